@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tagalong.learn import Job, train
-from tagalong.study.methods.auto import METER, measuring_interval
+from tagalong.study.methods.auto import METER_SETTINGS, measuring_interval
 from truth_problems import PROBLEMS
 
 
@@ -31,7 +31,7 @@ def main() -> None:
         except (FileNotFoundError, ImportError, ValueError):
             continue
         n = len(problem.names)
-        settings = {**METER, "every": measuring_interval(n)}
+        settings = {**METER_SETTINGS, "every": measuring_interval(n)}
         found = [
             train(problem, Job(problem.names, seed), device=options.device, meter=settings).affinity
             for seed in range(options.repetitions)

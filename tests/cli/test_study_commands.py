@@ -141,7 +141,7 @@ def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: T
         (["paper", "main", "--tasks", "Nose"], "--tasks must be one of"),
         (["plan", "square.csv", "--seeds", "0"], "--seeds must be a positive integer, found 0"),
         (["run", "junk.csv", "--targets", "x"], "--targets must name columns"),
-        (["demo", "--budgets", "9", "--fast", "faces"], "--budgets must be from 1 to the number of tasks"),
+        (["demo", "--budgets", "9", "--fast", "faces"], "--budgets must be between 1 and the number of tasks"),
         (
             ["demo", "faces", "--methods", "nope"],
             "--methods must be a known method, found 'nope'; choose from mtl, stl",
@@ -171,7 +171,7 @@ def test_invalid_arguments_give_one_error_message(
 def test_a_folder_of_the_old_layout_is_rejected(tagalong: Terminal, table: Path, arguments: list[str]) -> None:
     old_run(Path("old"))
     assert tagalong.error_of(*arguments) == (
-        "--out: old holds a run of an earlier tagalong, whose networks this one cannot use; "
+        "--out: old contains a run of an earlier version of tagalong, whose networks cannot be used; "
         "choose another folder, or delete this one"
     )
     assert {path.name for path in Path("old").iterdir()} == {"run.sqlite", "networks"}
@@ -224,11 +224,9 @@ def test_a_plan_takes_an_affinity_for_each_method(tagalong: Terminal) -> None:
     assert "b+c,0,c,cs:2,,,,," in rows
     assert "for mtl, stl, cs;" in tagalong("plan", "cosine.json").out
     message = tagalong.error_of("plan", "lookahead.json", "--methods", "tag,cs")
-    assert "must include one measured with the estimator 'cosine' or 'cosine_kernels' for 'cs'" in " ".join(
-        message.split()
-    )
-    message = tagalong.error_of("plan", "cosine.json", "cosine.json")
-    assert "affinity must hold one for 'cs', found 2: 'cosine', 'cosine'; choose one" in " ".join(message.split())
+    assert "must include one measured with estimator 'cosine' or 'cosine_kernels' for 'cs'" in " ".join(message.split())
+    message = " ".join(tagalong.error_of("plan", "cosine.json", "cosine.json").split())
+    assert "affinity must contain only one for 'cs', found 2: 'cosine', 'cosine'; choose one" in message
 
 
 def test_problems_are_listed(tagalong: Terminal) -> None:

@@ -103,7 +103,7 @@ def test_invalid_efforts_are_rejected(problem: Problem, tmp_path: Path, effort: 
 
 
 def test_an_effort_without_auto_is_rejected(problem: Problem, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"`effort` is what 'auto' may spend, which is not among `methods`"):
+    with pytest.raises(ValueError, match=r"`effort` applies only to 'auto', which is not among `methods`"):
         Study(problem, tmp_path).run(["mtl"], effort=8)
 
 

@@ -233,5 +233,5 @@ def test_methods_are_compared_as_a_study_compares_them(tmp_path):
     assert [(r.label, r.seed, r.groups, r.test) for r in found] == [
         (r.label, r.seed, r.groups, r.test) for r in results.records
     ]
-    with pytest.raises(ValueError, match="`budgets` must be from 1 to the number of tasks"):
+    with pytest.raises(ValueError, match="`budgets` must be between 1 and the number of tasks"):
         compare_methods(backend, methods, [9])

@@ -183,7 +183,7 @@ def test_the_error_for_networks_without_their_code_says_what_is_missing(
     with monkeypatch.context() as context:
         context.setitem(sys.modules, "lost", lost)
         Best.build(problem, [Group({"ill"}, {"ill"})], [state], 0).save(tmp_path)
-    with pytest.raises(ValueError, match=r"needs code that cannot be imported here \(No module named 'lost'"):
+    with pytest.raises(ValueError, match=r"requires code that cannot be imported here \(No module named 'lost'"):
         Best.load(tmp_path)
 
 
@@ -273,7 +273,7 @@ def test_the_recommended_networks_are_kept(problem: Problem, tmp_path: Path) -> 
     best = results.best()
     assert best.seed == recommended_record(results).seed
     assert best.networks[0].tasks == names
-    with pytest.raises(ValueError, match="no folder of networks"):
+    with pytest.raises(ValueError, match="no folder with networks"):
         Results(found, problem=ProblemInfo.of(problem)).best()
 
 

@@ -48,7 +48,7 @@ def test_seeds_with_which_all_tasks_together_diverge_are_left_out_and_named(
     assert results.settings["seeds"] == seeds
     assert results.settings["diverged_seeds"] == seeds[:1]
     verdict = results.verdict()
-    assert verdict.provisional[-1] == f"one network for all tasks diverged with seed {bad[0]}, left out here"
+    assert verdict.provisional[-1] == f"one network for all tasks diverged with seed {bad[0]}, excluded here"
     assert not verdict.diverged
     assert f"a, b with seed {bad[0]} diverged" in caplog.text
     assert str(Results.load(tmp_path)) == str(results)

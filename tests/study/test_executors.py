@@ -207,9 +207,8 @@ def test_a_gpu_number_beyond_the_last_is_rejected(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert [device_name(name) for name in ("cuda", "cuda:1")] == ["cuda", "cuda:1"]
-    with pytest.raises(
-        ValueError, match="`device` must be one of the 2 CUDA devices that torch sees, from cuda:0, found 'cuda:2'"
-    ):
+    expected = "`device` must be one of the 2 CUDA devices visible to torch, starting at cuda:0, found 'cuda:2'"
+    with pytest.raises(ValueError, match=expected):
         device_name("cuda:2")
 
 

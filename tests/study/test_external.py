@@ -111,7 +111,7 @@ def test_the_verdict_is_the_one_a_study_gives_on_the_same_numbers() -> None:
 def test_without_rows_the_verdict_is_provisional() -> None:
     study = planned_study(methods=("stl",))
     train_pending(study, rows=False)
-    assert "the noise of the test rows is not known" in study.results().verdict().provisional
+    assert "the noise of the test rows is unknown" in study.results().verdict().provisional
 
 
 def test_results_before_the_end_name_what_is_missing() -> None:
@@ -128,7 +128,7 @@ def test_results_come_in_any_order_and_invalid_ones_are_rejected() -> None:
     study.tell(["b"], 2, val={"b": 1.0}, test={"b": (1.0, 0.5)})
     with pytest.raises(ValueError, match=r"\['b'\] with seed 2 already has a result"):
         study.tell(["b"], 2, val={"b": 1.0}, test={"b": 1.0})
-    with pytest.raises(ValueError, match=r"must be a network of the plan, found \['a', 'b'\], 0; ask\(\) gives"):
+    with pytest.raises(ValueError, match=r"must be a network of the plan, found \['a', 'b'\], 0; ask\(\) returns"):
         study.tell(["a", "b"], 0, val={}, test={})
     with pytest.raises(ValueError, match="must be a network of the plan"):
         study.tell(["a"], 3, val={"a": 1.0}, test={"a": 1.0})
@@ -138,7 +138,7 @@ def test_results_come_in_any_order_and_invalid_ones_are_rejected() -> None:
         study.tell(["a"], 0, val={"a": float("nan")}, test={"b": 1.0}, rows={"a": [[1.0]]}, seconds=-1)
     message = str(caught.value)
     assert "`val`: the loss of 'a' must be a finite number, found nan" in message
-    assert "`test` must have a value for each of a, found nothing for 'a', 'b' in addition" in message
+    assert "`test` must have a value for each of a, found none for 'a', one for unknown task 'b'" in message
     assert "`rows` must be one loss per row" in message
     assert "`seconds` must be a nonnegative number, found -1" in message
     with pytest.raises(ValueError, match="must be a loss or \\(loss, error\\), found 'low'"):
@@ -148,7 +148,7 @@ def test_results_come_in_any_order_and_invalid_ones_are_rejected() -> None:
 
 def test_another_plan_in_the_same_folder_is_rejected(tmp_path: Path) -> None:
     planned_study(tmp_path)
-    with pytest.raises(ValueError, match="found those of another"):
+    with pytest.raises(ValueError, match="found another plan in"):
         planned_study(tmp_path, methods=("stl",))
 
 
@@ -189,13 +189,15 @@ def test_other_test_rows_than_before_are_rejected() -> None:
         rows = {task: np.ones(10 + number) for task in tasks}
         if number == 0:
             study.tell(tasks, seed, val=losses, test=losses, rows=rows)
-    with pytest.raises(ValueError, match="`rows` must be the same test rows for every network, found 10 and 11"):
+    expected = "`rows` must have the same number of test rows for every network, found 10 and 11"
+    with pytest.raises(ValueError, match=expected):
         study.tell(tasks, seed, val=losses, test=losses, rows=rows)
 
 
 def test_a_folder_with_a_plan_for_other_tasks_is_rejected(tmp_path: Path) -> None:
     ExternalStudy(TASKS, tmp_path).plan(methods=["stl"])
-    with pytest.raises(ValueError, match="`out` must hold a plan for x, y, found one for a, b, c, d; use a new one"):
+    expected = "`out` must contain a plan for x, y, found one for a, b, c, d; use a new folder"
+    with pytest.raises(ValueError, match=expected):
         ExternalStudy(["x", "y"], tmp_path).ask()
 
 

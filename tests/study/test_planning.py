@@ -101,7 +101,8 @@ def test_one_error_names_all_missing_results(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
     fill_in(path)
     path.write_text("\n".join(line for line in path.read_text().split("\n") if not line.startswith("c,0")))
-    with pytest.raises(ValueError, match="column 'serves' must name stl exactly once for each task; not so for: c"):
+    expected = "column 'serves' must name stl exactly once for each task, but does not for: c"
+    with pytest.raises(ValueError, match=expected):
         verdict_from_csv(path)
 
 
@@ -139,12 +140,12 @@ def test_any_table_of_results_is_accepted(tmp_path: Path) -> None:
         ("network,seed,task,val_loss,test_loss\n", "must have rows below its header, found none"),
         (
             "network,seed,task,val_loss,test_loss\na,x,a,1,1\n",
-            "line 2 must give network, seed \\(an integer from 0\\) and task",
+            "line 2 must have a network, a seed \\(a nonnegative integer\\) and a task",
         ),
         ("network,seed,task,val_loss,test_loss\na,0,a,1,1\na,0,a,1,1\n", "line 3 must not repeat a \\(seed 0\\) a"),
         ("network,seed,task,val_loss,test_loss\na,0,a,low,1\n", "val_loss must be a number, found 'low'"),
         ("network,seed,task,val_loss,test_loss\na,0,a,nan,1\n", "must be a finite number"),
-        ("network,seed,task,val_loss,test_loss\na,0,a,1,1\nb,0,b,1,1\n", "a network of all tasks \\(a, b\\)"),
+        ("network,seed,task,val_loss,test_loss\na,0,a,1,1\nb,0,b,1,1\n", "a network for all tasks \\(a, b\\)"),
         ("network,seed,task,serves,val_loss,test_loss\na,0,a,tag:x,1,1\n", "found 'tag:x'"),
     ],
 )
@@ -160,16 +161,16 @@ def test_one_error_lists_all_problems_of_a_plan() -> None:
     message = str(caught.value)
     assert "`methods` must need only plain networks, since they are trained elsewhere, found 'pcgrad'" in message
     assert "`affinity` must be given for 'tag', found None" in message
-    assert "`budgets` must be from 1 to the number of tasks, 2, found 0" in message
-    assert "`budgets` must be from 1 to the number of tasks, 2, found 5" in message
+    assert "`budgets` must be between 1 and the number of tasks, 2, found 0" in message
+    assert "`budgets` must be between 1 and the number of tasks, 2, found 5" in message
     assert "`seeds` must be a positive integer (3 means 0, 1, 2)" in message
-    with pytest.raises(ValueError, match="found nothing about 'z'"):
+    with pytest.raises(ValueError, match="found none for 'z'"):
         plan(AFFINITY, [1], ["tag"], tasks=["a", "z"])
     with pytest.raises(ValueError, match="`tasks` must name at least one task"):
         plan(None, [], ["stl"])
     with pytest.raises(ValueError, match="8,191 networks per seed for 13 tasks; use 'hoa'"):
         plan(None, [2], ["optimal"], tasks=[f"t{number}" for number in range(13)])
-    with pytest.raises(ValueError, match="`budgets` must hold at least one"):
+    with pytest.raises(ValueError, match="`budgets` must contain at least one"):
         plan(None, [], ["hoa"], tasks=["a", "b"])
 
 
@@ -206,13 +207,14 @@ def test_an_affinity_decides_the_method_of_its_estimator(estimator: str | None, 
 def test_affinities_may_be_given_for_each_method_or_one_for_all() -> None:
     with pytest.raises(
         ValueError,
-        match=r"^`affinity` must include one measured with the estimator 'cosine' or 'cosine_kernels' for 'cs', "
+        match=r"^`affinity` must include one measured with estimator 'cosine' or 'cosine_kernels' for 'cs', "
         r"found 'lookahead'; measure it or leave 'cs' out$",
     ):
         plan(LOOKAHEAD, [2], ["tag", "cs"])
     with pytest.raises(
         ValueError,
-        match=r"^`affinity` must hold one for 'tag', found 2: 'lookahead', one without an estimator; choose one$",
+        match=r"^`affinity` must contain only one for 'tag', found 2: 'lookahead', one without an estimator; "
+        r"choose one$",
     ):
         plan([LOOKAHEAD, AFFINITY], [2], ["tag"])
     assert "tag" not in plan([LOOKAHEAD, AFFINITY], [2], ["stl"]).methods
@@ -236,15 +238,18 @@ def test_a_study_takes_several_affinities(tmp_path: Path) -> None:
         ({"methods": 3}, "`methods` must be a list of names, found 3; write ['stl', 'tag']"),
         (
             {"seeds": "3"},
-            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct integers from 0, found '3'",
+            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct nonnegative integers, "
+            "found '3'",
         ),
         (
             {"seeds": 2.5},
-            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct integers from 0, found 2.5",
+            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct nonnegative integers, "
+            "found 2.5",
         ),
         (
             {"seeds": True},
-            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct integers from 0, found True",
+            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct nonnegative integers, "
+            "found True",
         ),
     ],
 )

@@ -5,7 +5,7 @@ from study_small import small_problem
 
 from tagalong.learn import Task
 from tagalong.study import Study
-from tagalong.study.relative_losses import MOST, relative_table
+from tagalong.study.relative_losses import MAX_RATIO, relative_table
 
 PAIR, ALL = frozenset("ab"), frozenset("abc")
 
@@ -42,4 +42,4 @@ def test_a_reference_with_zero_loss_gives_finite_relative_losses():
     losses = {PAIR: 1.0, ALL: 0.0}
     table = relative_table([PAIR, ALL], "abc", [0], lambda subset, task, seed: losses[subset], "together")
     assert table[ALL]["a"] == 1
-    assert table[PAIR]["a"] == pytest.approx(MOST)
+    assert table[PAIR]["a"] == pytest.approx(MAX_RATIO)

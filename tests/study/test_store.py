@@ -165,7 +165,7 @@ def test_a_store_of_the_old_layout_is_rejected_and_left_alone(tmp_path):
     with pytest.raises(StoreError) as error:
         Store(path)
     assert str(error.value) == (
-        f"`out`: {tmp_path / 'mine'} holds a run of an earlier tagalong, whose networks this one cannot use; "
+        f"`out`: {tmp_path / 'mine'} contains a run of an earlier version of tagalong, whose networks cannot be used; "
         "choose another folder, or delete this one"
     )
     assert path.read_bytes() == before

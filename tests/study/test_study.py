@@ -144,14 +144,14 @@ def test_a_study_of_one_task_works(tmp_path):
         ({"methods": "mtl"}, r"`methods` must be a list of names, found 'mtl'; write \['mtl'\]"),
         ({"methods": []}, "`methods` must name at least one method, found none"),
         ({"methods": ["stl", "stl"]}, "`methods` must be distinct, found 'stl' more than once"),
-        ({"budgets": [4]}, "`budgets` must be from 1 to the number of tasks, 3, found 4"),
-        ({"budgets": [0]}, "`budgets` must be from 1 to the number of tasks, 3, found 0"),
+        ({"budgets": [4]}, "`budgets` must be between 1 and the number of tasks, 3, found 4"),
+        ({"budgets": [0]}, "`budgets` must be between 1 and the number of tasks, 3, found 0"),
         ({"budgets": [2.5]}, "`budgets` must be integers, found 2.5"),
         ({"budgets": 2}, r"`budgets` must be a list of numbers of networks, found 2; write \[2, 3\]"),
-        ({"budgets": []}, "`budgets` must hold at least one budget for tag, found none"),
+        ({"budgets": []}, "`budgets` must contain at least one budget for tag, found none"),
         ({"seeds": 0}, "`seeds` must be a positive integer"),
         ({"seeds": [1, 1]}, "`seeds` must be a positive integer"),
-        ({"options": {"hoa": {}}}, "`options` must be for methods that are compared, found 'hoa'"),
+        ({"options": {"hoa": {}}}, "`options` must be for methods in the comparison, found 'hoa'"),
         ({"options": {"tag": {"every": 0}}}, "`every`"),
         ({"confirm": -1}, "`confirm` must be a nonnegative integer, found -1"),
         ({"price_per_hour": -1}, "`price_per_hour` must be a nonnegative number, found -1"),
@@ -178,17 +178,18 @@ def test_a_folder_of_the_old_layout_is_rejected_before_anything_is_written(tmp_p
     (tmp_path / "old" / "settings.json").write_text('{"problem": {"fingerprint": "0123456789abcdef", "name": "x"}}')
     study = Study(small_problem(), tmp_path / "old", executor=NeverTrains())
     for caught in (study.run, study.check):
-        with pytest.raises(ValueError, match=r"`out`: .*old holds a run of an earlier tagalong, .*; choose another"):
+        expected = r"`out`: .*old contains a run of an earlier version of tagalong, .*; choose another"
+        with pytest.raises(ValueError, match=expected):
             caught(["mtl"], seeds=1)
     assert {path.name for path in (tmp_path / "old").iterdir()} == {"run.sqlite", "networks", "settings.json"}
 
 
 def test_a_folder_of_another_problem_is_rejected(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
-    with pytest.raises(ValueError, match=r"`out`: .* holds a run of another problem, or of other data"):
+    with pytest.raises(ValueError, match=r"`out`: .* contains a run of a different problem or of different data"):
         Study(small_problem(seed=1), tmp_path).run(["mtl"], seeds=1)
     (tmp_path / "settings.json").write_text("{}")
-    with pytest.raises(ValueError, match="is not the settings of a run"):
+    with pytest.raises(ValueError, match="does not contain the settings of a run"):
         Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
     file = tmp_path / "file"
     file.touch()
@@ -263,23 +264,24 @@ def test_there_are_no_results_before_a_run_or_a_plan(tmp_path):
     out = tmp_path / "new"
     with pytest.raises(ValueError, match=r"there are no results in .*new yet; run the study first"):
         Study(small_problem(), out).results()
-    with pytest.raises(ValueError, match=r"there are no results yet; call ask and tell first"):
+    with pytest.raises(ValueError, match=r"there are no results yet; call ask\(\) and tell\(\) first"):
         ExternalStudy(["a", "b"], out).results()
     assert not out.exists()
 
 
 def test_results_of_another_problem_are_rejected(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
-    with pytest.raises(ValueError, match="holds a run of another problem"):
+    with pytest.raises(ValueError, match="contains a run of a different problem"):
         Study(small_problem(seed=1), tmp_path).results()
     elsewhere = ExternalStudy(["x", "y"], tmp_path / "elsewhere")
     elsewhere.plan(methods=["mtl"], seeds=1)
     elsewhere.tell(["x", "y"], 0, val={"x": 1.0, "y": 1.0}, test={"x": 1.0, "y": 1.0})
     elsewhere.results()
-    with pytest.raises(ValueError, match="`out` must hold results for a, b, c, found those for x, y; use a new one"):
+    expected = "`out` must contain results for a, b, c, found results for x, y; use a new folder"
+    with pytest.raises(ValueError, match=expected):
         Study(small_problem(), tmp_path / "elsewhere").results()
     (tmp_path / "settings.json").unlink()
-    with pytest.raises(ValueError, match="`out` must hold results of this problem, found those of other data"):
+    with pytest.raises(ValueError, match="`out` must contain results of this problem, found results of different data"):
         Study(small_problem(seed=1), tmp_path).results()
 
 
@@ -296,8 +298,8 @@ def test_a_budget_without_a_method_does_not_identify_networks(tmp_path):
         ({"budgets": 3}, r"`budgets` must be a list of numbers of networks, found 3; write \[2, 3\]"),
         ({"budgets": "23"}, "`budgets` must be a list of numbers of networks, found '23'"),
         ({"methods": "tag"}, r"`methods` must be a list of names, found 'tag'; write \['tag'\]"),
-        ({"seeds": "3"}, "`seeds` must be a positive integer .* or a list of distinct integers from 0, found '3'"),
-        ({"seeds": 2.5}, "`seeds` must be a positive integer .* or a list of distinct integers from 0, found 2.5"),
+        ({"seeds": "3"}, "`seeds` must be a positive integer .* or a list of distinct nonnegative integers, found '3'"),
+        ({"seeds": 2.5}, "`seeds` must be a positive integer .* or a list of distinct nonnegative integers, found 2.5"),
     ],
 )
 def test_wrong_types_are_rejected_with_one_message(tmp_path, given, message):

@@ -83,7 +83,7 @@ def test_few_seeds_are_provisional_and_one_never_claims(seeds: int, provisional:
 def test_unknown_row_noise_is_reported() -> None:
     verdict = verdict_on(records("tag", 2, [-0.5] * 3, [-0.5] * 3), noise={})
     assert verdict.row_stderr is None
-    assert "the noise of the test rows is not known" in verdict.provisional
+    assert "the noise of the test rows is unknown" in verdict.provisional
 
 
 def test_dishonest_expected_single_and_rule_records_are_not_candidates() -> None:
@@ -106,9 +106,9 @@ def test_a_grouping_without_all_seeds_or_finite_losses_is_not_a_candidate() -> N
 
 
 def test_without_a_network_for_all_tasks_there_is_nothing_to_compare_with() -> None:
-    with pytest.raises(ValueError, match="`records` must have results of 'mtl'"):
+    with pytest.raises(ValueError, match="`records` must include results for 'mtl'"):
         decide(records("tag", 2, [0.0], [0.0]), {})
-    with pytest.raises(ValueError, match="`at_least` must be a share of at least 0, found -1"):
+    with pytest.raises(ValueError, match="`at_least` must be a nonnegative fraction, found -1"):
         verdict_on(at_least=-1)
 
 

@@ -1,4 +1,4 @@
-"""Which way of grouping is best here, and is any worth it?"""
+"""Compares ways of grouping on one problem: which one is best, and is it worth it?"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -107,7 +107,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # On demand: reading results, for a report, does not wait for torch.
+    # Modules are imported on demand, so that reading results for a report does not load torch.
     if name in _HOMES:
         return getattr(import_module(_HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Backends: where the results of networks come from. `TrainingBackend` trains those that its store does not have."""
+"""Backends provide the results of networks. `TrainingBackend` trains the networks that are not in its store."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from .run_folder import check_store, log_to
 from .store import Losses, NetworkResult, Store
 
 logger = logging.getLogger(__name__)
-BATCH = {"cpu": 64}  # networks of a chunk, by device; larger chunks are no faster, and lose more when killed
-LARGE_BATCH = 4096
-SHORT = 32  # digits of a key in file names
+CHUNK_SIZES = {"cpu": 64}  # networks per chunk, by device; larger chunks are no faster, and lose more when killed
+DEFAULT_CHUNK_SIZE = 4096
+FILE_KEY_DIGITS = 32  # digits of a key in file names
 MOST_NAMED = 5  # networks that a message lists
 
 
 def check_backend(out: str | os.PathLike[str], *, executor: str | Executor = "serial", device: str = "auto") -> None:
-    """Raises what `open_backend` would raise, before time is spent on loading a problem.
+    """Raises the errors that `open_backend` would raise, without the time to load a problem.
 
     Args:
         out: as for `open_backend`.
@@ -61,17 +61,17 @@ def open_backend(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> Iterator[TrainingBackend]:
-    """Opens a backend that keeps its networks in a folder: `run.sqlite`, with the log in `run.log`.
+    """Opens a backend that stores its networks in a folder, in `run.sqlite`, and logs to `run.log`.
 
-    At the end the executor is stopped. If no error was raised, weights are dropped unless they are marked by
-    `Store.keep`, and checkpoints of finished trainings are removed.
+    On exit, the executor is stopped. If no error was raised, weights that were not marked with `Store.keep` are
+    dropped, and checkpoints of finished networks are removed.
 
     Args:
         problem: the problem to train on. Other problems may share the folder.
         out: the folder; created if it does not exist.
         executor: as for a `Study`.
         device: as for a `Study`.
-        progress: receives the number of networks to train, and how many are done.
+        progress: receives the number of networks to train and updates as they finish.
 
     Example:
         >>> import numpy as np, tempfile
@@ -85,13 +85,18 @@ def open_backend(
         >>> [sorted(result.test) for result in results.values()]
         [['age'], ['age', 'height']]
     """
-    made, where, folder = make_executor(executor), device_name(device), Path(out)
+    made_executor, checked_device, folder = make_executor(executor), device_name(device), Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     with (
         log_to(folder / "run.log"),
         Store(folder / "run.sqlite") as store,
         TrainingBackend(
-            problem, store, executor=made, device=where, progress=progress, partial=folder / "partial"
+            problem,
+            store,
+            executor=made_executor,
+            device=checked_device,
+            progress=progress,
+            partial=folder / "partial",
         ) as backend,
     ):
         yield backend
@@ -100,9 +105,9 @@ def open_backend(
 
 
 class Backend(ABC):
-    """The results of networks and affinities for some tasks: trained here, trained elsewhere, or looked up.
+    """Provides the results of networks, and affinities between tasks: by training here or elsewhere, or by lookup.
 
-    Methods request the networks that they need to decide, without knowing where these come from.
+    Methods request the networks that they need to decide, without knowing where the results come from.
 
     Args:
         tasks: names of all tasks.
@@ -121,13 +126,13 @@ class Backend(ABC):
 
     @abstractmethod
     def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
-        """Returns the results of at least these networks, including diverged ones."""
+        """Returns a mapping that contains the results of these networks, including diverged ones."""
 
     @abstractmethod
     def measure_affinity(
         self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
     ) -> tuple[Affinity, dict[int, Cost]]:
-        """Returns what a meter measures while all tasks train in one network, pooled over seeds; and its cost by seed.
+        """Returns the affinity measured while all tasks train in one network, pooled over seeds, and its cost by seed.
 
         Args:
             seeds: the seeds of the networks.
@@ -135,16 +140,16 @@ class Backend(ABC):
             method: the method that groups by it, for a backend that is given affinities.
 
         Raises:
-            Diverged: the network diverges with every seed.
+            Diverged: the network diverged with every seed.
         """
 
     def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
-        """Returns the network for these tasks, which are put in the order of the backend."""
+        """Returns the job for a network with these tasks, sorted in the order of the backend."""
         wanted = set(tasks)
         return Job(tuple(name for name in self.tasks if name in wanted), seed, rule, float(width))
 
     def subsets(self, largest: int | None = None, smallest: int = 1) -> list[Subset]:
-        """Returns sets of tasks by size, then in the order of the backend."""
+        """Returns all sets of tasks with these sizes, smallest first, then in the order of the backend."""
         sizes = range(smallest, (len(self.tasks) if largest is None else min(largest, len(self.tasks))) + 1)
         return [frozenset(chosen) for size in sizes for chosen in combinations(self.tasks, size)]
 
@@ -155,8 +160,8 @@ class Backend(ABC):
 
         Args:
             jobs: the networks.
-            what: describes them in progress updates and messages.
-            diverged: whether to return those that diverged too, see `NetworkResult.diverged`.
+            what: a description of the networks for progress updates and messages.
+            diverged: whether to include networks that diverged; see `NetworkResult.diverged`.
 
         Raises:
             Diverged: a network diverged, and `diverged` is False.
@@ -168,23 +173,23 @@ class Backend(ABC):
         if lost and not diverged:
             raise Diverged(f"{what}: {describe_jobs(lost)} diverged; lower `recipe.lr`")
         if new := [job for job in lost if job not in self._diverged]:
-            logger.warning("%s: %s diverged, which counts as worse than any other result", what, describe_jobs(new))
+            logger.warning("%s: %s diverged and will rank below all other results", what, describe_jobs(new))
             self._diverged.update(new)
         return {job: known[job] for job in wanted}
 
     def requested(self, jobs: Iterable[Job]) -> bool:
-        """Whether all of these were requested from this backend; results of earlier runs do not count."""
+        """Whether all of these networks were requested from this backend; results from earlier runs do not count."""
         return self._requested.issuperset(jobs)
 
     def cost(self, jobs: Iterable[Job]) -> Cost:
-        """Returns what these networks took, each counted once, even if other methods use it too."""
+        """Returns the total cost of these networks, with each network counted once."""
         return sum((result.cost for result in self.networks(jobs, diverged=True).values()), Cost())
 
     def converged_seeds(self, seeds: Iterable[int]) -> tuple[int, ...]:
-        """Returns the seeds with which one network for all tasks, the baseline of every comparison, converges.
+        """Returns the seeds with which the network for all tasks, the baseline of every comparison, converged.
 
         Raises:
-            Diverged: it diverges with all of them.
+            Diverged: it diverged with every seed.
         """
         jobs = {seed: self.job(self.tasks, seed) for seed in seeds}
         results = self.networks(jobs.values(), "all tasks together", diverged=True)
@@ -198,35 +203,38 @@ class Backend(ABC):
         return found
 
     def early_job(self, job: Job, steps: float) -> Job:
-        """Returns the same network with its training ended after about this many steps.
+        """Returns the job that stops training the same network after approximately this many steps.
 
         Raises:
-            InvalidInput: this backend has only full trainings.
+            InvalidInput: this backend supports only full trainings.
         """
         raise InvalidInput("screen", "must be None if networks are not trained here")
 
     def latency(self, tasks: Iterable[str], width: float = 1.0) -> float | None:
-        """Returns the seconds of a forward pass of one row through the network that serves these tasks, if known."""
+        """Returns the time in seconds to pass one row through the network that serves these tasks; None if unknown."""
         return None
 
     def row_losses(self, record: Record, part: str = "test") -> Losses | None:
-        """Returns the loss of every row of each task where a record serves it, NaN without a label; None if unknown."""
+        """Returns each task's loss on every row, from the network that serves it; None if unknown.
+
+        Rows without a label have NaN.
+        """
         return None
 
 
 class TrainingBackend(Backend):
-    """Trains networks of one problem, unless they are in the store already.
+    """Trains the networks of one problem that are not in the store yet.
 
-    The last bit of a network can depend on the networks that it is trained in one chunk with. So chunks are always the
-    same, whichever networks are finished already, and each chunk is stored in one transaction.
+    The last bits of a network can depend on the other networks in its chunk. Therefore, chunks do not depend on which
+    networks are already finished, and each chunk is stored in one transaction.
 
     Args:
         problem: the problem to train on.
         store: the store of finished networks.
         executor: trains chunks; see `make_executor`.
         device: the device to train on.
-        progress: receives the number of networks to train, and how many are done.
-        partial: the folder of checkpoints; None for no checkpoints.
+        progress: receives the number of networks to train and updates as they finish.
+        partial: the folder for checkpoints; None disables them.
 
     Attributes:
         problem: the problem to train on.
@@ -272,7 +280,7 @@ class TrainingBackend(Backend):
             logger.info("%s: training %d of %d networks", what, len(missing), len(jobs))
             self._train(missing, what)
             if still := self.missing(missing):
-                raise RuntimeError(f"{len(still)} networks were trained and not found again in {self.store.path}")
+                raise RuntimeError(f"{len(still)} networks were trained but not found in {self.store.path} afterwards")
         return self._known
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
@@ -282,17 +290,17 @@ class TrainingBackend(Backend):
         return [job for job in unseen.values() if job not in self._known]
 
     def affinity(self, seed: int, **settings: Any) -> Affinity:
-        """Returns what a meter with these settings measures while all tasks train in one network."""
+        """Returns the affinity that a meter with these settings measures while all tasks train in one network."""
         return self.affinities([seed], settings)[seed][0]
 
     def affinities(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> dict[int, tuple[Affinity, Cost]]:
-        """Returns affinities by seed, with the cost of each training; measures those that are not in the store.
+        """Returns the affinity for each seed and the cost of its training; measures those that are not in the store.
 
-        The meter leaves no trace, so the networks trained with it are stored too, if they are missing. Seeds with which
-        training diverges are omitted.
+        The meter does not affect training, so networks trained with it are stored too if they are missing. Seeds with
+        which training diverged are omitted.
 
         Raises:
-            Diverged: training diverges with every seed.
+            Diverged: training diverged with every seed.
         """
         jobs = {seed: self.job(self.problem.names, seed) for seed in seeds}
         keys = {seed: self.keys.of_affinity(job, settings) for seed, job in jobs.items()}
@@ -319,7 +327,7 @@ class TrainingBackend(Backend):
         return replace(job, epochs=max(1, round(steps / steps_per_epoch)))
 
     def latency(self, tasks: Iterable[str], width: float = 1.0) -> float:
-        """Returns the seconds of a forward pass of one row; timed once, then looked up."""
+        """Returns the time in seconds to pass one row through the network; measured once, then looked up."""
         served = self.job(tasks, 0, width=width)
         key = self.keys.of(served)
         seconds = self.store.latency(key)
@@ -331,7 +339,7 @@ class TrainingBackend(Backend):
         return seconds
 
     def row_losses(self, record: Record, part: str = "test") -> Losses:
-        """Returns the loss of every row of each task where a record serves it; NaN if a label is missing."""
+        """Returns each task's loss on every row, from the network that serves it; NaN for rows without a label."""
         self.restore(record.networks)
         found: Losses = {}
         for group, key in zip(record.groups, record.networks, strict=True):
@@ -341,7 +349,7 @@ class TrainingBackend(Backend):
         return {task: found[task] for task in self.problem.names if task in found}
 
     def weights(self, key: str) -> dict[str, Tensor]:
-        """Returns the weights of a network; trains it again if they were not kept."""
+        """Returns the weights of a network; retrains it if they were not kept."""
         self.restore([key])
         state = self.store.weights(key)
         assert state is not None
@@ -352,7 +360,7 @@ class TrainingBackend(Backend):
         return self.store.results([key])[key].job.width
 
     def restore(self, keys: Iterable[str]) -> None:
-        """Trains networks again whose weights and row losses were pruned, and writes these to the store."""
+        """Retrains networks whose weights and row losses were pruned, and writes both to the store."""
         pruned = set(self.store.pruned(keys))
         batches = dict.fromkeys(tuple(self.store.batch(key)) for key in sorted(pruned))
         chunks = [self._chunk(batch) for batch in batches]
@@ -362,26 +370,27 @@ class TrainingBackend(Backend):
                     self.store.restore(key, network)
 
     def tidy(self) -> None:
-        """Removes checkpoints of trainings that are finished by now."""
+        """Removes the checkpoints of networks that are finished."""
         for path in () if self._partial is None else list(self._partial.glob("*")):
-            if self.store.has_key_starting_with(path.name.lstrip(".")[:SHORT]):
+            if self.store.has_key_starting_with(path.name.lstrip(".")[:FILE_KEY_DIGITS]):
                 path.unlink(missing_ok=True)
 
     def _train(self, jobs: Sequence[Job], what: str) -> None:
-        """Trains and stores these networks."""
-        size = BATCH.get(self.keys.device, LARGE_BATCH) if self._batched else 1
+        """Trains these networks and adds them to the store."""
+        size = CHUNK_SIZES.get(self.keys.device, DEFAULT_CHUNK_SIZE) if self._batched else 1
         chunks = [self._chunk(some) for some in slices(jobs, size)]
         for _, packed in self._run_chunks(chunks, what):
             self._add(packed)
 
     def _measure(self, jobs: Sequence[Job], settings: Mapping[str, Any], what: str) -> None:
-        """Trains networks with a meter; stores the affinities, and the networks if they are missing."""
+        """Trains networks with a meter; stores the affinities, and any networks that are missing from the store."""
         chunks = [Chunk((job,), dict(settings), self._checkpoint(self.keys.of_affinity(job, settings))) for job in jobs]
         for chunk, packed in self._run_chunks(chunks, what):
             (job,), (network,) = chunk.jobs, packed
             if network.affinity is not None:  # None if training diverged
                 self.store.add_affinity(self.keys.of_affinity(job, settings), self.keys.of(job), settings, network)
-            self._add([replace(network, seconds=network.seconds / (1 + (network.overhead or 0.0)))])  # plainly trained
+            plain_seconds = network.seconds / (1 + (network.overhead or 0.0))
+            self._add([replace(network, seconds=plain_seconds)])
 
     @cached_property
     def _batched(self) -> bool:
@@ -394,7 +403,7 @@ class TrainingBackend(Backend):
         return Chunk(tuple(jobs), checkpoint=self._checkpoint(self.keys.of(jobs[0])) if len(jobs) == 1 else None)
 
     def _checkpoint(self, key: str) -> Path | None:
-        return None if self._partial is None else self._partial / f"{key[:SHORT]}.pt"
+        return None if self._partial is None else self._partial / f"{key[:FILE_KEY_DIGITS]}.pt"
 
     def _add(self, packed: Iterable[NetworkResult]) -> None:
         self.store.add({self.keys.of(n.job): (self.keys.definition(n.job), n) for n in packed})
@@ -416,7 +425,7 @@ class TrainingBackend(Backend):
 
 
 def slices(jobs: Sequence[Job], size: int) -> list[list[Job]]:
-    """Splits jobs into slices: plain networks of one seed and width up to `size` at a time, others one by one.
+    """Splits jobs into slices: up to `size` plain networks with the same seed and width, or a single other network.
 
     Example:
         >>> jobs = [Job((task,), seed) for seed in (0, 1) for task in "abc"]
@@ -430,6 +439,6 @@ def slices(jobs: Sequence[Job], size: int) -> list[list[Job]]:
 
 
 def describe_jobs(jobs: Sequence[Job]) -> str:
-    """Returns the tasks and seeds of some networks, for messages."""
+    """Formats the tasks and seeds of networks for messages."""
     some = "; ".join(f"{', '.join(job.tasks)} with seed {job.seed}" for job in jobs[:MOST_NAMED])
     return some if len(jobs) <= MOST_NAMED else f"{some}; and {len(jobs) - MOST_NAMED} more"

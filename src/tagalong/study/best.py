@@ -1,4 +1,4 @@
-"""`Best`: the recommended networks, trained; they predict, and can be saved and exported."""
+"""`Best`: the trained networks that a study recommends, for prediction, saving and export."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
     from .results import Results
 
 FORMAT = "tagalong-networks"
-VERSION = 2  # version 1 pickled classes that have moved since
+VERSION = 2  # version 1 pickled classes that have since been moved
 FOLDER, FILE, EXAMPLE = "networks", "networks.json", "example.pt"
 SCRIPT = "load.py"
 States = Callable[[str], Mapping[str, Tensor]]
 
 
 class NetworksFileError(DocumentError):
-    """A folder does not contain the networks of a run."""
+    """A folder does not contain valid networks of a run."""
 
 
 @dataclass(frozen=True)
 class ServedTask:
-    """How outputs of a head become predictions.
+    """How to convert the outputs of a head to predictions.
 
     Attributes:
         name: the name of the task.
         kind: "binary", "multiclass", "regression" or "custom".
-        scale: mean and standard deviation that a regression target was standardized with; None if it was not.
-        labels: the labels in the data of classes 0, 1, …; empty if labels are these numbers.
+        scale: the mean and standard deviation used to standardize a regression target; None if it was not standardized.
+        labels: the original labels of classes 0, 1, …; empty if the labels are these numbers.
     """
 
     name: str
@@ -61,7 +61,7 @@ class ServedTask:
     labels: tuple[Any, ...] = ()
 
     def prediction(self, outputs: Tensor) -> NDArray[Any]:
-        """Converts outputs of the head to probabilities (of label 1, of every class) or to the units of the data."""
+        """Converts the outputs of the head to probabilities (of label 1 or of every class) or to the original units."""
         if self.kind == "binary":
             outputs = torch.sigmoid(outputs)
         elif self.kind == "multiclass":
@@ -74,15 +74,15 @@ class ServedTask:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The recommended networks of one seed, the one that did best on validation; not an ensemble of all seeds.
+    """The recommended networks, trained with the seed that did best on validation; not an ensemble over seeds.
 
     Attributes:
         groups: the tasks that each network was trained on and serves.
-        networks: one per group, in evaluation mode, with only the heads of the tasks that it serves.
-        tasks: how outputs become predictions, in the order of the problem's tasks.
+        networks: one network per group, in evaluation mode, with only the heads of the tasks that it serves.
+        tasks: how to convert outputs to predictions, in the order of the problem's tasks.
         seed: the seed of the networks.
-        table: how raw rows become inputs; None if rows are inputs already.
-        example: a few rows of inputs, for their shape.
+        table: converts raw rows to inputs; None if rows are already inputs.
+        example: a few rows of inputs, which define their shape.
     """
 
     groups: tuple[Group, ...]
@@ -100,7 +100,7 @@ class Best:
         seed: int,
         widths: Sequence[float] | None = None,
     ) -> Best:
-        """Builds the networks of these groups with trained weights (`Trained.state`), by default of width 1."""
+        """Builds the networks of these groups with trained weights (`Trained.state`); the default width is 1."""
         given = zip(groups, states, widths or [1.0] * len(groups), strict=True)
         networks = [_serving_network(problem, group, state, seed, width) for group, state, width in given]
         example, _ = problem.train.only(()).batch(torch.arange(min(2, len(problem.train))))
@@ -110,11 +110,11 @@ class Best:
         """Predicts every task for raw rows.
 
         Args:
-            rows: in the form that the problem was made from: an array for `Problem.from_arrays`, a table or CSV for
-                `Problem.from_csv`, inputs for any other problem.
+            rows: rows in the same form as the problem's data: an array for `Problem.from_arrays`, a table or CSV file
+                for `Problem.from_csv`, or inputs for any other problem.
 
         Returns:
-            For each task the probability of label 1 (binary) or of every class (multiclass), the value in the data's
+            For each task, the probability of label 1 (binary) or of every class (multiclass), the value in the original
             units (regression), or the raw outputs (custom).
         """
         inputs = torch.as_tensor(rows) if self.table is None else self.table.inputs(rows)
@@ -125,15 +125,15 @@ class Best:
         return {task.name: task.prediction(parts[task.name]) for task in self.tasks}
 
     def save(self, out: str | Path) -> Path:
-        """Writes the networks to `networks/` in the folder of a run; nothing else is needed to predict."""
-        # A temporary folder is filled first, so that the previous networks survive if the process is killed.
+        """Writes the networks to `networks/` in the folder of a run; prediction needs no other files."""
+        # Write to a temporary folder first, so that the previous networks survive if the process is killed.
         folder = Path(out) / FOLDER
         draft = folder.with_name(f".{FOLDER}.{uuid4().hex}")
         draft.mkdir(parents=True)
         try:
             for number, network in enumerate(self.networks):
                 _save_tensors(network.state_dict(), draft / _weights_file(number))
-                write_atomic(draft / _module_file(number), _without_weights(network))
+                write_atomic(draft / _module_file(number), _pickle_without_weights(network))
             _save_tensors(self.example, draft / EXAMPLE)
             write_document(draft / FILE, FORMAT, VERSION, _document(self))
             _replace_folder(draft, folder)
@@ -143,31 +143,31 @@ class Best:
 
     @staticmethod
     def load(out: str | Path) -> Best:
-        """Reads what `save` wrote. This unpickles modules, which can run code: open only folders you trust.
+        """Loads networks written by `save`. Unpickling can run arbitrary code, so load only folders that you trust.
 
         Args:
-            out: the folder of a run, or its `networks/` itself.
+            out: the folder of a run, or its subfolder `networks/`.
         """
         while True:
-            before = _identity(Path(out) / FOLDER)
+            before = _inode(Path(out) / FOLDER)
             try:
                 best = _read(Path(out))
             except NetworksFileError:
-                if _identity(Path(out) / FOLDER) == before:
+                if _inode(Path(out) / FOLDER) == before:
                     raise
             else:
-                if _identity(Path(out) / FOLDER) == before:
+                if _inode(Path(out) / FOLDER) == before:
                     return best
-            # Another process has replaced the folder meanwhile: read again, so as not to mix two runs.
+            # Another process replaced the folder in the meantime; read it again to avoid mixing two runs.
 
     def export(self, folder: str | Path) -> list[str]:
         """Writes the networks for use without tagalong: weights, `torch.export` programs, and a loader script.
 
         Args:
-            folder: created if it does not exist; `load.py` in it needs only torch.
+            folder: the folder to write to, created if it does not exist; its script `load.py` requires only torch.
 
         Returns:
-            A note for each network that `torch.export` failed on; its weights are written all the same.
+            A note for each network for which `torch.export` failed; its weights are written anyway.
         """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
@@ -193,14 +193,14 @@ def keep_best(
     width_of: Callable[[str], float] = lambda key: 1.0,
     label: Label | None = None,
 ) -> Best:
-    """Builds the networks that a verdict recommends, of the seed that did best on validation.
+    """Builds the recommended networks with the seed that did best on validation.
 
     Args:
-        results: the results of a study; their records hold the keys of networks in the store.
+        results: the results of a study; their records contain the keys of the networks in the store.
         problem: the problem that they were trained on.
         state_of: returns the weights of a network, given its key.
         width_of: returns the width of a network, given its key.
-        label: the method and budget to build instead of the recommended one.
+        label: the method and budget to build; None for the recommended one.
     """
     record = recommended_record(results, label)
     states, widths = [state_of(key) for key in record.networks], [width_of(key) for key in record.networks]
@@ -208,15 +208,15 @@ def keep_best(
 
 
 def recommended_record(results: Results, label: Label | None = None) -> Record:
-    """Returns the record with the best validation losses of those that the verdict recommends, or of this label."""
+    """Returns the record of the recommended (or this) method and budget with the best validation losses."""
     wanted = label or results.verdict().recommended
     found = [record for record in results.records_of(wanted) if not record.diverged]
     if not found:
-        expected = f"no networks of {wanted[0]!r} are left, since some diverged with every seed"
+        expected = f"{wanted[0]!r} has no networks to use, since some diverged with every seed"
         raise InvalidInput("", expected, hint="lower `lr`")
-    one = [Record("mean", None, record.seed, (), _mean_val(found), {}) for record in found]
-    against_mean = dict(zip((record.seed for record in found), changes(found, one, "val"), strict=True))
-    return min(found, key=lambda record: (against_mean[record.seed], record.seed))
+    mean_records = [Record("mean", None, record.seed, (), _mean_val(found), {}) for record in found]
+    change_from_mean = dict(zip((record.seed for record in found), changes(found, mean_records, "val"), strict=True))
+    return min(found, key=lambda record: (change_from_mean[record.seed], record.seed))
 
 
 def _mean_val(found: Sequence[Record]) -> dict[str, Score]:
@@ -225,7 +225,7 @@ def _mean_val(found: Sequence[Record]) -> dict[str, Score]:
 
 
 def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:
-    """Returns how outputs become predictions for each task of a problem."""
+    """Returns how to convert outputs to predictions for each task of a problem."""
     labels: Mapping[str, Any] = getattr(problem.table, "classes", None) or {}
     return tuple(
         ServedTask(task.name, task.kind, problem.scales.get(task.name), tuple(labels.get(task.name, ())))
@@ -241,7 +241,7 @@ def _serving_network(problem: Problem, group: Group, state: Mapping[str, Tensor]
 
 
 def _without_parametrizations(network: Network) -> Network:
-    """Replaces parametrizations (weight or spectral norm), which torch cannot pickle, by the weights they compute."""
+    """Replaces parametrizations (e.g. weight norm), which torch cannot pickle, with the weights they compute."""
     for module in network.modules():
         for name in list(getattr(module, "parametrizations", ())) if parametrize.is_parametrized(module) else ():
             parametrize.remove_parametrizations(module, name, leave_parametrized=True)
@@ -249,7 +249,7 @@ def _without_parametrizations(network: Network) -> Network:
 
 
 def _replace_folder(draft: Path, folder: Path) -> None:
-    """Replaces `folder` by `draft`; if several processes do so at once, the last one wins."""
+    """Replaces `folder` with `draft`; if multiple processes do so at once, the last one wins."""
     before = draft.with_name(f"{draft.name}.before")
     while True:
         with suppress(FileNotFoundError):
@@ -257,14 +257,14 @@ def _replace_folder(draft: Path, folder: Path) -> None:
         try:
             draft.rename(folder)
             return
-        except OSError as error:  # another process has put its own folder there meanwhile
+        except OSError as error:  # another process created the folder in the meantime
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
         finally:
             shutil.rmtree(before, ignore_errors=True)
 
 
-def _identity(folder: Path) -> int | None:
+def _inode(folder: Path) -> int | None:
     with suppress(FileNotFoundError):
         return folder.stat().st_ino
     return None
@@ -279,20 +279,20 @@ def _read(out: Path) -> Best:
             folder / FILE,
             FORMAT,
             (VERSION,),
-            lambda document: _best(document, folder),
+            lambda document: _from_document(document, folder),
             NetworksFileError,
             "run the study again in another folder",
         )
     except ImportError as error:
-        expected = f"{folder} needs code that cannot be imported here ({error})"
+        expected = f"{folder} requires code that cannot be imported here ({error})"
         hint = "start Python where it can be imported, or run the study again"
         raise NetworksFileError("", expected, hint=hint) from error
 
 
-def _best(document: dict[str, Any], folder: Path) -> Best:
+def _from_document(document: dict[str, Any], folder: Path) -> Best:
     return Best(
         groups=tuple(Group(entry["trains"], entry["serves"]) for entry in document["groups"]),
-        networks=tuple(_module(folder, number) for number in range(len(document["groups"]))),
+        networks=tuple(_load_network(folder, number) for number in range(len(document["groups"]))),
         tasks=tuple(_read_served_task(entry) for entry in document["tasks"]),
         seed=document["seed"],
         table=_table(document["table"]),
@@ -301,7 +301,7 @@ def _best(document: dict[str, Any], folder: Path) -> Best:
 
 
 def _document(best: Best) -> dict[str, Any]:
-    """Describes the networks as a JSON document."""
+    """Returns a description of the networks as a JSON document."""
     return {
         "seed": best.seed,
         "tasks": [asdict(task) for task in best.tasks],
@@ -327,20 +327,20 @@ def _module_file(number: int) -> str:
     return f"network-{number + 1}.pkl"
 
 
-def _without_weights(network: Network) -> bytes:
-    """Pickles a module without its weights; cloudpickle includes classes of the main script."""
+def _pickle_without_weights(network: Network) -> bytes:
+    """Pickles a network without its weights; cloudpickle includes classes defined in the main script."""
     import cloudpickle
 
-    hollow = copy.deepcopy(network).cpu()
-    for module in hollow.modules():
+    stripped = copy.deepcopy(network).cpu()
+    for module in stripped.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             meta = nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
             module.register_parameter(name, meta)
-    pickled: bytes = cloudpickle.dumps(hollow)
+    pickled: bytes = cloudpickle.dumps(stripped)
     return pickled
 
 
-def _module(folder: Path, number: int) -> Network:
+def _load_network(folder: Path, number: int) -> Network:
     network: Network = pickle.loads((folder / _module_file(number)).read_bytes())
     weights = torch.load(folder / _weights_file(number), weights_only=True, map_location="cpu")
     network.load_state_dict(weights, assign=True)
@@ -357,7 +357,7 @@ def _table(document: dict[str, Any] | None) -> Any:
 
 
 def _export_program(network: Network, example: torch.Tensor, path: Path) -> str | None:
-    """Exports a network for any number of rows; returns what went wrong, or None."""
+    """Exports a network for any number of rows; returns the error message if it fails, otherwise None."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecations inside the exporter
@@ -365,7 +365,7 @@ def _export_program(network: Network, example: torch.Tensor, path: Path) -> str 
             program = torch.export.export(network.eval(), (example,), dynamic_shapes={"inputs": {0: rows}})
             with open_atomic(path) as file:
                 torch.export.save(program, file)
-    except Exception as error:  # user modules can fail in any way, and the weights are useful by themselves
+    except Exception as error:  # user modules can fail in any way, and the weights are useful on their own
         path.unlink(missing_ok=True)
         return str(error).strip().split("\n")[0] or type(error).__name__
     return None

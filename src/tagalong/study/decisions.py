@@ -1,4 +1,4 @@
-"""Lets every method decide, trains and times the chosen networks, and makes records of their results."""
+"""Lets each method decide, trains and times the chosen networks, and records their results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .store import NetworkResult
 from .study_request import Options, StudyRequest, check_request
 
 logger = logging.getLogger(__name__)
-Decisions = Mapping[str, tuple[Method, Decision]]  # by the name of the method
+Decisions = Mapping[str, tuple[Method, Decision]]  # by method name
 
 
 def compare_methods(
@@ -43,19 +43,19 @@ def compare_methods(
         options: as for `Study.run`.
 
     Raises:
-        ValueError: the input is invalid; lists every problem, before any training.
-        Diverged: the network for all tasks diverged with some seed.
+        ValueError: the input is invalid; the message lists every problem, and nothing is trained.
+        Diverged: the network for all tasks diverged with at least one seed.
     """
     request = check_request(backend.tasks, methods, budgets, seeds, options, problem=backend.problem)
-    # All tasks together first: every cost is relative to that of these networks.
+    # The networks for all tasks come first, since every cost is relative to theirs.
     backend.networks([backend.job(backend.tasks, seed) for seed in request.seeds], "all tasks together")
     return records_of(backend, decide_all(backend, request), request.seeds)
 
 
 def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
-    """Lets every method decide, always in the same order, so that the same networks are trained in one batch.
+    """Lets each method decide, always in the same order, so that networks are always trained in the same batches.
 
-    A method that cannot decide because a network that it needs diverged chooses nothing.
+    If a method cannot decide because a network that it needs diverged, its choices are empty.
     """
     made = {}
     for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
@@ -74,7 +74,7 @@ def _budgets(method: Method, request: StudyRequest) -> tuple[int | None, ...]:
 
 
 def records_of(backend: Backend, decisions: Decisions, seeds: Sequence[int]) -> list[Record]:
-    """Trains the chosen networks of all methods at once, since methods share networks, and returns the records."""
+    """Trains the chosen networks of all methods at once, since methods can share networks; returns their records."""
     chosen = [
         (method, decision, budget, seed, choice)
         for method, decision in decisions.values()
@@ -97,19 +97,19 @@ def _record(backend: Backend, method: Method, budget: int | None, seed: int, cho
     found = backend.networks(jobs, diverged=True)
     rows = [found[job] for job in jobs]
     shares = choice.shares or (1.0,) * len(rows)
-    meant = choice.shares is None
+    is_single_grouping = choice.shares is None
     return Record(
         method.name,
         budget,
         seed,
-        groups=choice.groups if meant else (),
+        groups=choice.groups if is_single_grouping else (),
         val=_scores(backend.tasks, choice, rows, shares, "val"),
         test=_scores(backend.tasks, choice, rows, shares, "test"),
         deciding=deciding,
-        training=_expected(rows, shares),
+        training=_expected_cost(rows, shares),
         parameters=_parameters(rows, shares),
-        latency=_latency(backend, choice.groups, width) if meant else None,
-        networks=tuple(row.key for row in rows if row.key) if meant else (),
+        latency=_latency(backend, choice.groups, width) if is_single_grouping else None,
+        networks=tuple(row.key for row in rows if row.key) if is_single_grouping else (),
         honest=method.honest,
     )
 
@@ -117,9 +117,9 @@ def _record(backend: Backend, method: Method, budget: int | None, seed: int, cho
 def _scores(
     names: Iterable[str], choice: Choice, rows: Sequence[NetworkResult], shares: Sequence[float], part: str
 ) -> dict[str, Score]:
-    """Returns the score of each task where it is served; NaN if no group was chosen.
+    """Returns each task's score in the network that serves it; NaN if no group was chosen.
 
-    It is the expectation if several groups may serve the task.
+    If multiple groups can serve a task, its score is the expected value.
     """
     scores = {}
     for task in names:
@@ -147,25 +147,25 @@ def _width(method: Method, backend: Backend) -> float:
 
 
 def _parameters(rows: Sequence[NetworkResult], shares: Sequence[float]) -> int:
-    """Returns the expected number of parameters of all networks together; 0 if that of some is unknown."""
+    """Returns the expected total number of parameters of all networks; 0 if that of any network is unknown."""
     if not all(row.parameters for row in rows):
         return 0
     return round(sum(share * row.parameters for share, row in zip(shares, rows, strict=True)))
 
 
 def _latency(backend: Backend, groups: Sequence[Group], width: float) -> float | None:
-    """Returns the seconds of a forward pass of one row through all networks, with served heads; None if unknown."""
+    """Returns the time in seconds to pass one row through all networks with their served heads; None if unknown."""
     seconds = [backend.latency(group.serves, width) for group in groups if group.serves]
     known = [one for one in seconds if one is not None]
     return sum(known) if known and len(known) == len(seconds) else None
 
 
-def _expected(rows: Sequence[NetworkResult], shares: Sequence[float]) -> Cost:
-    weighed = list(zip(shares, rows, strict=True))
+def _expected_cost(rows: Sequence[NetworkResult], shares: Sequence[float]) -> Cost:
+    weighted = list(zip(shares, rows, strict=True))
     return Cost(
         round(sum(shares)),
-        round(sum(share * row.steps for share, row in weighed)),
-        sum(share * row.seconds for share, row in weighed),
+        round(sum(share * row.steps for share, row in weighted)),
+        sum(share * row.seconds for share, row in weighted),
     )
 
 
@@ -174,18 +174,17 @@ def confirm(
 ) -> tuple[list[Record], list[int]]:
     """Trains the candidate of the verdict and one network for all tasks with fresh seeds.
 
-    If the candidate diverges, the next one is trained.
+    If the candidate diverges, the next best candidate is trained.
 
     Args:
         backend: trains the networks.
         decisions: the decisions of all methods.
-        records: the records of all methods with the seeds that they decided with.
+        records: the records of all methods with the original seeds.
         seeds: the fresh seeds.
-        info: the problem of the records.
+        info: the description of the problem.
 
     Returns:
-        The records of fresh seeds, and the seeds with which the network for all tasks diverged, so that nothing can be
-        compared.
+        The records with fresh seeds, and the seeds that cannot be used because the network for all tasks diverged.
     """
     found: list[Record] = []
     lost: list[int] = []
@@ -207,24 +206,24 @@ def _candidate(records: Sequence[Record], seeds: Sequence[int], info: ProblemInf
 
 
 def _with_seeds(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> Decisions:
-    """Returns the same choices of some methods and budgets for other seeds."""
-    again = {}
+    """Returns the choices of these methods and budgets with different seeds."""
+    copied = {}
     for name, budget in labels:
         method, decision = decisions[name]
         (_, first), choice = next((at, choice) for at, choice in decision.choices.items() if at[0] == budget)
         deciding = {seed: decision.deciding[first] for seed in seeds if first in decision.deciding}
-        again[name] = method, Decision({(budget, seed): choice for seed in seeds}, deciding)
-    return again
+        copied[name] = method, Decision({(budget, seed): choice for seed in seeds}, deciding)
+    return copied
 
 
 def about_decisions(decisions: Decisions) -> dict[str, Any]:
-    """Returns how methods came to their decisions, as an entry of a study's settings; empty if none explains it."""
+    """Returns how methods reached their decisions, as an entry of a study's settings; empty if none explains it."""
     about = {name: dict(decision.about) for name, (_, decision) in decisions.items() if decision.about}
     return {"decisions": about} if about else {}
 
 
 def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> None:
-    """Writes `groupings.json`, `affinity.json` of `tag`, and `affinity-<method>.json` of other methods."""
+    """Writes `groupings.json`, `affinity.json` for `tag`, and `affinity-<method>.json` for other methods."""
     measured = {
         name: decision.affinity
         for name, (method, decision) in decisions.items()
@@ -234,7 +233,7 @@ def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> No
     for name, affinity in measured.items():
         affinity.save(out / ("affinity.json" if name == main else f"affinity-{name}.json"))
     found = [
-        {"method": name, "budget": budget} | _document(choice)
+        {"method": name, "budget": budget} | _choice_document(choice)
         for name, (_, decision) in decisions.items()
         for budget, choice in {budget: choice for (budget, _), choice in decision.choices.items()}.items()
         if choice.shares is None and choice.groups
@@ -242,7 +241,7 @@ def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> No
     write_document(out / "groupings.json", GROUPINGS, 1, {"caution": disclaimer(tasks), "groupings": found})
 
 
-def _document(choice: Choice) -> dict[str, Any]:
+def _choice_document(choice: Choice) -> dict[str, Any]:
     return {
         "groups": [{"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in choice.groups],
         "grouping": None if choice.grouping is None else choice.grouping.to_document(),

@@ -1,4 +1,4 @@
-"""Where networks are trained: in this process, in several processes of this machine, or on a Ray cluster."""
+"""Executors train networks: in this process, in multiple processes on this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ NAMES = ("serial", "processes", "ray")
 
 @dataclass(frozen=True)
 class Chunk:
-    """Networks that are trained as one computation and finish together.
+    """Networks that are trained in a single computation and finish together.
 
     Attributes:
-        jobs: one network, or several plain ones with the same seed and width.
-        meter: settings of a meter, if there is only one network.
-        checkpoint: file for checkpoints, if there is only one network.
+        jobs: one network, or multiple plain networks with the same seed and width.
+        meter: settings of the `AffinityMeter` to attach, or None; allowed only with a single network.
+        checkpoint: file for checkpoints, or None; allowed only with a single network.
     """
 
     jobs: tuple[Job, ...]
@@ -49,24 +49,24 @@ class Chunk:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Trains chunks. Only the caller writes to the store."""
+    """Trains chunks of networks. Executors never write to the store; the caller does."""
 
     def start(self, problem: Problem, device: str) -> None:
-        """Prepares for networks of this problem."""
+        """Prepares to train networks for this problem."""
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
-        """Trains all chunks; yields each when it is finished, in any order, and counts networks with `advance`."""
+        """Trains all chunks and yields each as it finishes, in any order; reports finished networks to `advance`."""
 
     def stop(self) -> None:
-        """Releases what `start` acquired; may be called twice."""
+        """Releases the resources acquired by `start`; may be called more than once."""
 
 
 def make_executor(executor: str | Executor) -> Executor:
-    """Returns the executor of this name, or the one given; "processes:4" has four workers.
+    """Returns the executor with this name, e.g. "processes:4" for four workers; an `Executor` is returned unchanged.
 
     Raises:
-        InvalidInput: no executor has this name; suggests the closest one.
-        ImportError: with the line to install what the executor needs.
+        InvalidInput: no executor has this name; the message suggests the closest one.
+        ImportError: a required package is missing; the message says how to install it.
     """
     if executor == "serial":
         return Serial()
@@ -80,7 +80,7 @@ def make_executor(executor: str | Executor) -> Executor:
 
 
 def device_name(device: str | torch.device) -> str:
-    """Returns the device to train on; "auto" is CUDA if it is available."""
+    """Returns the name of the device to train on; "auto" selects CUDA if it is available."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -91,34 +91,34 @@ def device_name(device: str | torch.device) -> str:
         raise InvalidInput("", "CUDA is not available", hint="use `device='cpu'`")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         number = torch.cuda.device_count()
-        expected = f"must be one of the {number} CUDA devices that torch sees, from cuda:0"
+        expected = f"must be one of the {number} CUDA devices visible to torch, starting at cuda:0"
         raise InvalidInput("device", expected, repr(str(device)))
     if found.type not in ("cpu", "cuda"):
-        _try(found)
+        _check_usable(found)
     return str(found)
 
 
-def _try(device: torch.device) -> None:
-    """Raises an error for a device that this build of torch cannot use."""
+def _check_usable(device: torch.device) -> None:
+    """Raises an error if this build of torch cannot use the device."""
     try:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
-        said = re.split(r"\n|\.(?:\s|$)", str(error))[0]  # the first sentence of a long message
-        found = f"{str(device)!r} ({said})"
+        reason = re.split(r"\n|\.(?:\s|$)", str(error))[0]  # the first sentence of a long message
+        found = f"{str(device)!r} ({reason})"
         raise InvalidInput("device", "must be available", found, "use 'cpu' or 'auto'") from error
 
 
 def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | None = None) -> list[NetworkResult]:
-    """Trains the networks of a chunk; returns their results in the order of its jobs, including diverged ones."""
+    """Trains the networks of a chunk and returns their results in the order of the jobs, including diverged ones."""
     advance = advance or (lambda n: None)
     if len(chunk.jobs) == 1:
         result = _train_one(problem, chunk, device, _after_epochs(problem, getattr(advance, "steps", None)))
         advance(1)
         return [result]
-    stopped = _advance_to(advance)  # reports networks as they stop early
+    report_stopped = _advance_to(advance)  # reports networks as they stop early
     found: dict[Job, NetworkResult] = {}
     try:
-        for trained in train_many(problem, chunk.jobs, device=device, progress=stopped):
+        for trained in train_many(problem, chunk.jobs, device=device, progress=report_stopped):
             found[trained.job] = pack(trained, problem.val.groups)
     except Diverged as error:
         found |= {trained.job: pack(trained) for trained in error.networks}
@@ -126,7 +126,7 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
 
 
 def _advance_to(advance: Advance) -> Callable[[int], None]:
-    """Returns a function of the number done so far that counts each network once, even if training starts over."""
+    """Converts `advance` to a callback that takes a running total; a restart does not count networks twice."""
     counted = 0
 
     def count(number: int) -> None:
@@ -140,33 +140,33 @@ def _advance_to(advance: Advance) -> Callable[[int], None]:
 
 def _after_epochs(problem: Problem, steps: Advance | None) -> Callable[[int], None] | None:
     """Returns a callback that reports the steps of each epoch; None if `steps` is None."""
-    each = -(-len(problem.train) // problem.recipe.batch_size)
-    return None if steps is None else lambda epoch: steps(each)
+    steps_per_epoch = -(-len(problem.train) // problem.recipe.batch_size)
+    return None if steps is None else lambda epoch: steps(steps_per_epoch)
 
 
 def _train_one(problem: Problem, chunk: Chunk, device: str, progress: Callable[[int], None] | None) -> NetworkResult:
     (job,) = chunk.jobs
-    begin = partial(_train_or_diverge, problem, job, device=device, meter=chunk.meter, progress=progress)
+    run = partial(_train_or_diverge, problem, job, device=device, meter=chunk.meter, progress=progress)
     try:
-        trained = begin(checkpoint=chunk.checkpoint, checkpoint_every=CHECKPOINT_SECONDS)
+        trained = run(checkpoint=chunk.checkpoint, checkpoint_every=CHECKPOINT_SECONDS)
     except FileNotFoundError:
         if chunk.checkpoint is None:
             raise
-        # Another process that works on this folder has finished the same network and removed the checkpoint.
-        trained = begin()
+        # Another process working in this folder has finished the same network and removed the checkpoint.
+        trained = run()
     return pack(trained, problem.val.groups)
 
 
-def _train_or_diverge(problem: Problem, job: Job, **more: Any) -> Trained:
+def _train_or_diverge(problem: Problem, job: Job, **options: Any) -> Trained:
     try:
-        return train(problem, job, **more)
+        return train(problem, job, **options)
     except Diverged as error:
         (diverged,) = error.networks
         return diverged
 
 
 class Serial:
-    """Trains one chunk after the other in this process."""
+    """Trains chunks one after another in this process."""
 
     def start(self, problem: Problem, device: str) -> None:
         self._problem, self._device = problem, device
@@ -183,19 +183,19 @@ _worker: dict[str, Any] = {}  # the problem and the device of a worker process
 
 
 class Processes:
-    """Trains chunks in several processes of this machine.
+    """Trains chunks in multiple processes on this machine.
 
-    Processes are spawned, so a script must guard its main code with `if __name__ == "__main__":`.
+    The processes are spawned, so a script must guard its main code with `if __name__ == "__main__":`.
 
     Args:
-        workers: the number of processes; by default one per core, or with CUDA one per GPU.
+        workers: the number of processes; by default one per CPU core, or one per GPU if the device is CUDA.
     """
 
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and not is_positive_integer(workers):
             raise InvalidInput("workers", "must be a positive integer", repr(workers))
         try:
-            import cloudpickle  # noqa: F401 - the problem may hold lambdas
+            import cloudpickle  # noqa: F401 - the problem may contain lambdas
         except ImportError:
             raise ImportError('executor="processes" needs cloudpickle: pip install cloudpickle') from None
         self._workers = workers
@@ -218,7 +218,7 @@ class Processes:
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         assert self._pool is not None
-        with _interrupts_blocked():  # submitting starts the processes
+        with _interrupts_blocked():  # submitting a chunk starts the processes
             futures = self._under_way = {self._pool.submit(_work_in_process, chunk): chunk for chunk in chunks}
         try:
             for future in as_completed(futures):
@@ -227,8 +227,8 @@ class Processes:
                 yield futures.pop(future), results
         except BrokenProcessPool as error:
             raise BrokenExecutor(
-                "a worker process died; finished networks are kept, so run the study again (a script that trains in "
-                'processes must guard its main code with `if __name__ == "__main__":`)'
+                "a worker process died; finished networks are kept, so run the study again (a script that uses "
+                'executor="processes" must guard its main code with `if __name__ == "__main__":`)'
             ) from error
         finally:
             for future in futures:
@@ -236,7 +236,7 @@ class Processes:
 
     def stop(self) -> None:
         if self._pool is not None:
-            if self._under_way:  # after an interrupt or an error, results are not waited for
+            if self._under_way:  # after an interrupt or an error, do not wait for unfinished results
                 _terminate(self._pool)
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
@@ -253,8 +253,8 @@ def _devices(device: str, workers: int | None) -> list[str]:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Delays Ctrl-C; processes that are started meanwhile inherit the mask, so that none fails while it imports."""
-    if not hasattr(signal, "pthread_sigmask"):  # not on Windows
+    """Delays Ctrl-C; processes started meanwhile inherit the signal mask, so Ctrl-C cannot break their imports."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows has no signal masks
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -272,9 +272,11 @@ def _terminate(pool: ProcessPoolExecutor) -> None:
 def _start_worker(path: Path, free: Any) -> None:
     import cloudpickle
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the main process ends the workers
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches all processes; the main process terminates the workers
     parent = multiprocessing.parent_process()
-    if parent is not None:  # workers must not outlive a main process that is killed
+    if parent is not None:  # workers must exit even if the main process is killed
         threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
     _worker.update(problem=cloudpickle.loads(path.read_bytes()), device=free.get())
@@ -289,20 +291,20 @@ def _work_in_process(chunk: Chunk) -> list[NetworkResult]:
     return train_chunk(_worker["problem"], chunk, _worker["device"])
 
 
-_problems: dict[str, Problem] = {}  # the problem that a worker has unpickled, by run; one at a time
+_problems: dict[str, Problem] = {}  # the problem that this worker has unpickled, by run ID; one at a time
 
 
 class Ray:
     """Trains chunks with Ray.
 
-    It uses an existing connection: call `ray.init(address="auto")` first to work on a cluster, whose nodes all need
-    tagalong and what the problem imports. Without a connection, `ray.init()` is called, which joins a cluster that runs
-    on this machine or starts Ray here; it is shut down after the study.
+    An existing connection is reused: to train on a cluster, call `ray.init(address="auto")` first; every node needs
+    tagalong and everything that the problem imports. Without a connection, `ray.init()` is called, which joins a
+    cluster running on this machine or starts a local one; the connection is closed after the study.
 
     Args:
-        retries: how often a chunk is tried again after its worker was lost.
-        cpus: number of CPUs for a chunk.
-        gpus: number of GPUs for a chunk; by default 1 if the device is CUDA. Fractions share a GPU.
+        retries: how many times to retry a chunk whose worker was lost.
+        cpus: number of CPUs per chunk.
+        gpus: number of GPUs per chunk; by default 1 if the device is CUDA. With a fraction, chunks share a GPU.
     """
 
     def __init__(self, retries: int = 3, cpus: float = 1, gpus: float | None = None) -> None:
@@ -351,7 +353,7 @@ class Ray:
 
 
 def _work_on_ray(content: bytes, run: str, chunk: Chunk, device: str, cpus: float) -> list[NetworkResult]:
-    """Trains a chunk on a worker of Ray."""
+    """Trains a chunk on a Ray worker."""
     import torch
     from ray import cloudpickle
 
@@ -360,5 +362,5 @@ def _work_on_ray(content: bytes, run: str, chunk: Chunk, device: str, cpus: floa
         _problems.clear()
         _problems[run] = cloudpickle.loads(content)
     if chunk.checkpoint is not None and not chunk.checkpoint.parent.parent.exists():
-        chunk = replace(chunk, checkpoint=None)  # the folder of the run is not mounted on this node
+        chunk = replace(chunk, checkpoint=None)  # the run folder is not mounted on this node
     return train_chunk(_problems[run], chunk, device)

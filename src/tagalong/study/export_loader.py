@@ -1,10 +1,10 @@
-"""Loads the networks exported here; needs only torch.
+"""Loads the networks exported to this folder; requires only torch.
 
     from load import load
     networks = load()
-    networks.predict(inputs)  # {task: probabilities, or values in the units of the data}
+    networks.predict(inputs)  # {task: probabilities, or values in the original units}
 
-`inputs` are inputs of the networks; "table" in `networks.json` describes how raw rows become inputs.
+`inputs` is a tensor of network inputs; "table" in `networks.json` describes how to convert raw rows to inputs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class ExportedNetworks:
-    """The exported networks, and how their outputs become predictions."""
+    """The exported networks and the conversion of their outputs to predictions."""
 
     def __init__(self, folder: str | Path = HERE, device: str = "cpu") -> None:
         self.about = json.loads((Path(folder) / "networks.json").read_text())
@@ -33,7 +33,7 @@ class ExportedNetworks:
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Returns probabilities (binary: of label 1; multiclass: of every class), or values in the data's units."""
+        """Returns probabilities (of label 1 if binary, of every class if multiclass) or values in original units."""
         outputs: dict[str, Tensor] = {}
         for network in self.networks:
             outputs.update(network(inputs))
@@ -41,7 +41,7 @@ class ExportedNetworks:
 
 
 def to_prediction(task: dict[str, Any], outputs: Tensor) -> Tensor:
-    """Converts outputs of a head to probabilities or to the units of the data."""
+    """Converts the outputs of a head to probabilities or to the original units of the data."""
     if task["kind"] == "binary":
         outputs = torch.sigmoid(outputs)
     elif task["kind"] == "multiclass":

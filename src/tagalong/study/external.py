@@ -1,7 +1,7 @@
-"""A study of networks that are trained elsewhere: what to train next, the results reported so far, and the verdict.
+"""A study of networks trained elsewhere: which to train next, the results reported so far, and the verdict.
 
-Everything reported is kept in `told.json`, with losses of rows and affinities in a folder next to it, so that a study
-continues after a stop.
+Reported results are stored in `told.json`, with row losses and affinities in a folder next to it, so that an
+interrupted study can be continued.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from .study_request import Options, StudyRequest, usual_budgets, with_effort
 from .uncertainty import row_noise
 
 FORMAT, VERSION, FILE, FOLDER = "tagalong-told", 1, "told.json", "told"
-MOST_NAMED = 5  # networks in a sentence
+MOST_NAMED = 5  # networks that a message lists
 Losses = Mapping[str, float | Sequence[float]]
 Network = tuple[tuple[str, ...], int]
 
 
 class ExternalStudy:
-    """Compares ways of grouping with networks that your own script trains.
+    """Compares ways of grouping with networks trained by your own script.
 
-    Every result is kept, so that the study continues after a stop.
+    Every result is stored, so that an interrupted study can be continued.
 
     Args:
         tasks: names of all tasks.
-        out: the folder of the study; None keeps results in memory only.
+        out: the folder of the study; None keeps results only in memory.
 
     Example:
         >>> study = ExternalStudy(["age", "ill"])
@@ -66,7 +66,7 @@ class ExternalStudy:
         ProblemInfo.from_tasks(self.tasks)  # raises an error for invalid names
         if self.out is not None and (self.out / "run.sqlite").exists():
             expected = "must not be the folder of a run, whose results would be lost"
-            raise InvalidInput("out", expected, str(self.out), "use a new one")
+            raise InvalidInput("out", expected, str(self.out), "use a new folder")
         self._run: ExternalRun | None = None
 
     def plan(
@@ -79,15 +79,15 @@ class ExternalStudy:
         options: Options | None = None,
         effort: Any = None,
     ) -> TrainingPlan:
-        """Sets what to compare, or continues with the same plan; returns the networks to train, as far as is known.
+        """Sets what to compare, or continues an identical plan; returns the networks known to be needed so far.
 
         Args:
-            affinity: one or several affinities measured in your own loop: `cs` uses one of cosines, `tag` any other,
-                and `auto` starts from one of cosines. To be explicit, pass a mapping from "tag", "cs" and "auto".
-            methods: any method of a study whose networks are plain: "stl", "tag", "cs", "hoa", "optimal", "oracle",
-                "random", "auto"; "mtl" is always included. By default `stl` and the methods that use the affinities, or
-                `hoa` without affinities.
-            budgets: numbers of networks; by default 2, 3 and 4, up to the number of tasks.
+            affinity: one or more affinities measured in your own training loop: `cs` and `auto` use one of cosines,
+                `tag` any other. To be explicit, pass a mapping from "tag", "cs" and "auto" to affinities.
+            methods: any methods that need only plain networks: "stl", "tag", "cs", "hoa", "optimal", "oracle", "random"
+                or "auto"; "mtl" is always included. By default, `stl` and the methods that use the affinities, or `hoa`
+                without affinities.
+            budgets: the maximum numbers of networks; by default 2, 3 and 4, up to the number of tasks.
             seeds: the number of seeds, or a list of them.
             options: options by method, as for `Study.run`.
             effort: the effort of `auto`: a number of trainings, "quick" (20), "normal" (60, the default) or "thorough"
@@ -107,11 +107,11 @@ class ExternalStudy:
         return run.plan
 
     def ask(self) -> Network | None:
-        """Returns the tasks and the seed of the network to train next; None if nothing is left to train."""
+        """Returns the tasks and seed of the network to train next; None if nothing is left to train."""
         return next(iter(self.pending()), None)
 
     def pending(self) -> list[Network]:
-        """Returns all networks that can be trained now, for those who train several at a time."""
+        """Returns all networks that can be trained now, e.g. in parallel."""
         return self._open.pending
 
     def tell(
@@ -127,18 +127,19 @@ class ExternalStudy:
         seconds: float | None = None,
         parameters: int | None = None,
     ) -> None:
-        """Adds the result of a network; in any order.
+        """Adds the result of a network. Networks can be added in any order.
 
         Args:
-            tasks: the tasks that it was trained on.
-            seed: the seed that it was trained with.
-            val: for each task its validation loss, or (loss, error).
-            test: the same on test rows.
-            rows: for each task the loss of every test row, NaN if there is no label; without them, the interval of the
-                verdict does not include the noise of the test rows.
-            val_rows: the same for validation rows; `auto` compares their two halves to see how much of a gain is noise.
+            tasks: the tasks of the network.
+            seed: the seed of the network.
+            val: the validation loss of each task, or (loss, error).
+            test: the test loss of each task, or (loss, error).
+            rows: each task's loss on every test row, NaN for rows without a label. Without these losses, the verdict's
+                interval does not account for the noise of the test rows.
+            val_rows: each task's loss on every validation row; `auto` compares two halves of these rows to estimate how
+                much of a gain is noise.
             steps: number of optimizer steps.
-            seconds: training time.
+            seconds: training time in seconds.
             parameters: number of parameters.
         """
         job = self._planned_job(tasks, seed)
@@ -148,13 +149,13 @@ class ExternalStudy:
             _write(self.out, self._open)
 
     def results(self) -> Results:
-        """Returns the comparison once nothing is left to train; with a folder also written there, with its page.
+        """Returns the results once nothing is left to train; if there is a folder, also writes them and a report to it.
 
         Raises:
-            ValueError: results of some networks are missing.
+            ValueError: the results of some networks are missing.
         """
         if self._run is None and not (self.out is not None and has_plan(self.out)):
-            raise InvalidInput("", "there are no results yet", hint="call ask and tell first")
+            raise InvalidInput("", "there are no results yet", hint="call ask() and tell() first")
         results = self._open.results(ProblemInfo.from_tasks(self.tasks), self.out)
         if self.out is not None:
             results.save(self.out / "results.json")
@@ -176,8 +177,8 @@ class ExternalStudy:
         run = _read(self.out)
         found = run.request.tasks
         if found != self.tasks:
-            expected = f"must hold a plan for {', '.join(self.tasks)}"
-            raise InvalidInput("out", expected, f"one for {', '.join(found)}", "use a new one")
+            expected = f"must contain a plan for {', '.join(self.tasks)}"
+            raise InvalidInput("out", expected, f"one for {', '.join(found)}", "use a new folder")
         return run
 
     def _read_same(self, run: ExternalRun) -> ExternalRun:
@@ -185,7 +186,7 @@ class ExternalStudy:
         saved = self._read()
         if json.dumps(saved.document) != json.dumps(run.document):
             raise InvalidInput(
-                "out", "must hold results of this plan", f"those of another in {self.out}", "use a new one"
+                "out", "must contain results of this plan", f"another plan in {self.out}", "use a new folder"
             )
         return saved
 
@@ -194,7 +195,7 @@ class ExternalStudy:
         job = Job(tuple(task for task in self.tasks if task in given), seed)
         if given - set(self.tasks) or (job.tasks, seed) not in self._open.plan.networks:
             following = self.ask()
-            hint = "nothing is left to train" if following is None else f"ask() gives {following!r} next"
+            hint = "nothing is left to train" if following is None else f"ask() returns {following!r} next"
             found = f"{sorted(given)}, {seed!r}"
             raise InvalidInput("`tasks` and `seed`", "must be a network of the plan", found, hint)
         if job in self._open.known:
@@ -204,17 +205,17 @@ class ExternalStudy:
 
 
 class ExternalRun:
-    """A request, and the results of its networks so far.
+    """A request and the results of its networks so far.
 
     Args:
         request: what to compare.
-        known: results so far.
+        known: the results so far.
 
     Attributes:
         request: what to compare.
-        known: results so far.
-        plan: the networks to train, as far as results decide.
-        document: the plan before any result, as a JSON document.
+        known: the results so far.
+        plan: the networks known to be needed, given the results so far.
+        document: the initial plan, before any results, as a JSON document.
     """
 
     def __init__(self, request: PlanRequest, known: Mapping[Job, NetworkResult] | None = None) -> None:
@@ -234,7 +235,7 @@ class ExternalRun:
 
     @property
     def pending(self) -> list[Network]:
-        """Tasks and seed of every network without a result, in the order to train them."""
+        """The tasks and seeds of all networks without a result, in training order."""
         waiting = self._missing()
         if not waiting and self.plan.deciding:
             self._explore()
@@ -250,11 +251,11 @@ class ExternalRun:
         lengths = {len(score.rows) for score in scores if score.rows is not None}
         if len(lengths) > 1:
             found = " and ".join(map(str, sorted(lengths)))
-            raise InvalidInput("rows", "must be the same test rows for every network", found)
+            raise InvalidInput("rows", "must have the same number of test rows for every network", found)
         self.known[result.job] = result
 
     def results(self, problem: ProblemInfo, out: Path | None = None) -> Results:
-        """Returns the results; raises an error that lists the networks without one, if there are any."""
+        """Returns the results; raises an error that lists the missing networks, if there are any."""
         if waiting := self.pending:
             names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
             more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
@@ -270,7 +271,7 @@ class ExternalRun:
 
 
 def _noise(records: Sequence[Record], backend: ExternalBackend) -> dict[Label, float]:
-    """Returns the noise of the test rows for groupings whose row losses are all known."""
+    """Returns the noise of the test rows for methods and budgets whose row losses are all known."""
     rows = {id(record): backend.row_losses(record) for record in records}
     unknown = {record.label for record in records if rows[id(record)] is None}
     return row_noise(
@@ -289,7 +290,7 @@ def check_result(
     *,
     val_rows: Mapping[str, Any] | None = None,
 ) -> NetworkResult:
-    """Returns the result of a network, or raises an error with every problem at once."""
+    """Returns the validated result of a network, or raises a single error that lists every problem."""
     problems: list[InvalidInput] = []
     row_losses = {
         "val": _row_losses(problems, "val_rows", val_rows, job.tasks),
@@ -318,7 +319,7 @@ def _row_losses(
     _check_tasks(problems, argument, given, tasks)
     rows = {task: np.asarray(values, dtype=np.float32) for task, values in given.items()}
     if len({values.shape for values in rows.values()}) > 1 or any(values.ndim != 1 for values in rows.values()):
-        expected = "must be one loss per row, equally many for every task (NaN where there is no label)"
+        expected = "must have one loss per row, the same number for every task (NaN for rows without a label)"
         problems.append(InvalidInput(argument, expected))
     return rows
 
@@ -327,7 +328,7 @@ def _check_tasks(problems: list[InvalidInput], argument: str, given: Mapping[str
     missing = [task for task in tasks if task not in given]
     extra = [task for task in given if task not in tasks]
     if missing or extra:
-        found = [f"nothing for {name!r}" for name in missing] + [f"{name!r} in addition" for name in extra]
+        found = [f"none for {name!r}" for name in missing] + [f"one for unknown task {name!r}" for name in extra]
         expected = f"must have a value for each of {', '.join(tasks)}"
         problems.append(InvalidInput(argument, expected, ", ".join(found)))
 
@@ -354,12 +355,12 @@ def _score(
 
 
 def has_plan(out: Path) -> bool:
-    """Whether a plan is stored in this folder."""
+    """Whether this folder contains a plan."""
     return (out / FILE).exists()
 
 
 def _write(out: Path, run: ExternalRun) -> None:
-    """Writes row losses and affinities first, the JSON that names them last."""
+    """Writes the row losses and affinities first, and the JSON document that refers to them last."""
     affinities = {}
     for method, affinity in run.request.affinities.items():
         affinities[method] = f"{FOLDER}/affinity-{method}.json"
@@ -373,10 +374,10 @@ def _write(out: Path, run: ExternalRun) -> None:
 
 def _read(out: Path) -> ExternalRun:
     hint = "plan the study again in another folder"
-    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: _run(document, out), hint=hint)
+    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: _run_from_document(document, out), hint=hint)
 
 
-def _run(document: Mapping[str, Any], out: Path) -> ExternalRun:
+def _run_from_document(document: Mapping[str, Any], out: Path) -> ExternalRun:
     entry = document["plan"]
     affinities = {method: Affinity.load(out / file) for method, file in entry.get("affinities", {}).items()}
     options = entry.get("options", {})
@@ -385,7 +386,7 @@ def _run(document: Mapping[str, Any], out: Path) -> ExternalRun:
         groups = tuple(Group(group["trains"], group["serves"]) for group in one["groups"])
         planned.setdefault(one["method"], {})[one["budget"]] = groups
     methods: list[Method] = [
-        # earlier versions kept the groups that an affinity decides, and not the affinity
+        # Earlier versions stored the groups selected from an affinity, but not the affinity itself.
         PlannedGroups(name, planned[name])
         if name in ("tag", "cs") and name not in affinities
         else make_method(name, options)
@@ -393,12 +394,12 @@ def _run(document: Mapping[str, Any], out: Path) -> ExternalRun:
     ]
     study = StudyRequest(tuple(methods), tuple(entry["budgets"]), tuple(entry["seeds"]))
     request = PlanRequest(tuple(entry["tasks"]), study, affinities, options)
-    results = [_result(out, one) for one in document["told"]]
+    results = [_read_result(out, one) for one in document["told"]]
     return ExternalRun(request, {result.job: result for result in results})
 
 
 def _plan_document(plan: TrainingPlan, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns a plan before any result, as a JSON document."""
+    """Converts an initial plan to a JSON document."""
     document: dict[str, Any] = {name: list(getattr(plan, name)) for name in ("tasks", "methods", "budgets", "seeds")}
     document["groupings"] = [
         {"method": method, "budget": budget, "groups": [_group_document(group) for group in groups]}
@@ -430,7 +431,7 @@ def _scores_document(scores: Mapping[str, Score]) -> dict[str, list[float | None
     return {task: [score.loss, _or_none(score.error)] for task, score in scores.items()}
 
 
-def _result(out: Path, entry: Mapping[str, Any]) -> NetworkResult:
+def _read_result(out: Path, entry: Mapping[str, Any]) -> NetworkResult:
     rows: dict[str, NDArray[Any]] = {}
     if entry["rows"] is not None:
         archive = unpack_arrays((out / entry["rows"]).read_bytes())
@@ -444,12 +445,12 @@ def _result(out: Path, entry: Mapping[str, Any]) -> NetworkResult:
 
 
 def _write_rows(out: Path, result: NetworkResult) -> str | None:
-    """Writes the losses of test rows; returns the name of the file, None if there are no losses."""
+    """Writes the losses of the test rows and returns the file name; None if there are no losses."""
     rows = {task: score.rows for task, score in result.test.items() if score.rows is not None}
     if len(rows) < len(result.job.tasks):
         return None
     name = f"{FOLDER}/{hashlib.sha256(repr((result.job.tasks, result.job.seed)).encode()).hexdigest()[:16]}.npz"
-    if not (out / name).exists():  # every network has one result
+    if not (out / name).exists():  # the result of a network never changes
         named_rows = {f"rows_{number}": rows[task] for number, task in enumerate(result.job.tasks)}
         write_atomic(out / name, pack_arrays(named_rows, compress=True))
     return name

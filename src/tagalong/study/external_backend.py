@@ -1,4 +1,4 @@
-"""Results of networks that are trained elsewhere, as a backend of the methods."""
+"""A backend that looks up the results of networks trained elsewhere."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .backend import Backend, describe_jobs
 from .records import Cost, Record
 from .store import Losses, NetworkResult, plain_steps
 
-COSINES = ("cosine", "cosine_kernels")  # estimators that `cs` groups by
+COSINES = ("cosine", "cosine_kernels")  # estimators whose affinities `cs` uses
 
 
 class MissingNetworks(Exception):
-    """A method needs results of networks that were not trained yet.
+    """A method needs the results of networks that have not been trained yet.
 
     Args:
-        jobs: the networks.
+        jobs: the missing networks.
     """
 
     def __init__(self, jobs: Sequence[Job]) -> None:
@@ -29,18 +29,18 @@ class MissingNetworks(Exception):
 
 
 class ExternalBackend(Backend):
-    """Results of networks that are trained elsewhere.
+    """Looks up the results of networks trained elsewhere.
 
-    A request for networks without a result raises `MissingNetworks`; once their results are there, the same methods
-    run again and get further.
+    Requesting networks without results raises `MissingNetworks`; once their results are available, the same methods
+    can be run again and get further.
 
     Args:
         tasks: names of all tasks.
-        results: of the networks trained so far; may grow.
-        affinities: by the method that groups by them, "tag" or "cs".
+        results: the results of the networks trained so far; more may be added later.
+        affinities: the measured affinities, by the method that uses them ("tag" or "cs").
 
     Attributes:
-        requests: networks in the order of the requests, repeated ones included; may be cleared.
+        requests: all requested networks in order, including duplicates; callers may clear it.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ExternalBackend(Backend):
     def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
         if rule != "plain" or width != 1:
             expected = "must need only plain networks, since they are trained elsewhere"
-            raise InvalidInput("methods", expected, f"one with the rule {rule!r} and the width {width:g}")
+            raise InvalidInput("methods", expected, f"one with rule {rule!r} and width {width:g}")
         return super().job(tasks, seed)
 
     def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
@@ -68,17 +68,17 @@ class ExternalBackend(Backend):
     def measure_affinity(
         self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
     ) -> tuple[Affinity, dict[int, Cost]]:
-        """Returns the given affinity; its cost is that of all tasks together, each seed with its share of measuring."""
+        """Returns the given affinity; each seed costs one training of all tasks and its part of the measuring."""
         estimator = settings.get("estimator")
         given = self._affinities.get(method) or self._affinities.get(method_of_estimator(estimator))
         if given is None:
-            raise InvalidInput("affinity", f"must include one measured with the estimator {estimator!r}", "none")
+            raise InvalidInput("affinity", f"must include one measured with estimator {estimator!r}", "none")
         affinity = given.only(self.tasks)
         return affinity, {seed: self._measuring_cost(affinity, seed, len(seeds)) for seed in seeds}
 
     def _measuring_cost(self, affinity: Affinity, seed: int, runs: int) -> Cost:
         network = self._known.get(self.job(self.tasks, seed))
-        if network is None:  # groups do not wait for what their affinity took
+        if network is None:  # groups can be decided before the cost of the affinity is known
             return Cost(1)
         steps = plain_steps(affinity, network.steps, runs) if network.steps else 0
         return Cost(1, steps, network.seconds * (1 + (affinity.settings.get("overhead") or 0.0)))
@@ -95,6 +95,6 @@ class ExternalBackend(Backend):
 
 
 def method_of_estimator(estimator: Any) -> str:
-    """Returns the method that groups by an affinity of this estimator: "cs" for cosines, else "tag"."""
-    # what is not known to be a cosine is taken for what `tag` groups by: a matrix without settings, an own estimator
+    """Returns the method that uses affinities from this estimator: "cs" for cosines, otherwise "tag"."""
+    # Matrices without settings and user-defined estimators are assumed to be for `tag`.
     return "cs" if estimator in COSINES else "tag"

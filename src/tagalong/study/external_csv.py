@@ -1,4 +1,4 @@
-"""The verdict on a table of losses of networks that were trained elsewhere: a plan that was filled in, or any table."""
+"""The verdict from a table with losses of networks trained elsewhere: a filled-in plan or any other table."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from .results import Results
 from .study_request import StudyRequest, usual_budgets
 
 NUMBERS = tuple(column for column in (*NEEDED, *OPTIONAL) if column != "test_rows")
-MOST_LISTED = 8  # of the missing numbers
-Cells = Mapping[str, str]  # of one row, by column
+MOST_LISTED = 8  # missing numbers listed in a message
+Cells = Mapping[str, str]  # the cells of one row, by column
 Networks = dict[tuple[str, int], dict[str, Cells]]
 
 
 def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) -> Results:
-    """Returns results, with table and verdict, from a table of the losses of networks that were trained elsewhere.
+    """Computes results and a verdict from a table with the losses of networks trained elsewhere.
 
     Args:
         path: a CSV or Parquet file (see `Problem.from_table`) with the columns network, seed, task, val_loss,
-            test_loss, and optionally val_error, test_error, test_rows (an npy file with the loss of every test row,
-            which makes the verdict's interval complete), steps, seconds and parameters (of the network). A plan's
-            columns `serves` and `decides` say which methods use a network; without them the best groups among the
-            networks are chosen on validation.
-        budgets: numbers of networks, for a table without a plan; by default 2, 3 and 4.
+            test_loss, and optionally val_error, test_error, test_rows (the name of an npy file with the loss of every
+            test row, so that the verdict's interval accounts for the noise of the test rows), steps, seconds and
+            parameters (of the network). In a plan, the columns `serves` and `decides` say which methods use a network;
+            without them, the groups with the best validation losses are chosen.
+        budgets: the numbers of networks to choose for, if the table has no plan; by default 2, 3 and 4.
 
     Raises:
-        InvalidInput: the table is incomplete; lists everything that is missing or wrong.
+        InvalidInput: the table is incomplete or invalid; the message lists everything that is missing or wrong.
     """
     sizes = None if budgets is None else as_tuple(budgets, "budgets", "numbers of networks", "[2, 3]")
     file = Path(path)
@@ -52,8 +52,8 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
     run = ExternalRun(_read_plan(networks, columns, sizes))
     for (_, seed), by_task in networks.items():
         job = Job(tuple(task for task in run.request.tasks if task in by_task), seed)
-        losses = _parts(by_task, "val"), _parts(by_task, "test")
-        run.add(check_result(job, *losses, _rows(by_task, file), **_costs(by_task)))
+        losses = _losses_and_errors(by_task, "val"), _losses_and_errors(by_task, "test")
+        run.add(check_result(job, *losses, _load_test_rows(by_task, file), **_costs(by_task)))
     return run.results(ProblemInfo.from_tasks(run.request.tasks, file.stem))
 
 
@@ -65,7 +65,7 @@ def tasks_in_csv(path: str | Path) -> tuple[str, ...]:
 def _check_complete(networks: Networks, file: Path) -> None:
     tasks = dict.fromkeys(task for by_task in networks.values() for task in by_task)
     if not any(by_task.keys() == tasks.keys() for by_task in networks.values()):
-        expected = f"must have a network of all tasks ({', '.join(tasks)}) to compare with"
+        expected = f"must have a network for all tasks ({', '.join(tasks)}) to compare with"
         raise TableError(file, expected, "none")
 
 
@@ -85,7 +85,7 @@ def _read_plan(networks: Networks, columns: Sequence[str], budgets: Sequence[int
 
 
 class BestGiven(Optimal):
-    """Chooses the groups with the lowest validation losses among the networks of a table.
+    """Chooses the groups with the lowest validation losses among the networks in a table.
 
     Args:
         subsets: the tasks of each network.
@@ -101,7 +101,7 @@ class BestGiven(Optimal):
         return self._subsets
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        return replace(super().decide(backend, budgets, seeds), deciding={})  # the networks were there anyway
+        return replace(super().decide(backend, budgets, seeds), deciding={})  # no networks were trained just to decide
 
 
 def _planned(networks: Networks, tasks: tuple[str, ...], seeds: tuple[int, ...]) -> PlanRequest:
@@ -135,19 +135,19 @@ def _check_served(groupings: Mapping[Label, tuple[Group, ...]], tasks: Sequence[
         served = [task for group in groups for task in group.serves]
         wrong = sorted(set(tasks) ^ set(served)) + sorted(task for task in set(served) if served.count(task) > 1)
         if wrong:
-            expected = f"must name {csv_label(label)} exactly once for each task; not so for: {', '.join(wrong)}"
+            expected = f"must name {csv_label(label)} exactly once for each task, but does not for: {', '.join(wrong)}"
             problems.append(TableError("column 'serves'", expected))
     raise_problems(problems, TableError)
 
 
-def _parts(by_task: Mapping[str, Cells], part: str) -> dict[str, tuple[float, float]]:
+def _losses_and_errors(by_task: Mapping[str, Cells], part: str) -> dict[str, tuple[float, float]]:
     return {
         task: (float(line[f"{part}_loss"]), float(line.get(f"{part}_error") or math.nan))
         for task, line in by_task.items()
     }
 
 
-def _rows(by_task: Mapping[str, Cells], file: Path) -> dict[str, Any] | None:
+def _load_test_rows(by_task: Mapping[str, Cells], file: Path) -> dict[str, Any] | None:
     named = {task: line["test_rows"] for task, line in by_task.items() if line.get("test_rows")}
     if set(named) != set(by_task):
         return None
@@ -155,7 +155,7 @@ def _rows(by_task: Mapping[str, Cells], file: Path) -> dict[str, Any] | None:
 
 
 def _costs(by_task: Mapping[str, Cells]) -> dict[str, Any]:
-    """Returns the costs of a network, from whichever of its rows has them."""
+    """Returns the costs of a network, each from the first of its rows that has it."""
     found: dict[str, Any] = {}
     for column, kind in (("steps", int), ("seconds", float), ("parameters", int)):
         given = [line[column] for line in by_task.values() if line.get(column)]
@@ -164,7 +164,7 @@ def _costs(by_task: Mapping[str, Cells]) -> dict[str, Any]:
 
 
 def _read_rows(file: Path) -> tuple[list[tuple[str, Cells]], list[str]]:
-    """Reads the place and the cells of every row, and the names of the columns."""
+    """Reads the location and cells of every row, and the column names."""
     table = read_table(file)
     columns = table.header.cells
     problems = list(table.problems)
@@ -177,11 +177,11 @@ def _read_rows(file: Path) -> tuple[list[tuple[str, Cells]], list[str]]:
 
 
 def _read_cells(table: ParsedTable, row: TableRow) -> Cells:
-    """Reads the cells of a row by column; numbers with a decimal point, and empty where they are missing."""
+    """Returns the cells of a row by column; numbers get a decimal point, and missing numbers are empty."""
     cells = dict(zip(table.header.cells, row.cells, strict=True))
     for column in NUMBERS:
         cell = cells.get(column, "")
-        if is_missing_word(cell) and cell.lower() != "nan":  # a loss that is not a number was measured
+        if is_missing_word(cell) and cell.lower() != "nan":  # NaN is a measured value, not a missing one
             cells[column] = ""
         elif table.decimal_comma:
             cells[column] = cell.replace(",", ".")
@@ -189,14 +189,14 @@ def _read_cells(table: ParsedTable, row: TableRow) -> Cells:
 
 
 def _group_by_network(rows: Sequence[tuple[str, Cells]], file: Path) -> Networks:
-    """Returns the rows by network and task, after checking that nothing is missing and that numbers are numbers."""
+    """Returns the rows by network and task, after checking that no cell is missing and that all numbers are valid."""
     networks: Networks = {}
     empty: list[str] = []
     problems: list[InvalidInput] = []
     for place, cells in rows:
         row = f"{cells['network']} (seed {cells['seed']}) {cells['task']}"
         if not cells["seed"].isdigit() or not cells["network"] or not cells["task"]:
-            expected = "must give network, seed (an integer from 0) and task"
+            expected = "must have a network, a seed (a nonnegative integer) and a task"
             problems.append(TableError(place, expected, row))
             continue
         by_task = networks.setdefault((cells["network"], int(cells["seed"])), {})

@@ -21,11 +21,12 @@ from .results import Results
 from .summary import MethodSummary
 
 FILE, FORMAT, VERSION = "budgets.json", "tagalong-budgets", 1
-SECONDS = 4.0  # time limit of the solver
-PROVEN = 24  # tasks; with more, a search with a bound does as well in a fraction of the time
-QUICK = 12  # tasks; with more, groupings are cached in a file
-RESAMPLES = ((9, 100), (QUICK, 20))  # (most tasks, resamples); with more tasks, only the run's own budgets have any
-SELECT = ("allow_single", "max_size", "must_link", "cannot_link", "solver")
+TIME_LIMIT = 4.0  # seconds for the solver
+MAX_EXACT_TASKS = 24  # with more tasks, local search does as well in a fraction of the time
+MAX_UNCACHED_TASKS = 12  # with more tasks, groupings are cached in a file
+# (maximum number of tasks, resamples); with more tasks, only the run's own budgets are resampled
+RESAMPLES = ((9, 100), (MAX_UNCACHED_TASKS, 20))
+SELECT_OPTIONS = ("allow_single", "max_size", "must_link", "cannot_link", "solver")
 Pair = tuple[MethodSummary | None, MethodSummary | None]
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class Run:
     Attributes:
         folder: the folder of the run.
         results: all records, and the verdict.
-        affinities: the measured affinities by estimator; the first is the one that groups were selected from.
+        affinities: the measured affinities by estimator; groups were selected from the first one.
         groupings: the groupings that the run selected from the first affinity, by budget.
     """
 
@@ -52,7 +53,7 @@ class Run:
         return next(iter(self.affinities.values()), None)
 
     def all_budgets(self) -> dict[int, Grouping]:
-        """Returns a grouping for each budget from 1 to n: the run's own, and the others selected in the same way."""
+        """Returns a grouping for each budget from 1 to n; those missing from the run are selected in the same way."""
         affinity = self.affinity
         if affinity is None or len(affinity.tasks) < 2:
             return {}
@@ -63,7 +64,7 @@ class Run:
         return dict(sorted(known.items()))
 
     def shown_budget(self, groupings: dict[int, Grouping]) -> int:
-        """Returns the budget to show first: that of the verdict's candidate, else the largest of the run, else 2."""
+        """Returns the budget to show first: the verdict candidate's, otherwise the run's largest, otherwise 2."""
         candidate = self.results.verdict().candidate
         wanted = [candidate[1] if candidate else None, max(self.groupings, default=None), 2, 1]
         return next(k for k in wanted if k in groupings)
@@ -73,7 +74,7 @@ def read_run(folder: str | Path) -> Run:
     """Reads the files of a finished run.
 
     Raises:
-        ValueError: the folder is not that of a finished run, or a file in it is damaged.
+        ValueError: the folder does not contain a finished run, or a file in it is damaged.
     """
     folder = Path(folder)
     if not (folder / "results.json").exists():
@@ -107,12 +108,12 @@ def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
 
 
 def _select_missing(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Grouping]:
-    """Selects groupings for these budgets; with many tasks they are cached in the folder of the run."""
+    """Selects groupings for these budgets; with many tasks, they are cached in the folder of the run."""
     n = len(affinity.tasks)
     resamples = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
-    solver = "auto" if n <= PROVEN else "search"
-    options: dict[str, Any] = {"solver": solver, "time_limit": SECONDS, **_select_options(run)}
-    cache = GroupingCache.of(run.folder, affinity, missing, options) if n > QUICK else None
+    solver = "auto" if n <= MAX_EXACT_TASKS else "search"
+    options: dict[str, Any] = {"solver": solver, "time_limit": TIME_LIMIT, **_select_options(run)}
+    cache = GroupingCache.of(run.folder, affinity, missing, options) if n > MAX_UNCACHED_TASKS else None
     if cache is not None and (cached := cache.read()):
         return cached
     selected = select_groups_by_budget(affinity, missing, resamples=resamples, **options)
@@ -126,12 +127,12 @@ def _select_options(run: Run) -> dict[str, Any]:
     """Returns the options that the study passed to `select_groups`."""
     options = run.results.settings.get("options") or {}
     given = options.get("tag", {}) if isinstance(options, dict) else {}
-    return {name: given[name] for name in SELECT if name in given}
+    return {name: given[name] for name in SELECT_OPTIONS if name in given}
 
 
 @dataclass(frozen=True)
 class GroupingCache:
-    """A file with the groupings for all budgets that were selected from one affinity with the same options.
+    """A file that caches the groupings selected from one affinity for all budgets with the same options.
 
     Attributes:
         file: the file in the folder of a run.
@@ -145,19 +146,19 @@ class GroupingCache:
 
     @staticmethod
     def of(folder: Path, affinity: Affinity, budgets: Sequence[int], options: Mapping[str, Any]) -> GroupingCache:
-        """Returns the cache for this affinity and these budgets and options of `select_groups`."""
-        question = [
+        """Returns the cache for this affinity, these budgets and these options of `select_groups`."""
+        inputs = [
             VERSION,
             list(affinity.tasks),
             list(budgets),
             {name: str(options[name]) for name in sorted(options)},
         ]
-        digest = hashlib.sha256(json.dumps(question).encode())
+        digest = hashlib.sha256(json.dumps(inputs).encode())
         digest.update(affinity.mean.astype("<f8").tobytes())
         return GroupingCache(folder / FILE, digest.hexdigest(), tuple(affinity.tasks))
 
     def read(self) -> dict[int, Grouping]:
-        """Returns the cached groupings; none if the key differs or the file is damaged."""
+        """Returns the cached groupings; empty if the key differs or the file is missing or damaged."""
 
         def parse(document: Mapping[str, Any]) -> dict[int, Grouping]:
             entries = document["groupings"] if document["key"] == self.key else ()
@@ -169,7 +170,7 @@ class GroupingCache:
             return {}
 
     def write(self, groupings: Mapping[int, Grouping]) -> None:
-        """Writes groupings, if the folder is writable."""
+        """Writes groupings to the file if the folder is writable."""
         entries = [{"budget": k, "grouping": grouping.to_document()} for k, grouping in groupings.items()]
         document = {"caution": disclaimer(self.tasks), "key": self.key, "groupings": entries}
         try:
@@ -185,8 +186,8 @@ class RunComparison:
     Attributes:
         first: results of the first run.
         second: results of the second run.
-        lines: for every method and budget, its summary in each run; None if a run lacks it.
-        remarks: reasons why numbers may not be comparable.
+        lines: the summaries of each method and budget in both runs; None if a run does not have it.
+        remarks: reasons why the numbers may not be comparable.
     """
 
     first: Results
@@ -200,14 +201,14 @@ class RunComparison:
             "verdicts": [results.verdict().to_document() for results in (self.first, self.second)],
             "remarks": list(self.remarks),
             "lines": [
-                {"method": method, "budget": budget, "runs": [_plain(line) for line in pair]}
+                {"method": method, "budget": budget, "runs": [_summary_document(line) for line in pair]}
                 for (method, budget), pair in self.lines.items()
             ],
         }
 
 
 def compare_runs(first: Results, second: Results) -> RunComparison:
-    """Puts the methods and budgets of two runs side by side, in the order of the first."""
+    """Compares the methods and budgets of two runs side by side, in the order of the first run."""
     tables = [{line.label: line for line in results.table()} for results in (first, second)]
     labels = dict.fromkeys([*tables[0], *tables[1]])
     lines: dict[Label, Pair] = {label: (tables[0].get(label), tables[1].get(label)) for label in labels}
@@ -222,11 +223,11 @@ def _remarks(first: Results, second: Results) -> list[str]:
         remarks.append("the runs have different data")
     differing = [name for name in ("recipe", "architecture") if first.settings.get(name) != second.settings.get(name)]
     if differing:
-        remarks.append(f"the runs differ in their {' and '.join(differing)}, so mtl is another network in each")
+        remarks.append(f"the runs differ in their {' and '.join(differing)}, so their mtl networks are not the same")
     return remarks
 
 
-def _plain(line: MethodSummary | None) -> dict[str, Any] | None:
+def _summary_document(line: MethodSummary | None) -> dict[str, Any] | None:
     names = ("change", "change_stderr", "total", "total_stderr", "deciding_cost", "training_cost")
     if line is None:
         return None

@@ -17,8 +17,8 @@ def make_frame(records: Sequence[Record], problem: ProblemInfo) -> Any:
     """Makes the frame that `Results.to_frame` describes.
 
     Args:
-        records: of a study.
-        problem: what they are about.
+        records: the records of a study.
+        problem: the problem that was studied.
 
     Raises:
         ImportError: pandas is not installed.
@@ -33,7 +33,7 @@ def make_frame(records: Sequence[Record], problem: ProblemInfo) -> Any:
         for record in records
         for task in problem.tasks
     ]
-    return DataFrame(rows).astype({"budget": "Int64"})  # integers, although some methods have no budget
+    return DataFrame(rows).astype({"budget": "Int64"})  # nullable integers, since some methods have no budget
 
 
 def _task_cells(task: str, record: Record, together: Record | None, problem: ProblemInfo) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Keys of trained networks: a hash of everything that determines the numbers of a network."""
+"""Keys of trained networks: hashes of everything that determines the training result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONSTANTS = (type(None), bool, int, float, complex, str, bytes, range, Enum, tor
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
 PLAIN = (*CONSTANTS, np.ndarray, Tensor, type, *FUNCTIONS)
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-TORCH_KEEPS = frozenset(vars(nn.Module()))  # attributes of every module
+MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))  # common to all modules
 NO_REPR: Any = object.__repr__
 
 
@@ -33,22 +33,22 @@ class Keys:
 
     A key depends on the data, the tasks, the losses, the rule, the seed, the recipe, the architecture with its initial
     weights, the width, the kind of device and `NUMERICS`. It does not depend on the method that needs the network, so
-    that methods share networks, nor on the release of tagalong or the module that defines a class, so that networks are
-    found after both have changed. `NUMERICS` changes only when numbers do.
+    methods can share networks. Nor does it depend on the release of tagalong or the module that defines a class, so
+    networks are still found after these change. `NUMERICS` changes only if training results do.
 
     - A layer of tagalong is identified by the name of its class, its parameters and submodules, and its `extra_repr`,
       which includes every setting that changes what it computes; its code and other attributes may change.
     - A layer of torch is identified by the name of its class, its parameters and submodules, and its plain public
       attributes.
-    - Any other layer is identified by its code too, and by all its plain attributes, including private ones.
-    - A function at the top level of a module of tagalong or torch is identified by its name, any other function by its
-      code and by the constants and functions of its module that it uses.
-    - Of a recipe only `Recipe.definition` counts, so that keys stay the same when settings are added later.
+    - Any other layer is identified in the same way, but also by its code and its private plain attributes.
+    - A top-level function of tagalong or torch is identified by its name; any other function is identified by its code
+      and by the constants and functions of its module that it uses.
+    - A recipe is identified by `Recipe.definition` only, so that keys do not change when new settings are added.
 
     Args:
         problem: the problem of the networks.
         device: "cpu", "cuda", …; the index of the device does not matter.
-        numerics: the version of the numbers that training gives, see `NUMERICS`.
+        numerics: the version of the training results; see `NUMERICS`.
     """
 
     def __init__(self, problem: Problem, device: torch.device | str, numerics: int = NUMERICS) -> None:
@@ -66,7 +66,7 @@ class Keys:
         return _digest({"network": self.of(job), "meter": dict(settings)})
 
     def definition(self, job: Job) -> dict[str, Any]:
-        """Returns everything that determines the numbers of a network, as a JSON document."""
+        """Returns everything that determines the training result of a network, as a JSON document."""
         own = {"tasks": list(job.tasks), "seed": job.seed, "rule": job.rule, "width": float(job.width)}
         early = {} if job.epochs is None else {"epochs": job.epochs}
         return own | early | self._common
@@ -84,9 +84,9 @@ class Keys:
 
     @cached_property
     def architecture(self) -> str:
-        """A hash of the layers, their settings and their initial weights, in 16 hexadecimal digits."""
+        """A hash of the layers, their settings and their initial weights: 16 hexadecimal digits."""
         network = build_network(self.problem, self.problem.names, seed=0)
-        (_, *layers), tensors = _layers(network), _tensors(network)  # the first only contains encoder and heads
+        (_, *layers), tensors = _layers(network), _tensors(network)  # the first layer is just the container
         return _digest([layers, tensors])[:16]
 
     def _task(self, name: str) -> list[Any]:
@@ -103,7 +103,7 @@ def _layers(module: nn.Module, inside: frozenset[int] = frozenset()) -> list[lis
 
 
 def _tensors(module: nn.Module) -> list[list[Any]]:
-    """Returns parameters and buffers, shared ones once, and whether each is trainable."""
+    """Returns the parameters and buffers, and whether each is trainable; shared tensors are listed once."""
     found = chain(module.named_parameters(), module.named_buffers())
     return [[name, _tensor(tensor), tensor.requires_grad] for name, tensor in found]
 
@@ -114,23 +114,23 @@ def _tensor(tensor: Tensor) -> list[Any]:
 
 
 def _layer(module: nn.Module, inside: frozenset[int]) -> list[Any]:
-    """Returns the name of a layer's class, its settings, its mode, and a user's code; see `Keys`."""
+    """Returns the class name, settings and training mode of a layer, and its code if user-defined; see `Keys`."""
     kind = type(module)
     settings: Any
     if is_own(kind.__module__):
         settings = module.extra_repr()
     else:
-        users = not _is_known(kind.__module__)
+        user_defined = not _is_known(kind.__module__)
         settings = [
             [name, _identity(value, inside)]
             for name, value in sorted(vars(module).items())
-            if name not in TORCH_KEEPS and (users or not name.startswith("_")) and _is_comparable(value)
+            if name not in MODULE_ATTRIBUTES and (user_defined or not name.startswith("_")) and _is_comparable(value)
         ]
     return [kind.__qualname__, settings, module.training, _code(kind, inside)]
 
 
 def _code(kind: type, inside: frozenset[int]) -> list[Any]:
-    """Returns the methods and constants of a user's class and of its bases."""
+    """Returns the methods and constants of a user-defined class and its user-defined bases."""
     own = [part for part in kind.__mro__ if not _is_known(part.__module__)]
     return [[name, _identity(value, inside)] for part in own for name, value in _members(part)]
 
@@ -146,12 +146,12 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _is_known(module: str) -> bool:
-    """Whether this module belongs to tagalong, torch or Python, so that names identify its code."""
+    """Whether this module belongs to tagalong, torch or Python, whose code is identified by name."""
     return is_own(module) or module.partition(".")[0] in ("torch", "builtins")
 
 
 def _is_comparable(value: Any) -> bool:
-    """Whether a value can be compared with one of another process."""
+    """Whether a value can be compared between processes."""
     if isinstance(value, (tuple, list, set, frozenset)):
         return all(map(_is_comparable, value))
     if isinstance(value, Mapping):
@@ -160,11 +160,11 @@ def _is_comparable(value: Any) -> bool:
 
 
 def _identity(value: Any, inside: frozenset[int] = frozenset()) -> Any:
-    """Returns a value by type and content, never by address, so that different lambdas and settings differ.
+    """Converts a value to JSON by type and content, never by address, so that different lambdas and settings differ.
 
     Args:
         value: any value.
-        inside: the `id` of each value that contains it; recursion ends at a value that contains itself.
+        inside: the `id` of each enclosing value; recursion stops at a value that contains itself.
     """
     if id(value) in inside:
         return "…"
@@ -199,16 +199,16 @@ def _array(value: np.ndarray[Any, Any] | Tensor) -> Any:
 
 def _function(value: FunctionType, deeper: partial[Any]) -> Any:
     named = "<" not in value.__qualname__ and not hasattr(value, "__wrapped__")
-    # functools.wraps copies the name and module of another function, but not its globals.
+    # functools.wraps copies the name and module of the wrapped function, but not its globals.
     if named and _is_known(value.__globals__.get("__name__", "")):
         return value.__qualname__
     settings = (value.__defaults__, tuple(sorted((value.__kwdefaults__ or {}).items())))
-    held = [value.__code__, settings, *(cell.cell_contents for cell in value.__closure__ or ())]
-    return [value.__qualname__, *map(deeper, held), *_reads(value)]
+    parts = [value.__code__, settings, *(cell.cell_contents for cell in value.__closure__ or ())]
+    return [value.__qualname__, *map(deeper, parts), *_used_globals(value)]
 
 
-def _reads(function: FunctionType) -> list[Any]:
-    """Returns the constants and functions of its module that a function uses, directly or indirectly, by name."""
+def _used_globals(function: FunctionType) -> list[Any]:
+    """Returns the module-level constants and functions that a function uses, directly or indirectly, by name."""
     found: dict[str, Any] = {}
     waiting = [function]
     while waiting:
@@ -236,14 +236,14 @@ def _object(value: Any, inside: frozenset[int]) -> Any:
         return value.__qualname__
     if isinstance(value, ModuleType):
         return value.__name__
-    held = {name: getattr(value, name) for name in _slots(kind) if hasattr(value, name)} | getattr(
+    attributes = {name: getattr(value, name) for name in _slots(kind) if hasattr(value, name)} | getattr(
         value, "__dict__", {}
     )
-    if kind.__repr__ is NO_REPR or (held and callable(value)):
-        hidden = "_" if is_own(kind.__module__) else "__"  # such as a copied __module__
-        shown = sorted(name for name in held if name == "__wrapped__" or not name.startswith(hidden))
+    if kind.__repr__ is NO_REPR or (attributes and callable(value)):
+        hidden = "_" if is_own(kind.__module__) else "__"  # e.g. a copied __module__
+        shown = sorted(name for name in attributes if name == "__wrapped__" or not name.startswith(hidden))
         code = _code(kind, inside) if callable(value) else []
-        return [kind.__qualname__, code, *([name, _identity(held[name], inside)] for name in shown)]
+        return [kind.__qualname__, code, *([name, _identity(attributes[name], inside)] for name in shown)]
     return ADDRESS.sub("", repr(value))
 
 

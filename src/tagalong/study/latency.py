@@ -1,4 +1,4 @@
-"""How long a forward pass takes."""
+"""Measures the time of a forward pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds of a forward pass: of one row, and of a batch of `rows`."""
+    """The time in seconds of a forward pass for one row, and for a batch of `rows`."""
 
     one: float
     batch: float
@@ -23,22 +23,22 @@ def measure_latency(network: nn.Module, inputs: Tensor, *, repeats: int = 20, wa
     """Returns the median time of a forward pass in evaluation mode, on the device of the inputs.
 
     Args:
-        network: to be timed; its mode is put back.
+        network: the network to time; its training mode is restored afterwards.
         inputs: a full batch of rows.
-        repeats: passes that count.
-        warm_up: passes before them that do not.
+        repeats: number of timed passes.
+        warm_up: number of untimed passes before them.
     """
     mode = network.training
     network.eval()
     try:
         with torch.inference_mode():
-            one, batch = (_median(network, rows, repeats, warm_up) for rows in (inputs[:1], inputs))
+            one, batch = (_median_seconds(network, rows, repeats, warm_up) for rows in (inputs[:1], inputs))
     finally:
         network.train(mode)
     return Latency(one, batch, len(inputs))
 
 
-def _median(network: nn.Module, rows: Tensor, repeats: int, warm_up: int) -> float:
+def _median_seconds(network: nn.Module, rows: Tensor, repeats: int, warm_up: int) -> float:
     for _ in range(warm_up):
         network(rows)
     clock = _cuda_seconds if rows.is_cuda else _cpu_seconds

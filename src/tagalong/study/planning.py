@@ -1,4 +1,4 @@
-"""Which networks to train with your own script: those that methods need and that are not trained yet."""
+"""Plans the networks that your own script must train for a comparison of methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .relative_losses import Subset
 from .study_request import Options, StudyRequest, check_request
 
 ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": COSINES}
-# Columns of the CSV: which network and task, what they are for, what the user fills in, and may fill in.
+# Columns of the CSV file: the network and task, their purpose, and the required and optional values to fill in.
 KEYS = ("network", "seed", "task")
 PLANNED = ("serves", "decides")
 NEEDED = ("val_loss", "test_loss")
@@ -33,16 +33,16 @@ OPTIONAL = ("val_error", "test_error", "test_rows", "steps", "seconds", "paramet
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The networks to train, and what for.
+    """The networks to train, and their purpose.
 
     Attributes:
-        tasks: of all networks together.
-        methods: what will be compared; `mtl` always.
-        budgets: numbers of networks.
-        seeds: of each network.
-        groupings: for each method and budget the groups, where they are decided.
-        deciding: for each method and budget that waits for losses, the networks whose losses decide.
-        networks: tasks and seed of every network known to be needed; all together first.
+        tasks: the names of all tasks.
+        methods: the names of the methods to compare, always including `mtl`.
+        budgets: the maximum numbers of networks.
+        seeds: the seeds to train each network with.
+        groupings: the groups of each method and budget that has already decided.
+        deciding: for each method and budget that has not decided yet, the networks whose losses it needs.
+        networks: the tasks and seed of every network known to be needed; those for all tasks come first.
     """
 
     tasks: tuple[str, ...]
@@ -54,18 +54,18 @@ class TrainingPlan:
     networks: tuple[tuple[tuple[str, ...], int], ...] = ()
 
     def to_csv(self, path: str | Path) -> Path:
-        """Writes one row per network, seed and task with empty columns for losses that you fill in.
+        """Writes a CSV file with one row per network, seed and task, and empty columns for you to fill in the losses.
 
-        `serves` lists the methods and budgets for which the network serves the task, `decides` those that its losses
-        decide.
+        The column `serves` lists the methods and budgets for which the network serves the task, and `decides` lists
+        those that need its losses to decide.
 
         Raises:
-            InvalidInput: a method decides in several rounds, so that there is no table to fill in; or a task has a
-                "+" in its name.
+            InvalidInput: a method decides in multiple rounds, which a single table cannot represent; or the name of a
+                task contains "+".
         """
         if "auto" in self.methods:
             hint = "use ExternalStudy in Python, or leave it out"
-            raise InvalidInput("methods", "must decide at once to be planned as a table", "'auto'", hint)
+            raise InvalidInput("methods", "must decide in a single round to be planned as a table", "'auto'", hint)
         joined = [task for task in self.tasks if "+" in task]
         if joined:
             expected = "must not contain '+', which joins the tasks of a network in the table"
@@ -88,15 +88,15 @@ def _serves(groups: Sequence[Group], subset: Subset, task: str) -> bool:
 
 
 def csv_label(label: Label) -> str:
-    """Returns a method and budget as one word, such as "tag:2"."""
+    """Formats a method and budget as a single word, e.g. "tag:2"."""
     return label[0] if label[1] is None else f"{label[0]}:{label[1]}"
 
 
 def read_csv_label(text: str) -> Label:
-    """Returns the method and budget of a word such as "tag:2"."""
+    """Parses a method and budget, e.g. "tag:2"."""
     method, _, budget = text.partition(":")
     if budget and not budget.isdigit():
-        raise InvalidInput("columns `serves` and `decides`", "must hold labels such as 'stl' or 'tag:2'", repr(text))
+        raise InvalidInput("columns `serves` and `decides`", "must contain labels like 'stl' or 'tag:2'", repr(text))
     return method, int(budget) if budget else None
 
 
@@ -115,18 +115,19 @@ def plan(
     """Returns the networks to train for a verdict on these methods.
 
     Args:
-        affinity: one, or several. One measured with "cosine" (or "cosine_kernels") decides the groups of `cs`; any
-            other, such as "lookahead", "gradient" or a matrix of unknown origin, those of `tag`. Or a mapping from
-            "tag", "cs" and "auto" to theirs. None if none of these is compared.
-        budgets: numbers of networks.
-        methods: any method of a study whose networks are plain ("stl", "tag", "cs", "hoa", "optimal", "random", …);
-            "mtl" is always among them. By default `stl`, and those of `tag` and `cs` that there is an affinity for.
-        seeds: how many, or which.
-        tasks: their names; by default those of the affinity.
-        options: by method, as for `Study.run`.
+        affinity: one or more affinities. `cs` uses one measured with "cosine" or "cosine_kernels"; `tag` uses any
+            other, e.g. one measured with "lookahead" or "gradient", or a matrix of unknown origin. Or a mapping
+            from "tag", "cs" and "auto" to affinities. None if none of these methods is compared.
+        budgets: the maximum numbers of networks.
+        methods: any methods that need only plain networks ("stl", "tag", "cs", "hoa", "optimal", "random", …); "mtl" is
+            always included. By default, `stl`, and `tag` and `cs` if they have an affinity.
+        seeds: the number of seeds, or a list of them.
+        tasks: the names of the tasks; by default those of the affinity.
+        options: options by method, as for `Study.run`.
 
     Raises:
-        InvalidInput: with every problem at once; a method that has no affinity, or two, is one.
+        InvalidInput: the input is invalid, e.g. a method has no affinity or more than one; the message lists every
+            problem.
 
     Example:
         >>> affinity = Affinity.from_matrix([[0, 5, 1], [5, 0, 0], [0, 0, 0]], ["age", "ill", "fit"])
@@ -142,13 +143,13 @@ def plan(
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What to compare with networks that are trained elsewhere.
+    """A request to compare methods with networks trained elsewhere.
 
     Attributes:
         tasks: names of all tasks.
-        study: methods, budgets and seeds.
-        affinities: by the method that uses them: "tag", "cs" or "auto".
-        options: by method.
+        study: the methods, budgets and seeds.
+        affinities: the measured affinities, by the method that uses them ("tag", "cs" or "auto").
+        options: the options by method.
     """
 
     tasks: tuple[str, ...]
@@ -166,7 +167,7 @@ def check_plan(
     tasks: Sequence[str] | None = None,
     options: Options | None = None,
 ) -> PlanRequest:
-    """Returns the checked arguments of `plan`, or raises an error with every problem at once."""
+    """Returns the validated arguments of `plan`, or raises a single error that lists every problem."""
     problems: list[InvalidInput] = []
     given = collect(problems, _affinities, affinity)
     by_name = affinity if isinstance(affinity, Mapping) else {}
@@ -175,7 +176,7 @@ def check_plan(
     chosen = collect(problems, as_tuple, wanted, "methods", "names", "['stl', 'tag']") or ()
     if given is not None and names is not None:
         problems += task_name_problems(names)
-        options = _with_hints(options, chosen, given)
+        options = _without_measuring(options, chosen, given)
         affinities = _by_method(chosen, by_name or given, names, problems)
         for method in chosen:
             problems += _training_problems(str(method), options)
@@ -187,7 +188,7 @@ def check_plan(
 
 
 def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
-    """Lets every method decide as far as results are known; returns the networks that they need."""
+    """Lets each method decide as far as the known results allow; returns the networks that the methods need."""
     found: dict[str, tuple[Method, Decision]] = {}
     deciding: dict[str, list[Job]] = {}
     for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
@@ -200,12 +201,12 @@ def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
     decisions = {method.name: found[method.name] for method in request.methods if method.name in found}
     groupings: dict[Label, tuple[Group, ...]] = {}
     for name, (_, decision) in decisions.items():
-        if any(choice.shares is not None for choice in decision.choices.values()):  # other groups with every seed
-            deciding[name] = _jobs(backend, decision)
+        if any(choice.shares is not None for choice in decision.choices.values()):  # the groups differ between seeds
+            deciding[name] = _jobs_of(backend, decision)
         else:
             groupings |= {(name, budget): choice.groups for (budget, _), choice in decision.choices.items()}
     together = [backend.job(backend.tasks, seed) for seed in request.seeds]
-    chosen = [job for _, decision in decisions.values() for job in _jobs(backend, decision)]
+    chosen = [job for _, decision in decisions.values() for job in _jobs_of(backend, decision)]
     missing = [job for method in request.methods for job in deciding.get(method.name, ())]
     jobs = sorted(dict.fromkeys([*together, *chosen, *missing]), key=lambda job: request.seeds.index(job.seed))
     return TrainingPlan(
@@ -224,7 +225,7 @@ def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
     )
 
 
-def _jobs(backend: ExternalBackend, decision: Decision) -> list[Job]:
+def _jobs_of(backend: ExternalBackend, decision: Decision) -> list[Job]:
     """Returns the networks that a decision needs."""
     return [
         backend.job(group.trains, seed) for (_, seed), choice in decision.choices.items() for group in choice.groups
@@ -232,11 +233,11 @@ def _jobs(backend: ExternalBackend, decision: Decision) -> list[Job]:
 
 
 class PlannedGroups(Method):
-    """Groups that were decided before, by an affinity or in a table.
+    """Uses groups that were decided earlier, from an affinity or in a table.
 
     Args:
-        name: of the method that decided.
-        groups: by budget.
+        name: the name of the method that decided.
+        groups: the groups for each budget.
     """
 
     def __init__(self, name: str, groups: Mapping[int | None, tuple[Group, ...]]) -> None:
@@ -245,15 +246,17 @@ class PlannedGroups(Method):
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         costs = {}
-        if self.name in ESTIMATORS:  # measured in one training of all tasks
+        if self.name in ESTIMATORS:  # affinities are measured in one training of all tasks
             with suppress(MissingNetworks):
                 costs = {seed: backend.cost([backend.job(backend.tasks, seed)]) for seed in seeds}
         choices = {(budget, seed): Choice(groups) for budget, groups in self._groups.items() for seed in seeds}
         return Decision(choices, costs)
 
 
-def _with_hints(options: Options | None, methods: Sequence[Any], affinities: Sequence[Affinity]) -> Options | None:
-    """Returns the options with `affinity` of `auto` off unless cosines are given, since it cannot measure them here."""
+def _without_measuring(
+    options: Options | None, methods: Sequence[Any], affinities: Sequence[Affinity]
+) -> Options | None:
+    """Turns off the option `affinity` of `auto` unless cosines are given, since `auto` cannot measure them here."""
     if "auto" not in methods or "cs" in _grouping_methods(affinities):
         return options
     given = dict(options or {})
@@ -261,7 +264,7 @@ def _with_hints(options: Options | None, methods: Sequence[Any], affinities: Seq
 
 
 def _grouping_methods(affinities: Sequence[Affinity]) -> tuple[str, ...]:
-    """Returns the methods that group by these affinities."""
+    """Returns the methods that use these affinities."""
     found = {method_of_estimator(affinity.settings.get("estimator")) for affinity in affinities}
     return tuple(method for method in ESTIMATORS if method in found)
 
@@ -283,12 +286,12 @@ def _affinities(given: Affinities) -> tuple[Affinity, ...]:
 def _tasks(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> tuple[str, ...]:
     if tasks is None and len({frozenset(affinity.tasks) for affinity in affinities}) > 1:
         found = " and ".join(", ".join(affinity.tasks) for affinity in affinities)
-        raise InvalidInput("affinity", "must hold affinities between the same tasks", found)
+        raise InvalidInput("affinity", "must contain affinities between the same tasks", found)
     return as_names(tasks if tasks is not None else affinities[0].tasks if affinities else ())
 
 
 def _training_problems(name: str, options: Options | None) -> list[InvalidInput]:
-    """Returns the reasons why the networks of a method cannot be trained elsewhere."""
+    """Returns the reasons why a method cannot be used with networks trained elsewhere."""
     try:
         method = make_method(name, options)
         effort = read_effort(method.effort) if isinstance(method, AutoMethod) else None
@@ -299,7 +302,7 @@ def _training_problems(name: str, options: Options | None) -> list[InvalidInput]
         expected = "must need only plain networks, since they are trained elsewhere"
         return [InvalidInput("methods", expected, repr(name), hint)]
     if isinstance(method, AutoMethod) and method.screen is not None:
-        expected = "must be None, since networks are trained elsewhere, to the end"
+        expected = "must be None, since networks trained elsewhere cannot be stopped early"
         return [InvalidInput("`options`: `screen`", expected, repr(method.screen), hint)]
     if isinstance(method, AutoMethod) and effort is not None and effort.trainings is None:
         expected = "must be a number of trainings, since networks are trained elsewhere"
@@ -313,7 +316,7 @@ def _by_method(
     tasks: Sequence[str],
     problems: list[InvalidInput],
 ) -> dict[str, Affinity]:
-    """Returns the affinities of `tag`, `cs` and `auto`, as far as they are needed; `auto` may use that of `cs`."""
+    """Returns the affinities for `tag`, `cs` and `auto` if they are needed; `auto` may use the one for `cs`."""
     required = [method for method in ESTIMATORS if method in methods]
     if required and not affinities:
         expected = f"must be given for {', '.join(map(repr, required))}"
@@ -329,19 +332,19 @@ def _by_method(
         mine = [one for one in affinities if method_of_estimator(one.settings.get("estimator")) == method]
         if not mine and method in required:
             estimators = " or ".join(map(repr, ESTIMATORS[method]))
-            expected = f"must include one measured with the estimator {estimators} for {method!r}"
+            expected = f"must include one measured with estimator {estimators} for {method!r}"
             hint = f"measure it or leave {method!r} out"
             problems.append(InvalidInput("affinity", expected, _origins(affinities), hint))
         if method in required or (method == "cs" and "auto" in methods):
             if len(mine) > 1:
-                expected, origins = f"must hold one for {method!r}", f"{len(mine)}: {_origins(mine)}"
+                expected, origins = f"must contain only one for {method!r}", f"{len(mine)}: {_origins(mine)}"
                 problems.append(InvalidInput("affinity", expected, origins, "choose one"))
             if mine:
                 found[method] = mine[0]
     lacking = [task for task in tasks if any(task not in affinity.tasks for affinity in found.values())]
     if lacking:
-        unknown = f"nothing about {', '.join(map(repr, lacking))}"
-        problems.append(InvalidInput("affinity", "must know every task", unknown))
+        missing = f"none for {', '.join(map(repr, lacking))}"
+        problems.append(InvalidInput("affinity", "must have values for every task", missing))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Records of results: the scores of a method with a budget and a seed; and a description of the problem."""
+"""Records: the scores of a method for one budget and seed, and a description of the problem."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from tagalong.learn import Problem
 
 Label = tuple[str, int | None]  # a method and its budget
-GROUPINGS = "tagalong-groupings"  # the format of `groupings.json`
-TOGETHER: Label = ("mtl", None)  # what everything is compared with
+GROUPINGS = "tagalong-groupings"  # the format name in `groupings.json`
+TOGETHER: Label = ("mtl", None)  # the baseline of every comparison
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A cost of training or measuring.
+    """The cost of training or measuring.
 
     Attributes:
-        networks: number of networks that were trained.
-        steps: total number of optimizer steps; a measured step counts as the plain steps that it costs.
-        seconds: time of training.
+        networks: number of trained networks.
+        steps: total number of optimizer steps; a measured step counts as the number of plain steps that it costs.
+        seconds: training time in seconds.
     """
 
     networks: int = 0
@@ -41,21 +41,21 @@ class Cost:
 
 @dataclass(frozen=True)
 class Record:
-    """The result of a method with a budget and a seed.
+    """The result of a method for one budget and seed.
 
     Attributes:
-        method: its name, such as "tag" or "tag+pcgrad".
-        budget: the number of networks allowed; None for methods without a budget (mtl, stl, uw, …).
+        method: the name of the method, e.g. "tag" or "tag+pcgrad".
+        budget: the maximum number of networks; None for methods without a budget (mtl, stl, uw, …).
         seed: the seed of the networks.
-        groups: the tasks that each network trains and serves; empty for an expected value over many groupings.
-        val: validation score of each task, where it is served.
-        test: test score of each task, where it is served.
+        groups: the tasks that each network trains and serves; empty if the scores are averages over many groupings.
+        val: validation score of each task, from the network that serves it.
+        test: test score of each task, from the network that serves it.
         deciding: the cost of deciding on the groups, for all budgets together.
         training: the cost of training the groups.
-        parameters: number of parameters of all networks together.
-        latency: seconds of a forward pass through all networks, one after the other; None if not measured.
+        parameters: total number of parameters of all networks.
+        latency: time in seconds of a forward pass through all networks in sequence; None if not measured.
         networks: keys of the networks in the store, one per group.
-        honest: False if the choice used test data (oracle).
+        honest: False if the groups were chosen with test data (oracle).
     """
 
     method: str
@@ -78,7 +78,7 @@ class Record:
 
     @property
     def diverged(self) -> bool:
-        """Whether a network diverged, or the method could not decide because one had; then some losses are NaN."""
+        """Whether a network diverged, or a diverged network kept the method from deciding; some losses are then NaN."""
         return any(math.isnan(outcome.loss) for outcome in self.val.values())
 
     def total(self, part: str = "test") -> float:
@@ -87,7 +87,7 @@ class Record:
         return sum(outcome.loss for outcome in outcomes.values())
 
     def change(self, other: Record, part: str = "test") -> float:
-        """The mean over tasks of the relative change of the loss against another record; negative is better."""
+        """The relative change in loss from another record to this one, averaged over tasks; negative is better."""
         mine: Mapping[str, Score] = getattr(self, part)
         theirs: Mapping[str, Score] = getattr(other, part)
         return sum(relative(mine[task].loss, theirs[task].loss) for task in mine) / len(mine)
@@ -111,9 +111,9 @@ class ProblemInfo:
         kinds: the kind of each task.
         errors: the name of the error measure of each task.
         fingerprint: a hash of the data; empty if unknown.
-        rows: the number of rows of each split.
+        rows: the number of rows in each split.
         labels: the number of labels of each task, by split.
-        notes: notes on the data to show in a report.
+        notes: notes about the data, shown in reports.
 
     Example:
         >>> ProblemInfo.from_tasks(["age", "ill"]).tasks
@@ -148,17 +148,17 @@ class ProblemInfo:
 
     @staticmethod
     def from_tasks(tasks: Sequence[str], name: str = "own training script") -> ProblemInfo:
-        """Returns a problem about which only the tasks are known."""
+        """Returns the description of a problem of which only the tasks are known."""
         names = as_names(tasks)
         raise_problems(task_name_problems(names))
         return ProblemInfo(name, names)
 
     def to_document(self) -> dict[str, Any]:
-        """Returns the description as a JSON document."""
+        """Converts the description to a JSON document."""
         return asdict(self) | {"tasks": list(self.tasks), "notes": list(self.notes)}
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> ProblemInfo:
-        """Reads what `to_document` returned."""
+        """Creates a description from a document returned by `to_document`."""
         plain = dict(document)
         return ProblemInfo(**plain | {"tasks": tuple(plain["tasks"]), "notes": tuple(plain["notes"])})

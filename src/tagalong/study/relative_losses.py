@@ -1,4 +1,4 @@
-"""Losses relative to a reference network, as `select_groups` takes them."""
+"""Losses relative to those of a reference network, in the form that `select_groups` expects."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 Subset = frozenset[str]
 Losses = Callable[[Subset, str, int], float]
 Reference = Literal["alone", "together"]
-MOST = 1e9  # the largest ratio: a reference with a loss of zero must not make all others infinitely worse
+MAX_RATIO = 1e9  # a reference loss of zero must not make all other networks infinitely worse
 
 
 def relative(mine: float, theirs: float) -> float:
-    """Returns the change from their loss to mine relative to theirs; negative is better, also for negative losses.
+    """Returns the relative change from `theirs` to `mine`; negative is better, even if the losses are negative.
 
     Example:
         >>> relative(0.9, 1.0) < 0, relative(-1.1, -1.0) < 0, relative(0.0, 0.0)
@@ -32,20 +32,21 @@ def relative(mine: float, theirs: float) -> float:
 def relative_table(
     subsets: Iterable[Subset], tasks: Sequence[str], seeds: Sequence[int], losses: Losses, reference: Reference
 ) -> dict[Subset, dict[str, float]]:
-    """Returns the loss of every task relative to that of a reference network with the same seed, averaged over seeds.
+    """Returns each task's loss relative to a reference network with the same seed, averaged over seeds.
 
-    This is one plus the relative change that the verdict compares; for positive losses it is their ratio. So rescaling
-    a target changes nothing, and lower is better for negative losses too.
+    The value is one plus the relative change that the verdict compares; for positive losses, this is their ratio.
+    It is invariant to rescaling a target, and lower is better even if the losses are negative.
 
     Args:
         subsets: the tasks of each network.
         tasks: all tasks.
         seeds: the seeds to average over.
-        losses: returns the loss of a task in the network of a subset with a seed.
-        reference: a network for the task alone (if that diverged, for all tasks), or one for all tasks together.
+        losses: a function that returns the loss for a subset, a task and a seed.
+        reference: "alone" compares with the network that trains only the task (if it diverged, with the network for
+            all tasks), "together" with the network for all tasks.
 
     Returns:
-        Relative losses by network and task; NaN if a network diverged with one of the seeds.
+        The relative losses by network and task; NaN if the network diverged with any seed.
 
     Example:
         >>> losses = {("age", 1): -2.0, ("age", 2): -1.0, ("ill", 1): 3.0, ("ill", 2): 2.0}
@@ -61,7 +62,7 @@ def relative_table(
     def ratio(subset: Subset, task: str, seed: int) -> float:
         base = losses(frozenset([task]) if reference == "alone" else together, task, seed)
         base = losses(together, task, seed) if math.isnan(base) else base
-        return float(np.clip(1 + relative(losses(subset, task, seed), base), -MOST, MOST))
+        return float(np.clip(1 + relative(losses(subset, task, seed), base), -MAX_RATIO, MAX_RATIO))
 
     return {
         subset: {task: float(np.mean([ratio(subset, task, seed) for seed in seeds])) for task in subset}
@@ -77,14 +78,14 @@ def relative_losses(
     part: Literal["val", "test"],
     reference: Reference,
 ) -> dict[Subset, dict[str, float]]:
-    """Returns the relative table of networks of a backend; a network that diverged is worse than any mean of others.
+    """Returns the `relative_table` of a backend's networks; a network that diverged ranks below any mean of others.
 
     Args:
         backend: trains the networks, or looks them up.
         subsets: the tasks of each network.
         seeds: the seeds to average over.
-        part: the rows to compute losses on.
-        reference: see `relative_table`.
+        part: the split to compute losses on.
+        reference: the network to compare with, as for `relative_table`.
     """
     wanted, names = list(subsets), backend.tasks
     references = [frozenset([name]) for name in names] if reference == "alone" else [frozenset(names)]
@@ -96,16 +97,16 @@ def relative_losses(
     def loss(subset: Subset, task: str, seed: int) -> float:
         return float(getattr(rows[backend.job(subset, seed)], part)[task].loss)
 
-    return _without_gaps(relative_table(wanted, names, seeds, loss, reference), len(names))
+    return _fill_diverged(relative_table(wanted, names, seeds, loss, reference), len(names))
 
 
-def _without_gaps(table: dict[Subset, dict[str, float]], tasks: int) -> dict[Subset, dict[str, float]]:
-    """Replaces NaN by a value so large that groups with it, or predicted from it, are chosen only as a last resort."""
+def _fill_diverged(table: dict[Subset, dict[str, float]], n_tasks: int) -> dict[Subset, dict[str, float]]:
+    """Replaces NaN with a value so large that groups that include or are predicted from it are a last resort."""
     known = [value for values in table.values() for value in values.values() if not math.isnan(value)]
     if len(known) == sum(map(len, table.values())):
         return table
     low, high = (min(known), max(known)) if known else (1.0, 1.0)
-    worst = high + tasks**2 * (high - low + 1)
+    worst = high + n_tasks**2 * (high - low + 1)
     return {
         subset: {task: worst if math.isnan(value) else value for task, value in values.items()}
         for subset, values in table.items()

@@ -1,4 +1,4 @@
-"""The results of a study: records, table, verdict and recommended networks; as text, HTML, a DataFrame or a file."""
+"""The results of a study, with their table and verdict: as text, HTML, a DataFrame or a JSON file."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from .best import Best
 
 FORMAT, VERSION, FILE = "tagalong-results", 1, "results.json"
-PLAIN = ("method", "budget", "seed", "parameters", "latency", "honest")
+PLAIN_FIELDS = ("method", "budget", "seed", "parameters", "latency", "honest")
 
 
 class ResultsFileError(DocumentError):
-    """A file that should hold results does not."""
+    """A file does not contain valid results."""
 
 
 class Results:
@@ -51,12 +51,12 @@ class Results:
     Args:
         records: one per method, budget and seed.
         problem: the problem that was studied.
-        noise: for each method and budget the standard error of its change against `mtl` that comes from the finite
-            number of test rows; see `row_stderr`.
+        noise: for each method and budget, the standard error of its change from `mtl` due to the finite number of
+            test rows; see `row_stderr`.
         settings: the settings of the study. The results use three of them: `price_per_hour`; `confirming_seeds`, which
-            played no part in choosing groups (see `decide`); and `diverged_seeds`, which have no records because `mtl`
+            were not used to choose groups (see `decide`); and `diverged_seeds`, which have no records because `mtl`
             diverged with them.
-        out: the folder of the run, which holds the recommended networks.
+        out: the folder of the run, which contains the recommended networks.
 
     Raises:
         InvalidInput: there are no records, two of them have the same method, budget and seed, or one of them does not
@@ -89,7 +89,7 @@ class Results:
                 tasks = set(getattr(record, part))
                 if tasks != set(self.problem.tasks):
                     wrong = ", ".join(sorted(tasks ^ set(self.problem.tasks)))
-                    expected = f"{label} must have a {part} score for each task and no other; not so for: {wrong}"
+                    expected = f"{label} must have a {part} score for each task and no other, but does not for: {wrong}"
                     problems.append(InvalidInput("`records`:", expected))
             if label in seen:
                 problems.append(InvalidInput("records", "must be distinct", f"{label} more than once"))
@@ -97,9 +97,9 @@ class Results:
         return problems
 
     def table(self) -> list[MethodSummary]:
-        """Summarizes each method and budget as means over seeds; `to_frame` has every seed and task.
+        """Summarizes each method and budget, averaged over seeds; see `to_frame` for individual seeds and tasks.
 
-        Methods are in the order in which the study ran them, smaller budgets first.
+        Methods are in the order of the study, with smaller budgets first.
 
         Example:
             >>> from tagalong.group import Group
@@ -116,19 +116,19 @@ class Results:
     def to_frame(self) -> Any:
         """Returns a pandas DataFrame with one row per method, budget, seed and task.
 
-        Its columns are
+        The columns are
 
-        - `method`, `budget` (missing for methods without one), `seed` and `task`: what the row is about;
-        - `val_loss`, `test_loss`, `val_error`, `test_error` and `error_measure`: how the task did where it is served;
-        - `val_change` and `test_change`: the relative change of the loss against `mtl` with the same seed; negative is
-          better;
+        - `method`, `budget` (missing for methods without one), `seed` and `task`: what the row describes;
+        - `val_loss`, `test_loss`, `val_error`, `test_error` and `error_measure`: the scores of the task in the network
+          that serves it;
+        - `val_change` and `test_change`: the relative change in loss from `mtl` with the same seed; negative is better;
         - `network`: the tasks of the network that serves the task, as a sorted tuple; None for `random`, which is an
           average over many groupings;
         - `networks`, `honest`, `diverged`, `deciding_cost`, `training_cost`, `parameters` and `latency`: the same for
           all tasks of a method, budget and seed; see `MethodSummary`. `diverged` is True or False here.
 
         Returns:
-            The `pandas.DataFrame`.
+            A `pandas.DataFrame`.
 
         Raises:
             ImportError: pandas is not installed.
@@ -164,23 +164,23 @@ class Results:
         """Decides whether any grouping is worth it.
 
         Args:
-            at_least: the share by which grouping must lower the losses, on average over tasks, to be worth it.
+            at_least: the fraction by which grouping must lower the losses, averaged over tasks, to be worth it.
 
         Raises:
-            InvalidInput: there are no results of `mtl` to compare with, or `at_least` is negative.
+            InvalidInput: there are no results for `mtl` to compare with, or `at_least` is negative.
         """
         return self._decide(at_least) if at_least else self._verdict
 
     def best(self) -> Best:
-        """Loads the recommended networks, trained, with only the heads that they serve, from the folder of the run.
+        """Loads the recommended networks from the folder of the run, each with only the heads of the tasks it serves.
 
         Raises:
-            InvalidInput: the results have no folder.
+            InvalidInput: the results were not written to a folder.
         """
         from .best import Best
 
         if self.out is None:
-            raise InvalidInput("", "these results have no folder of networks", hint="pass `out` to the study")
+            raise InvalidInput("", "these results have no folder with networks", hint="pass `out` to the study")
         return Best.load(self.out)
 
     def records_of(self, label: Label) -> list[Record]:
@@ -189,14 +189,14 @@ class Results:
         return sorted(found, key=lambda record: record.seed)
 
     def changes_by_task(self, method: str, budget: int | None = None) -> dict[str, TaskChange]:
-        """Returns what a method changes for each task against `mtl`, from pairs of the same seed.
+        """Returns the change from `mtl` for each task, comparing networks with the same seed.
 
         Args:
-            method: its name.
-            budget: the number of networks it was allowed; None for methods without a budget.
+            method: the name of the method.
+            budget: the maximum number of networks; None for methods without a budget.
 
         Raises:
-            InvalidInput: the method was not run with this budget, or `mtl` not with the same seeds.
+            InvalidInput: the method was not run with this budget, or has no seeds in common with `mtl`.
         """
         together = {record.seed: record for record in self.records_of(TOGETHER)}
         mine = self.records_of((method, budget))
@@ -212,7 +212,7 @@ class Results:
         return {task: task_change(task, pairs) for task in self.problem.tasks}
 
     def to_document(self) -> dict[str, Any]:
-        """Returns everything, table and verdict included, as JSON can represent it; NaN becomes null."""
+        """Converts the results, including the table and the verdict, to a JSON document; NaN becomes null."""
         document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         document["caution"] = disclaimer(self.problem.tasks)
         document["problem"] = self.problem.to_document()
@@ -228,12 +228,12 @@ class Results:
         return finite
 
     def save(self, path: str | Path) -> Path:
-        """Writes the results as JSON, atomically; returns the path of the file.
+        """Writes the results to a JSON file atomically and returns its path.
 
-        The file has the table and the verdict for other programs; `load` computes them again.
+        The file includes the table and the verdict for use by other programs; `load` recomputes them.
 
         Args:
-            path: the file, or a folder in which to write `results.json`.
+            path: the file to write, or a folder for `results.json`.
         """
         file = Path(path)
         file = file / FILE if file.is_dir() or not file.suffix else file
@@ -242,11 +242,11 @@ class Results:
 
     @staticmethod
     def load(path: str | Path) -> Results:
-        """Reads a file that `save` wrote, or the `results.json` of a folder."""
+        """Reads a file written by `save`, or `results.json` in a folder."""
         file = Path(path)
         file = file / FILE if file.is_dir() else file
         if not file.exists():
-            raise ResultsFileError("path", "must be a results file or the folder of a finished run", f"no {file}")
+            raise ResultsFileError("path", "must be a results file or the folder of a finished run", f"no file {file}")
         return read_document(
             file,
             FORMAT,
@@ -258,16 +258,16 @@ class Results:
 
     @property
     def search_log(self) -> SearchLog | None:
-        """How `auto` searched for its groups; None if it was not among the methods, or had nothing to decide."""
+        """The log of the search by `auto`; None if `auto` was not among the methods or had nothing to decide."""
         about = self.settings.get("decisions", {}).get("auto")
         return SearchLog(about) if about and about.get("steps") else None
 
     def to_text(self, width: int | None = None) -> str:
-        """Returns a table of all methods, one of all tasks for the best grouping, and the verdict.
+        """Formats a table of all methods, a table of all tasks for the best grouping, and the verdict.
 
         Args:
-            width: the columns of a terminal, to which tables are fitted. None shows tables in full. Sentences take no
-                more than a hundred columns.
+            width: the width of the terminal in characters, to which tables are fitted; None shows tables in full.
+                Prose is wrapped at 100 characters or less.
         """
         width = None if width is None else max(width, NARROWEST)
         summaries, prose = self.table(), min(width or WIDTH, WIDTH)
@@ -303,7 +303,7 @@ class Results:
 def _from_document(document: Mapping[str, Any], out: Path) -> Results:
     noise = {(entry["method"], entry["budget"]): _number(entry["row_stderr"]) for entry in document["noise"]}
     return Results(
-        [_record(entry) for entry in document["records"]],
+        [_read_record(entry) for entry in document["records"]],
         problem=ProblemInfo.from_document(document["problem"]),
         noise=noise,
         settings=document["settings"],
@@ -312,7 +312,7 @@ def _from_document(document: Mapping[str, Any], out: Path) -> Results:
 
 
 def _record_document(record: Record) -> dict[str, Any]:
-    document = {name: getattr(record, name) for name in PLAIN}
+    document = {name: getattr(record, name) for name in PLAIN_FIELDS}
     document["groups"] = _groups_document(record.groups)
     for part in ("val", "test"):
         document[part] = {
@@ -332,19 +332,19 @@ def _groups_document(groups: Iterable[Group]) -> list[dict[str, Any]]:
     return [{"trains": sorted(group.trains), "serves": sorted(group.serves), "cost": group.cost} for group in groups]
 
 
-def _record(entry: Mapping[str, Any]) -> Record:
+def _read_record(entry: Mapping[str, Any]) -> Record:
     return Record(
         groups=tuple(Group(group["trains"], group["serves"], group["cost"]) for group in entry["groups"]),
-        val=_outcomes(entry["val"]),
-        test=_outcomes(entry["test"]),
+        val=_read_scores(entry["val"]),
+        test=_read_scores(entry["test"]),
         deciding=Cost(**entry["deciding"]),
         training=Cost(**entry["training"]),
         networks=tuple(entry["networks"]),
-        **{name: entry[name] for name in PLAIN},
+        **{name: entry[name] for name in PLAIN_FIELDS},
     )
 
 
-def _outcomes(entries: Mapping[str, Any]) -> dict[str, Score]:
+def _read_scores(entries: Mapping[str, Any]) -> dict[str, Score]:
     return {task: Score(_number(entry["loss"]), _number(entry["error"])) for task, entry in entries.items()}
 
 
@@ -353,7 +353,7 @@ def _number(value: float | None) -> float:
 
 
 def _html(results: Results) -> str:
-    """Returns the verdict and a table of methods and budgets as HTML."""
+    """Formats the verdict and a table of methods and budgets as HTML."""
     summaries = results.table()
     rows = [method_cells(summary) for summary in summaries]
     filled = filled_columns(rows)

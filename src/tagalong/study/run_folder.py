@@ -1,4 +1,4 @@
-"""The folder of a run: its settings, its log, and the page drawn at the end."""
+"""The folder of a run: its settings, its log and its report."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ logger = logging.getLogger(__name__)
 
 
 def claim_folder(out: str | Path, problem: Problem, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Prepares the folder of a run: writes `settings.json`, or raises an error if it holds a run of another problem.
+    """Prepares the folder of a run by writing `settings.json`, unless it contains a run of a different problem.
 
     Args:
         out: the folder; created if it does not exist.
         problem: the problem of the run.
-        about: further settings to write.
+        about: additional settings to write.
 
     Returns:
         The settings.
 
     Raises:
-        ValueError: the folder holds a run of another problem, or networks that cannot be used.
+        ValueError: the folder contains a run of a different problem, or networks that cannot be used.
     """
     folder = Path(out)
     check_folder(folder, problem.fingerprint)
@@ -55,7 +55,7 @@ def check_store(out: Path) -> None:
 
 
 def check_folder(out: Path, fingerprint: str) -> None:
-    """Raises an error if a run of the problem with this fingerprint cannot continue in this folder."""
+    """Raises an error if this folder cannot be used for a run of the problem with this fingerprint."""
     if out.exists() and not out.is_dir():
         raise InvalidInput("out", "must be a folder", f"the file {out}")
     check_store(out)
@@ -66,11 +66,11 @@ def check_folder(out: Path, fingerprint: str) -> None:
         other, name = read_document(path, FORMAT, (VERSION,), _problem_identity)
     except DocumentError as error:
         hint = "choose another folder, or remove it"
-        raise InvalidInput("`out`:", f"{path} is not the settings of a run", hint=hint) from error
+        raise InvalidInput("`out`:", f"{path} does not contain the settings of a run", hint=hint) from error
     if other != fingerprint:
-        holds = f"{out} holds a run of another problem, or of other data"
-        about = f"({name!r}, {other}; this one is {fingerprint})"
-        raise InvalidInput("`out`:", f"{holds} {about}", hint="choose another folder")
+        conflict = f"{out} contains a run of a different problem or of different data"
+        details = f"({name!r}, {other}; this one is {fingerprint})"
+        raise InvalidInput("`out`:", f"{conflict} {details}", hint="choose another folder")
 
 
 def _problem_identity(settings: Mapping[str, Any]) -> tuple[str, str]:
@@ -112,7 +112,7 @@ def _version(package: str) -> str | None:
 
 
 def _git_hash() -> str | None:
-    """Returns the commit of the working directory; None outside a repository."""
+    """Returns the current Git commit of the working directory; None outside a repository."""
     try:
         done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -122,7 +122,7 @@ def _git_hash() -> str | None:
 
 @contextmanager
 def log_to(path: Path) -> Iterator[None]:
-    """Writes what the library logs to this file as well."""
+    """Also writes the library's log messages to this file."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     levels = {own: own.level for own in map(logging.getLogger, OWN_PACKAGES)}
@@ -140,11 +140,11 @@ def log_to(path: Path) -> Iterator[None]:
 
 
 def draw_page(out: Path) -> None:
-    """Writes `report.html`; results are never lost because a page could not be drawn."""
+    """Writes `report.html`; an error is only logged, so that it cannot cost the results."""
     try:
         from tagalong.report import write_report
 
         write_report(out)
     except Exception:
-        (out / "report.html").unlink(missing_ok=True)  # that of an earlier run would show other results
-        logger.exception("the page could not be drawn; the results are safe, `tagalong report %s` tries again", out)
+        (out / "report.html").unlink(missing_ok=True)  # the report of an earlier run would show outdated results
+        logger.exception("the report could not be written; the results are safe, so try `tagalong report %s`", out)

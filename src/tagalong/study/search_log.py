@@ -1,4 +1,4 @@
-"""The log of a search by `auto`: the result of each training, and the expected losses as the effort grew."""
+"""The log of a search by `auto`: the result of each training, and the expected gain as a function of effort."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tagalong.rendering import wrap
 
 from .text import WIDTH, percent
 
-POINTS = 6  # of the curve, in a line of text
-UNBROKEN = "\u00a0"  # a no-break space
+MAX_POINTS = 6  # points of the curve shown in a line of text
+NO_BREAK_SPACE = "\u00a0"
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,14 @@ class LoggedTraining:
     """One training of a search.
 
     Attributes:
-        spent: the effort spent up to this training.
+        spent: the total effort spent up to and including this training.
         tasks: the tasks of the network.
         seed: the seed of the network.
-        fraction: the fraction of a full training.
-        change: the relative change of its validation losses against one network for all tasks with the same seed, a
-            mean over its tasks; None for that network itself, if it diverged, or if there is none to compare with.
-        best: the expected change of the best networks after its round, by budget.
+        fraction: the training length, as a fraction of a full training.
+        change: the relative change in validation loss from one network for all tasks with the same seed, averaged over
+            the network's tasks; None for the network for all tasks itself, if this network diverged, or if there is
+            nothing to compare with.
+        best: the expected change of the best networks after the round of this training, by budget.
         diverged: whether training diverged.
     """
 
@@ -42,15 +43,15 @@ class LoggedTraining:
 
     @property
     def spent_text(self) -> str:
-        """The effort spent up to this training, as text."""
+        """The total effort spent up to and including this training, as text."""
         return format_effort(self.spent)
 
 
 class SearchLog:
-    """How `auto` came to its groups; see `Results.search_log`.
+    """The log of how `auto` arrived at its groups; see `Results.search_log`.
 
     Args:
-        about: the record of its decision, `results.settings["decisions"]["auto"]`.
+        about: the log as a JSON document, `results.settings["decisions"]["auto"]`.
     """
 
     def __init__(self, about: Mapping[str, Any]) -> None:
@@ -58,7 +59,7 @@ class SearchLog:
 
     @property
     def budgets(self) -> list[int]:
-        """The budgets that groups were searched for."""
+        """The budgets of the search."""
         return [int(budget) for budget in self.about["chosen"]]
 
     @cached_property
@@ -68,32 +69,30 @@ class SearchLog:
 
     @property
     def curve(self) -> dict[int, list[tuple[float, float]]]:
-        """By budget, pairs of the effort spent and the expected change on validation of the best networks so far."""
+        """For each budget, pairs of the effort spent and the expected validation change of the best networks so far."""
         return {k: [(step["spent"], step["best"][str(k)]) for step in self.about["steps"]] for k in self.budgets}
 
     @property
     def sentence(self) -> str:
-        """A sentence about the effort, the number of sets that were trained, and the overhead of measuring."""
+        """A sentence about the effort spent, the number of sets of tasks trained, and the overhead of measuring."""
         about, sets = self.about, {one.tasks for one in self.trainings}
         diverged = len({one.tasks for one in self.trainings if one.diverged})
         lost = f" ({diverged} diverged)" if diverged else ""
         overhead = about.get("overhead")
-        measuring = (
-            "" if overhead is None else f"; measuring affinities took {100 * overhead:.1f} % more time in the first"
-        )
+        measuring = "" if overhead is None else f"; measuring affinities made the first {100 * overhead:.1f} % slower"
         spent = f"{format_effort(about['spent'])} of {format_effort(about['effort'])} trainings"
         return f"auto spent {spent} on {len(sets)} sets of tasks, including the set of all tasks{lost}{measuring}."
 
     def to_text(self, width: int = WIDTH) -> str:
-        """Returns the sentence, then for each budget the expected change of the best networks by effort."""
+        """Formats the sentence and, for each budget, the expected change of the best networks by effort."""
         lines = wrap(self.sentence, width)
         for budget, points in self.curve.items():
             chosen = self.about["chosen"][str(budget)]
             found = "all together"
             if chosen["expected"]:
                 found = f"{percent(chosen['expected'])} ± {100 * chosen['doubt']:.1f}"
-            text = f"  budget {budget}: {found}; {_path(points)}".replace(" %", f"{UNBROKEN}%")
-            lines += [line.replace(UNBROKEN, " ") for line in wrap(text, width, hang="    ")]
+            text = f"  budget {budget}: {found}; {_curve_text(points)}".replace(" %", f"{NO_BREAK_SPACE}%")
+            lines += [line.replace(NO_BREAK_SPACE, " ") for line in wrap(text, width, hang="    ")]
         return "\n".join(lines)
 
 
@@ -116,18 +115,20 @@ def _mean_change(losses: Mapping[str, float], base: Mapping[str, float]) -> floa
     return math.exp(sum(math.log(losses[task] / base[task]) for task in losses) / len(losses)) - 1
 
 
-def _path(points: list[tuple[float, float]]) -> str:
-    """Returns a few points at which the expectation changed, as text."""
+def _curve_text(points: list[tuple[float, float]]) -> str:
+    """Formats a few points at which the expected change of the best networks changed."""
     changed = [point for before, point in pairwise([(0.0, 0.0), *points]) if percent(point[1]) != percent(before[1])]
     if not changed:
         return "nothing better was expected at any effort"
-    kept = changed[:: -(-len(changed) // POINTS)]
-    path = ", ".join(f"{percent(value)} at {format_effort(spent)}".replace(" ", UNBROKEN) for spent, value in kept)
-    return f"expected on validation by effort: {path}"
+    kept = changed[:: -(-len(changed) // MAX_POINTS)]
+    listed = ", ".join(
+        f"{percent(value)} at {format_effort(spent)}".replace(" ", NO_BREAK_SPACE) for spent, value in kept
+    )
+    return f"expected on validation by effort: {listed}"
 
 
 def format_effort(effort: float) -> str:
-    """Formats an effort with three digits, or as an integer if it is larger.
+    """Formats an effort with three significant digits, or as an integer if it has more.
 
     Example:
         >>> format_effort(45.125), format_effort(1.1), format_effort(60.0), format_effort(9656.2)

@@ -1,7 +1,7 @@
-"""The store of trained networks, `run.sqlite`: each network is a row that is written once, when it is finished.
+"""The store of trained networks, `run.sqlite`: each network is a row that is written once, when training finishes.
 
-Definitions, scores and costs are plain columns, since they are read by the thousand; weights, losses of rows and
-affinities are packed as bytes.
+Definitions, scores and costs are plain columns, since thousands of them are read at once; weights, row losses and
+affinities are stored as binary blobs.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from .records import Cost
 
 Losses = dict[str, NDArray[np.float32]]
 PARTS = ("val", "test")
-AFFINITY = ("mean", "stderr", "count", "steps", "history", "null")
-PIECE = 2**28  # bytes of weights in one blob; larger ones are split
+AFFINITY_ARRAYS = ("mean", "stderr", "count", "steps", "history", "null")
+PIECE = 2**28  # maximum bytes of weights in one blob; larger weights are split
 VERSION = 2  # keys of version 1 depended on the release and on module paths, so their networks cannot be found
-PATIENCE = 120.0  # seconds to wait for another process that writes
+LOCK_TIMEOUT = 120.0  # seconds to wait for another process to finish writing
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS networks (
     key TEXT PRIMARY KEY, definition TEXT NOT NULL, scores TEXT NOT NULL, steps INTEGER NOT NULL,
@@ -52,25 +52,25 @@ PIECES_SCHEMA = "CREATE TABLE IF NOT EXISTS pieces (key TEXT, place INTEGER, con
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """The result of training a network; workers return it and the store keeps it.
+    """The result of training a network, returned by workers and written to the store.
 
-    The large parts are bytes; they are None or empty in what `Store.results` returns, which does not read them.
+    Large fields are stored as bytes; `Store.results` does not read them and leaves them empty or None.
 
     Attributes:
-        job: what was trained.
+        job: the network that was trained.
         val: validation score of each task.
         test: test score of each task.
         steps: total number of training steps.
-        seconds: training time.
-        parameters: number of parameters of encoder and heads; 0 if unknown.
+        seconds: training time in seconds.
+        parameters: number of parameters of the encoder and heads; 0 if unknown.
         best_epoch: the epoch whose weights were kept; -1 if training diverged.
         halves: the loss of each task on each half of the validation rows; empty if unknown.
-        key: the key in the store, see `Keys`; empty outside it.
-        curve: the validation losses of each epoch, float32.
-        weights: a state dict.
-        losses: validation and test loss of every row.
+        key: the key in the store (see `Keys`); empty if the result was not read from a store.
+        curve: the validation losses of each epoch as float32.
+        weights: the serialized state dict.
+        losses: the validation and test losses of every row.
         affinity: the measured affinity, if there was a meter; measuring again gives the same bytes.
-        overhead: seconds of measuring per second of training; unlike `affinity`, it varies from run to run.
+        overhead: measuring time divided by training time; unlike `affinity`, it varies from run to run.
     """
 
     job: Job
@@ -95,18 +95,18 @@ class NetworkResult:
 
     @property
     def diverged(self) -> bool:
-        """Whether no validation loss was finite: then all scores are NaN, and there are no weights."""
+        """Whether no validation loss was finite; all scores are then NaN, and there are no weights."""
         return self.best_epoch < 0
 
 
 class StoreError(ValueError):
-    """A file is not a store of networks, is damaged, or has another version."""
+    """A file is not a store of networks, is damaged, or has an unsupported version."""
 
 
 class Store:
     """The networks of a run.
 
-    Several processes may open the same store: each row is written atomically by the first process that has it.
+    Multiple processes may use the same store; each row is written atomically by the process that finishes first.
 
     Args:
         path: the file; created if it does not exist.
@@ -116,7 +116,7 @@ class Store:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._connection = sqlite3.connect(self.path, timeout=PATIENCE)
+            self._connection = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT)
         except sqlite3.OperationalError as error:
             raise StoreError(f"{self.path}: {error}; choose another folder") from error
         try:
@@ -144,12 +144,12 @@ class Store:
         if version > VERSION:
             return f"{self.path} has version {version}, expected {VERSION}; update tagalong"
         return (
-            f"`out`: {self.path.parent} holds a run of an earlier tagalong, whose networks this one cannot use; "
-            "choose another folder, or delete this one"
+            f"`out`: {self.path.parent} contains a run of an earlier version of tagalong, whose networks cannot be "
+            "used; choose another folder, or delete this one"
         )
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the store."""
         self._connection.close()
 
     def __enter__(self) -> Store:
@@ -164,12 +164,12 @@ class Store:
     def add(
         self, finished: Mapping[str, tuple[Mapping[str, Any], NetworkResult]], batch: Sequence[str] | None = None
     ) -> None:
-        """Writes finished networks in one transaction; rows that already exist are not changed.
+        """Writes finished networks in one transaction; existing rows are not changed.
 
         Args:
             finished: the definition and the result of each network, by key.
-            batch: keys of all networks that were trained as one computation, in order; training the same batch
-                again gives the same numbers to the last bit. None: the batch is `finished`.
+            batch: the keys of all networks that were trained in the same computation, in order; training the same
+                batch again gives bit-identical results. None if the batch is `finished`.
         """
         together = json.dumps(list(finished if batch is None else batch))
         with self._connection:
@@ -180,39 +180,40 @@ class Store:
                 for key, (definition, result) in finished.items()
             ]  # fmt: skip
             self._connection.executemany(
-                f"INSERT OR IGNORE INTO networks ({COLUMNS}, batch, curve, weights, losses) VALUES ({_marks(11)})",
+                f"INSERT OR IGNORE INTO networks ({COLUMNS}, batch, curve, weights, losses) "
+                f"VALUES ({_placeholders(11)})",
                 values,
             )
 
     def results(self, keys: Iterable[str]) -> dict[str, NetworkResult]:
-        """Returns the results of those networks that are in the store, by key, without their large parts."""
+        """Returns the results of the networks that are in the store by key, without their large fields."""
         return {key: _read_result(key, *values) for key, *values in self._select(COLUMNS, keys)}
 
     def __len__(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM networks").fetchone()[0])
 
     def spent(self) -> Cost:
-        """Returns the cost of all networks and measurements in the store."""
+        """Returns the total cost of all networks and measurements in the store."""
         sums = "count(*), coalesce(sum(steps), 0), coalesce(sum(seconds), 0.0)"
         (networks,) = self._connection.execute(f"SELECT {sums} FROM networks").fetchall()
         measured = self._connection.execute("SELECT steps, seconds, settings FROM affinities").fetchall()
         return sum((_measurement_cost(*row) for row in measured), Cost(*networks))
 
     def batch(self, key: str) -> list[Job]:
-        """Returns the jobs that were trained as one computation with this network, in order."""
+        """Returns the jobs that were trained in the same computation as this network, in order."""
         ((_, text),) = self._select("key, batch", [key])
         keys = json.loads(text)
         found = {other: _job(json.loads(definition)) for other, definition in self._select("key, definition", keys)}
         return [found[other] for other in keys]
 
     def weights(self, key: str) -> dict[str, Tensor] | None:
-        """Returns the weights of a network; None if they are not kept."""
-        ((_, held),) = self._select("key, weights", [key])
-        content = _get_weights(self._connection, key, held)
+        """Returns the weights of a network; None if they were not kept."""
+        ((_, stored),) = self._select("key, weights", [key])
+        content = _get_weights(self._connection, key, stored)
         return None if content is None else _unpack_weights(content)
 
     def losses(self, key: str, part: str = "test") -> Losses | None:
-        """Returns the loss of every row by task; None if they are not kept."""
+        """Returns the loss of every row by task; None if losses were not kept."""
         ((_, definition, content),) = self._select("key, definition, losses", [key])
         return None if content is None else _unpack_losses(content, _job(json.loads(definition)).tasks, part)
 
@@ -222,11 +223,11 @@ class Store:
         return [key for key, is_pruned in self._select(f"key, {condition}", keys) if is_pruned]
 
     def restore(self, key: str, result: NetworkResult) -> None:
-        """Writes weights and losses of a pruned network again; its scores are not changed."""
+        """Restores the weights and losses of a pruned network; its scores are not changed."""
         with self._connection:
-            held = _put_weights(self._connection, key, result.weights)
+            stored = _put_weights(self._connection, key, result.weights)
             self._connection.execute(
-                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (held, result.losses, key)
+                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (stored, result.losses, key)
             )
 
     def keep(self, keys: Iterable[str]) -> None:
@@ -235,7 +236,7 @@ class Store:
             self._connection.executemany("UPDATE networks SET kept = 1 WHERE key = ?", [(key,) for key in keys])
 
     def prune(self) -> int:
-        """Drops weights and losses of networks that are not marked by `keep`; their rows stay.
+        """Drops the weights and losses of networks that were not marked with `keep`; their rows remain.
 
         Returns:
             The number of networks whose weights were dropped.
@@ -246,24 +247,24 @@ class Store:
             ).rowcount
             _drop_pieces(self._connection)
         if dropped:
-            with suppress(sqlite3.OperationalError):  # another process reads: the file shrinks next time
+            with suppress(sqlite3.OperationalError):  # another process is reading; the file will shrink next time
                 self._connection.execute("VACUUM")
         return dropped
 
     def affinity(self, key: str) -> tuple[Affinity, Cost] | None:
-        """Returns a measured affinity and the cost of the training that it was measured in."""
+        """Returns a measured affinity and the cost of the training in which it was measured; None if it is missing."""
         found = self._connection.execute(
             "SELECT affinity, steps, seconds, settings FROM affinities WHERE key = ?", (key,)
         ).fetchone()
         if found is None:
             return None
         affinity = _unpack_affinity(found[0])
-        timed = {name: value for name, value in json.loads(found[3]).items() if name == "overhead"}
-        affinity = replace(affinity, settings={**affinity.settings, **timed})
+        overhead = {name: value for name, value in json.loads(found[3]).items() if name == "overhead"}
+        affinity = replace(affinity, settings={**affinity.settings, **overhead})
         return affinity, Cost(1, plain_steps(affinity, found[1]), found[2])
 
     def add_affinity(self, key: str, network: str, settings: Mapping[str, Any], result: NetworkResult) -> None:
-        """Writes the affinity that was measured while a network trained; if the network is new, it is added later."""
+        """Writes the affinity that was measured while a network trained; call this before adding the network itself."""
         about: dict[str, Any] = {**settings, "shared": not self.results([network])}
         if result.overhead is not None:
             about["overhead"] = result.overhead
@@ -271,7 +272,7 @@ class Store:
         with self._connection:
             self._connection.execute(
                 "INSERT OR IGNORE INTO affinities (key, network, settings, steps, seconds, affinity) "
-                f"VALUES ({_marks(6)})",
+                f"VALUES ({_placeholders(6)})",
                 (*values, result.affinity),
             )
 
@@ -281,25 +282,25 @@ class Store:
         return self._connection.execute(query, (f"{start}*",)).fetchone() is not None
 
     def latency(self, key: str) -> float | None:
-        """Returns the seconds of a forward pass, if it was timed before."""
+        """Returns the time of a forward pass in seconds; None if it was not measured."""
         found = self._connection.execute("SELECT seconds FROM latencies WHERE key = ?", (key,)).fetchone()
         return None if found is None else float(found[0])
 
     def add_latency(self, key: str, seconds: float) -> None:
-        """Writes the seconds of a forward pass."""
+        """Writes the time of a forward pass in seconds."""
         with self._connection:
             self._connection.execute("INSERT OR IGNORE INTO latencies VALUES (?, ?)", (key, seconds))
 
     def _select(self, columns: str, keys: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         wanted = list(keys)
-        for start in range(0, len(wanted), 500):  # SQLite limits the number of marks
+        for start in range(0, len(wanted), 500):  # SQLite limits the number of placeholders
             some = wanted[start : start + 500]
             yield from self._connection.execute(
-                f"SELECT {columns} FROM networks WHERE key IN ({_marks(len(some))})", some
+                f"SELECT {columns} FROM networks WHERE key IN ({_placeholders(len(some))})", some
             ).fetchall()
 
 
-def _marks(number: int) -> str:
+def _placeholders(number: int) -> str:
     return ", ".join("?" * number)
 
 
@@ -321,7 +322,7 @@ def _read_result(
 
 
 def _scores_text(result: NetworkResult) -> str:
-    """Formats scores and halves as JSON, with null for numbers that are not finite."""
+    """Formats scores and half losses as JSON, with null for values that are not finite."""
     scores: dict[str, Any] = {
         part: {task: [_or_none(score.loss), _or_none(score.error)] for task, score in getattr(result, part).items()}
         for part in PARTS
@@ -335,9 +336,9 @@ def _number(value: float | None) -> float:
 
 
 def _put_weights(connection: sqlite3.Connection, key: str, content: bytes | None) -> bytes | int | None:
-    """Returns what to write into the row of a network: its weights, or the number of pieces that hold them.
+    """Returns the value for a network's weights column: the weights, or the number of pieces if they are split.
 
-    Pieces are written as part of the caller's transaction.
+    The pieces are written as part of the caller's transaction.
     """
     if content is None or len(content) <= PIECE:
         return content
@@ -351,37 +352,37 @@ def _put_weights(connection: sqlite3.Connection, key: str, content: bytes | None
     return len(places)
 
 
-def _get_weights(connection: sqlite3.Connection, key: str, held: bytes | int | None) -> bytes | None:
-    """Returns the weights of a network, given what its row holds."""
-    if not isinstance(held, int):
-        return held
+def _get_weights(connection: sqlite3.Connection, key: str, stored: bytes | int | None) -> bytes | None:
+    """Returns the weights of a network, given the value of its weights column."""
+    if not isinstance(stored, int):
+        return stored
     pieces = connection.execute("SELECT content FROM pieces WHERE key = ? ORDER BY place", (key,))
     return b"".join(content for (content,) in pieces)
 
 
 def _drop_pieces(connection: sqlite3.Connection) -> None:
-    """Removes pieces that belong to no row."""
+    """Removes pieces whose network no longer has weights."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'pieces'").fetchone():
         connection.execute("DELETE FROM pieces WHERE key NOT IN (SELECT key FROM networks WHERE weights IS NOT NULL)")
 
 
 def _measurement_cost(steps: int, seconds: float, settings: str) -> Cost:
-    """Returns the cost of a measurement: of the whole training, or only of measuring if the network is in the store."""
+    """Returns the cost of a measurement: the entire training, or only the measuring if the network is counted too."""
     about = json.loads(settings)
     overhead = about.get("overhead", 0.0)
     return Cost(0, 0, seconds * overhead / (1 + overhead)) if about.get("shared") else Cost(1, steps, seconds)
 
 
 def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
-    """Converts the steps of a training with a meter to plain steps of the same cost.
+    """Converts the steps of a training with a meter to the number of plain steps with the same cost.
 
-    A plain step costs three forward passes (the backward pass counts as two). Measuring n tasks takes n backward
-    passes, and with lookahead n more forward passes.
+    A plain step costs as much as three forward passes, since the backward pass counts as two. Measuring n tasks takes
+    n backward passes, and n more forward passes with lookahead.
 
     Args:
         affinity: the measured affinity.
-        steps: number of steps of the training.
-        runs: number of trainings that share the measured steps equally.
+        steps: number of steps in the training.
+        runs: number of trainings over which the measured steps are distributed equally.
 
     Example:
         >>> import numpy as np
@@ -395,20 +396,20 @@ def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
 
 
 def pack(trained: Trained, groups: Tensor | None = None) -> NetworkResult:
-    """Packs a trained network into text and bytes.
+    """Converts a trained network to a result that can be stored.
 
     Args:
-        trained: the network.
-        groups: the group of each validation row; rows of one group are put into the same half.
+        trained: the trained network.
+        groups: the group of each validation row; rows in the same group are assigned to the same half.
     """
     val, test = (
         {task: Score(score.loss, score.error) for task, score in getattr(trained, part).items()} for part in PARTS
     )
     affinity, overhead = trained.affinity, None
     if affinity is not None:
-        timeless = dict(affinity.settings)
-        overhead = timeless.pop("overhead", None)
-        affinity = replace(affinity, settings=timeless)
+        settings = dict(affinity.settings)
+        overhead = settings.pop("overhead", None)
+        affinity = replace(affinity, settings=settings)
     return NetworkResult(
         job=trained.job,
         val=val,
@@ -418,7 +419,7 @@ def pack(trained: Trained, groups: Tensor | None = None) -> NetworkResult:
         parameters=int(trained.parameters),
         best_epoch=int(trained.best_epoch),
         halves=halve_rows({task: score.rows for task, score in trained.val.items()}, groups),
-        curve=_single(trained.curve).tobytes(),
+        curve=_to_float32(trained.curve).tobytes(),
         weights=None if trained.state is None else _pack_weights(trained.state),
         losses=_pack_losses(trained),
         affinity=None if affinity is None else _pack_affinity(affinity),
@@ -426,7 +427,7 @@ def pack(trained: Trained, groups: Tensor | None = None) -> NetworkResult:
     )
 
 
-def _single(losses: ArrayLike) -> NDArray[np.float32]:
+def _to_float32(losses: ArrayLike) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # infinite if training nearly diverged
         return np.asarray(losses).astype(np.float32)
 
@@ -434,11 +435,11 @@ def _single(losses: ArrayLike) -> NDArray[np.float32]:
 def halve_rows(
     losses: Mapping[str, NDArray[np.float32] | None], groups: Tensor | None = None
 ) -> dict[str, tuple[float, float]]:
-    """Returns the mean loss of each task on each half of the rows; empty if losses of rows are unknown.
+    """Returns the mean loss of each task on each half of the rows; empty if the row losses are unknown.
 
     Args:
-        losses: the loss of every row, by task; NaN if a row has no label.
-        groups: the group of each row; rows of one group are put into the same half.
+        losses: the loss of every row by task; NaN for rows without a label.
+        groups: the group of each row; rows in the same group are assigned to the same half.
 
     Example:
         >>> halve_rows({"age": np.array([1.0, 2.0, 3.0, float("nan")])})
@@ -464,14 +465,14 @@ def _or_none(value: float) -> float | None:
 
 
 def _pack_weights(state: Mapping[str, Tensor]) -> bytes:
-    """Packs a state dict into bytes."""
+    """Serializes a state dict."""
     content = io.BytesIO()
     torch.save({name: tensor.detach().cpu().clone() for name, tensor in state.items()}, content)
     return content.getvalue()
 
 
 def _unpack_weights(content: bytes) -> dict[str, Tensor]:
-    """Unpacks a state dict."""
+    """Deserializes a state dict."""
     state: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return state
 
@@ -482,27 +483,27 @@ def _pack_losses(trained: Trained) -> bytes | None:
         rows = [getattr(trained, part)[task].rows for task in trained.job.tasks]
         if any(losses is None for losses in rows):
             return None
-        arrays[part] = _single(np.stack(rows))
+        arrays[part] = _to_float32(np.stack(rows))
     return pack_arrays(arrays)
 
 
 def _unpack_losses(content: bytes, tasks: tuple[str, ...], part: str) -> Losses:
-    """Unpacks the loss of every row of a part, by task."""
+    """Deserializes the loss of every row in a split, by task."""
     return dict(zip(tasks, unpack_arrays(content, [part])[part], strict=True))
 
 
 def _pack_affinity(affinity: Affinity) -> bytes:
-    """Packs an affinity into bytes."""
+    """Serializes an affinity."""
     about = {"tasks": affinity.tasks, "settings": dict(affinity.settings), "skipped": list(affinity.skipped)}
-    arrays: dict[str, Any] = {name: getattr(affinity, name) for name in AFFINITY}
+    arrays: dict[str, Any] = {name: getattr(affinity, name) for name in AFFINITY_ARRAYS}
     arrays |= {f"skipped {i}": counts for i, counts in enumerate(affinity.skipped.values())}
     return pack_arrays(arrays | {"about": np.array(json.dumps(about))})
 
 
 def _unpack_affinity(content: bytes) -> Affinity:
-    """Unpacks an affinity, bit for bit as it was packed."""
+    """Deserializes an affinity, bit-identical to the original."""
     arrays = unpack_arrays(content)
     about = json.loads(str(arrays["about"]))
     skipped = {why: arrays[f"skipped {i}"] for i, why in enumerate(about["skipped"])}
-    fields = {name: arrays[name] for name in AFFINITY}
+    fields = {name: arrays[name] for name in AFFINITY_ARRAYS}
     return Affinity(tasks=tuple(about["tasks"]), settings=about["settings"], skipped=skipped, **fields)

@@ -1,4 +1,4 @@
-"""`Study`: the whole comparison on one problem, from decisions and training to the verdict."""
+"""`Study`: the complete comparison on one problem, from decisions and training to the verdict."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ logger = logging.getLogger(__name__)
 class Study:
     """Compares ways of grouping on one problem.
 
-    Everything is kept in the folder `out`: if a study is killed and run again, finished networks are not trained again
-    and the results are the same.
+    All networks and results are stored in the folder `out`: if a study is killed and run again, it does not retrain
+    finished networks, and its results are the same.
 
     Args:
-        problem: the problem to train on. For networks that your own script trains, see `ExternalStudy`.
-        out: the folder of the run; a run of the same problem continues where the last one stopped.
-        executor: "serial", "processes" (of this machine, "processes:4" for four; scripts need
-            `if __name__ == "__main__":`) or "ray": a cluster, if `ray.init(address="auto")` was called before, else
-            this machine; or an own `Executor`.
+        problem: the problem to train on. For networks trained by your own script, see `ExternalStudy`.
+        out: the folder of the run; an earlier run of the same problem is continued.
+        executor: "serial"; "processes" to train in multiple processes on this machine, e.g. "processes:4" for four
+            (scripts need `if __name__ == "__main__":`); "ray" to train on a cluster if `ray.init(address="auto")` was
+            called before, otherwise on this machine; or a custom `Executor`.
         device: "auto" (CUDA if it is available), "cpu", "cuda", ….
-        progress: receives the number of networks to train, and how many are done.
+        progress: receives the number of networks to train and updates as they finish.
 
     Example:
         >>> import numpy as np, tempfile
@@ -68,11 +68,11 @@ class Study:
         progress: Progress | None = None,
     ) -> None:
         if not isinstance(problem, Problem):
-            hint = "for networks that your own script trains, use ExternalStudy"
+            hint = "for networks trained by your own script, use ExternalStudy"
             raise InvalidInput("problem", "must be a Problem", repr(problem), hint)
         self.problem, self.out = problem, Path(out)
         self._executor = make_executor(executor)
-        self._named = executor if isinstance(executor, str) else type(executor).__name__
+        self._executor_name = executor if isinstance(executor, str) else type(executor).__name__
         self._device, self._progress = device_name(device), progress
 
     def run(
@@ -86,31 +86,31 @@ class Study:
         confirm: int = 0,
         effort: Any = None,
     ) -> Results:
-        """Trains the networks that methods need, unless they are in the folder already, and compares the methods.
+        """Trains the networks that the methods need, if they are not in the folder yet, and compares the methods.
 
         Args:
-            methods: names such as "mtl", "tag", "tag+pcgrad" (see `make_method`), or methods. `mtl` is always
-                there, since everything is compared with it.
-            budgets: how many networks there may be, for methods that group; by default 2, 3 and 4, as far as there
-                are tasks.
-            seeds: how many, or which. Each method decides once per budget, from all seeds together.
-            options: by method, for example `{"tag": {"every": 1, "update": "optimizer"}}`.
+            methods: names like "mtl", "tag" or "tag+pcgrad" (see `make_method`), or `Method` objects. `mtl` is always
+                included, since everything is compared with it.
+            budgets: the maximum numbers of networks, for methods that group; by default 2, 3 and 4, up to the number
+                of tasks.
+            seeds: the number of seeds, or a list of them. Each method decides once per budget, from all seeds together.
+            options: options by method, e.g. `{"tag": {"every": 1, "update": "optimizer"}}`.
             price_per_hour: price of an hour of compute; adds a cost column.
-            confirm: re-train the best grouping, and all together, with this many fresh seeds before judging it; the
-                verdict then counts these alone, since no choice could be made for the luck of their networks.
-            effort: of `auto`: a number of trainings, "quick" (20), "normal" (60, the default), "thorough" (200), or a
-                time such as "10min".
+            confirm: the number of fresh seeds with which to retrain the best grouping and the network for all tasks.
+                The verdict is then based on these seeds only, since they cannot have been chosen because of luck.
+            effort: the effort of `auto`: a number of trainings, "quick" (20), "normal" (60, the default), "thorough"
+                (200), or a time, e.g. "10min".
 
         Raises:
-            ValueError: with every problem of the input, before any training.
-            Diverged: one network for all tasks did, with every seed; other networks that do end nothing.
+            ValueError: the input is invalid; the message lists every problem, and nothing is trained.
+            Diverged: the network for all tasks diverged with every seed. Other diverged networks do not stop the study.
         """
         options = with_effort(options, effort)
         request = self._request(methods, budgets, seeds, options, price_per_hour, confirm)
         with open_backend(
             self.problem, self.out, executor=self._executor, device=self._device, progress=self._progress
         ) as backend:
-            about = {**request.to_document(options), "device": self._device, "executor": self._named}
+            about = {**request.to_document(options), "device": self._device, "executor": self._executor_name}
             settings = write_settings(self.out, self.problem, backend.keys.architecture, about)
             results = self._compare(backend, request, settings)
             draw_page(self.out)
@@ -118,7 +118,7 @@ class Study:
         return results
 
     def check(self, methods: Sequence[str | Method], budgets: Sequence[int] | None = None, **more: Any) -> None:
-        """Raises what `run` would raise for invalid arguments, and trains nothing.
+        """Raises the errors that `run` would raise for invalid arguments, without training anything.
 
         Args:
             methods: as for `run`.
@@ -132,32 +132,34 @@ class Study:
         """Reads the results of `run` from the folder.
 
         Raises:
-            ValueError: there are none yet, or they are of other data.
+            ValueError: there are no results yet, or they belong to different data.
         """
         if not (self.out / "results.json").exists():
             raise InvalidInput("", f"there are no results in {self.out} yet", hint="run the study first")
         check_folder(self.out, self.problem.fingerprint)
         results = Results.load(self.out)
         if results.problem.fingerprint not in ("", self.problem.fingerprint):
-            raise InvalidInput("out", "must hold results of this problem", f"those of other data in {self.out}")
+            raise InvalidInput(
+                "out", "must contain results of this problem", f"results of different data in {self.out}"
+            )
         if results.problem.tasks != self.problem.names:
-            found = f"those for {', '.join(results.problem.tasks)}"
-            expected = f"must hold results for {', '.join(self.problem.names)}"
-            raise InvalidInput("out", expected, found, "use a new one")
+            found = f"results for {', '.join(results.problem.tasks)}"
+            expected = f"must contain results for {', '.join(self.problem.names)}"
+            raise InvalidInput("out", expected, found, "use a new folder")
         return results
 
     def best(self, method: str | None = None, budget: int | None = None) -> Best:
-        """The trained networks of a method and budget of the finished run, of the seed that did best on validation.
+        """Returns the trained networks of a method and budget, with the seed that did best on validation.
 
         Args:
-            method: its name; None: what the verdict recommends, as `Results.best` reads it.
-            budget: how many networks it was allowed; None for methods without a budget.
+            method: the name of the method; None for the verdict's recommendation, as in `Results.best`.
+            budget: the maximum number of networks; None for methods without a budget.
 
         Raises:
-            ValueError: there are no results yet, or none of this method and budget.
+            ValueError: there are no results yet, or none for this method and budget.
         """
         if method is None and budget is not None:
-            raise InvalidInput("budget", "must come with a `method`", f"{budget!r} alone")
+            raise InvalidInput("budget", "must come with a `method`", f"only {budget!r}")
         results = self.results()
         label = results.verdict().recommended if method is None else (method, budget)
         if not any(record.networks for record in results.records_of(label)):
@@ -171,7 +173,7 @@ class Study:
             return keep_best(results, self.problem, backend.weights, backend.width, label)
 
     def _request(self, *arguments: Any, **named: Any) -> StudyRequest:
-        """Returns the checked request, see `check_request`; rejects one that cannot be run in this folder."""
+        """Returns the request after checking its arguments and that it can be run in this folder."""
         request = check_request(self.problem.names, *arguments, problem=self.problem, **named)
         check_folder(self.out, self.problem.fingerprint)
         return request
@@ -179,7 +181,7 @@ class Study:
     def _compare(self, backend: TrainingBackend, request: StudyRequest, settings: dict[str, Any]) -> Results:
         for method in request.methods:
             method.begin(backend, request.seeds)
-        # All tasks together first: every cost is relative to that of these networks.
+        # The networks for all tasks come first, since every cost is relative to theirs.
         wanted, request = request.seeds, replace(request, seeds=backend.converged_seeds(request.seeds))
         decisions = decide_all(backend, request)
         write_decisions(self.out, decisions, backend.tasks)
@@ -191,7 +193,7 @@ class Study:
         lost = [seed for seed in wanted if seed not in request.seeds] + lost
         settings = settings | ({"diverged_seeds": lost} if lost else {})
         chosen = {key for record in records for key in record.networks}
-        backend.store.keep(chosen)  # before they are read, since another process may be about to prune the store
+        backend.store.keep(chosen)  # before reading them, since another process may prune the store at any time
         backend.restore(sorted(chosen))
         noise = row_noise(records, backend.row_losses, self.problem.test.groups, request.confirming)
         settings = {**settings, "spent": asdict(backend.store.spent())}

@@ -1,4 +1,4 @@
-"""The request of a study: what to compare; checked before any training, with every problem at once."""
+"""The request of a study: which methods, budgets and seeds to compare, checked before any training."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tagalong.learn import Problem, check_data
 
 from .methods import Method, Mtl, make_method
 
-USUAL = (2, 3, 4)  # the paper's budgets
+DEFAULT_BUDGETS = (2, 3, 4)  # as in the paper
 Options = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """Methods, budgets and seeds that make sense together.
+    """The methods, budgets and seeds of a study, after validation.
 
     Attributes:
-        methods: to compare; `mtl` comes first if it was left out, since everything is compared with it.
-        budgets: numbers of networks.
+        methods: the methods to compare; `mtl` is added first if missing, since everything is compared with it.
+        budgets: the maximum numbers of networks.
         seeds: the seeds of the networks.
         price_per_hour: price of an hour of compute; adds a cost column.
-        confirming: fresh seeds for the verdict, which no choice uses.
+        confirming: fresh seeds for the verdict, which are not used for any choice.
     """
 
     methods: tuple[Method, ...]
@@ -34,7 +34,7 @@ class StudyRequest:
     confirming: tuple[int, ...] = ()
 
     def to_document(self, options: Options | None) -> dict[str, Any]:
-        """Returns the request as a JSON document."""
+        """Converts the request to a JSON document."""
         return {
             "methods": [method.name for method in self.methods],
             "budgets": list(self.budgets),
@@ -57,7 +57,7 @@ def check_request(
     problem: Problem | None = None,
     problems: Sequence[InvalidInput] = (),
 ) -> StudyRequest:
-    """Returns the request, or raises an error with every problem at once.
+    """Returns the validated request, or raises a single error that lists every problem.
 
     Args:
         tasks: names of all tasks.
@@ -68,7 +68,7 @@ def check_request(
         price_per_hour: as for `Study.run`.
         confirm: as for `Study.run`.
         problem: data and architecture; None if networks are not trained here.
-        problems: problems that were found already.
+        problems: problems that the caller has already found.
     """
     found = list(problems)
     if problem is not None:
@@ -92,11 +92,11 @@ def check_request(
 
 def usual_budgets(tasks: int) -> list[int]:
     """Returns the paper's budgets, up to the number of tasks."""
-    return [budget for budget in USUAL if budget <= tasks] or [1]
+    return [budget for budget in DEFAULT_BUDGETS if budget <= tasks] or [1]
 
 
 def with_effort(options: Options | None, effort: Any) -> Options | None:
-    """Returns the options with the effort of `auto` among them, where one is given.
+    """Adds the effort of `auto` to the options, unless it is None.
 
     Example:
         >>> with_effort({"tag": {"every": 1}}, "quick")
@@ -125,13 +125,13 @@ def _methods(methods: Sequence[str | Method], options: Options | None, problems:
             problems.append(InvalidInput("methods", "must be distinct", f"{method.name!r} more than once"))
         made[method.name] = method
     known = {str(entry) for entry in methods} | {str(entry).partition("+")[0] for entry in methods}
-    stray = [name for name in options or {} if name not in known]
-    if stray == ["auto"] and set((options or {})["auto"]) == {"effort"}:
-        hint = "add it or leave `effort` out"
-        problems.append(InvalidInput("effort", "is what 'auto' may spend, which is not among `methods`", hint=hint))
-    elif stray:
-        listed = ", ".join(map(repr, stray))
-        problems.append(InvalidInput("options", "must be for methods that are compared", listed))
+    unused = [name for name in options or {} if name not in known]
+    if unused == ["auto"] and set((options or {})["auto"]) == {"effort"}:
+        hint = "add 'auto' or omit `effort`"
+        problems.append(InvalidInput("effort", "applies only to 'auto', which is not among `methods`", hint=hint))
+    elif unused:
+        listed = ", ".join(map(repr, unused))
+        problems.append(InvalidInput("options", "must be for methods in the comparison", listed))
     return list(made.values())
 
 
@@ -146,10 +146,10 @@ def _budgets(
         if not is_integer(budget):
             problems.append(InvalidInput("budgets", "must be integers", repr(budget)))
         elif not 1 <= budget <= n:
-            problems.append(InvalidInput("budgets", f"must be from 1 to the number of tasks, {n}", str(budget)))
+            problems.append(InvalidInput("budgets", f"must be between 1 and the number of tasks, {n}", str(budget)))
     grouping = [method.name for method in methods if method.budgeted]
     if grouping and not len(budgets):
-        expected = f"must hold at least one budget for {', '.join(grouping)}"
+        expected = f"must contain at least one budget for {', '.join(grouping)}"
         problems.append(InvalidInput("budgets", expected, "none", "write [2, 3]"))
     return tuple(dict.fromkeys(int(budget) for budget in budgets if is_integer(budget)))
 
@@ -160,6 +160,6 @@ def _seeds(seeds: int | Sequence[int], problems: list[InvalidInput]) -> tuple[in
     listed = seeds if isinstance(seeds, Sequence) and not isinstance(seeds, str) else ()
     if listed and all(is_integer(seed, minimum=0) for seed in listed) and len(set(listed)) == len(listed):
         return tuple(int(seed) for seed in listed)
-    expected = "must be a positive integer (3 means 0, 1, 2) or a list of distinct integers from 0"
+    expected = "must be a positive integer (3 means 0, 1, 2) or a list of distinct nonnegative integers"
     problems.append(InvalidInput("seeds", expected, repr(seeds)))
     return ()

@@ -1,4 +1,4 @@
-"""Summaries of records: what each method reached for a budget, and what it changed for each task; means over seeds."""
+"""Summaries of records, averaged over seeds: by method and budget, and by task."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from .relative_losses import relative
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """What a method reached for a budget: a row of `Results.table`. Numbers are means over seeds.
+    """The summary of a method and budget, a row of `Results.table`. All numbers are means over seeds.
 
     Attributes:
-        method: its name.
-        budget: the number of networks allowed; None for methods without a budget.
+        method: the name of the method.
+        budget: the maximum number of networks; None for methods without a budget.
         seeds: the number of seeds.
-        groups: the networks of the first seed; empty for `random`, which is an average over many groupings.
-        honest: False if the groups were chosen by looking at test data.
+        groups: the networks of the first seed; empty for `random`, which averages over many groupings.
+        honest: False if the groups were chosen with test data.
         total: the sum of raw test losses, as in the paper's tables.
-        total_stderr: its standard error over seeds; None with one seed.
-        change: the relative change of the test loss against `mtl`, mean over tasks; negative is better. None if there
-            are no results of `mtl`.
-        change_stderr: its standard error over seeds, from pairs of the same seed; None with one seed.
-        random_change: like `change`, against `random` with the same budget.
-        validation: like `change`, on the validation rows.
+        total_stderr: the standard error of `total` over seeds; None with one seed.
+        change: the relative change in test loss from `mtl`, averaged over tasks; negative is better. None if there are
+            no results for `mtl`.
+        change_stderr: the standard error of `change` over paired seeds; None with one seed.
+        random_change: like `change`, but relative to `random` with the same budget.
+        validation: like `change`, but on the validation rows.
         loss: the test loss of each task.
         error: the test error of each task, in its own measure; lower is better.
         deciding: the cost of deciding on the groups, for all budgets together.
         training: the cost of training the groups.
-        deciding_cost: `deciding` in units of training `mtl`: by steps if they are known, else by seconds. None if
-            neither is known.
+        deciding_cost: `deciding` relative to the cost of training `mtl`, in steps if they are known, otherwise in
+            seconds; None if neither is known.
         training_cost: `training` in the same units.
-        parameters: the number of parameters of all networks together.
-        relative_parameters: `parameters` in units of those of `mtl`.
+        parameters: the total number of parameters of all networks.
+        relative_parameters: `parameters` relative to `mtl`.
         parameters_per_network: `relative_parameters` divided by the number of networks.
-        latency: seconds of one forward pass through all networks; None if it was not measured.
-        money: the price of deciding and training together; None if there is no price per hour.
-        diverged: the number of seeds with which a network diverged. If there are any, no total and no change is known.
+        latency: the time in seconds of a forward pass through all networks; None if not measured.
+        money: the total price of deciding and training; None if there is no price per hour.
+        diverged: the number of seeds with which a network diverged; if it is not zero, totals and changes are unknown.
     """
 
     method: str
@@ -76,7 +76,7 @@ class MethodSummary:
 
 
 def summarize(records: Sequence[Record], price_per_hour: float | None = None) -> list[MethodSummary]:
-    """Summarizes every method and budget, in the order in which methods first appear, smaller budgets first."""
+    """Summarizes each method and budget: methods in order of first appearance, smaller budgets first."""
     found = by_label(records)
     order = list(dict.fromkeys(record.method for record in records))
     labels = sorted(found, key=lambda label: (order.index(label[0]), label[1] or 0))
@@ -137,15 +137,15 @@ def _mean_or_none(values: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class TaskChange:
-    """What a method changes for one task. Numbers are means over seeds.
+    """The change from `mtl` to a method for one task. All numbers are means over seeds.
 
     Attributes:
-        task: its name.
-        change: the relative change of its test loss against `mtl`; negative is better.
-        stderr: the standard error of `change` over seeds, from pairs of the same seed; None with one seed.
-        loss: its test loss with this method.
-        before: its test error with `mtl`.
-        after: its test error with this method.
+        task: the name of the task.
+        change: the relative change in test loss from `mtl`; negative is better.
+        stderr: the standard error of `change` over paired seeds; None with one seed.
+        loss: the test loss with this method.
+        before: the test error with `mtl`.
+        after: the test error with this method.
     """
 
     task: str
@@ -162,11 +162,11 @@ class TaskChange:
 
 
 def task_change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange:
-    """Returns what a method changes for a task.
+    """Returns the change from `mtl` to a method for one task.
 
     Args:
-        task: its name.
-        pairs: for each seed the record of the method and that of `mtl`.
+        task: the name of the task.
+        pairs: for each seed, the record of the method and the record of `mtl`.
     """
     found = [relative(mine.test[task].loss, theirs.test[task].loss) for mine, theirs in pairs]
     return TaskChange(
@@ -180,9 +180,9 @@ def task_change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange
 
 
 def changes(found: Sequence[Record], others: Sequence[Record], part: str = "test") -> list[float]:
-    """Returns the relative change of each record against the other record with its seed; negative is better.
+    """Returns the relative change of each record from the other record with the same seed; negative is better.
 
-    If any of them diverged the list is empty: the seeds that are left would be the lucky ones.
+    If any record diverged, the list is empty, since the remaining seeds would be biased toward lucky ones.
     """
     if any(record.diverged for record in [*found, *others]):
         return []
@@ -202,20 +202,20 @@ def stderr(values: Sequence[float]) -> float:
         >>> round(stderr([1.0, 2.0, 3.0]), 3)
         0.577
     """
-    centre = mean(values)
-    return math.sqrt(sum((value - centre) ** 2 for value in values) / (len(values) - 1) / len(values))
+    center = mean(values)
+    return math.sqrt(sum((value - center) ** 2 for value in values) / (len(values) - 1) / len(values))
 
 
 def mean_cost(costs: Sequence[Cost]) -> Cost:
-    """Returns the mean over seeds, with networks and steps rounded to integers."""
+    """Returns the mean cost, with networks and steps rounded to integers."""
     total, count = sum(costs, Cost()), max(1, len(costs))
     return Cost(round(total.networks / count), round(total.steps / count), total.seconds / count)
 
 
 def in_units_of(cost: Cost, unit: Cost) -> float | None:
-    """Divides a cost by another: steps if they are known, else seconds; None if neither is.
+    """Returns the ratio of two costs, in steps if they are known, otherwise in seconds; None if neither is known.
 
-    Steps come first since seconds differ between machines, and favor networks that were trained many at once.
+    Steps are preferred because seconds depend on the machine and favor networks trained in large batches.
     """
     if unit.steps and (cost.steps or not cost.networks):
         return cost.steps / unit.steps

@@ -1,4 +1,4 @@
-"""The results of a study as people read them: tables of methods and tasks, their legend, networks and changes."""
+"""Formats the results of a study as text: tables of methods and tasks with a legend, and lists of networks."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from .records import Label, ProblemInfo
 from .relative_losses import relative
 from .summary import MethodSummary
 
-WIDTH, NARROWEST = 100, 40  # columns of prose, and of the narrowest terminal that tables are fitted to
+WIDTH, NARROWEST = 100, 40  # the line length of prose, and the narrowest terminal that tables are fitted to
 HEADINGS = (
     *("method", "budget", "nets", "total loss", "vs mtl", "vs random"),
     *("decide", "train", "size", "latency", "money"),
 )
 TASK_HEADINGS = ("task", "loss (mtl)", "(groups)", "change", "error (mtl)", "(groups)", "")
-TASK_COLUMNS = (7, 6, 4)  # with the error measure, with errors, with losses only
+TASK_COLUMNS = (7, 6, 4)  # numbers of columns: all, without the error measure, losses only
 TOTAL_ERROR = "± of the total loss"
-# What is left out on a narrow terminal, in this order.
+# The columns that are omitted on a narrow terminal, in this order.
 OPTIONAL = ("latency", TOTAL_ERROR, "size", "vs random", "total loss", "decide", "train")
 DIVERGED, HUGE = "diverged", 1e6
-SHORTEST_METHOD, SHORTEST_TASK = 14, 16  # columns that names keep; before they get less, other columns are left out
+SHORTEST_METHOD, SHORTEST_TASK = 14, 16  # other columns are omitted before names get narrower than this
 Row = Sequence[str]
 
 
 def methods_table(summaries: Sequence[MethodSummary], width: int | None = None) -> tuple[list[str], list[str]]:
-    """Makes a table with a row per method and budget; columns without any value are left out.
+    """Makes a table with one row per method and budget; empty columns are omitted.
 
     Args:
-        summaries: the rows.
-        width: the columns of a terminal; None if nothing has to be left out.
+        summaries: the summaries to show, one per row.
+        width: the width of the terminal in characters; None shows all columns.
 
     Returns:
-        The lines of the table, and the headings that were left out because they did not fit.
+        The lines of the table, and the headings of the columns that were omitted because they did not fit.
     """
     rows = [method_cells(summary) for summary in summaries]
     known = {heading for place, heading in enumerate(HEADINGS) if any(row[place] for row in rows)}
@@ -53,7 +53,7 @@ def methods_table(summaries: Sequence[MethodSummary], width: int | None = None) 
 
 
 def filled_columns(rows: Sequence[Row], always: int = 2) -> list[int]:
-    """Returns the numbers of the columns to show: the first few, and those with text in any row."""
+    """Returns the indices of the columns to show: the first `always` columns, and those with text in any row."""
     return [place for place in range(len(rows[0])) if place < always or any(row[place] for row in rows)]
 
 
@@ -79,21 +79,21 @@ def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, left_out: Seq
         sentences.append("Nets: in use + trained to decide.")
     if any(summary.deciding_cost or summary.training_cost for summary in summaries) and "train" not in left_out:
         sentences.append(
-            "Decide, train: steps in units of mtl's (to decide once for all budgets; a measured step counts as the "
-            "plain ones it is worth)."
+            "Decide, train: steps relative to mtl (deciding covers all budgets; a measured step counts as the plain "
+            "steps it costs)."
         )
     if any(summary.relative_parameters for summary in summaries) and "size" not in left_out:
-        sentences.append("Size: parameters in units of mtl's.")
+        sentences.append("Size: parameters relative to mtl.")
     if any(summary.latency is not None for summary in summaries) and "latency" not in left_out:
         sentences.append("Latency: ms for one row through all networks.")
     if any(summary.money is not None for summary in summaries):
-        sentences.append("Money: to decide and to train, at the price per hour of the run.")
+        sentences.append("Money: the price of deciding and training, at the run's price per hour.")
     if any(summary.diverged for summary in summaries):
         sentences.append(
             "Diverged: with at least one seed, a network had no finite validation loss; a lower lr may help."
         )
     if not all(summary.honest for summary in summaries):
-        sentences.append("* chose by looking at test data: a bound, not a method.")
+        sentences.append("* uses test data to choose: an upper bound, not a method.")
     if left_out:
         sentences.append(f"No room for: {', '.join(left_out)}.")
     return wrap(" ".join(sentences), width)
@@ -102,7 +102,7 @@ def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, left_out: Seq
 def tasks_table(
     problem: ProblemInfo, together: MethodSummary, mine: MethodSummary, width: int | None = None
 ) -> list[str]:
-    """Makes a table of the test loss and error of every task, all together and in the groups of another method."""
+    """Makes a table of the test loss and error of every task with `mtl` and with another method."""
     rows = [_task_cells(task, problem, together, mine) for task in problem.tasks]
     for number in TASK_COLUMNS:
         places = [place for place in filled_columns(rows, always=4) if place < number]
@@ -121,7 +121,7 @@ def _task_cells(task: str, problem: ProblemInfo, together: MethodSummary, mine: 
 
 
 def method_cells(summary: MethodSummary, total_error: bool = True) -> Row:
-    """Returns what stands under `HEADINGS`; empty where nothing is known."""
+    """Returns the cells of a row in the order of `HEADINGS`; unknown values are empty."""
     return (
         summary.method if summary.honest else f"{summary.method}*",
         "" if summary.budget is None else str(summary.budget),
@@ -129,9 +129,9 @@ def method_cells(summary: MethodSummary, total_error: bool = True) -> Row:
         "" if summary.diverged else _total(summary, total_error),
         change_text(summary) if summary.diverged or summary.method != "mtl" else "",
         "" if summary.method == "random" else _change(summary.random_change, None),
-        _times(summary.deciding_cost),
-        _times(summary.training_cost),
-        _times(summary.relative_parameters),
+        _multiple(summary.deciding_cost),
+        _multiple(summary.training_cost),
+        _multiple(summary.relative_parameters),
         "" if summary.latency is None else f"{1000 * summary.latency:.2g}",
         "" if summary.money is None else f"{summary.money:.3g}",
     )
@@ -158,15 +158,15 @@ def _change(value: float | None, error: float | None) -> str:
 
 
 def change_text(summary: MethodSummary) -> str:
-    """Returns the change of the losses against `mtl` with its standard error.
+    """Formats the change in loss from `mtl` with its standard error.
 
-    It is "diverged" if a network diverged, and empty if the change is not known.
+    The text is "diverged" if a network diverged, and empty if the change is unknown.
     """
     return DIVERGED if summary.diverged else _change(summary.change, summary.change_stderr)
 
 
 def percent(value: float) -> str:
-    """Formats a share as a signed percentage.
+    """Formats a fraction as a signed percentage.
 
     Example:
         >>> percent(-0.0312), percent(0.1), percent(-1e-9), percent(4e20)
@@ -176,22 +176,22 @@ def percent(value: float) -> str:
 
 
 def _short(value: float, sign: str = "") -> str:
-    """Formats a number with one decimal, in scientific notation where it is huge: the network nearly diverged."""
+    """Formats a number with one decimal; huge ones, from networks that nearly diverged, in scientific notation."""
     return f"{value:{sign}.1e}" if abs(value) >= HUGE else f"{value:{sign}.1f}"
 
 
-def _times(value: float | None) -> str:
+def _multiple(value: float | None) -> str:
     return f"{value:.3g}×" if value else ""
 
 
 def networks_list(groups: Sequence[Group], width: int) -> list[str]:
-    """Lists the networks: the tasks that each serves, and those it is trained with."""
-    rows = (f"  {number}. {_network(group)}" for number, group in enumerate(groups, 1))
+    """Lists the networks, each with the tasks that it serves and the tasks that it is trained with."""
+    rows = (f"  {number}. {_network_text(group)}" for number, group in enumerate(groups, 1))
     return [line for row in rows for line in wrap(row, width, hang="     ")]
 
 
 def label_text(label: Label) -> str:
-    """Returns a method and its budget as text.
+    """Formats a method and its budget.
 
     Example:
         >>> label_text(("tag", 2)), label_text(("stl", None))
@@ -200,6 +200,6 @@ def label_text(label: Label) -> str:
     return label[0] if label[1] is None else f"{label[0]} (budget {label[1]})"
 
 
-def _network(group: Group) -> str:
+def _network_text(group: Group) -> str:
     helped = f" (trained with {', '.join(sorted(group.helpers))})" if group.helpers else ""
     return ", ".join(sorted(group.serves)) + helped

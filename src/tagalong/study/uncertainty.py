@@ -1,4 +1,4 @@
-"""Confidence intervals of a change: the noise of a few seeds, of a finite number of test rows, and of choosing."""
+"""Confidence intervals of a change, which account for the noise of seeds, of test rows, and of the choice."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def interval_half_width(
     It combines two independent sources of noise: the seeds and the test rows.
 
     Args:
-        changes: of the chosen grouping, one for each seed; at least two.
+        changes: the change of the chosen grouping with each seed; at least two.
         tried: the changes of every grouping that could have been chosen, including this one; see `seed_half_width`.
-        row_stderr: the standard error that comes from the finite number of test rows.
+        row_stderr: the standard error due to the finite number of test rows.
         confidence: the confidence level.
 
     Example:
@@ -45,11 +45,12 @@ def interval_half_width(
 def seed_half_width(
     chosen: Sequence[float], tried: Sequence[Sequence[float]] = (), confidence: float = CONFIDENCE
 ) -> float:
-    """Returns half the width of the confidence interval of a mean over seeds, which may be the best of several means.
+    """Returns half the width of the confidence interval of a mean over seeds, possibly the best of multiple means.
 
-    It comes from Student's t with the seeds of the chosen grouping. If others were tried with the same seeds, lucky
-    networks are more likely to be chosen, and their luck shows on the test rows too. The interval is then at least as
-    wide as Bonferroni's for that number of comparisons, with the variance pooled over all of them.
+    The interval is based on Student's t-distribution over the seeds of the chosen grouping. If other groupings were
+    tried with the same seeds, lucky networks are more likely to be chosen, and their luck also affects the test losses.
+    The interval is then at least as wide as the Bonferroni interval for that number of comparisons, with the variance
+    pooled over all of them.
 
     Args:
         chosen: the change of the chosen grouping with each seed.
@@ -57,7 +58,7 @@ def seed_half_width(
         confidence: the confidence level.
 
     Example:
-        >>> round(seed_half_width([-1.0, 0.0, 1.0]), 2)  # the standard error 0.58 times 4.3
+        >>> round(seed_half_width([-1.0, 0.0, 1.0]), 2)  # 4.3 times the standard error, 0.58
         2.48
     """
     tail = (1 - confidence) / 2
@@ -65,28 +66,29 @@ def seed_half_width(
     if len(tried) < 2:
         return alone
     pooled = math.sqrt(mean([stderr(changes) ** 2 for changes in tried]))
-    freedom = sum(len(changes) - 1 for changes in tried)
-    return max(alone, float(stdtrit(freedom, 1 - tail / len(tried))) * pooled)
+    dof = sum(len(changes) - 1 for changes in tried)
+    return max(alone, float(stdtrit(dof, 1 - tail / len(tried))) * pooled)
 
 
 Rows = Mapping[str, NDArray[Any]]
 
 
 def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = None) -> float:
-    """Returns the standard error of the mean relative change of a grouping that comes from the finite number of rows.
+    """Returns the standard error of a grouping's mean relative change that is due to the finite number of rows.
 
     The change is a mean of ratios of mean losses over the same rows. The delta method gives the influence of each row
-    (Cochran, Sampling Techniques, section 6.4). Influences are averaged over seeds first, since all seeds have the
+    (Cochran, Sampling Techniques, section 6.4). Influences are averaged over seeds first, since all seeds share the
     same rows.
 
     Args:
-        candidate: for each seed, the loss of every row of each task where it is served; NaN where a label is missing.
-        mtl: the same for the network of all tasks, in the same order of seeds.
-        clusters: one label per row; rows of one cluster (a patient, a scene) count as one.
+        candidate: for each seed, each task's loss on every row, from the network that serves it; NaN for rows without
+            a label.
+        mtl: the same losses for the network for all tasks, with the seeds in the same order.
+        clusters: one cluster label per row; rows in the same cluster (e.g. a patient or a scene) count as one.
 
     Example:
         >>> together = [{"age": np.array([1.0, 2.0, 3.0, 4.0])}]
-        >>> row_stderr([{"age": np.array([0.5, 1.0, 1.5, 2.0])}], together)  # every row halved: no doubt about it
+        >>> row_stderr([{"age": np.array([0.5, 1.0, 1.5, 2.0])}], together)  # every loss is halved: no doubt
         0.0
     """
     influence = np.mean([_influence(mine, theirs) for mine, theirs in zip(candidate, mtl, strict=True)], axis=0)
@@ -98,7 +100,7 @@ def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = N
 
 
 def _influence(mine: Rows, theirs: Rows) -> NDArray[np.float64]:
-    """Returns the influence of each row on the mean over tasks of the relative change."""
+    """Returns the influence of each row on the relative change, averaged over tasks."""
     by_task = [_task_influence(np.asarray(mine[task]), np.asarray(theirs[task])) for task in theirs]
     return np.asarray(np.mean(by_task, axis=0))
 
@@ -122,12 +124,12 @@ def row_noise(
     clusters: Any = None,
     confirming: Collection[int] = (),
 ) -> dict[Label, float]:
-    """Returns the row standard error of every method and budget with groups, against `mtl` with the same seeds.
+    """Returns the `row_stderr` of each method and budget that groups, compared with `mtl` with the same seeds.
 
     Args:
-        records: of a study.
-        rows_of: returns the test loss of every row of each task where it is served.
-        clusters: one label per test row, if rows belong together.
+        records: the records of a study.
+        rows_of: returns each task's loss on every test row for a record, from the network that serves the task.
+        clusters: one cluster label per test row; None if rows are independent.
         confirming: seeds that were not used for any choice; if a method has records with them, only these count.
     """
     found = by_label(records)

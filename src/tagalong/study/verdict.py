@@ -1,4 +1,4 @@
-"""The verdict of a study: is any grouping worth it, how certain is that, and which networks should be used?"""
+"""The verdict of a study: whether grouping is worth it, how certain that is, and which networks to use."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from .text import WIDTH, label_text, networks_list, percent
 from .uncertainty import CONFIDENCE, interval_half_width
 
 ENOUGH_SEEDS = 3
-Found = Mapping[Label, list[Record]]
+RecordsByLabel = Mapping[Label, list[Record]]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether to group the tasks, and the evidence for it.
+    """Whether to group the tasks, and the evidence.
 
     The candidate is the grouping that did best on validation; it is compared with one network for all tasks (`mtl`).
 
     Attributes:
         worth_it: whether the candidate beats one network on the test rows by more than the noise.
-        provisional: reasons why the verdict may change, such as too few seeds; empty if it is final.
-        recommended: the method and budget whose networks should be used; ("mtl", None) if grouping is not worth it.
-        groups: the networks that should be used.
+        provisional: reasons why the verdict may change, e.g. too few seeds; empty if it is final.
+        recommended: the method and budget whose networks to use; ("mtl", None) if grouping is not worth it.
+        groups: the networks to use.
         candidate: the method and budget of the candidate; None if no grouping was tried.
         candidate_groups: the networks of the candidate.
-        validation: the relative change of its validation losses against one network, mean over tasks and seeds;
-            negative is better.
-        estimate: the same for its test losses.
-        low: the lower end of the confidence interval of `estimate`; None with one seed.
-        high: the upper end.
+        validation: the relative change in the candidate's validation losses from one network, averaged over tasks and
+            seeds; negative is better.
+        estimate: the same change in the test losses.
+        low: the lower bound of the confidence interval of `estimate`; None with one seed.
+        high: the upper bound of the confidence interval; None with one seed.
         confidence: the confidence level of the interval.
-        seeds: the number of seeds that were compared.
-        tried: the number of different groupings among which the candidate was the best.
+        seeds: the number of seeds in the comparison.
+        tried: the number of different groupings from which the candidate was chosen.
         seed_stderr: the standard error of `estimate` over seeds; None with one seed.
-        row_stderr: its standard error that comes from the finite number of test rows; None if unknown.
-        at_least: the share by which the losses had to improve.
-        training_cost: the cost of training its networks, in trainings of one network; None if unknown.
-        deciding_cost: the cost of deciding on its networks, in the same units.
-        size: the parameters of its networks, in units of those of one network; None if unknown.
+        row_stderr: the standard error of `estimate` due to the finite number of test rows; None if unknown.
+        at_least: the fraction by which the losses had to improve.
+        training_cost: the cost of training the candidate's networks, relative to training one network; None if unknown.
+        deciding_cost: the cost of deciding on the candidate's networks, in the same units.
+        size: the number of parameters of the candidate's networks, relative to one network; None if unknown.
         searched: whether `auto` searched for groups.
-        diverged: the methods and budgets with a network that diverged; they cannot be the candidate.
+        diverged: the methods and budgets with a diverged network; they cannot be the candidate.
     """
 
     worth_it: bool
@@ -99,10 +99,10 @@ class Verdict:
         return f"{advice}: the {count}, best on validation, change the test losses by {change} {interval}, {why}."
 
     def to_text(self, width: int = WIDTH) -> str:
-        """Returns the recommendation, the reasons why it is provisional, and the networks that should be used.
+        """Formats the recommendation, the reasons why it is provisional, and the networks to use.
 
         Args:
-            width: the number of columns at which lines are wrapped.
+            width: the maximum line length.
         """
         start = "Provisional verdict: " if self.provisional else "Verdict: "
         text = start + self.sentence
@@ -114,7 +114,7 @@ class Verdict:
         return self.to_text()
 
     def to_document(self) -> dict[str, Any]:
-        """Returns every field as JSON can represent it, and the text."""
+        """Converts all fields and the text to a JSON document."""
         document: dict[str, Any] = json_safe(asdict(self))
         for name in ("groups", "candidate_groups"):
             document[name] = [
@@ -130,7 +130,7 @@ def _costs(verdict: Verdict) -> str:
 
 
 def _interval(verdict: Verdict) -> str:
-    """Returns the confidence interval and the number of seeds behind it, as text."""
+    """Formats the confidence interval and the number of seeds behind it."""
     seeds = pluralize(verdict.seeds, "seed")
     if verdict.low is None or verdict.high is None:
         return f"({seeds})"
@@ -147,31 +147,32 @@ def decide(
 ) -> Verdict:
     """Decides whether grouping is worth it.
 
-    The candidate is the grouping with the best validation losses. Test rows play no part in choosing it, so the change
-    of its test losses is an unbiased estimate for these networks. The confidence interval accounts for the noise of
-    seeds and of test rows; see `interval_half_width` and `row_stderr`. Networks may also have been chosen because
-    their seeds were lucky. `confirming` seeds, which were trained after the choice, are free of that; where there are
-    any, the estimate uses only them.
+    The candidate is the grouping with the best validation losses. Test rows are not used to choose it, so the change
+    in its test losses is an unbiased estimate for these networks. The confidence interval accounts for the noise of
+    the seeds and of the test rows; see `interval_half_width` and `row_stderr`. Networks may also have been chosen
+    because their seeds were lucky. `confirming` seeds, which are trained after the choice, do not have this bias; if
+    there are any, the estimate is based on them alone.
 
-    Not every method can be the candidate. Groupings trained by another rule than `mtl` (such as "tag+pcgrad") cannot,
-    since grouping and rule could not be told apart; nor can the oracle, averages over groupings, or groupings with a
-    network that diverged. If `auto` found groups, only these can: it has already accounted for the luck of the best.
+    Not every method can be the candidate. Groupings trained with a rule (e.g. "tag+pcgrad") cannot, since the effect of
+    grouping could not be separated from that of the rule. The oracle, averages over groupings, and groupings with a
+    diverged network cannot either. If `auto` found groups, the candidate is one of them, since `auto` has already
+    accounted for luck.
 
     Args:
-        records: of a study, including those of `mtl`.
-        noise: the standard error from the test rows, by method and budget.
-        at_least: the share by which grouping must improve the losses.
-        confirming: seeds that played no part in any choice; only `mtl` and the candidate need records with them.
-        left_out: seeds without records, because `mtl` diverged with them.
+        records: the records of a study, including those of `mtl`.
+        noise: the standard error due to the test rows, by method and budget.
+        at_least: the fraction by which grouping must improve the losses.
+        confirming: seeds that were not used for any choice; only `mtl` and the candidate need records with them.
+        left_out: seeds without records because `mtl` diverged with them.
 
     Raises:
         InvalidInput: `at_least` is negative or not finite, or there are no records of `mtl`.
     """
     if not (math.isfinite(at_least) and at_least >= 0):
-        raise InvalidInput("at_least", "must be a share of at least 0", repr(at_least))
+        raise InvalidInput("at_least", "must be a nonnegative fraction", repr(at_least))
     choosing = by_label([record for record in records if record.seed not in confirming])
     if TOGETHER not in choosing:
-        raise InvalidInput("records", "must have results of 'mtl' to compare with", "none", "add it to `methods`")
+        raise InvalidInput("records", "must include results for 'mtl' to compare with", "none", "add it to `methods`")
     diverged = tuple(dict.fromkeys(record.label for record in records if record.diverged))
     candidates = {label: change for label, change in _candidates(choosing).items() if label not in diverged}
     candidates = {label: change for label, change in candidates.items() if label[0] == "auto"} or candidates
@@ -191,8 +192,8 @@ def decide(
     return replace(judged, tried=len(different), searched=searched, provisional=provisional, diverged=diverged)
 
 
-def _candidates(found: Found) -> dict[Label, float]:
-    """Returns the change on validation of each honest grouping of plain networks that has records of all seeds."""
+def _candidates(found: RecordsByLabel) -> dict[Label, float]:
+    """Returns the validation change of each honest grouping of plain networks that has records for all seeds."""
     together = found[TOGETHER]
     seeds = {record.seed for record in together}
     chosen = {}
@@ -205,7 +206,7 @@ def _candidates(found: Found) -> dict[Label, float]:
 
 
 def _judge(
-    found: Found,
+    found: RecordsByLabel,
     label: Label,
     tried: Sequence[Sequence[float]],
     row_stderr: float | None,
@@ -241,13 +242,13 @@ def _judge(
 
 def _left_out_note(left_out: Sequence[int]) -> list[str]:
     seeds = f"seed{'' if len(left_out) == 1 else 's'} {', '.join(map(str, left_out))}"
-    return [f"one network for all tasks diverged with {seeds}, left out here"] if left_out else []
+    return [f"one network for all tasks diverged with {seeds}, excluded here"] if left_out else []
 
 
 def _reasons_to_wait(seeds: int, row_stderr: float | None) -> list[str]:
     reasons = []
     if seeds < ENOUGH_SEEDS:
-        reasons.append(f"{seeds} seed{'s' if seeds > 1 else ''} only, {ENOUGH_SEEDS} would settle it")
+        reasons.append(f"only {seeds} seed{'s' if seeds > 1 else ''}, but {ENOUGH_SEEDS} are needed")
     if row_stderr is None:
-        reasons.append("the noise of the test rows is not known")
+        reasons.append("the noise of the test rows is unknown")
     return reasons

@@ -1,4 +1,4 @@
-"""Ways of deciding which networks there should be."""
+"""Methods that decide which networks to train."""
 
 from .auto import AutoMethod as AutoMethod
 from .auto import read_effort as read_effort

@@ -1,4 +1,4 @@
-"""The best grouping that an effort can find and confirm: `auto`. Affinity proposes, validation disposes."""
+"""The method `auto`: searches for the best grouping within an effort and confirms it on validation."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ if TYPE_CHECKING:
 
     from ..backend import Backend
 
-WORDS = {"quick": 20, "normal": 60, "thorough": 200}
+NAMED_EFFORTS = {"quick": 20, "normal": 60, "thorough": 200}
 UNITS = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600}
 TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
-METER: dict[str, Any] = {"estimator": "cosine"}
-MOST_OVERHEAD = 0.1  # of the first training, for measuring
-FRACTIONS = (0.125, 0.25, 0.5)
+METER_SETTINGS: dict[str, Any] = {"estimator": "cosine"}
+MAX_OVERHEAD = 0.1  # of measuring, as a fraction of the first training
+SCREEN_FRACTIONS = (0.125, 0.25, 0.5)
 
 
 class AutoMethod(Method):
-    """Trains a few networks that affinities and earlier results suggest, and recommends what validation confirms.
+    """Trains a few networks suggested by affinities and earlier results, and recommends those confirmed on validation.
 
     Args:
-        effort: the number of full trainings to spend, including the first ones of all tasks together; "quick" (20),
-            "normal" (60), "thorough" (200), or a time such as "10min".
-        affinity: whether to measure affinities in the first training and start from them.
-        screen: stop the worse half of the proposals after this fraction of a training; None trains all fully.
+        effort: the number of full trainings to spend, including the first networks for all tasks; "quick" (20),
+            "normal" (60), "thorough" (200), or a time, e.g. "10min".
+        affinity: whether to measure affinities in the first training and base the first proposals on them.
+        screen: the fraction of a training after which the worse half of the proposals is dropped; None trains all of
+            them fully.
     """
 
     name = "auto"
@@ -50,15 +51,15 @@ class AutoMethod(Method):
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         problems: list[InvalidInput] = []
         collect(problems, read_effort, self.effort)
-        if self.screen is not None and self.screen not in FRACTIONS:
+        if self.screen is not None and self.screen not in SCREEN_FRACTIONS:
             problems.append(
-                InvalidInput("`options`: `screen`", f"must be one of {FRACTIONS} or None", repr(self.screen))
+                InvalidInput("`options`: `screen`", f"must be one of {SCREEN_FRACTIONS} or None", repr(self.screen))
             )
         return problems
 
     def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
         if self.affinity and len(backend.tasks) > 1:
-            with suppress(Diverged):  # the study continues with seeds that do not diverge, if there are any
+            with suppress(Diverged):  # the study continues if there are seeds that do not diverge
                 self._affinity(backend, seeds[0])
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
@@ -85,7 +86,7 @@ class AutoMethod(Method):
         return Decision.pooled(choices, seeds, dict.fromkeys(seeds, shared), affinity, about)
 
     def _measure(self, backend: Backend, seed: int, together: Cost) -> tuple[Affinity | None, Cost]:
-        """Returns the affinity of the first seed, and what measuring added to the cost of its training."""
+        """Returns the affinity and the cost that measuring added to the training."""
         if not self.affinity:
             return None, Cost()
         affinity, cost = self._affinity(backend, seed)
@@ -93,21 +94,22 @@ class AutoMethod(Method):
         return affinity.averaged("trimmed", 0.05) if len(affinity.steps) else affinity, extra
 
     def _affinity(self, backend: Backend, seed: int) -> tuple[Affinity, Cost]:
-        settings = {**METER, "every": measuring_interval(len(backend.tasks))}
+        settings = {**METER_SETTINGS, "every": measuring_interval(len(backend.tasks))}
         affinity, costs = backend.measure_affinity([seed], settings, self.name)
         return affinity, costs[seed]
 
 
 def measuring_interval(tasks: int) -> int:
-    """Returns the number of steps between two measurements, so that measuring takes a tenth of the training.
+    """Returns the number of steps between measurements such that measuring costs a tenth of the training.
 
-    Costs are counted, not timed: a plain step is three passes, a measurement of cosines n gradients of two.
+    Costs are counted, not timed: a plain step takes three passes, and a measurement of cosines takes n gradients of two
+    passes each.
 
     Example:
         >>> measuring_interval(9)
         60
     """
-    return math.ceil(2 * tasks / 3 / MOST_OVERHEAD)
+    return math.ceil(2 * tasks / 3 / MAX_OVERHEAD)
 
 
 def _groups(chosen: Recommendation) -> tuple[Group, ...]:
@@ -120,18 +122,18 @@ def _groups(chosen: Recommendation) -> tuple[Group, ...]:
 
 
 def _document(found: SearchResult, tasks: Sequence[str]) -> dict[str, Any]:
-    """Returns the trainings, their results, and the best expectation by effort, as a JSON document."""
+    """Converts the trainings, their results and the recommendations to a JSON document."""
     return {
         "spent": found.spent,
         "chosen": {
             str(budget): {"expected": one.expected, "doubt": one.doubt, "tried": one.tried, "agreement": one.agreement}
             for budget, one in found.chosen.items()
         },
-        "steps": [_step(step, tasks) for step in found.steps],
+        "steps": [_round_document(step, tasks) for step in found.steps],
     }
 
 
-def _step(step: Round, tasks: Sequence[str]) -> dict[str, Any]:
+def _round_document(step: Round, tasks: Sequence[str]) -> dict[str, Any]:
     trained = [
         {
             "tasks": [task for task in tasks if task in trial.tasks],
@@ -147,18 +149,19 @@ def _step(step: Round, tasks: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Effort:
-    """The effort that a search may spend: a number of trainings, or a time.
+    """The effort that a search may spend: a number of trainings or a time.
 
     Attributes:
         trainings: the number of full trainings, or None.
-        seconds: the time, or None; it is converted by the training time of the network for all tasks.
+        seconds: the time in seconds, or None; converted to trainings with the training time of the network for all
+            tasks.
     """
 
     trainings: float | None = None
     seconds: float | None = None
 
     def in_trainings(self, seconds_each: float) -> float:
-        """Returns the effort in trainings, given the seconds of one."""
+        """Returns the effort in trainings, given the time of one training in seconds."""
         if self.trainings is not None:
             return self.trainings
         assert self.seconds is not None
@@ -166,10 +169,10 @@ class Effort:
 
 
 def read_effort(effort: Any) -> Effort:
-    """Parses an effort: a number, a word or a time.
+    """Parses an effort: a number of trainings, a named effort or a time.
 
     Raises:
-        ValueError: it is not an effort.
+        InvalidInput: the effort is invalid.
 
     Example:
         >>> read_effort("quick").trainings, read_effort(35).trainings, read_effort("10min").seconds
@@ -177,8 +180,8 @@ def read_effort(effort: Any) -> Effort:
     """
     if isinstance(effort, str):
         word = effort.strip().lower()
-        if word in WORDS:
-            return Effort(float(WORDS[word]))
+        if word in NAMED_EFFORTS:
+            return Effort(float(NAMED_EFFORTS[word]))
         timed = TIME.fullmatch(word)
         if timed and timed[2] in UNITS and float(timed[1]) > 0:
             return Effort(seconds=float(timed[1]) * UNITS[timed[2]])
@@ -186,5 +189,5 @@ def read_effort(effort: Any) -> Effort:
             effort = float(word)
     if isinstance(effort, (int, float)) and not isinstance(effort, bool) and math.isfinite(effort) and effort >= 1:
         return Effort(float(effort))
-    known = "'quick' (20), 'normal' (60), 'thorough' (200) or a time such as '10min'"
-    raise InvalidInput("effort", f"must be a number of trainings from 1, {known}", repr(effort))
+    known = "'quick' (20), 'normal' (60), 'thorough' (200) or a time, e.g. '10min'"
+    raise InvalidInput("effort", f"must be a number of trainings (at least 1), {known}", repr(effort))

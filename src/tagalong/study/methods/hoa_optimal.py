@@ -1,4 +1,4 @@
-"""Groups by trained sets of tasks: pairs (`hoa`), or every subset (`optimal`, `oracle`)."""
+"""Methods that train candidate groups to choose among them: pairs (`hoa`) or all subsets (`optimal`, `oracle`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from ..backend import Backend
 
-MOST = 12  # tasks, for all subsets to be trained
+MAX_TASKS = 12  # by default, for training all subsets
 
 
 class Hoa(Method):
-    """Trains all pairs and single tasks; predicts the loss of a task in a larger group as the mean over its pairs.
+    """Trains all single tasks and pairs, and predicts losses in larger groups as the mean over the pairs.
 
-    Groups are chosen by validation losses, each relative to that of the task trained alone with the same seed and then
-    averaged over seeds, so that rescaling a target changes nothing.
+    Groups are chosen by their validation losses, each divided by the loss of the task trained alone with the same seed
+    and then averaged over seeds. The choice is therefore invariant to rescaling a target.
     """
 
     name = "hoa"
@@ -40,21 +40,21 @@ class Hoa(Method):
 
 
 class Optimal(Method):
-    """Trains every subset and chooses the groups with the lowest validation losses.
+    """Trains every subset of tasks and chooses the groups with the lowest validation losses.
 
-    Losses are relative to those of the network for all tasks with the same seed, averaged over seeds. This is exactly
-    what the verdict compares, so no grouping of these networks does better on validation.
+    Losses are relative to the network for all tasks with the same seed, averaged over seeds. The verdict compares
+    exactly these values, so no other grouping of these networks does better on validation.
 
     Args:
-        max_size: the size of the largest subsets to train, besides the network for all tasks; all by default.
-        max_tasks: the largest number of tasks that is accepted, since 2^n − 1 networks per seed are trained.
+        max_size: the maximum size of the subsets to train, in addition to the network for all tasks; None for no limit.
+        max_tasks: the maximum number of tasks allowed without `max_size`, since 2^n − 1 networks are trained per seed.
     """
 
     name = "optimal"
     order = 40
     part: ClassVar[Literal["val", "test"]] = "val"
 
-    def __init__(self, max_size: int | None = None, max_tasks: int = MOST) -> None:
+    def __init__(self, max_size: int | None = None, max_tasks: int = MAX_TASKS) -> None:
         self.max_size, self.max_tasks = max_size, max_tasks
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
@@ -64,9 +64,9 @@ class Optimal(Method):
         if not isinstance(self.max_tasks, int):
             return [InvalidInput(options.format("max_tasks"), "must be an integer", repr(self.max_tasks))]
         if self.max_size is None and n > self.max_tasks:
-            every = f"trains every subset, {2**n - 1:,} networks per seed for {n} tasks"
+            reason = f"trains every subset, {2**n - 1:,} networks per seed for {n} tasks"
             hint = f"use 'hoa', or set its option max_size to 3, or max_tasks to {n}"
-            return [InvalidInput(f"`methods`: {self.name!r}", every, hint=hint)]
+            return [InvalidInput(f"`methods`: {self.name!r}", reason, hint=hint)]
         return []
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
@@ -89,7 +89,7 @@ class Optimal(Method):
 
 
 class Oracle(Optimal):
-    """Like `Optimal`, but chosen by test losses, as the paper's "Optimal". Not honest; shows what could be gained."""
+    """Like `Optimal`, but chooses by test losses, like the paper's "Optimal": an upper bound on the possible gain."""
 
     name = "oracle"
     order = 41

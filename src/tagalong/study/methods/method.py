@@ -1,4 +1,4 @@
-"""`Method`: the base class of methods, which decide on the networks for each budget."""
+"""`Method`: the base class of all methods, which decide which networks to train for each budget."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ class Choice:
 
     Attributes:
         groups: the tasks that each network trains and serves.
-        shares: the probability of each group, for an expected value over many groupings; None if all groups are used.
-        grouping: the result of `select_groups`, if there is one.
+        shares: the probability of each group if the scores are averages over many groupings; None if all groups are
+            used.
+        grouping: the result of `select_groups`, if the method used it.
     """
 
     groups: tuple[Group, ...]
@@ -36,7 +37,7 @@ class Choice:
 
     @staticmethod
     def of(grouping: Grouping) -> Choice:
-        """Returns the choice of the groups of a grouping."""
+        """Returns a choice with the groups of a grouping."""
         return Choice(grouping.groups, grouping=grouping)
 
 
@@ -46,9 +47,9 @@ class Decision:
 
     Attributes:
         choices: the choice for each budget and seed; the budget is None for methods without one.
-        deciding: the cost of deciding for all budgets together, by seed.
+        deciding: the total cost of deciding for all budgets, by seed.
         affinity: the affinity that the method measured, if any.
-        about: how the method came to its decision, for reports; a JSON document.
+        about: a JSON document for reports that describes how the method reached its decision.
     """
 
     choices: Mapping[tuple[Budget, int], Choice]
@@ -64,7 +65,7 @@ class Decision:
         affinity: Affinity | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> Decision:
-        """Returns a decision with one choice per budget, made from all seeds together."""
+        """Returns a decision that makes the same choice for all seeds, one per budget."""
         each = {(budget, seed): choice for budget, choice in choices.items() for seed in seeds}
         return Decision(each, deciding or {}, affinity, about or {})
 
@@ -73,11 +74,11 @@ class Method(ABC):
     """A way of deciding which networks to train.
 
     Attributes:
-        name: the name in tables.
-        order: methods decide in ascending order, so that results do not depend on the order of methods in a request.
-        budgeted: whether it decides for every budget separately.
-        honest: False if it uses test data.
-        rule: how the losses of its networks are combined.
+        name: the name of the method in tables.
+        order: methods decide in ascending order, so that results do not depend on their order in a request.
+        budgeted: whether the method makes a separate choice for each budget.
+        honest: False if the method uses test data.
+        rule: the rule that combines the losses of each network.
     """
 
     name: str
@@ -96,22 +97,22 @@ class Method(ABC):
         return []
 
     def width(self, problem: Problem) -> float:
-        """Returns the width of its encoders, as a multiple."""
+        """Returns the factor by which to widen the encoders."""
         return 1.0
 
-    def begin(self, backend: Backend, seeds: Sequence[int]) -> None:  # noqa: B027 - most methods need nothing
-        """Requests measurements that also train the network for all tasks, before that network is trained by itself."""
+    def begin(self, backend: Backend, seeds: Sequence[int]) -> None:  # noqa: B027 - optional hook
+        """Makes measurements that also train the network for all tasks; called before it is trained without them."""
 
     @abstractmethod
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        """Chooses networks for every budget, or for None without budgets. An honest method never uses test data."""
+        """Chooses networks for each budget, or for None if not `budgeted`. Honest methods must not use test data."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
 
 def everything(tasks: Sequence[str]) -> tuple[Group, ...]:
-    """Returns the groups of one network for all tasks."""
+    """Returns a single group with all tasks."""
     return (Group(tasks, tasks),)
 
 
@@ -119,7 +120,7 @@ RULES = ("uw", "gradnorm", "pcgrad")
 
 
 def rule_problem(rule: str, tasks: int = 2) -> str | None:
-    """Returns why this rule cannot be used with this number of tasks; None if it can.
+    """Returns the reason why this rule cannot be used with this number of tasks; None if it can.
 
     Example:
         >>> rule_problem("pcgrad") is None, rule_problem("no such rule") is None

@@ -1,4 +1,4 @@
-"""Methods by name: built-in ones, those that users register, and those of other packages."""
+"""The registry of methods by name: built-in, registered by users, or provided by other packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .random_groups import Random
 from .tag_cs import Cs, Tag
 
 Factory = Callable[..., Method]
-SHIPPED: dict[str, Factory] = {
+BUILT_IN: dict[str, Factory] = {
     "mtl": Mtl,
     "stl": Stl,
     "random": Random,
@@ -38,12 +38,12 @@ def register_method(name: str, method: Factory) -> None:
     """Registers a method under a name.
 
     Args:
-        name: the name that users write; without "+".
-        method: makes the method from keyword options, usually the class itself. Other packages can declare one in the
-            entry point group "tagalong.methods" instead.
+        name: the name of the method; must not contain "+".
+        method: a callable that creates the method from keyword options, usually the class itself. Other packages can
+            instead declare it in the entry point group "tagalong.methods".
 
     Raises:
-        InvalidInput: the name or the method cannot be used.
+        InvalidInput: the name or the method is invalid.
 
     Example:
         >>> from tagalong.group import Group
@@ -63,21 +63,21 @@ def register_method(name: str, method: Factory) -> None:
 
 
 def method_names() -> list[str]:
-    """Returns the names of all methods, including those of other packages, but not combinations like "tag+pcgrad"."""
+    """Returns the names of all methods, including those of other packages, but no combinations like "tag+pcgrad"."""
     return _methods.names()
 
 
 def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) -> Method:
-    """Returns the method of this name.
+    """Creates the method with this name.
 
     Args:
         name: one of `method_names()`, a rule of `tagalong.learn`, a combination "method+rule", "mtl-wide2" (twice the
             channels) or "mtl-big2" (about twice the parameters).
-        options: the keyword options of each method, by its name.
+        options: the keyword options of each method, by name.
 
     Raises:
-        InvalidInput: no method has this name, or it does not take an option.
-        PluginError: the package that provides it is broken.
+        InvalidInput: no method has this name, or the method does not accept one of its options.
+        PluginError: the package that provides the method is broken.
 
     Example:
         >>> make_method("tag", {"tag": {"every": 5}}).meter["every"], make_method("hoa+uw").rule
@@ -107,17 +107,17 @@ def _make(name: str, factory: Factory, options: Mapping[str, Any]) -> Method:
 
 
 def _known_names() -> list[str]:
-    """Returns the names of methods, then examples of other names, then combinations."""
+    """Returns the names of all methods, followed by examples of other valid names and all combinations."""
     names = method_names()
     examples = ["tag+pcgrad", "mtl-wide2", "mtl-big2", "mgda"]
     return list(dict.fromkeys([*names, *examples, *(f"{name}+{rule}" for name in names for rule in RULES)]))
 
 
-def _convert(name: str, made: Any) -> Factory:
-    if not callable(made):
-        raise InvalidInput("", "must be a class or a function", type(made).__name__)
-    factory: Factory = made
+def _check_factory(name: str, candidate: Any) -> Factory:
+    if not callable(candidate):
+        raise InvalidInput("", "must be a class or a function", type(candidate).__name__)
+    factory: Factory = candidate
     return factory
 
 
-_methods: Registry[Factory] = Registry("methods", _convert, SHIPPED, separator="+")
+_methods: Registry[Factory] = Registry("methods", _check_factory, BUILT_IN, separator="+")

@@ -1,4 +1,4 @@
-"""One network for all tasks (`mtl`, balanced, wider), one for each (`stl`), and groups trained by a rule."""
+"""One network for all tasks (`mtl`, or balanced or wider), one per task (`stl`), and groups with a rule."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Mtl(Method):
 
 
 class Ruled(Mtl):
-    """Trains all tasks in one network whose losses are combined by a rule, such as uncertainty weights.
+    """Trains all tasks in one network whose losses are combined by a rule, e.g. uncertainty weighting.
 
     Args:
-        rule: the name of the rule, see `tagalong.learn.Job`.
+        rule: the name of the rule; see `tagalong.learn.Job`.
     """
 
     order = 10
@@ -43,8 +43,8 @@ class Wide(Mtl):
     """Trains all tasks in one larger network, as in the paper's comparison without a limit on latency.
 
     Args:
-        times: the factor.
-        of: what is multiplied: the channels ("wide") or the parameters ("big").
+        times: the factor by which the network is larger.
+        of: what the factor applies to: the number of channels ("wide") or of parameters ("big").
     """
 
     order = 10
@@ -57,7 +57,7 @@ class Wide(Mtl):
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         method = f"`methods`: {self.name!r}"
         if not self.times > 0:
-            return [InvalidInput(method, "must be a positive multiple", f"{self.times:g}")]
+            return [InvalidInput(method, "must have a positive factor", f"{self.times:g}")]
         try:
             if problem is not None:
                 with seeded_rng(0, "check"):
@@ -76,7 +76,7 @@ class Wide(Mtl):
 
 
 class Stl(Method):
-    """Trains every task alone. There is nothing to decide; the paper reports the n trainings as the cost."""
+    """Trains every task in its own network. Deciding costs nothing; the paper counts the n trainings as its cost."""
 
     name = "stl"
     order = 10
@@ -87,11 +87,11 @@ class Stl(Method):
 
 
 class Combined(Method):
-    """The groups of a method, each network trained by a rule that balances its tasks.
+    """Uses the groups of another method, but trains each network with a rule that balances its tasks.
 
     Args:
-        groups: the method that decides, in the same way as without the rule.
-        rule: how the losses of each network are combined.
+        groups: the method that decides on the groups; the rule does not affect its decision.
+        rule: the rule that combines the losses of each network.
     """
 
     def __init__(self, groups: Method, rule: str) -> None:

@@ -1,4 +1,4 @@
-"""The method `random`: the expected result of groups drawn at random."""
+"""The method `random`: the expected result of random groupings."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ Names = tuple[str, ...]
 
 
 class Random(Method):
-    """The expected result of groups drawn at random.
+    """The expected result of random groupings.
 
-    The paper reports an "expected value from randomly selecting task groupings" and does not define it. Here every
-    partition into exactly k groups is equally likely. The expectation is exact if other methods of the same run request
-    the networks of all possible groups (as `optimal` does), else it is the mean over drawn partitions.
+    The paper reports an "expected value from randomly selecting task groupings" without defining it. Here, every
+    partition into exactly k groups is equally likely. The expectation is exact if other methods in the same run request
+    the networks of all possible groups, as `optimal` does; otherwise, it is estimated by sampling partitions.
 
     Args:
-        samples: number of partitions to draw for each seed and budget.
-        exact: True trains missing networks for the exact expectation, False always draws; None is exact if no network
-            has to be trained for it. Networks of earlier runs do not count, so that a repeated run is the same.
-        overlap: True draws covers that may overlap instead: k different groups, each task in any number of them,
-            all such covers equally likely, and each task served by any group that trains it.
+        samples: number of partitions to sample for each seed and budget.
+        exact: True trains any missing networks to compute the exact expectation, and False always samples. None
+            computes it exactly if no additional networks must be trained. Networks from earlier runs do not count, so
+            that repeating a run gives the same results.
+        overlap: whether to sample covers instead of partitions: k different groups that may overlap, with each task
+            served by a random group that trains it. All covers are equally likely.
     """
 
     name = "random"
@@ -51,11 +52,15 @@ class Random(Method):
             )
         if self.overlap and self.exact:
             hint = "leave out `exact` or `overlap`"
-            problems.append(InvalidInput("`options`: 'random'", "has no exact expectation over covers", hint=hint))
+            problems.append(
+                InvalidInput("`options`: 'random'", "has no exact expectation over overlapping groups", hint=hint)
+            )
         return problems
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        mtl = {seed: backend.cost([backend.job(backend.tasks, seed)]) for seed in seeds}  # the paper counts one run
+        mtl = {
+            seed: backend.cost([backend.job(backend.tasks, seed)]) for seed in seeds
+        }  # as in the paper, deciding costs one training
         choices: dict[tuple[Budget, int], Choice] = {
             (budget, seed): self._choice(backend, budget, seed) for budget in budgets for seed in seeds
         }
@@ -70,18 +75,18 @@ class Random(Method):
         if exact:
             shares = {Group(block, block): block_share(len(block), len(names), budget) for block in possible}
         else:
-            # A random stream for each seed and budget, so that another budget changes nothing.
-            draw = np.random.default_rng([seed % 2**32, budget, len(names), self.overlap])
-            drawn = [self._draw(names, budget, draw) for _ in range(self.samples)]
+            # Each seed and budget has its own random stream, so that results do not depend on the other budgets.
+            rng = np.random.default_rng([seed % 2**32, budget, len(names), self.overlap])
+            drawn = [self._draw(names, budget, rng) for _ in range(self.samples)]
             counts = Counter(group for groups in drawn for group in groups)
             shares = {group: count / self.samples for group, count in counts.items()}
         likely = {group: share for group, share in sorted(shares.items()) if share}
         return Choice(tuple(likely), tuple(likely.values()))
 
-    def _draw(self, names: Names, budget: int, draw: np.random.Generator) -> list[Group]:
+    def _draw(self, names: Names, budget: int, rng: np.random.Generator) -> list[Group]:
         if self.overlap:
-            return random_cover(names, budget, draw)
-        return [Group(block, block) for block in random_partition(names, budget, draw)]
+            return random_cover(names, budget, rng)
+        return [Group(block, block) for block in random_partition(names, budget, rng)]
 
 
 @cache
@@ -101,37 +106,37 @@ def block_share(size: int, n: int, k: int) -> float:
     """Returns the probability that a given set of this size is a group of a random partition of n tasks into k groups.
 
     Example:
-        >>> block_share(1, 3, 2)  # of {a}{bc}, {b}{ac}, {c}{ab} one has {a}
+        >>> block_share(1, 3, 2)  # one of {a}{bc}, {b}{ac} and {c}{ab} has {a}
         0.3333333333333333
     """
     return partitions(n - size, k - 1) / partitions(n, k)
 
 
-def random_partition(names: Names, k: int, draw: np.random.Generator) -> list[frozenset[str]]:
+def random_partition(names: Names, k: int, rng: np.random.Generator) -> list[frozenset[str]]:
     """Draws a partition into exactly k groups; all partitions are equally likely."""
     blocks: list[set[str]] = []
-    left = k
-    ahead = []
-    for n in range(len(names), 0, -1):  # the last name starts a new group, or joins one of k existing ones
-        alone = draw.random() < partitions(n - 1, left - 1) / partitions(n, left)
-        ahead.append((names[n - 1], alone))
-        left -= alone
-    for name, alone in reversed(ahead):
-        if alone:
+    remaining = k
+    assignments = []
+    for n in range(len(names), 0, -1):  # the last name either starts a new group or joins an existing one
+        starts_group = rng.random() < partitions(n - 1, remaining - 1) / partitions(n, remaining)
+        assignments.append((names[n - 1], starts_group))
+        remaining -= starts_group
+    for name, starts_group in reversed(assignments):
+        if starts_group:
             blocks.append({name})
         else:
-            blocks[int(draw.integers(len(blocks)))].add(name)
+            blocks[int(rng.integers(len(blocks)))].add(name)
     return [frozenset(block) for block in blocks]
 
 
-def random_cover(names: Names, k: int, draw: np.random.Generator) -> list[Group]:
-    """Draws k different groups that cover all tasks, all covers equally likely; one of its groups serves each task."""
+def random_cover(names: Names, k: int, rng: np.random.Generator) -> list[Group]:
+    """Draws k different groups that cover all tasks; all covers are equally likely. A random group serves each task."""
     while True:
-        members = draw.integers(1, 2**k, size=len(names))  # for each task, the bits of its groups
+        members = rng.integers(1, 2**k, size=len(names))  # for each task, a bit mask of its groups
         trains = [frozenset(name for name, bits in zip(names, members, strict=True) if bits >> i & 1) for i in range(k)]
         if all(trains) and len(set(trains)) == k:
             break
-    served = [int(draw.choice([i for i in range(k) if name in trains[i]])) for name in names]
+    served = [int(rng.choice([i for i in range(k) if name in trains[i]])) for name in names]
     return [
         Group(group, {name for name, by in zip(names, served, strict=True) if by == i})
         for i, group in enumerate(trains)

@@ -1,4 +1,4 @@
-"""Groups by affinities measured in one training of all tasks: `tag` (the paper's) and `cs` (cosines of gradients)."""
+"""Methods that group by affinities measured in one training: `tag` (the paper's) and `cs` (gradient cosines)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
     from ..backend import Backend
 
-GIVEN = ("self", "shared", "optimizer", "model", "tasks", "weights", "scaler", "process_group", "log")  # by the trainer
-METER = {name for name in inspect.signature(AffinityMeter.__init__).parameters if name not in GIVEN} | {"held_out"}
-SELECT = ("allow_single", "max_size", "must_link", "cannot_link", "solver", "time_limit")
+SET_BY_TRAINER = ("self", "shared", "optimizer", "model", "tasks", "weights", "scaler", "process_group", "log")
+METER_OPTIONS = {"held_out", *inspect.signature(AffinityMeter.__init__).parameters} - set(SET_BY_TRAINER)
+SELECT_OPTIONS = ("allow_single", "max_size", "must_link", "cannot_link", "solver", "time_limit")
 
 
 class AffinityMethod(Method):
-    """Measures affinities while all tasks train in one network, averages the seeds, and selects groups.
+    """Measures affinities while all tasks train in one network, averages them over seeds, and selects groups.
 
     Args:
-        average: how to average the measured steps, see `Affinity.averaged`.
-        trim: the share that "trimmed" cuts at each end.
+        average: how to average over the measured steps; see `Affinity.averaged`.
+        trim: the fraction of steps that "trimmed" discards at each end.
         **options: options of the `AffinityMeter` (`every`, `estimator`, `update`, `lr`, `per_lr`, …), `held_out=True`
             to measure affinities on validation batches, and options of `select_groups` (`allow_single`, `max_size`, …).
     """
@@ -42,11 +42,11 @@ class AffinityMethod(Method):
     ) -> None:
         self.average, self.trim = average, trim
         self.options = self.defaults | options
-        self.meter = {name: value for name, value in self.options.items() if name in METER}
-        self.select = {name: value for name, value in self.options.items() if name in SELECT}
+        self.meter = {name: value for name, value in self.options.items() if name in METER_OPTIONS}
+        self.select = {name: value for name, value in self.options.items() if name in SELECT_OPTIONS}
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
-        known = ["average", "trim", *sorted(METER), *SELECT]
+        known = ["average", "trim", *sorted(METER_OPTIONS), *SELECT_OPTIONS]
         unknown = [name for name in self.options if name not in known]
         if unknown:
             return [InvalidInput(f"`options`: {self.name!r}", f"takes {', '.join(known)}", ", ".join(unknown))]
@@ -57,16 +57,18 @@ class AffinityMethod(Method):
             return [InvalidInput("`options`: `update`", "must be 'sgd', 'optimizer' or None", repr(update))]
         settings = {name: value for name, value in self.meter.items() if name != "held_out"}
         try:
-            # Without an optimizer, which takes seconds to import; the trainer makes it later.
-            shared = [torch.nn.Parameter(torch.zeros(1))]  # a layer would use the user's random number generator
+            # Avoid optimizers, which take seconds to import; the trainer creates one later.
+            shared = [torch.nn.Parameter(torch.zeros(1))]  # a layer would advance the user's random number generator
             AffinityMeter(shared, **{**settings, "update": "sgd", "lr": settings.get("lr") or 0.1})
-            select_groups([[0.0] * len(tasks) for _ in tasks], len(tasks), **self.select | _links(self.select, tasks))
+            select_groups(
+                [[0.0] * len(tasks) for _ in tasks], len(tasks), **self.select | _numbered_links(self.select, tasks)
+            )
         except (TypeError, ValueError) as error:
             return [InvalidInput(f"`options`: {self.name!r}:", str(error))]
         return []
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        if len(backend.tasks) == 1:  # affinity is between tasks
+        if len(backend.tasks) == 1:  # there are no affinities to measure
             return Decision.pooled({budget: Choice(everything(backend.tasks)) for budget in budgets}, seeds)
         affinity, costs = backend.measure_affinity(seeds, self.meter, self.name)
         if self.average != "mean":
@@ -76,8 +78,8 @@ class AffinityMethod(Method):
         return Decision.pooled(choices, seeds, costs, affinity)
 
 
-def _links(select: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Replaces task names in links by numbers, the names of tasks in a bare matrix."""
+def _numbered_links(select: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Replaces task names in links with indices, which are the task names of a bare matrix."""
     return {
         option: [[str(names.index(name)) if name in names else name for name in link] for link in select[option]]
         for option in ("must_link", "cannot_link")
@@ -88,7 +90,7 @@ def _links(select: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 class Tag(AffinityMethod):
     """Task affinity groupings (Fifty et al., NeurIPS 2021): equation 1 with the paper's plain gradient step.
 
-    Affinities are measured at every tenth step, as the paper recommends and does on Taskonomy.
+    Affinities are measured every 10 steps, as the paper recommends and does on Taskonomy.
     """
 
     name = "tag"

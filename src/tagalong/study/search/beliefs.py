@@ -1,15 +1,15 @@
-"""Predicts the losses of networks that were not trained, with a Gaussian process for each task.
+"""Predicts the losses of untrained networks with a Gaussian process for each task.
 
-The logarithm of a task's validation loss in a network is
+The logarithm of a task's validation loss in a network is modeled as
 
     level + shared trends + effect of the set of tasks + noise of the seed + noise of the network.
 
-Effects of sets that differ in few tasks are similar: the covariance falls by a factor with each task in which two sets
-differ. This is a product kernel on the bits, so it includes main effects, pairs and higher orders with decreasing
-weight. Trends are shared by all tasks: the effects of affinity, of the number of tasks left out, and of leaving out
-each single task. The noise of a seed is common to all its networks, which share initial weights and the order of rows.
-So networks of one seed are compared in pairs, and a chance result of the network for all tasks is not mistaken for a
-gain of others.
+Sets that differ in few tasks have similar effects: the covariance decreases by a constant factor with each task in
+which two sets differ. This is a product kernel on the membership bits, so it includes main effects, pairwise and
+higher-order interactions with decreasing weight. The trends are shared by all tasks: the effects of affinity, of the
+number of tasks left out, and of leaving out each individual task. The noise of a seed is common to all its networks,
+which share initial weights and row order. Networks with the same seed are thus compared in pairs, and an unlucky result
+of the network for all tasks is not mistaken for a gain of the others.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Counts = NDArray[np.intp]
 
-LEVEL = 100.0  # prior variance of the level, which is unknown
-USUAL_SCALE = 0.03  # prior scale of effects on the logarithm of a loss
-SCALE_WEIGHT = 4.0  # number of observations that the pooled scale of the other tasks counts for
-EARLY = 1.5  # variance that is added for partial trainings, in units of the total of the other variances
+LEVEL_VARIANCE = 100.0  # prior variance of the unknown level
+PRIOR_SCALE = 0.03  # prior scale of effects on the logarithm of a loss
+SCALE_WEIGHT = 4.0  # number of observations that the scale pooled over tasks counts for
+EARLY_VARIANCE = 1.5  # added for partial trainings, in units of the sum of the other variances
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Hyperparameters of the covariance: shares of the variance, which sum to 1, and the correlation of neighbors.
+    """Hyperparameters of the covariance: fractions of the variance, which sum to 1, and a correlation.
 
     Attributes:
-        smooth: share of effects that similar sets have in common.
-        own: share of effects of a single set.
-        seed: share of the noise of a seed.
-        luck: share of the noise of a network.
-        alike: the correlation of sets that differ in one task.
+        smooth: fraction due to effects that similar sets have in common.
+        own: fraction due to effects specific to a single set.
+        seed: fraction due to the noise of a seed.
+        luck: fraction due to the noise of an individual network.
+        alike: the correlation between sets that differ in one task.
     """
 
     smooth: float
@@ -58,7 +58,7 @@ SHAPES = (
         for alike in (0.7, 0.9)
     ),
 )
-UNLIKELY = 1e-3  # shapes with a lower weight relative to the best one are ignored
+MIN_WEIGHT = 1e-3  # shapes with a lower weight relative to the best shape are ignored
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +66,9 @@ class TrialArrays:
     """The losses of all trials, as arrays.
 
     Attributes:
-        inside: [trials, tasks], which tasks were trained.
-        seeds: [trials], the seed.
-        early: [trials], whether the training was a partial one.
+        inside: [trials, tasks], whether the network trained the task.
+        seeds: [trials], the seed of the network.
+        early: [trials], whether the training was partial.
         logs: [trials, tasks], logarithms of validation losses.
     """
 
@@ -79,13 +79,13 @@ class TrialArrays:
 
 
 class Beliefs:
-    """Predictions from the trials so far, averaged over shapes by how well these fit.
+    """Predictions based on the trials so far, averaged over shapes weighted by how well they fit.
 
     Args:
-        seen: all trials, including those of all tasks together.
-        hints: [source, target], a prior estimate of how much a task helps another, such as affinities; None if there
-            is none.
-        errors: standard errors of hints; None if they are exact.
+        seen: all trials, including those of the network for all tasks.
+        hints: [source, target], a prior estimate of how much each task helps another, e.g. affinities; None for no
+            prior.
+        errors: the standard errors of the hints; None if they are exact.
         shapes: the hyperparameters to average over.
     """
 
@@ -97,7 +97,7 @@ class Beliefs:
         shapes: Sequence[Shape] = SHAPES,
     ) -> None:
         self.seen, n = seen, seen.inside.shape[1]
-        self._helps = None if hints is None else _standard(hints, errors)
+        self._helps = None if hints is None else _standardize(hints, errors)
         rows = [np.flatnonzero(seen.inside[:, j]) for j in range(n)]
         self._data = [
             _TaskData(
@@ -112,10 +112,10 @@ class Beliefs:
         ]
         fits = [_Fit(shape, self._data, hints is not None) for shape in shapes]
         weights = np.exp([fit.evidence - max(other.evidence for other in fits) for fit in fits])
-        self.shapes = [(fit, weight) for fit, weight in zip(fits, weights, strict=True) if weight > UNLIKELY]
+        self.shapes = [(fit, weight) for fit, weight in zip(fits, weights, strict=True) if weight > MIN_WEIGHT]
 
     def expect(self, pool: Bools) -> tuple[Array, Array]:
-        """Predicts log losses relative to one network for all tasks.
+        """Predicts the log losses of networks relative to one network for all tasks.
 
         Returns:
             Means and standard deviations, [networks, tasks]; NaN if a network does not train a task.
@@ -157,13 +157,13 @@ class _TaskData:
     design: Array
 
     def covariance(self, shape: Shape) -> Array:
-        covariance = LEVEL + _alike(self.apart, shape) + shape.seed * self.same_seed
-        covariance[np.diag_indices(len(self.logs))] += shape.luck + 1e-6 + EARLY * self.early
+        covariance = LEVEL_VARIANCE + _set_covariance(self.apart, shape) + shape.seed * self.same_seed
+        covariance[np.diag_indices(len(self.logs))] += shape.luck + 1e-6 + EARLY_VARIANCE * self.early
         return covariance
 
 
 class _Fit:
-    """The posterior given one shape; scales of tasks and shared trends are at their most likely values."""
+    """The posterior given one shape, with task scales and shared trends fixed at their most likely values."""
 
     def __init__(self, shape: Shape, data: Sequence[_TaskData], hinted: bool) -> None:
         self.shape = shape
@@ -174,13 +174,13 @@ class _Fit:
         ]
         squares = [
             np.column_stack([one.logs, one.design]).T @ some for one, some in zip(data, solved, strict=True)
-        ]  # inner products of logs and trends, weighted by the inverse covariance
+        ]  # inner products of log losses and trends, weighted by the inverse covariance
         self.whitening = [
             solve_triangular(np.tril(factor), np.eye(len(factor)), lower=True, check_finite=False).T
             for factor, _ in self.factors
         ]
         counts = np.array([len(one.logs) for one in data])
-        self.trends, self.scales = np.zeros(data[0].design.shape[1]), np.full(len(data), USUAL_SCALE)
+        self.trends, self.scales = np.zeros(data[0].design.shape[1]), np.full(len(data), PRIOR_SCALE)
         for _ in range(3):
             self.scales = _scales(squares, counts, self.trends, self.scales)
             self.trends = _shared_trends(squares, self.scales, hinted)
@@ -192,29 +192,29 @@ class _Fit:
         self.evidence = float(-0.5 * misfit - logs - counts @ np.log(self.scales))
 
     def contrast(self, j: int, apart: Counts, from_all: Counts, away: Counts, trends: Array) -> tuple[Array, Array]:
-        """Returns mean and variance of the log loss of task j in some sets minus that in the set of all tasks."""
+        """Returns the mean and variance of the log loss of task j in each set minus its log loss in the set of all."""
         shape, scale = self.shape, self.scales[j]
-        contrast = _alike(apart, shape) - _alike(from_all, shape)
+        contrast = _set_covariance(apart, shape) - _set_covariance(from_all, shape)
         mean = trends @ self.trends + contrast @ self.weights[j]
-        before = 2 * (shape.smooth + shape.own - _alike(away, shape))
-        known = ((contrast @ self.whitening[j]) ** 2).sum(1)
-        return scale * mean, scale**2 * np.maximum(before - known, 0)
+        prior = 2 * (shape.smooth + shape.own - _set_covariance(away, shape))
+        explained = ((contrast @ self.whitening[j]) ** 2).sum(1)
+        return scale * mean, scale**2 * np.maximum(prior - explained, 0)
 
 
 def distances(some: Bools, others: Bools) -> Counts:
-    """Returns the number of tasks in which each two sets differ."""
+    """Returns the number of tasks in which each pair of sets differs."""
     left, right = some.astype(np.float64), others.astype(np.float64)
     return np.asarray(left.sum(1)[:, None] + right.sum(1) - 2 * left @ right.T, dtype=np.intp)
 
 
-def _alike(apart: Counts, shape: Shape) -> Array:
+def _set_covariance(apart: Counts, shape: Shape) -> Array:
     by_distance = shape.smooth * shape.alike ** np.arange(apart.max(initial=0) + 1)
     by_distance[0] += shape.own
     return np.asarray(by_distance[apart])
 
 
-def _standard(hints: Array, errors: Array | None) -> Array:
-    """Standardizes the hints onto each target, shrinks those that are mostly noise, and sets the diagonal to zero."""
+def _standardize(hints: Array, errors: Array | None) -> Array:
+    """Standardizes the hints for each target, shrinks noisy ones, and sets the diagonal to zero."""
     n, own = len(hints), np.eye(len(hints), dtype=bool)
     helps = np.where(own, 0.0, np.nan_to_num(hints - np.where(own, 0.0, hints).sum(0) / max(1, n - 1)))
     size = np.sqrt((helps**2).sum(0) / max(1, n - 1))
@@ -224,20 +224,20 @@ def _standard(hints: Array, errors: Array | None) -> Array:
 
 
 def _misfit(squares: Array, trends: Array, scale: float) -> float:
-    """Returns the squared distance of scaled logs from the trends."""
+    """Returns the squared distance between the scaled log losses and the trends."""
     return float(squares[0, 0] / scale**2 - 2 * squares[0, 1:] @ trends / scale + trends @ squares[1:, 1:] @ trends)
 
 
 def _scales(squares: Sequence[Array], counts: NDArray[np.int64], trends: Array, scales: Array) -> Array:
-    """Estimates the size of effects on each task, shrunk towards that on the other tasks."""
+    """Estimates the scale of the effects on each task, shrunk toward the scale pooled over tasks."""
     sums = scales**2 * [_misfit(some, trends, scale) for some, scale in zip(squares, scales, strict=True)]
-    free = np.maximum(counts - 1, 1)
-    pooled = (2 * USUAL_SCALE**2 + len(sums) * np.exp(np.mean(np.log(sums / free + 1e-12)))) / (2 + len(sums))
-    return np.asarray(np.sqrt((SCALE_WEIGHT * pooled + sums) / (SCALE_WEIGHT + free)))
+    dof = np.maximum(counts - 1, 1)
+    pooled = (2 * PRIOR_SCALE**2 + len(sums) * np.exp(np.mean(np.log(sums / dof + 1e-12)))) / (2 + len(sums))
+    return np.asarray(np.sqrt((SCALE_WEIGHT * pooled + sums) / (SCALE_WEIGHT + dof)))
 
 
 def _shared_trends(squares: Sequence[Array], scales: Array, hinted: bool) -> Array:
-    """Estimates the trends that all tasks share, shrunk towards zero; that of hints towards a small positive value."""
+    """Estimates the trends shared by all tasks, shrunk toward zero (for hints, toward a small positive value)."""
     width = len(squares[0]) - 1
     precision, expected = np.full(width, 1 / 0.15**2), np.zeros(width)
     precision[0] = 1.0

@@ -1,4 +1,4 @@
-"""What a search recommends: networks that validation confirms, or one network for all tasks."""
+"""The recommendation of a search: networks confirmed on validation, or one network for all tasks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ..store import NetworkResult
 from .beliefs import Array, Beliefs
 from .trial import Trials, half_losses
 
-HALF_AGREED = 20.0  # weight of the prior that the halves correlate by 0.5, in number of differences
+PRIOR_WEIGHT = 20.0  # number of differences that the prior counts for: the halves have a correlation of 0.5
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How the search proposes and decides.
+    """Settings of the search.
 
     Attributes:
-        optimism: number of standard deviations that a proposal is credited with.
-        rounds: approximate number of rounds; the trainings of a round can run in parallel.
-        together: the share of the effort for networks of all tasks, which everything is compared with.
-        reserved: the share of the effort for further seeds of the best networks at the end, while they are in doubt.
-        clear: number of standard deviations that the expected gain must exceed to be beyond doubt.
-        caution: number of standard deviations that are counted against moving a task, in the final choice.
-        sure: number of standard deviations that the expected gain must exceed to be recommended.
-        screen: train proposals for this fraction first, and only the better half to the end; None trains all fully.
+        optimism: number of standard deviations by which the predictions for untrained networks are improved.
+        rounds: approximate number of rounds; the trainings in a round can run in parallel.
+        together: fraction of the effort to spend on networks for all tasks, the baseline of every comparison.
+        reserved: fraction of the effort reserved for training the best networks with more seeds, if they are in doubt.
+        clear: number of standard deviations by which the gain must exceed zero to be beyond doubt.
+        caution: number of standard deviations by which each group's predictions are worsened in the final choice.
+        sure: number of standard deviations by which the gain must exceed zero to be recommended.
+        screen: fraction of a training after which the worse half of the proposals is dropped; None trains all fully.
     """
 
     optimism: float = 1.0
@@ -47,11 +47,11 @@ class Recommendation:
 
     Attributes:
         serves: for each task, the tasks of the network that serves it.
-        expected: the expected relative change of the losses against one network for all tasks, a mean over tasks; 0 if
-            that network is recommended.
-        doubt: its standard deviation.
-        tried: number of sets of tasks that were trained, besides the set of all.
-        agreement: the share of the differences on all validation rows that is not noise of these rows; see
+        expected: the expected relative change in loss from one network for all tasks, averaged over tasks; 0 if that
+            network is recommended.
+        doubt: the standard deviation of `expected`.
+        tried: number of sets of tasks that were trained, not counting the set of all tasks.
+        agreement: the fraction of the differences between networks on the validation rows that is not noise; see
             `halves_of`.
     """
 
@@ -76,14 +76,14 @@ def choose(
     *,
     cautious: bool = True,
 ) -> Recommendation:
-    """Chooses the best networks among those that were trained fully.
+    """Chooses the best networks among those that were fully trained.
 
     Args:
-        beliefs: predictions of their losses.
-        seen: all trials, with their results.
+        beliefs: the predictions of losses.
+        seen: all trials and their results.
         tasks: names of all tasks.
-        budget: the largest number of networks.
-        settings: how certain a gain must be.
+        budget: the maximum number of networks.
+        settings: the settings of the search, which say how certain a gain must be.
         cautious: whether to recommend one network for all tasks unless the gain is certain.
     """
     everything = frozenset(tasks)
@@ -110,14 +110,13 @@ def choose(
 
 
 def halves_of(seen: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
-    """Estimates the noise of the validation rows from its two halves.
+    """Estimates the noise of the validation rows by comparing their two halves.
 
-    On each half, networks are compared with that for all tasks with the same seed.
+    On each half, every network is compared with the network for all tasks that has the same seed.
 
     Returns:
-        The share, from 0 to 1, of the differences on all rows that is not noise of these rows: the reliability that
-        follows from the correlation of the halves (Spearman and Brown). And for each task the standard deviation of
-        that noise.
+        The fraction, from 0 to 1, of the differences on all rows that is not noise: the Spearman–Brown reliability
+        computed from the correlation between the halves. And the standard deviation of the noise for each task.
     """
     everything = frozenset(tasks)
     whole = {trial: result for trial, result in seen.items() if trial.fraction == 1}
@@ -136,17 +135,17 @@ def halves_of(seen: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
 
 
 def _agreement(found: Array) -> float:
-    first, second = found[~np.isnan(found).any(-1)].T  # a half may have no labels
+    first, second = found[~np.isnan(found).any(-1)].T  # one half may have no labels
     size = (np.sum(first**2) + np.sum(second**2)) / 2
     if not size > 0:
         return 0.0
     mean = size / len(first)
-    half = max(0.0, (np.sum(first * second) + 0.5 * HALF_AGREED * mean) / (size + HALF_AGREED * mean))
+    half = max(0.0, (np.sum(first * second) + 0.5 * PRIOR_WEIGHT * mean) / (size + PRIOR_WEIGHT * mean))
     return float(2 * half / (1 + half))
 
 
 def _row_noise(found: Array) -> Array:
-    """Estimates the noise of all rows as half the difference of the halves, shrunk towards that of the other tasks."""
+    """Estimates the noise of each task as half the difference between the halves, shrunk toward the other tasks."""
     squares = (found[..., 0] - found[..., 1]) ** 2 / 4
     counts = np.sum(~np.isnan(squares), axis=0)
     sums = np.nansum(squares, axis=0)
@@ -155,17 +154,17 @@ def _row_noise(found: Array) -> Array:
 
 
 def cover(values: Array, budget: int) -> tuple[int, ...]:
-    """Selects rows (networks) such that the sum over columns (tasks) of the lowest value is low.
+    """Selects rows (networks) to minimize the sum of the lowest value in each column (task), approximately.
 
-    Rows are added greedily, from the first row and from every promising one, and then replaced one at a time while that
-    lowers the sum. This heuristic is fast, since the search calls it thousands of times.
+    Starting from the first row and from each promising row, rows are added greedily and then replaced one at a time as
+    long as the sum decreases. A fast heuristic is needed because the search calls this thousands of times.
 
     Args:
         values: [networks, tasks], infinite if a network does not train a task; the first row must be finite.
-        budget: the largest number of networks.
+        budget: the maximum number of networks.
 
     Returns:
-        The rows, without redundant ones.
+        The indices of the selected rows, without redundant ones.
 
     Example:
         >>> inf = np.inf
@@ -173,15 +172,15 @@ def cover(values: Array, budget: int) -> tuple[int, ...]:
         (0, 3)
     """
     starts = [(0,), *((row,) for row in _promising_rows(values))]
-    there = np.isfinite(values)
-    values = np.where(there, values, 1000 * (np.abs(values[there]).max() + 1))  # worse than any finite value
+    finite = np.isfinite(values)
+    values = np.where(finite, values, 1000 * (np.abs(values[finite]).max() + 1))  # worse than any finite value
     found = [_improve(values, _extend(values, start, budget)) for start in starts]
     best = min(found, key=lambda rows: (round(_total(values, rows), 12), len(rows)))
     return _drop_redundant(values, best)
 
 
 def served_by(values: Array, rows: tuple[int, ...]) -> NDArray[np.intp]:
-    """Returns for each task the row that serves it; the first of equal ones."""
+    """Returns the row that serves each task; the first one if several are equally good."""
     best: NDArray[np.intp] = np.asarray(rows, dtype=np.intp)[np.argmin(values[list(rows)], axis=0)]
     return best
 
@@ -197,14 +196,14 @@ def _total(values: Array, rows: tuple[int, ...]) -> float:
 
 def _extend(values: Array, rows: tuple[int, ...], budget: int) -> tuple[int, ...]:
     while len(rows) < budget:
-        rows = (*rows, _addition(values, rows))
+        rows = (*rows, _best_addition(values, rows))
     return rows
 
 
-def _addition(values: Array, rows: tuple[int, ...]) -> int:
-    """Returns the row that lowers the sum most when it is added."""
-    held = values[list(rows)].min(0) if rows else np.full(values.shape[1], np.inf)
-    return int(np.argmin(np.minimum(values, held).sum(1)))
+def _best_addition(values: Array, rows: tuple[int, ...]) -> int:
+    """Returns the row whose addition lowers the sum the most."""
+    lowest = values[list(rows)].min(0) if rows else np.full(values.shape[1], np.inf)
+    return int(np.argmin(np.minimum(values, lowest).sum(1)))
 
 
 def _improve(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
@@ -212,7 +211,7 @@ def _improve(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
     while True:
         for place in range(len(rows)):
             others = rows[:place] + rows[place + 1 :]
-            changed = (*others, _addition(values, others))
+            changed = (*others, _best_addition(values, others))
             if (lower := _total(values, changed)) < total - 1e-12:
                 rows, total = changed, lower
                 break
@@ -221,7 +220,7 @@ def _improve(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _drop_redundant(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
-    """Drops rows whose tasks the other rows serve as well."""
+    """Drops rows whose tasks are served equally well by the other rows."""
     kept = tuple(dict.fromkeys(sorted(rows)))
     for row in kept[::-1]:
         rest = tuple(other for other in kept if other != row)

@@ -1,4 +1,4 @@
-"""The search behind `auto`: affinities propose networks, validation decides."""
+"""The search loop behind `auto`: affinities suggest networks, and validation losses decide."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .recommendation import Recommendation, SearchSettings, choose, cover
 from .trial import Trial, Trials, mean_half_loss
 
 Mask = tuple[bool, ...]
-MOST = 4096  # sets of tasks to consider at once
+MAX_POOL = 4096  # number of candidate sets of tasks
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Round:
     """One round of the search.
 
     Attributes:
-        results: the results of the networks that were trained.
-        efforts: the effort of each of them, in full trainings.
-        spent: the effort spent up to the end of this round.
-        best: the expected change of the best networks against one for all tasks, by budget.
+        results: the results of the networks trained in this round.
+        efforts: the effort spent on each of these networks, in full trainings.
+        spent: the total effort spent by the end of this round.
+        best: the expected change in loss from one network for all tasks to the best networks, by budget.
     """
 
     results: Trials
@@ -44,7 +44,7 @@ class SearchResult:
     Attributes:
         chosen: the recommendation for each budget.
         steps: the rounds, in order.
-        spent: the effort spent.
+        spent: the total effort spent.
     """
 
     chosen: dict[int, Recommendation]
@@ -63,19 +63,19 @@ def search(
     spent: float = 0.0,
     settings: SearchSettings | None = None,
 ) -> SearchResult:
-    """Searches for the best networks for every budget.
+    """Searches for the best networks for each budget.
 
     Args:
         backend: trains the networks, or looks them up.
-        budgets: numbers of networks.
-        effort: the number of full trainings to spend, including the first ones of all tasks together.
-        seeds: seeds of networks; each set of tasks is trained with one seed, and with more if that matters. The network
-            for all tasks must not diverge with any of them.
-        hints: [source, target], a prior estimate of how much tasks help each other, such as affinities; None if there
-            is none.
-        errors: standard errors of hints; the larger they are, the less hints count.
-        spent: the effort of measuring the hints.
-        settings: how to propose and to decide.
+        budgets: the maximum numbers of networks to search for.
+        effort: the number of full trainings to spend, including the first networks for all tasks.
+        seeds: the seeds to choose from; each set of tasks is trained with one seed, and with more seeds if its result
+            could affect the choice. The network for all tasks must not diverge with any of them.
+        hints: [source, target], a prior estimate of how much each task helps another, e.g. affinities; None for no
+            prior.
+        errors: the standard errors of the hints; the larger they are, the less weight the hints get.
+        spent: the effort already spent on measuring the hints.
+        settings: the settings of the search; None for the defaults.
     """
     return _Search(
         backend, tuple(budgets), effort, tuple(seeds), hints, errors, spent, settings or SearchSettings()
@@ -93,7 +93,7 @@ class _Search:
     spent: float
     settings: SearchSettings
     steps: list[Round] = field(default_factory=list)
-    seen: dict[Trial, NetworkResult] = field(default_factory=dict)  # without sets that diverged with some seed
+    seen: dict[Trial, NetworkResult] = field(default_factory=dict)  # excludes sets that diverged with any seed
     diverged: set[Subset] = field(default_factory=set)
     believed: Beliefs | None = None
 
@@ -101,37 +101,39 @@ class _Search:
         self.tasks = self.backend.tasks
         self.pool = first_pool(len(self.tasks))
         self._train([Trial(frozenset(self.tasks), seed) for seed in self._first_seeds()])
-        for seed in self._whole_seeds():
+        for seed in self._exhaustive_seeds():
             self._train([Trial(self._tasks_of(row), seed) for row in self.pool if not self._is_trained(row, seed)])
-        batch = max(2, round(self.effort / self.settings.rounds))  # two at least, since networks share the tasks
+        batch = max(
+            2, round(self.effort / self.settings.rounds)
+        )  # at least two, since a grouping needs multiple networks
         while self.spent + 1 <= self.effort:
             confirming = self.spent >= (1 - self.settings.reserved) * self.effort and self._in_doubt()
-            ways = (self._explore, self._confirm)
-            if not any(way(batch) for way in (ways[::-1] if confirming else ways)):
+            actions = (self._explore, self._confirm)
+            if not any(action(batch) for action in (actions[::-1] if confirming else actions)):
                 break
         beliefs = self._beliefs()
         chosen = {budget: choose(beliefs, self.seen, self.tasks, budget, self.settings) for budget in self.budgets}
         return SearchResult(chosen, tuple(self.steps), self.spent)
 
     def _in_doubt(self) -> bool:
-        """Whether, for some budget, the best networks are not clearly better than one for all tasks."""
+        """Whether the best networks for any budget are not clearly better than one network for all tasks."""
         beliefs = self._beliefs()
         best = [choose(beliefs, self.seen, self.tasks, k, self.settings, cautious=False) for k in self.budgets]
         return any(one.expected > -self.settings.clear * one.doubt for one in best)
 
     def _first_seeds(self) -> tuple[int, ...]:
-        """Returns the seeds of the first networks for all tasks, at least one: everything is compared with these."""
+        """Returns the seeds of the first networks for all tasks, the baseline of every comparison; at least one."""
         return self.seeds[: max(1, round(self.effort * self.settings.together))]
 
-    def _whole_seeds(self) -> tuple[int, ...]:
+    def _exhaustive_seeds(self) -> tuple[int, ...]:
         """Returns the seeds for which the effort suffices to train every subset."""
         subsets = 2 ** len(self.tasks) - 1
-        lacking = [subsets - sum(trial.seed == seed for trial in self.seen) for seed in self.seeds]
-        enough = self.spent + np.cumsum(lacking) <= self.effort + 1e-9
+        missing = [subsets - sum(trial.seed == seed for trial in self.seen) for seed in self.seeds]
+        enough = self.spent + np.cumsum(missing) <= self.effort + 1e-9
         return self.seeds[: int(enough.sum())] if subsets <= len(self.pool) else ()
 
     def _train(self, trials: Sequence[Trial]) -> bool:
-        """Trains new trials as far as the effort allows; returns whether there were any."""
+        """Trains as many new trials as the effort allows; returns whether there were any."""
         known = {trial for step in self.steps for trial in step.results}
         trials = [trial for trial in trials if trial not in known]
         ends = self.spent + np.cumsum([trial.fraction for trial in trials])
@@ -139,7 +141,7 @@ class _Search:
         if not allowed:
             return False
         jobs = {trial: self._job(trial) for trial in allowed}
-        results = self.backend.networks(jobs.values(), "what auto proposes", diverged=True)
+        results = self.backend.networks(jobs.values(), "networks proposed by auto", diverged=True)
         found = {trial: results[job] for trial, job in jobs.items()}
         self._learn(found)
         efforts = {trial: self._effort(trial, result) for trial, result in found.items()}
@@ -156,12 +158,12 @@ class _Search:
 
     @property
     def _whole_steps(self) -> int:
-        """The number of steps of a full training, that of the first network for all tasks."""
+        """The number of steps in a full training, taken from the first network for all tasks."""
         return self.seen[Trial(frozenset(self.tasks), self.seeds[0])].steps
 
     def _learn(self, found: Trials) -> None:
-        """Adds results; a set of tasks that diverged with one seed is dropped with all its seeds."""
-        together = frozenset(self.tasks)  # only a partial training of it can diverge
+        """Adds results; a set of tasks that diverged with one seed is dropped for all seeds."""
+        together = frozenset(self.tasks)  # can diverge only in a partial training
         self.diverged |= {trial.tasks for trial, result in found.items() if result.diverged} - {together}
         converged = {trial: result for trial, result in {**self.seen, **found}.items() if not result.diverged}
         self.seen = {trial: result for trial, result in converged.items() if trial.tasks not in self.diverged}
@@ -171,15 +173,15 @@ class _Search:
         return pool[[self._tasks_of(row) not in self.diverged for row in pool]] if self.diverged else pool
 
     def _explore(self, count: int) -> bool:
-        """Trains proposals, if asked for after partial trainings of twice as many; returns whether there were any."""
+        """Trains proposals, after screening twice as many if `screen` is set; returns whether there were any."""
         screen = self.settings.screen
         if screen is None:
             return self._train(self._proposals(count))
         first = [Trial(frozenset(self.tasks), seed, screen) for seed in self.seeds if self._has(self.tasks, seed)]
         self._train(first)
-        looks = [Trial(trial.tasks, trial.seed, screen) for trial in self._proposals(2 * count)]
-        looked = self._train([look for look in looks if self._has(self.tasks, look.seed, screen)])
-        return self._train(self._proposals(count)) or looked
+        early = [Trial(trial.tasks, trial.seed, screen) for trial in self._proposals(2 * count)]
+        screened = self._train([trial for trial in early if self._has(self.tasks, trial.seed, screen)])
+        return self._train(self._proposals(count)) or screened
 
     def _best_now(self) -> dict[int, float]:
         if len({trial.tasks for trial in self.seen}) < 2:
@@ -201,16 +203,16 @@ class _Search:
             for column, task in enumerate(self.tasks):
                 if task in trial.tasks:
                     logs[row, column] = np.log(mean_half_loss(self.seen[trial], task))
-                    if trial.fraction < 1:  # assume that the difference to all together stays as it is now
+                    if trial.fraction < 1:  # assume that the gap to the network for all tasks does not change
                         whole, early = bases[trial.seed, 1.0], bases[trial.seed, trial.fraction]
                         logs[row, column] += np.log(mean_half_loss(whole, task) / mean_half_loss(early, task))
         inside = ~np.isnan(logs)
         seeds = np.array([trial.seed for trial in kept])
-        early_looks = np.array([trial.fraction < 1 for trial in kept])
-        return Beliefs(TrialArrays(inside, seeds, early_looks, logs), self.hints, self.errors)
+        is_early = np.array([trial.fraction < 1 for trial in kept])
+        return Beliefs(TrialArrays(inside, seeds, is_early, logs), self.hints, self.errors)
 
     def _proposals(self, count: int) -> list[Trial]:
-        """Returns the networks that would be best at the optimistic end of their predictions."""
+        """Returns the networks that would be best if optimistic predictions of their losses were true."""
         beliefs = self._beliefs()
         seen = [tuple(task in trial.tasks for task in self.tasks) for trial in self.seen]
         self.pool = self._without_diverged(add_neighbors(seen, self.pool))
@@ -218,7 +220,7 @@ class _Search:
         return self._choose_trials(means, deviations, count)
 
     def _choose_trials(self, means: Array, deviations: Array, count: int) -> list[Trial]:
-        """Chooses new sets first, which are more informative than another seed of a known set; then further seeds."""
+        """Chooses new sets first, since they are more informative than more seeds of known sets."""
         trials: list[Trial] = []
         trained = np.array([[task in trial.tasks for task in self.tasks] for trial in self.seen if trial.fraction == 1])
         times = (distances(self.pool, trained) == 0).sum(1)
@@ -234,7 +236,7 @@ class _Search:
                 for row in cover(values, budget):
                     if not known[row] and len(trials) < count:
                         trials.append(self._next_trial(row, trials))
-                        known[row], doubts[row] = True, 0.0  # it will be known after this round
+                        known[row], doubts[row] = True, 0.0  # will be known after this round
             if len(trials) == before:
                 optimism = max(0.5, 1.5 * optimism)
         return trials
@@ -243,7 +245,7 @@ class _Search:
         return self._train(self._confirmations(count))
 
     def _confirmations(self, count: int) -> list[Trial]:
-        """Returns further seeds of the networks that look best now, and of the network for all tasks."""
+        """Returns trials of the currently best networks, and of the network for all tasks, with additional seeds."""
         beliefs, trials = self._beliefs(), []
         for budget in self.budgets:
             for subset in choose(beliefs, self.seen, self.tasks, budget, self.settings, cautious=False).networks:
@@ -254,7 +256,9 @@ class _Search:
     def _next_trial(self, row: int, pending: Sequence[Trial]) -> Trial:
         subset = self._tasks_of(self.pool[row])
         free = [seed for seed in self.seeds if not self._has(subset, seed)]
-        free = [seed for seed in free if self._has(self.tasks, seed)] or free  # prefer those compared in pairs
+        free = [
+            seed for seed in free if self._has(self.tasks, seed)
+        ] or free  # prefer seeds that allow a paired comparison
         used = [trial.seed for trial in [*self.seen, *pending]]
         return Trial(subset, min(free, key=lambda seed: (used.count(seed), seed)))
 
@@ -269,22 +273,23 @@ class _Search:
 
 
 def first_pool(tasks: int) -> Bools:
-    """Returns the first sets to consider, [sets, tasks].
+    """Returns the initial candidate sets, [sets, tasks].
 
-    All tasks come first; then every subset if there are few tasks, else pairs, single tasks and all but one or two.
+    The set of all tasks comes first, followed by every other subset if there are few tasks. Otherwise, it is followed
+    by the sets that leave out one or two tasks, single tasks and pairs.
     """
-    if 2**tasks - 1 <= MOST:
+    if 2**tasks - 1 <= MAX_POOL:
         bits = np.arange(2**tasks - 1, 0, -1)[:, None] >> np.arange(tasks) & 1
         return bits.astype(bool)
     one = np.eye(tasks, dtype=bool)
     upper, lower = np.triu_indices(tasks, 1)
     two = one[upper] | one[lower]
     sets = np.concatenate([np.ones((1, tasks), dtype=bool), ~one, one, ~two, two])
-    return sets[:MOST]
+    return sets[:MAX_POOL]
 
 
 def add_neighbors(sets: Iterable[Mask], pool: Bools) -> Bools:
-    """Returns the pool with the sets added that differ from one of `sets` in one task."""
+    """Adds all sets that differ from one of `sets` in a single task to the pool."""
     known = dict.fromkeys(map(tuple, pool.tolist()))
     if len(known) == 2 ** pool.shape[1] - 1:
         return pool
@@ -295,7 +300,7 @@ def add_neighbors(sets: Iterable[Mask], pool: Bools) -> Bools:
             if any(changed) and changed not in known:
                 added[changed] = None
     kept = [*known, *added]
-    if len(kept) > MOST:  # the first ones are diverse, the last ones are near the latest trials
-        half = MOST // 2
+    if len(kept) > MAX_POOL:  # the first sets are diverse, the last ones are close to the latest trials
+        half = MAX_POOL // 2
         kept = [*kept[:half], *kept[-half:]]
     return np.array(kept, dtype=bool)

@@ -1,4 +1,4 @@
-"""Networks that the search trains, and their losses on halves of the validation rows."""
+"""Trials: networks that the search trains, and their losses on each half of the validation rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..relative_losses import Subset
 from ..store import NetworkResult
 
-LEAST = 1e-9  # losses are compared by their logarithms, and that of a separable task can be zero
+MIN_LOSS = 1e-9  # losses are compared by their logarithms, and the loss of a separable task can be zero
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Trial:
     """A network to train.
 
     Attributes:
-        tasks: the tasks that it trains.
-        seed: the seed of its weights and the order of rows.
-        fraction: the fraction of a full training.
+        tasks: the tasks to train.
+        seed: the seed for the initial weights and the row order.
+        fraction: the training length, as a fraction of a full training.
     """
 
     tasks: Subset
@@ -33,15 +33,15 @@ Trials = Mapping[Trial, NetworkResult]
 def half_losses(result: NetworkResult, task: str) -> tuple[float, float]:
     """Returns the losses of a task on the two halves of the validation rows; NaN for a half without labels.
 
-    If halves were not kept, or overflowed in single precision, both are the loss on all rows.
+    If the halves are unknown or overflowed in single precision, both values are the loss on all rows.
     """
     first, second = result.halves.get(task, (math.nan, math.nan))
     if math.isnan(first) and math.isnan(second):
         first = second = result.val[task].loss
-    return max(first, LEAST), max(second, LEAST)
+    return max(first, MIN_LOSS), max(second, MIN_LOSS)
 
 
 def mean_half_loss(result: NetworkResult, task: str) -> float:
-    """Returns the mean of the losses on the halves, about the loss on all rows: they have about as many labels."""
+    """Returns the mean of the two half losses, which approximates the loss on all rows."""
     known = [loss for loss in half_losses(result, task) if not math.isnan(loss)]
     return sum(known) / len(known)
