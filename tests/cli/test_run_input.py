@@ -79,7 +79,7 @@ def test_a_table_that_cannot_be_learnt_from_is_rejected(tagalong: Terminal, case
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--budgets", "1.5"], "--budgets must be integers, the numbers of networks, found 1.5"),
+        (["--budgets", "1.5"], "--budgets must be whole numbers of networks, found 1.5"),
         (["--budgets", "0"], "--budgets must be from 1"),
         (["--recipe", "lr=fast"], "lr must be a positive number, found 'fast'"),
         (["--recipe", "weight_decay=-1"], "weight_decay must be a non-negative number, found -1"),
