@@ -123,7 +123,7 @@ def test_all_budgets_of_a_table_of_results_end_at_its_number_of_tasks(tagalong: 
     result = tagalong("verdict", "filled.csv", "--budgets", "all")
     assert result.status == 0, result.err
     assert [line.split()[1] for line in result.out.splitlines() if line.startswith("chosen")] == ["1", "2"]
-    assert "must be integers" in tagalong.error_of("verdict", "filled.csv", "--budgets", "1.5")
+    assert "must be whole numbers" in tagalong.error_of("verdict", "filled.csv", "--budgets", "1.5")
 
 
 @pytest.mark.parametrize(
