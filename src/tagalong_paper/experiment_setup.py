@@ -95,7 +95,7 @@ class ExperimentSetup:
     @property
     def printed_notes(self) -> list[str]:
         """The notes for reports whose tables contain the paper's numbers."""
-        start = 'columns headed "printed" contain the paper\'s numbers'
+        start = 'columns headed "printed" hold the paper\'s numbers'
         if self.printed_dataset is not None and self.printed_dataset != self.problem.name:
             return [f"{start} on CelebA; the data differ, so only the pattern can be compared"]
         if self.printed_dataset and self.is_small:
