@@ -1,4 +1,4 @@
-"""The paper's published numbers, and its experiments: computed and trained again."""
+"""The paper's published numbers, and reproductions of its experiments."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on demand, so that the command line lists experiments without loading solvers.
+    # Imported on demand, so that the command line can list experiments without loading solvers.
     if name in _HOMES:
         return getattr(import_module(_HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Decides whether a claim of the paper was reproduced, given results of several seeds and their noise."""
+"""Decides whether a claim of the paper was reproduced, given the results of multiple seeds and their noise."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .experiment_report import Answer, Claim, Value
 
 Pairs = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 CONFIDENCE = Verdict.confidence
-TINY = 1e-9  # smaller differences are rounding errors, even if the seeds do not differ at all
+TINY = 1e-9  # smaller differences are rounding errors, even if all seeds agree exactly
 WEAKEST_FIRST: tuple[Answer, ...] = ("no", "not tested", "within noise", "yes")
-MAX_LISTED = 4  # if a claim rests on more comparisons, they are only counted; the JSON file lists all
+MAX_LISTED = 4  # if a claim is based on more comparisons, they are only counted; the JSON file lists all of them
 
 
 def summarize(found: Sequence[float], *, digits: int = 2, served: bool = True) -> Value:
-    """Returns the mean over seeds with its standard error; without the error for one seed or results not finite."""
+    """Returns the mean over seeds with its standard error, which needs at least two seeds and finite results."""
     has_error = len(found) > 1 and bool(np.isfinite(found).all())
     stderr = float(np.std(found, ddof=1) / np.sqrt(len(found))) if has_error else None
     return Value(float(np.mean(found)), stderr, served, digits)
@@ -28,8 +28,8 @@ def summarize(found: Sequence[float], *, digits: int = 2, served: bool = True) -
 def judge_lower(mine: Sequence[float], other: Sequence[float], among: int = 1, per_row: float = 0.0) -> Answer:
     """Judges whether results are clearly lower than others, seed by seed; "no" means that they are clearly higher.
 
-    The answer is "not tested" if a result is not finite, as after a training that diverged. For `among` and `per_row`
-    see `judge_negative`.
+    The answer is "not tested" if a result is not finite, e.g. because training diverged. See `judge_negative` for
+    `among` and `per_row`.
 
     Example:
         >>> judge_lower([1.0, 1.1], [2.0, 2.2]), judge_lower([1.0, 2.5], [2.0, 2.8])
@@ -41,16 +41,16 @@ def judge_lower(mine: Sequence[float], other: Sequence[float], among: int = 1, p
 
 
 def judge_negative(found: Sequence[float], among: int = 1, per_row: float = 0.0) -> Answer:
-    """Judges whether numbers, one per seed, are clearly below zero; a single seed is never clear.
+    """Judges whether numbers, one per seed, are clearly below zero; a single seed never gives a clear answer.
 
     Args:
         found: the numbers.
-        among: the number of comparisons of the claim. A single "no" refutes the claim, and one of many comparisons is
-            easily above zero by chance, so "no" is corrected for their number (Bonferroni). "yes" needs no correction,
-            since all comparisons must agree.
-        per_row: what one test row adds to a number, if errors are counted. A difference of a few test rows can be
-            chance even if all seeds agree, since they share the test rows: a difference of n rows gets a standard error
-            of at least √n rows.
+        among: the number of comparisons in the claim. A single "no" refutes the claim, and one of many comparisons can
+            easily be above zero by chance, so "no" is corrected for their number (Bonferroni). "yes" needs no
+            correction, since all comparisons must agree.
+        per_row: the amount that one test row adds to a number, if errors are counted. A difference of a few test rows
+            may be due to chance even if all seeds agree, since they share the test rows; a difference of n rows
+            therefore has a standard error of at least √n rows.
 
     Example:
         >>> judge_negative([-1.0, -1.1]), judge_negative([-1.0]), judge_negative([-1.0, float("nan")])
@@ -73,13 +73,13 @@ def judge_negative(found: Sequence[float], among: int = 1, per_row: float = 0.0)
 
 
 def claim_all_lower(text: str, pairs: Pairs, unit: str = "", *, per_row: float = 0.0) -> Claim:
-    """Judges the claim that in every pair the first is lower than the second; its weakest comparison decides.
+    """Judges the claim that the first of every pair is lower than the second; the weakest comparison decides.
 
     Args:
         text: the claim.
-        pairs: by name of the comparison, the two lists of values of all seeds.
+        pairs: for each comparison by name, two lists of values with one value per seed.
         unit: the unit of the values, for the explanation.
-        per_row: what one test row adds to a value, see `judge_negative`.
+        per_row: the amount that one test row adds to a value; see `judge_negative`.
     """
     if not pairs:
         return Claim(text, "not tested", "nothing to compare")
@@ -104,7 +104,7 @@ def _summary(parts: tuple[str, ...], answers: Sequence[Answer]) -> str:
 
 
 def pearson(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float:
-    """Returns the correlation over pairs of finite numbers; NaN if fewer than three pairs, or no variation, are left.
+    """Returns the correlation over pairs of finite numbers; NaN if there are fewer than three, or no variation.
 
     Example:
         >>> round(pearson([1, 2, 3], [2, 4, 7]), 3), pearson([1, 2], [2, 4])
@@ -125,14 +125,14 @@ def claim_correlation(text: str, found: float, *, yes: float, no: float | None =
         found: the correlation.
         yes: the threshold for "yes".
         no: the threshold below which the answer is "no"; None means `yes`.
-        more: what the correlation was computed from, for the explanation.
+        more: a description of the data, for the explanation.
 
     Example:
         >>> [claim_correlation("they agree", found, yes=0.9, no=0.7).reproduced for found in (0.95, 0.8, 0.6)]
         ['yes', 'within noise', 'no']
     """
     if np.isnan(found):
-        return Claim(text, "not tested", f"too few different numbers to correlate{more}")
+        return Claim(text, "not tested", f"too few distinct numbers to correlate{more}")
     answer: Answer = "within noise"
     if found >= yes or found < (yes if no is None else no):
         answer = "yes" if found >= yes else "no"

@@ -1,4 +1,4 @@
-"""`tagalong paper`: reproduces the paper's numbers."""
+"""`tagalong paper`: reproduces the numbers in the paper."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ProblemOption = Annotated[
     typer.Option(
         "--problem",
         metavar="faces|celeba|taskonomy",
-        help="The problem; drawn faces replace CelebA.",
+        help="The problem; faces is a synthetic substitute for CelebA.",
         rich_help_panel=PANEL,
         autocompletion=complete_words("faces", "celeba", "taskonomy"),
     ),
@@ -58,7 +58,7 @@ SizeOption = Annotated[
     typer.Option(
         "--size",
         metavar="small|full",
-        help="Small runs in seconds; full is the paper's size and needs a GPU.",
+        help="small runs in seconds; full is the paper's size and needs a GPU.",
         rich_help_panel=PANEL,
         autocompletion=complete_words("small", "full"),
     ),
@@ -69,7 +69,7 @@ SeedsOption = Annotated[
         "--seeds",
         metavar="NUMBER",
         parser=integer_option,
-        help="The number of seeds; by default 2 at small and 3 at full size, 1 for Taskonomy.",
+        help="The number of seeds; by default 2 at small size, 3 at full size, and 1 for Taskonomy.",
         rich_help_panel=PANEL,
         show_default=False,
     ),
@@ -88,7 +88,7 @@ LargerOption = Annotated[
     typer.Option(
         "--methods",
         metavar="A,B,…",
-        help="The methods to train with larger networks; by default mtl,uw,gradnorm, on Taskonomy mtl,gradnorm.",
+        help="The methods to train with larger networks; by default mtl,uw,gradnorm (Taskonomy: mtl,gradnorm).",
         show_default=False,
         autocompletion=complete_words("mtl", "uw", "gradnorm"),
     ),
@@ -139,7 +139,7 @@ def _parts(context: typer.Context) -> None:
     Examples:
         `tagalong paper`: list all experiments
         `tagalong paper selection`: compare the printed groupings with the best ones
-        `tagalong paper main --seeds 2`: reproduce the main figure with drawn faces, in seconds
+        `tagalong paper main --seeds 2`: reproduce the main figure with synthetic faces, in seconds
     """
     if context.invoked_subcommand is None:
         console, width = screen(), max(len(experiment.name) for experiment in EXPERIMENTS)
@@ -169,7 +169,7 @@ def selection(out: OutOption = None, json: JsonOption = False, quiet: QuietOptio
 
 @paper.command(cls=Command, epilog="Example: `tagalong paper errata --json`")
 def errata(out: OutOption = None, json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Lists all disagreements with the printed numbers, with reasons."""
+    """Lists all disagreements with the printed numbers, and explains them."""
     check_folder(out)
     _show_computed(run_experiment("errata"), out, json, quiet)
 
@@ -182,7 +182,7 @@ def theory(out: OutOption = None, json: JsonOption = False, quiet: QuietOption =
 
 
 def _show_computed(report: Report, out: Path | None, json: bool, quiet: bool) -> None:
-    """Shows the report of an experiment that trains nothing; writes files only if there is a folder."""
+    """Shows the report of an experiment that trains nothing; writes files only if a folder is given."""
     files = [] if out is None else report.save(out)
     if json:
         print(report.to_json())
@@ -191,7 +191,7 @@ def _show_computed(report: Report, out: Path | None, json: bool, quiet: bool) ->
 
 
 def training_command(experiment: Experiment) -> Callable[..., None]:
-    """Returns the command of an experiment that trains, with the common options and its own."""
+    """Returns the command for an experiment that trains networks, with the shared options and its own."""
     own = EXPERIMENT_OPTIONS.get(experiment.name, {})
 
     def command(**typed: Any) -> None:
@@ -202,15 +202,15 @@ def training_command(experiment: Experiment) -> Callable[..., None]:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
         for name, (annotation, default) in {**COMMON_OPTIONS, **own}.items()
     ]
-    vars(command)["__signature__"] = inspect.Signature(parameters)  # what typer reads
+    vars(command)["__signature__"] = inspect.Signature(parameters)  # typer reads this attribute
     return command
 
 
 def run(name: str, typed: dict[str, Any], **own: Any) -> None:
-    """Runs an experiment and shows its report; networks that are in the folder are not trained again."""
+    """Runs an experiment and shows its report; networks that are already in the folder are not trained again."""
     from .experiment_setup import load_setup
 
-    check_folder(typed["out"])  # before drawing or decoding images, which takes minutes
+    check_folder(typed["out"])  # before generating or decoding images, which takes minutes
     check_methods(name, own.get("methods"))
     with name_arguments(**TYPED), show_progress(typed["json"] or typed["quiet"]) as progress:
         setup = load_setup(

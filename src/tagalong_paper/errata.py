@@ -40,8 +40,8 @@ class Erratum(NamedTuple):
     Attributes:
         where: the place in the paper.
         printed: what the paper says.
-        found: what is right.
-        why: how that was found.
+        found: the correct statement.
+        why: how the mistake was found.
     """
 
     where: str
@@ -62,7 +62,7 @@ def errata() -> list[Erratum]:
 
 
 def wrong_headlines() -> list[Erratum]:
-    """Returns numbers of the text that do not follow from the tables."""
+    """Returns numbers in the text that do not follow from the tables."""
     mtl, stl = (BASELINES["taskonomy"][method].total for method in ("mtl", "stl"))
     tag = {k: printed.total for k, printed in PRINTED["taskonomy_tag"].items()}
     hoa = {k: printed.total for k, printed in PRINTED["taskonomy_hoa"].items()}
@@ -70,7 +70,7 @@ def wrong_headlines() -> list[Erratum]:
     return [
         Erratum(
             "abstract and section 5.1",
-            "TAG lowers Taskonomy's test loss by 10.0 % against MTL",
+            "TAG lowers Taskonomy's test loss by 10.0 % compared with MTL",
             f"{1 - np.mean(list(tag.values())) / mtl:.1%}",
             f"the mean of TAG's two totals; {1 - stl / mtl:.2%} is what STL gains",
         ),
@@ -90,7 +90,7 @@ def wrong_headlines() -> list[Erratum]:
             "section 5.1 and the appendix",
             "GradNorm's α from {0.1, 0.5, 1, 1.5, 2, 3, 5}",
             "{0.01, 0.1, 0.5, 1, 1.5, 2, 3, 5}",
-            "text and appendix print different sets",
+            "the text and the appendix print different sets",
         ),
         _accuracy_erratum(),
         _speed_up_erratum(),
@@ -105,10 +105,10 @@ def _accuracy_erratum() -> Erratum:
     groups = [group.results for table in tables for printed in table.values() for group in printed.groups]
     worst = max(results[task] for results in (*lines, *groups) if task in results)
     return Erratum(
-        "tables of partners, of schedules and of hyperparameters",
+        "tables of partners, schedules and hyperparameters",
         f"gains in test accuracy, such as {gain:.2f} % for {task}",
         "the gains are reductions of the error",
-        f"{task}'s highest error in any table is {worst:.2f} %: without any error, accuracy would be higher by only "
+        f"{task}'s highest error in any table is {worst:.2f} %; with no errors, accuracy would be higher by only "
         f"{worst / (100 - worst):.2%}",
     )
 
@@ -180,7 +180,7 @@ def _groupings() -> Iterator[tuple[str, str, int, PrintedGrouping]]:
 
 
 def served_results(printed: PrintedGrouping) -> dict[str, float]:
-    """Returns each task's result in bold: the best if it is in bold twice, the best of all if it is never in bold."""
+    """Returns each task's result in bold: the best one if there are two, or the best of all if none is in bold."""
     tasks = dict.fromkeys(task for group in printed.groups for task in group.results)
     found = {}
     for task in tasks:
@@ -190,7 +190,7 @@ def served_results(printed: PrintedGrouping) -> dict[str, float]:
 
 
 def wrong_groupings() -> list[Erratum]:
-    """Returns tasks in bold twice or never, and groupings that are not the best for the published matrices."""
+    """Returns tasks that are in bold twice or never, and groupings that are not optimal for the published matrices."""
     found = []
     for dataset, method, budget, printed in _groupings():
         for task in served_results(printed):
@@ -223,7 +223,7 @@ def conflicting_results() -> list[Erratum]:
         for network, places in repeated.items()
         if any(group.results != places[0][1].results for _, group in places)
     }
-    why = f"the {len(repeated) - len(conflicting)} other networks in several tables have the same results in each"
+    why = f"the {len(repeated) - len(conflicting)} other networks in multiple tables have the same results in each"
     return [
         Erratum(
             f"{DATASETS[dataset]}, {' and '.join(where for where, _ in places)}",
@@ -242,10 +242,10 @@ def _format_results(group: PrintedGroup) -> str:
 def misprints() -> list[Erratum]:
     """Returns obvious misprints."""
     wrong = (
-        ("CelebA tables", "± 0.0.003, 0.0.021, 0.0.015, 0.0.013, 0.0.000", "± 0.003, …", "two points in a number"),
-        ("Taskonomy, CS and TAG", "s 0.532 and 0.528", "0.0532 and 0.0528", "as in Optimal's line; the totals need it"),
-        ("Taskonomy, MTL (2×)", "s 0.00536, k 0.11.73", "0.0536 and 0.1173", "as the total 0.5892 needs"),
-        ("section 5.2", "Pearson's correlation of 0.93 %", "0.93", "a correlation is no percentage"),
+        ("CelebA tables", "± 0.0.003, 0.0.021, 0.0.015, 0.0.013, 0.0.000", "± 0.003, …", "two decimal points"),
+        ("Taskonomy, CS and TAG", "s 0.532 and 0.528", "0.0532 and 0.0528", "as in Optimal's row; totals require it"),
+        ("Taskonomy, MTL (2×)", "s 0.00536, k 0.11.73", "0.0536 and 0.1173", "as the total 0.5892 requires"),
+        ("section 5.2", "Pearson's correlation of 0.93 %", "0.93", "a correlation is not a percentage"),
         ("section 5.2", "efficiency increased by 319 %", "3.19×, an increase of 219 %", "the table's speed-up"),
     )  # fmt: skip
     return [Erratum(*entry) for entry in wrong]
@@ -265,15 +265,15 @@ def wrong_settings() -> list[Erratum]:
         Erratum(
             "appendix, CelebA",
             "train until validation increases for 10 consecutive epochs",
-            "until it has not improved for 10",
+            "train until it has not improved for 10",
             "the published code",
         ),
         Erratum("section 5.1", "PCGrad", "PCGrad on Uncertainty Weights' losses", "the published code"),
         Erratum(
             "equation 1",
             "a plain gradient step on one task",
-            "momentum is in the step, and Z is divided by the learning rate",
-            "the published code; to first order momentum adds the same to every source, which changes no group",
+            "the step includes momentum, and Z is divided by the learning rate",
+            "the published code; to first order, momentum adds the same to every source, so no group changes",
         ),
     ]
 
@@ -286,7 +286,7 @@ def paper_capacities() -> list[Capacity]:
 
 
 def redundant_groups() -> list[Erratum]:
-    """Returns published matrices for which fewer networks than tasks are enough to serve every task at its best."""
+    """Returns published matrices for which fewer networks than tasks suffice to serve every task at its best."""
     enough = []
     for matrix in published_matrices():
         tasks = len(matrix.affinity.tasks)
@@ -295,11 +295,11 @@ def redundant_groups() -> list[Erratum]:
             enough.append(f"{matrix.dataset}, {matrix.method}: {len(best.groups)} of {tasks}")
     return [
         Erratum(
-            "published selector of groups",
+            "published code that selects groups",
             "as many groups as the budget allows",
             f"enough groups to serve every task at its best: {'; '.join(enough)}",
-            "further groups bring nothing, yet the published selector keeps them; ours returns the fewest groups, and "
-            "of these the smallest",
+            "additional groups gain nothing, yet the published code keeps them; ours returns the fewest groups and, "
+            "among those, the smallest",
         )
     ]
 
@@ -331,8 +331,8 @@ def _proposition_erratum() -> Erratum:
         "the task with more affinity is the better partner",
         f"b has more affinity ({alone[0]:.4f} < {alone[1]:.4f}), cos(g_a, g_c) = {COUNTEREXAMPLE.cosine:.4f} ≤ "
         f"{bound:.4f}, yet c is the better partner ({joint[1]:.4f} < {joint[0]:.4f})",
-        f"the proof loses the term −(η/2)·β‖g_b‖²; with it, the bound is {corrected.formula} ≤ −1, so that the "
-        "proposition is empty; see `tagalong paper theory`",
+        f"the proof drops the term −(η/2)·β‖g_b‖²; with it, the bound is {corrected.formula} ≤ −1, so the "
+        "proposition is vacuous; see `tagalong paper theory`",
     )
 
 

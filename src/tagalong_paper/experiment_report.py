@@ -53,12 +53,12 @@ Cell = str | int | Value | None
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table of a report. Columns headed "printed" or "published" hold the paper's numbers, all others ours.
+    """A table in a report. Columns headed "printed" or "published" contain the paper's numbers, all others ours.
 
     Attributes:
         title: the title above the table.
         columns: the headings.
-        rows: lists of cells, one for each column.
+        rows: the rows, each a list with one cell per column.
         note: a note below the table.
     """
 
@@ -83,10 +83,10 @@ class Claim:
 
     Attributes:
         text: the claim.
-        reproduced: "yes" or "no" if the numbers are clear, by Student's t over seeds, otherwise "within noise"; "not
+        reproduced: "yes" or "no" if the numbers are clear by Student's t over seeds, otherwise "within noise", or "not
             tested" if there was nothing to compare.
         because: the numbers behind the answer.
-        parts: the comparisons that the claim rests on.
+        parts: the comparisons on which the claim is based.
     """
 
     text: str
@@ -108,9 +108,9 @@ class Report:
         title: the question of the experiment.
         tables: its tables.
         claims: the paper's claims about it.
-        figures: by file name, without extension.
+        figures: the figures by file name, without extension.
         notes: notes for the reader.
-        numbers: further results as a JSON document, in which NaN becomes null.
+        numbers: additional results as a JSON document, in which NaN becomes null.
     """
 
     name: str
@@ -159,7 +159,7 @@ class Report:
 
 
 def _write_script(out: Path) -> None:
-    """Writes plotly's script atomically; plotly itself would keep a script that was only half written."""
+    """Writes plotly's script atomically; plotly itself would keep a partially written script."""
     from plotly.offline import get_plotlyjs
 
     script, content = out / SCRIPT, get_plotlyjs().encode()

@@ -1,4 +1,4 @@
-"""The setup of the paper's experiments: a problem, seeds, and one store of networks that all experiments share."""
+"""The setup of the paper's experiments: a problem, seeds, and a store of networks shared by all experiments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL_TASKS = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Bea
 PROBLEMS = ("faces", "celeba", "taskonomy")
 BUDGETS = {"faces": (2, 3, 4), "celeba": (2, 3, 4), "taskonomy": (2, 3)}
 SEEDS = {"small": 2, "full": 3}
-MIN_TASKS = 2  # fewer leave nothing to group
+MIN_TASKS = 2  # with fewer, there is nothing to group
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class ExperimentSetup:
 
     Attributes:
         problem: the problem with all of its tasks.
-        out: the folder; its `run.sqlite` keeps every network, so that an interrupted experiment resumes.
-        tasks: the tasks of experiments that train every subset; None means all.
+        out: the output folder; its `run.sqlite` keeps every network, so an interrupted experiment can resume.
+        tasks: the tasks for experiments that train every subset; None means all.
         seeds: the seeds of the networks.
         size: "small" or "full".
-        device: as for a `Study`.
+        device: the device to train on, as in `Study`.
         progress: receives progress updates.
-        executor: as for a `Study`.
+        executor: how to run training jobs, as in `Study`.
     """
 
     problem: Problem
@@ -58,7 +58,7 @@ class ExperimentSetup:
 
     @property
     def is_small(self) -> bool:
-        """Whether the experiment only has to be quick, whatever its numbers."""
+        """Whether the experiment should be quick rather than accurate."""
         return self.size == "small"
 
     @property
@@ -68,19 +68,19 @@ class ExperimentSetup:
 
     @property
     def printed_dataset(self) -> str | None:
-        """The data set of the paper that has the same tasks: "celeba", "taskonomy" or None."""
+        """The paper's data set with the same tasks: "celeba", "taskonomy" or None."""
         if set(self.problem.names) <= set(SHORT_NAMES_CELEBA):
             return "celeba"
         return "taskonomy" if self.problem.name == "taskonomy" else None
 
     def short_name(self, task: str) -> str:
-        """Returns the paper's name of a task, a1 … a9 or s, d, n, t, k, or the task's own name if it has none."""
+        """Returns the paper's short name for a task, a1 … a9 or s, d, n, t, k; if it has none, the task's own name."""
         names = SHORT_NAMES_TASKONOMY if self.problem.name == "taskonomy" else SHORT_NAMES_CELEBA
         return names.get(task, task)
 
     @property
     def notes(self) -> list[str]:
-        """The notes of every report: problem, rows, seeds, recipe and tasks."""
+        """The notes in every report: problem, rows, seeds, recipe and tasks."""
         recipe, rows = self.problem.recipe, {part: len(split) for part, split in self.problem.splits.items()}
         short = {task: self.short_name(task) for task in self.chosen.names}
         names = ", ".join(task if task == name else f"{name} {task}" for task, name in short.items())
@@ -94,7 +94,7 @@ class ExperimentSetup:
 
     @property
     def printed_notes(self) -> list[str]:
-        """The notes of reports whose tables have numbers of the paper."""
+        """The notes for reports whose tables contain the paper's numbers."""
         start = 'columns headed "printed" hold the paper\'s numbers'
         if self.printed_dataset is not None and self.printed_dataset != self.problem.name:
             return [f"{start} on CelebA; the data differ, so only the pattern can be compared"]
@@ -107,8 +107,8 @@ class ExperimentSetup:
         """Opens a backend on the shared store.
 
         Args:
-            problem: the problem to train; None means the one with the chosen tasks.
-            **recipe: settings of the recipe to change.
+            problem: the problem to train; None means the problem with the chosen tasks.
+            **recipe: the recipe settings to change.
         """
         from tagalong.study import open_backend
 
@@ -116,7 +116,7 @@ class ExperimentSetup:
         if recipe:
             fingerprint = found.fingerprint
             found = replace(found, recipe=replace(found.recipe, **recipe))
-            vars(found)["fingerprint"] = fingerprint  # the data are the same, and reading them takes long
+            vars(found)["fingerprint"] = fingerprint  # the data are the same, and reading them takes a long time
         with open_backend(
             found, self.out, executor=self.executor, device=self.device, progress=self.progress
         ) as backend:
@@ -141,17 +141,17 @@ def load_setup(
     Args:
         problem: "faces", "celeba" or "taskonomy".
         size: "small" to run in seconds, "full" for the paper's size.
-        out: the folder; by default `runs/paper-PROBLEM-SIZE`.
+        out: the output folder; by default `runs/paper-PROBLEM-SIZE`.
         seeds: the number of seeds; by default 2 at small size, and the paper's 3 at full size (Taskonomy: 1).
         tasks: the tasks to use; by default five at small size, and all at full size.
-        options: options of the problem, such as the folder of its data.
-        recipe: settings of the recipe to change.
-        device: as for a `Study`.
+        options: the options of the problem, such as the folder of its data.
+        recipe: the recipe settings to change.
+        device: the device to train on, as in `Study`.
         progress: receives progress updates.
-        executor: as for a `Study`.
+        executor: how to run training jobs, as in `Study`.
 
     Raises:
-        ValueError: the problem or the size is unknown, the problem is not installed, or the folder holds a run of
+        ValueError: the problem or the size is unknown, the problem is not installed, or the folder contains a run of
             another problem.
     """
     _check_arguments(problem, size, seeds, recipe or {})
@@ -159,13 +159,13 @@ def load_setup(
     from tagalong.study import check_backend, claim_folder
 
     folder = out or Path("runs") / f"paper-{problem}-{size}"
-    check_backend(folder, executor=executor, device=device)  # before drawing or decoding images, which takes minutes
+    check_backend(folder, executor=executor, device=device)  # before generating or decoding images, which takes minutes
     loaded = load_problem(problem, **{**(options or {}), "size": size, "progress": progress})
     if recipe:
         loaded = replace(loaded, recipe=replace(loaded.recipe, **recipe))
     names = (loaded if tasks is None else loaded.only(tasks)).names
     if len(names) < MIN_TASKS:
-        raise InvalidInput("tasks", f"must be at least {MIN_TASKS}, or there is nothing to group", repr(names[0]))
+        raise InvalidInput("tasks", f"must be at least {MIN_TASKS} to have something to group", repr(names[0]))
     default = SMALL_TASKS if size == "small" and set(SMALL_TASKS) <= set(loaded.names) else None
     count = seeds or (1 if problem == "taskonomy" else SEEDS[size])
     setup = ExperimentSetup(
@@ -186,12 +186,12 @@ def _check_arguments(problem: str, size: str, seeds: int | None, recipe: Mapping
         problems.append(InvalidInput("problem", f"must be one of {', '.join(map(repr, PROBLEMS))}", repr(problem)))
     elif problem not in problem_names():
         missing = f"{problem!r} is not available in this installation"
-        problems.append(InvalidInput("problem", missing, hint="'faces' is a substitute for it"))
+        problems.append(InvalidInput("problem", missing, hint="use the substitute 'faces'"))
     if size not in SEEDS:
         problems.append(InvalidInput("size", "must be 'small' or 'full'", repr(size)))
     if seeds is not None and seeds < 1:
         problems.append(InvalidInput("seeds", "must be a positive integer", repr(seeds)))
     known = sorted(one.name for one in fields(Recipe))
     if unknown := [name for name in recipe if name not in known]:
-        problems.append(InvalidInput("recipe", f"can change {', '.join(known)}", ", ".join(unknown)))
+        problems.append(InvalidInput("recipe", f"must be among {', '.join(known)}", ", ".join(unknown)))
     raise_problems(problems)

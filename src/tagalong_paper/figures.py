@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 Lines = Mapping[str, Sequence[float]]
 GRID_COLOR, ZERO_COLOR = "#eeeeee", "#999999"
 TICKS = [digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5)]
-OVERLAP, SPACING = 0.03, 0.022  # in decades: points that would overlap, and how far apart they are drawn
+OVERLAP, SPACING = 0.03, 0.022  # in decades: the distance below which points overlap, and how far apart they are drawn
 GRID_X, GRID_Y = (
     np.linspace(-3.2, 0.4, 61),
     np.linspace(-2.2, 0.6, 57),
-)  # the points of the contours in `counterexample`
+)  # the grid for the contours in `counterexample`
 
 
 def bars(
@@ -37,12 +37,12 @@ def bars(
     """Draws grouped bars.
 
     Args:
-        series: by name, a value for each category.
+        series: for each name, a value for each category.
         categories: the categories along the x-axis.
         title: the title.
         ylabel: the label of the y-axis.
         note: a note below the title.
-        errors: standard errors of some series.
+        errors: the standard errors of some of the series.
 
     Example:
         >>> len(bars({"ours": [1, 2], "printed": [1, 3]}, ["a1", "a2"], title="t", ylabel="error").data)
@@ -110,7 +110,7 @@ def panels(
     """Draws panels of lines over x = 1, 2, …; a name has the same color in all panels.
 
     Args:
-        shown: by title of a panel, its lines by name.
+        shown: for each panel title, the lines by name.
         order: the order of the names, which determines their colors and the order of the legend.
         title: the title.
         xlabel: the label of the x-axis.
@@ -162,7 +162,7 @@ def _axis(title: str) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Point:
-    """A method with a budget, as a point of a figure.
+    """A method with a budget, as a point in a figure.
 
     Attributes:
         method: the method, which determines the color.
@@ -212,7 +212,7 @@ def error_against_cost(points: Sequence[Point], *, title: str, cost: str, error:
 
 
 def side_by_side(costs: Sequence[float]) -> list[float]:
-    """Moves costs slightly apart where points would hide each other.
+    """Moves costs slightly apart where points would overlap.
 
     Example:
         >>> [round(cost, 2) for cost in side_by_side([1.0, 5.0, 1.0])]

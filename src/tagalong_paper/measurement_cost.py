@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# The cost of a measurement of n = 9 tasks in plain steps, which explains the nine printed speed-ups.
+# The cost of measuring n = 9 tasks, in plain steps; it explains the nine printed speed-ups.
 PAPER_COST = 3.216
 
 
 class MeasuringSchedule(NamedTuple):
     """When to measure affinities.
 
-    Training to measure ends with the window, as the printed numbers imply.
+    The training run used for measuring ends with the window, as the printed numbers imply.
 
     Attributes:
         every: the number of steps from one measurement to the next.
-        first: where the window of measurements begins, as a share of the training.
-        last: where it ends.
+        first: the start of the measurement window, as a fraction of training.
+        last: the end of the window, as a fraction of training.
     """
 
     every: int = 1
@@ -25,7 +25,7 @@ class MeasuringSchedule(NamedTuple):
     last: float = 1.0
 
     def cost(self, measurement: float) -> float:
-        """Returns the cost in plain trainings, given the cost of a measurement in plain steps."""
+        """Returns the cost in plain training runs, given the cost of a measurement in plain steps."""
         return self.last + (self.last - self.first) / self.every * measurement
 
 
@@ -38,7 +38,7 @@ SCHEDULES = {
 
 
 def speed_up(schedule: MeasuringSchedule, measurement: float) -> float:
-    """Returns how many times cheaper a schedule is than measuring at every step.
+    """Returns how many times cheaper a schedule is than measuring every step.
 
     Args:
         schedule: when to measure.
@@ -52,7 +52,7 @@ def speed_up(schedule: MeasuringSchedule, measurement: float) -> float:
 
 
 def cost_range(printed: Mapping[str, float]) -> tuple[float, float]:
-    """Returns the lowest and the highest cost of a measurement that explain speed-ups rounded to two decimals.
+    """Returns the lowest and the highest cost of a measurement consistent with speed-ups rounded to two decimals.
 
     Args:
         printed: speed-ups by the name of their schedule.
@@ -67,7 +67,7 @@ def cost_range(printed: Mapping[str, float]) -> tuple[float, float]:
         share = (schedule.last - schedule.first) / schedule.every
         return (faster * schedule.last - 1) / (1 - faster * share)
 
-    # If every step of a shorter training is measured, the speed-up does not depend on the cost of a measurement.
+    # If every step of a shorter training run is measured, the speed-up does not depend on the cost of a measurement.
     informative = {SCHEDULES[name]: found for name, found in printed.items() if SCHEDULES[name][:2] != (1, 0.0)}
     return (
         max(cost(schedule, found - 0.005) for schedule, found in informative.items()),

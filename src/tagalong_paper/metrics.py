@@ -1,4 +1,4 @@
-"""The paper's metric: the sum over tasks of test errors in percent, or of test losses."""
+"""The paper's metric: the sum over tasks of the test errors in percent, or of the test losses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PaperOptimal(Oracle):
     def table(
         self, backend: Backend, subsets: Sequence[TaskSet], seeds: Sequence[int]
     ) -> dict[TaskSet, dict[str, float]]:
-        """Returns the test results of every subset, on which the paper chooses."""
+        """Returns the test results of every subset, by which the paper chooses groups."""
         assert isinstance(backend, TrainingBackend)
         return subset_table(backend, seeds)
 
@@ -52,7 +52,7 @@ def metric_label(problem: Problem, part: str = "test") -> str:
 
 
 def metric_digits(problem: Problem) -> int:
-    """Returns the number of decimal places with which the paper prints results."""
+    """Returns the number of decimal places in the paper's results."""
     return 2 if is_error_rate(problem) else 4
 
 
@@ -67,7 +67,7 @@ def total_result(problem: Problem, outcomes: Mapping[str, Score]) -> float:
 
 
 def error_per_row(problem: Problem) -> float:
-    """Returns what one wrong test row adds to a total error in percent; 0 for losses, which have no fixed amount."""
+    """Returns the percentage that one wrong test row adds to a total error; 0 for losses, where it is not fixed."""
     return 100 / len(problem.splits["test"]) if is_error_rate(problem) else 0.0
 
 
@@ -91,7 +91,7 @@ def check_task_count(problem: Problem) -> None:
 
 
 def train_all_subsets(backend: TrainingBackend, seeds: Sequence[int]) -> None:
-    """Trains every subset of tasks, as the paper does for CelebA (511 networks) and its ablations."""
+    """Trains every subset of tasks, as in the paper for CelebA (511 networks) and the ablations."""
     check_task_count(backend.problem)
     backend.networks(
         [backend.job(subset, seed) for seed in seeds for subset in backend.subsets()], "all subsets", diverged=True

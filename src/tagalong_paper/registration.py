@@ -11,7 +11,7 @@ PROBLEMS = {"celeba": "tagalong_paper.problems:CELEBA", "taskonomy": "tagalong_p
 def register() -> None:
     """Adds `tagalong paper`, `tagalong leaderboard` and the problems "celeba" and "taskonomy".
 
-    Only needed in a checkout that is not installed; an installed tagalong finds them by itself.
+    This is only needed in a checkout that is not installed; an installed tagalong finds them automatically.
 
     Example:
         >>> from tagalong.problems import problem_names

@@ -32,7 +32,7 @@ def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False,
         report: the report.
         files: the files that were written.
         quiet: whether to show only the claims.
-        resumes: whether to say that another run continues from the files.
+        resumes: whether to mention that another run can resume from the files.
     """
     console = screen()
     if quiet:
@@ -109,7 +109,7 @@ def _has_results(table: ReportTable, column: int) -> bool:
 
 
 def _styled(cell: Cell, served_style: str) -> Styled:
-    """Formats a cell; in tables that also have results of helpers, results of served tasks stand out."""
+    """Formats a cell; in tables that include results of helpers, results of served tasks are highlighted."""
     style = "dim" if _is_helper(cell) else served_style if isinstance(cell, Value) else ""
     return Styled(_text(cell), style)
 
@@ -149,7 +149,7 @@ def _selection_table(found: list[Selection]) -> TextTable:
 
 
 def _in_printed_order(one: Selection) -> Iterable[Group]:
-    """Sorts the best networks in the order of the printed networks that they resemble most."""
+    """Sorts the best networks by the position of the printed network that each resembles most."""
     order = [set(group.results) for group in one.printed.groups]
     place = {group: min(range(len(order)), key=lambda i: len(order[i] ^ group.trains)) for group in one.best.groups}
     return sorted(one.best.groups, key=lambda group: place[group])

@@ -42,7 +42,7 @@ class Selection:
 
     @property
     def served_elsewhere(self) -> dict[str, tuple[Names, Names]]:
-        """Tasks in bold in another network than the one where they score best, with both networks (bold, best)."""
+        """Tasks in bold in a network other than the one where they score best, with both networks (bold, best)."""
         found = {}
         for task in self.given.tasks:
             bold = [frozenset(group.results) for group in self.printed.groups if task in group.bold]
@@ -59,7 +59,7 @@ class Selection:
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences about where the paper's table and the matrix disagree."""
+        """Sentences about the disagreements between the paper's table and the matrix."""
         return [*self._network_remarks(), *self._serving_remarks()]
 
     def _network_remarks(self) -> list[str]:

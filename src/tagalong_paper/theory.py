@@ -1,4 +1,4 @@
-"""Tests the paper's theory on random losses: Lemma 1, each printed version of Proposition 1, and what holds instead."""
+"""Tests the paper's theory on random losses: Lemma 1, all printed versions of Proposition 1, and a corrected one."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ BOUNDS = (
     ),
     Bound(
         "corrected",
-        "the same with the term −(η/2)·β‖g_b‖² that the proof loses",
+        "the same with the term −(η/2)·β‖g_b‖² that the proof drops",
         "(ηβ − 3)/2",
         lambda alpha, beta, eta: (eta * beta - 3) / 2,
     ),
@@ -70,12 +70,12 @@ class Cases:
     Attributes:
         loss: computes L_a for points [cases, dimensions].
         theta: the points where the steps start.
-        alpha: strong convexity of each loss.
-        beta: smoothness of each loss.
-        eta: learning rates, at most 1/β.
-        g_a: gradients of L_a at theta.
-        g_b: gradients of task b.
-        g_c: gradients of task c.
+        alpha: the strong convexity of each loss.
+        beta: the smoothness of each loss.
+        eta: the learning rates, at most 1/β.
+        g_a: the gradients of L_a at theta.
+        g_b: the gradients of task b.
+        g_c: the gradients of task c.
     """
 
     loss: Callable[[Floats], Floats]
@@ -111,7 +111,7 @@ class Search:
 
     Attributes:
         met: the number of cases that meet the conditions.
-        broken: the number of these in which the statement is false.
+        broken: the number of those cases in which the statement is false.
     """
 
     met: int
@@ -119,7 +119,7 @@ class Search:
 
     @property
     def share(self) -> float:
-        """The share of cases in which the statement is false, of those that meet the conditions."""
+        """The fraction of the cases that meet the conditions in which the statement is false."""
         return self.broken / self.met if self.met else float("nan")
 
     def __add__(self, other: Search) -> Search:
@@ -138,7 +138,7 @@ def search_lemma(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
 
 
 def lemma_gap(cases: Cases) -> Floats:
-    """Returns the right minus the left side of Lemma 1, which is never negative if the lemma holds.
+    """Returns the right-hand side minus the left-hand side of Lemma 1, which is never negative if the lemma holds.
 
     That is g_a·g_b − (g_a·g_c − ½βη‖g_c‖² + ½αη‖g_b‖²).
     """
@@ -161,9 +161,9 @@ def search_proposition(bound: Bound, count: int = COUNT, seed: int = 0) -> Searc
 
 
 def search_margin(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
-    """Searches for counterexamples to what holds instead.
+    """Searches for counterexamples to a corrected proposition.
 
-    If b's advantage is at least βη²‖g_a‖‖g_b − g_c‖, then b is the better partner.
+    It states that b is the better partner if its advantage is at least βη²‖g_a‖‖g_b − g_c‖.
     """
     random = np.random.default_rng(seed)
     found = {}
@@ -182,7 +182,7 @@ def quadratic_cases(
     Args:
         count: the number of cases.
         random: the random number generator.
-        highest: computes an upper bound of cos(g_a, g_c) from α, β and η; None allows any direction.
+        highest: computes an upper bound on cos(g_a, g_c) from α, β and η; None allows any direction.
     """
     alpha = np.exp(random.uniform(-1, 1, count))
     beta = alpha * np.exp(random.uniform(0.05, 3.5, count))
@@ -237,7 +237,7 @@ def _angles(count: int, random: np.random.Generator) -> Floats:
 
 
 def _rotate(vectors: Floats, cosine: Floats, random: np.random.Generator) -> Floats:
-    """Rotates vectors, to a random side, by an angle with this cosine."""
+    """Rotates vectors in a random direction by an angle with the given cosine."""
     across = np.stack([-vectors[:, 1], vectors[:, 0]], 1) * random.choice([-1.0, 1.0], (len(vectors), 1))
     sine = np.sqrt(np.clip(1 - cosine**2, 0, None))
     found: Floats = cosine[:, None] * vectors + sine[:, None] * across
@@ -278,7 +278,7 @@ COUNTEREXAMPLE = Case(
     g_b=(-0.76530, -3.90227),
     g_c=(0.13811, -3.97421),
 )
-ALPHA, BETA, ETA, THETA = 1.0, 10.0, 0.09, (-2.0, -1.0)  # of the appendix's quadratic example
+ALPHA, BETA, ETA, THETA = 1.0, 10.0, 0.09, (-2.0, -1.0)  # the appendix's quadratic example
 
 
 @dataclass(frozen=True)
@@ -287,11 +287,11 @@ class Panel:
 
     Attributes:
         letter: (a) to (d).
-        caption: what it shows.
+        caption: the caption of the panel.
         b: the direction of g_b.
         c: the direction of g_c.
         combined: whether a step follows the sum of g_a and the other gradient.
-        printed: L_a after the step with b and with c, as printed.
+        printed: the printed values of L_a after the step with b and with c.
     """
 
     letter: str

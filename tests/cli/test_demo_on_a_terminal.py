@@ -83,8 +83,8 @@ def test_every_task_has_its_rows(output: TerminalOutput) -> None:
 def test_the_output_ends_with_where_the_files_are(output: TerminalOutput) -> None:
     assert output.lines[-4:] == [
         "run: results, groupings, affinities and the recommended networks",
-        "the report: run/report.html",
-        "to predict with them: tagalong predict run NEW.csv",
+        "report: run/report.html",
+        "to make predictions: tagalong predict run NEW.csv",
         "",
     ]
 

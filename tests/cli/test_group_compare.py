@@ -67,7 +67,7 @@ def test_a_saved_grouping_loses_nothing(tagalong: Terminal) -> None:
 
 def test_a_larger_budget_is_pointed_out(tagalong: Terminal) -> None:
     out = compare(tagalong, "[[age, weight], [smoker, ill]]", "--budget", "1")
-    assert "mine.yaml is better by 1.2 (150.0%) than 0.8; networks: 2, more than the budget of 1, the best: 1" in out
+    assert "mine.yaml is better by 1.2 (150.0%) than 0.8; networks: 2, exceeding the budget of 1, the best: 1" in out
 
 
 def test_costs_are_compared(tagalong: Terminal) -> None:
@@ -101,7 +101,11 @@ def test_quiet_adds_one_line(tagalong: Terminal) -> None:
         ("", "", "mine.yaml is empty"),
         ("[[age, weight]", "", "mine.yaml must be valid YAML or JSON"),
         ("{a: [[age]]}", "", "mine.yaml: each group must be a list of names, found [['age']]"),
-        ("[[age, weight, ill, smoker]]", "--budgets 1,2", "--compare, --explain and --together need a single grouping"),
+        (
+            "[[age, weight, ill, smoker]]",
+            "--budgets 1,2",
+            "--compare, --explain and --together require a single grouping",
+        ),
     ],
 )
 def test_invalid_groupings_are_rejected(tagalong: Terminal, text: str, arguments: str, message: str) -> None:

@@ -66,10 +66,10 @@ def test_ctrl_c_prints_the_best_grouping_so_far_with_its_bound(hard_table: str) 
     command = RunningCommand("group", hard_table, "--budget", "5", "--solver", "lp", "--time-limit", "600")
     command.wait_for("choosing networks for 24 tasks")
     command.interrupt()
-    command.wait_for("stopping with the best result so far; press Ctrl-C again to quit at once")
+    command.wait_for("stopping with the best result so far; press Ctrl-C again to quit immediately")
     status, out = command.end()
     assert status == 0
-    assert "interrupted: the best found so far" in out
+    assert "interrupted: showing the best grouping found so far" in out
     assert "feasible, bound" in out
 
 
@@ -97,7 +97,7 @@ def test_json_output_reports_the_interruption(hard_table: str, tagalong: Termina
     assert result.status == 0
     assert json.loads(result.out)["interrupted"] is True
     assert Grouping.from_json(result.out).status == "feasible"
-    assert result.err == "stopping with the best result so far; press Ctrl-C again to quit at once\n"
+    assert result.err == "stopping with the best result so far; press Ctrl-C again to quit immediately\n"
 
 
 def test_a_second_ctrl_c_quits_at_once(hard_table: str, tagalong: Terminal, ctrl_c_presses: list[int]) -> None:
@@ -140,7 +140,7 @@ def test_the_signal_handler_is_restored_afterwards(
             "tagalong_paper.Report.save",
             "finished networks are kept in out, run the same",
         ),
-        ("report out", "tagalong.report.write_report", "out is unchanged, run the same command to draw the page"),
+        ("report out", "tagalong.report.write_report", "out is unchanged, run the same command to write the report"),
         ("verdict out", "tagalong.study.Results.load", "nothing was changed, run the same command to start again"),
         ("predict out new.csv", "tagalong.study.Best.load", "nothing was changed, run the same command to start again"),
     ],

@@ -26,7 +26,16 @@ def test_help_lists_commands_with_examples(tagalong: Terminal) -> None:
     assert result.status == 0
     for words in ("Which tasks should train together?", "Examples", "Exit status", "group", "paper", "--version"):
         assert words in result.out
-    parts = ["Usage", "Which tasks", "Commands", "Examples", "Files of a run", "Exit status", "Environment", "NO_COLOR"]
+    parts = [
+        "Usage",
+        "Which tasks",
+        "Commands",
+        "Examples",
+        "Files in the folder of a run",
+        "Exit status",
+        "Environment",
+        "NO_COLOR",
+    ]
     places = [result.out.index(part) for part in parts]
     assert places == sorted(places)
     listed = re.findall(r"^│ ([a-z]+) ", result.out.partition("Commands")[2], re.MULTILINE)

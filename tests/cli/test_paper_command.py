@@ -177,4 +177,4 @@ def test_the_error_for_an_unavailable_problem_names_a_substitute(
 ) -> None:
     monkeypatch.setattr("tagalong.problems.problem_names", lambda: ("faces",))
     message = tagalong.error_of("paper", "partner", "--problem", "celeba")
-    assert message == "--problem 'celeba' is not available in this installation; 'faces' is a substitute for it"
+    assert message == "--problem 'celeba' is not available in this installation; use the substitute 'faces'"

@@ -17,7 +17,7 @@ TASKS = ("age", "ill", "tall")
 def test_the_page_is_written_again_and_its_path_is_printed(tagalong: Terminal, tmp_path: Path) -> None:
     make_run(tmp_path / "mine", TASKS)
     result = tagalong("report", "mine")
-    assert (result.status, result.out) == (0, "the report: mine/report.html\n")
+    assert (result.status, result.out) == (0, "report: mine/report.html\n")
     assert (tmp_path / "mine" / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     assert json.loads(tagalong("report", "mine", "--json", "--out", "page.html").out) == {"page": "page.html"}
     assert (tmp_path / "page.html").exists()
@@ -56,7 +56,7 @@ def test_a_folder_that_is_not_a_run_is_rejected(tagalong: Terminal, tmp_path: Pa
     assert tagalong.error_of("report", "nowhere").startswith("nowhere is not the folder of a finished run")
     assert "results.json" in tagalong.error_of("report", str(tmp_path))
     make_run(tmp_path / "one", TASKS)
-    assert tagalong.error_of("report", "one", "one", "--open").startswith("--out and --open need a single run")
+    assert tagalong.error_of("report", "one", "one", "--open").startswith("--out and --open require a single run")
     (tmp_path / "one" / "results.json").write_text("{")
     assert "must be valid JSON" in tagalong.error_of("report", "one")
 

@@ -74,7 +74,7 @@ def test_a_table_gives_labels_results_a_verdict_and_predictions(tagalong: Termin
     assert header == ["age", "weight", "ill"]
     assert len(rows) == 240
     assert all(0 <= float(row[2]) <= 1 for row in rows)
-    assert "240 rows in new.csv" in tagalong("predict", "out", "table.csv", "--out", "new.csv").out
+    assert "240 rows written to new.csv" in tagalong("predict", "out", "table.csv", "--out", "new.csv").out
     assert tagalong("predict", "out", "table.csv", "--out", "again.csv", "--quiet").out == ""
     found = json.loads(tagalong("predict", "out", "table.csv", "--json").out)
     assert found["age"] == [float(row[0]) for row in rows]
@@ -121,7 +121,7 @@ def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: T
         (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--size", "full"], "--size"),
         (["run", "faces", "--targets", "a"], "--targets"),
         (["run", "faces", "--with", "color=1"], "color"),
-        (["run", "faces", "--with", "recipe=1"], "--with cannot set what the command has an option for, found"),
+        (["run", "faces", "--with", "recipe=1"], "--with cannot be used for a setting that has its own option, found"),
         (["run", "faces", "--with", "seed=one"], "--with seed must be an integer, found 'one'"),
         (["run", "faces", "--device", "meta"], "--device must be available, found 'meta'"),
         (["run", "faces", "--tasks", "Nose"], "'Nose'"),
@@ -207,7 +207,7 @@ def test_a_plan_filled_in_gives_a_verdict(tagalong: Terminal) -> None:
     assert "rouping is worth it" in out
     assert json.loads(tagalong("verdict", "plan.csv", "--json").out)["verdict"]["worth_it"] is True
     result = tagalong("verdict", "plan.csv", "--out", "own")
-    assert result.out.endswith("\nthe report: own/report.html\n")
+    assert result.out.endswith("\nreport: own/report.html\n")
     assert "tagalong verdict plan.csv --out own" in Path("own/report.html").read_text(encoding="utf-8")
     assert tagalong("verdict", "own", "--quiet").out == tagalong("verdict", "plan.csv", "--quiet").out
     assert "page.html" in tagalong("report", "own", "--out", "page.html", "--quiet").out

@@ -105,17 +105,15 @@ def test_images_are_memory_mapped(full: Problem) -> None:
     sent = cloudpickle.dumps(full)  # as for workers, which map the file themselves
     assert len(sent) < 100_000
     assert torch.equal(cloudpickle.loads(sent).train.inputs, full.train.inputs)
-    assert "210 / 30 / 60 by the official split; the whole of CelebA has 162,770 / 19,867 / 19,962" in full.notes[0]
+    assert "210 / 30 / 60 by the official split; all of CelebA has 162,770 / 19,867 / 19,962" in full.notes[0]
 
 
 def test_one_error_lists_all_invalid_options(data: Path) -> None:
-    with pytest.raises(ValueError, match="`data` must be the folder of CelebA's official files") as caught:
+    with pytest.raises(ValueError, match="`data` must be the folder with CelebA's official files") as caught:
         celeba(attributes=[], rows=3, pixels=500, channels=0, seed="x")
     assert str(caught.value).count("must be") == 5
     assert "`attributes` must name at least one" in str(caught.value)
-    with pytest.raises(
-        ValueError, match=r"`attributes` must be some of list_attr_celeba\.txt, found 'Goate'.*'Goatee'"
-    ):
+    with pytest.raises(ValueError, match=r"`attributes` must be in list_attr_celeba\.txt, found 'Goate'.*'Goatee'"):
         celeba(data, attributes=["Goate"])
     with pytest.raises(ValueError, match="`attributes` must be a list of names, or names separated by commas, found 5"):
         celeba(data, attributes=5)  # type: ignore[arg-type]
@@ -166,10 +164,10 @@ def test_the_command_line_shows_progress_and_one_line_errors(
     assert "decoding images: 300 of 300 images" in capsys.readouterr().err
     assert main(["run", "celeba", *options]) == 2
     assert capsys.readouterr().err.startswith(
-        "tagalong: data must be the folder of CelebA's official files, found none"
+        "tagalong: data must be the folder with CelebA's official files, found none"
     )
     assert main(["run", "celeba", "--with", "data=nowhere"]) == 2
     message = capsys.readouterr().err
-    assert "data must hold list_attr_celeba.txt, found none, since nowhere is not a folder" in message
+    assert "data must contain list_attr_celeba.txt, found none, since nowhere is not a folder" in message
     assert main(["problems"]) == 0
     assert "celeba" in capsys.readouterr().out

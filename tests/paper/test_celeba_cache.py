@@ -232,7 +232,9 @@ def test_one_error_names_all_damaged_images(data: Path) -> None:
     (folder / file_name(200)).write_bytes(b"")
     (folder / file_name(201)).write_bytes(b"no picture at all")
     (folder / file_name(599)).write_bytes(jpeg(pixels_of(folder / file_name(599))[:100]))
-    with pytest.raises(ValueError, match="`data` must hold intact JPEG files of aligned images, found 4 of") as caught:
+    with pytest.raises(
+        ValueError, match="`data` must contain intact JPEG files of aligned images, found 4 of"
+    ) as caught:
         celeba(data, pixels=PIXELS)
     message = str(caught.value)
     assert "000001.jpg (image file is truncated" in message
@@ -314,10 +316,10 @@ def test_a_decoder_that_dies_is_reported(
     (tmp_path / "dying_decoder.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(celeba_decode, "decode_piece", importlib.import_module("dying_decoder").decode_piece)
-    with pytest.raises(BrokenExecutor, match=f"a process that decodes images died; {kept}"):
+    with pytest.raises(BrokenExecutor, match=f"a process that was decoding images died; {kept}"):
         celeba(data, pixels=PIXELS)
     assert main(["run", "celeba", "--with", f"data={data}", "--out", str(tmp_path / "run")]) == 1
-    assert "tagalong: a process that decodes images died; decoded images are kept in" in capsys.readouterr().err
+    assert "tagalong: a process that was decoding images died; decoded images are kept in" in capsys.readouterr().err
     monkeypatch.undo()
     assert len(celeba(data, pixels=PIXELS).train) == 420
 
@@ -330,7 +332,7 @@ def test_decoding_resumes_after_a_decoder_died_half_way(decoded_data: Path, tmp_
                 for worker in multiprocessing.active_children():
                     worker.kill()
 
-    with pytest.raises(BrokenExecutor, match="a process that decodes images died"):
+    with pytest.raises(BrokenExecutor, match="a process that was decoding images died"):
         celeba(decoded_data, cache=tmp_path, pixels=PIXELS, progress=KillsADecoder())
     progress = RecordingProgress()
     celeba(decoded_data, cache=tmp_path, pixels=PIXELS, progress=progress)

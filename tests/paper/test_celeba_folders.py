@@ -55,7 +55,7 @@ def test_a_folder_without_images_is_an_error(data: Path, capsys: pytest.CaptureF
     shutil.rmtree(data / "img_align_celeba")
     message = error_of(data, capsys)
     assert message.startswith(
-        "`data` must hold the aligned images, img_align_celeba/ or img_align_celeba.zip, found none in"
+        "`data` must contain the aligned images, img_align_celeba/ or img_align_celeba.zip, found none in"
     )
     (data / "img_align_celeba").mkdir()
     assert error_of(data, capsys) == message
@@ -72,7 +72,7 @@ def test_missing_images_are_counted_and_named(data: Path, capsys: pytest.Capture
     for number in range(3, 11):
         (data / "img_align_celeba" / f"{number:06d}.jpg").unlink()
     message = error_of(data, capsys)
-    assert f"`data` must hold every image of {ATTRIBUTES}, found 8 missing" in message
+    assert f"`data` must contain every image in {ATTRIBUTES}, found 8 missing" in message
     assert message.endswith("000003.jpg, 000004.jpg, 000005.jpg, 000006.jpg, 000007.jpg and 3 more")
 
 
@@ -81,13 +81,13 @@ def test_images_with_other_names_are_an_error(data: Path, capsys: pytest.Capture
         file.rename(file.with_suffix(".png"))
     message = error_of(data, capsys)
     assert "found 40 missing" in message
-    assert "there are others, such as 000001.png, 000002.png" in message
+    assert "there are other images: 000001.png, 000002.png" in message
 
 
 def test_a_truncated_list_is_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = (data / ATTRIBUTES).read_text().splitlines()
     (data / ATTRIBUTES).write_text("\n".join(lines[:20]) + "\n")
-    assert "must list 40 images, as its first line says, found 18; is it cut off?" in error_of(data, capsys)
+    assert "must list 40 images, as its first line says, found 18; is it truncated?" in error_of(data, capsys)
 
 
 def test_lines_with_invalid_values_are_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,21 +101,21 @@ def test_lines_with_invalid_values_are_an_error(data: Path, capsys: pytest.Captu
 
 def test_an_image_listed_twice_is_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit_line(data / ATTRIBUTES, 4, lambda line: line.replace("000002", "000001"))
-    assert "must list each image once, found more than once: 000001.jpg" in error_of(data, capsys)
+    assert "must list each image only once, found more than once: 000001.jpg" in error_of(data, capsys)
 
 
 def test_an_image_in_two_parts_is_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit_line(data / PARTITION, 4, lambda line: f"{line}\n000001.jpg 2")
-    assert f"{PARTITION} must list each image once, found more than once: 000001.jpg" in error_of(data, capsys)
+    assert f"{PARTITION} must list each image only once, found more than once: 000001.jpg" in error_of(data, capsys)
 
 
 def test_missing_or_repeated_attribute_names_are_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit_line(data / ATTRIBUTES, 2, lambda line: line.replace("Attractive", "Goatee"))
-    assert f"{ATTRIBUTES} must list each attribute once, found more than once: Goatee" in error_of(data, capsys)
+    assert f"{ATTRIBUTES} must list each attribute only once, found more than once: Goatee" in error_of(data, capsys)
     (data / ATTRIBUTES).write_text("0\n")
     message = error_of(data, capsys)
     assert message.endswith(
-        f"{ATTRIBUTES} must have the names of attributes in its second line, found none; is it cut off?"
+        f"{ATTRIBUTES} must have the attribute names in its second line, found none; is it truncated?"
     )
     assert "\n" not in message
 
@@ -145,8 +145,8 @@ def test_an_attribute_list_that_lacks_images_of_the_partition_is_an_error(
     lines = (data / ATTRIBUTES).read_text().splitlines()
     (data / ATTRIBUTES).write_text("\n".join([str(IMAGES - 3), *lines[1:-3]]) + "\n")
     message = error_of(data, capsys)
-    assert f"{ATTRIBUTES} must have a line for every image of" in message
-    assert "found none for 000038.jpg, 000039.jpg, 000040.jpg; is it cut off?" in message
+    assert f"{ATTRIBUTES} must have a line for every image in" in message
+    assert "found none for 000038.jpg, 000039.jpg, 000040.jpg; is it truncated?" in message
 
 
 def test_missing_or_invalid_partition_lines_are_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,7 +161,7 @@ def test_missing_or_invalid_partition_lines_are_an_error(data: Path, capsys: pyt
 
 def test_a_part_without_images_is_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (data / PARTITION).write_text((data / PARTITION).read_text().replace("jpg 1", "jpg 0"))
-    assert "must have images of every part, found none for validation" in error_of(data, capsys)
+    assert "must have images of every split, found none for validation" in error_of(data, capsys)
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.999])
@@ -170,7 +170,7 @@ def test_a_truncated_archive_is_an_error(data: Path, capsys: pytest.CaptureFixtu
     content = archive.read_bytes()
     archive.write_bytes(content[: int(kept * len(content))])
     message = error_of(data / "archived", capsys)
-    assert "`data` must hold an intact archive, found" in message
+    assert "`data` must contain an intact archive, found" in message
     assert "img_align_celeba.zip" in message
 
 
@@ -179,7 +179,7 @@ def test_an_archive_with_images_in_another_folder_or_none_is_an_error(
 ) -> None:
     write_celeba(tmp_path, 7, zipped="photos/")
     archive = tmp_path / "img_align_celeba.zip"
-    start = f"`data`: {archive} must have images outside folders or in img_align_celeba/, found "
+    start = f"`data`: {archive} must have images at the top level or in img_align_celeba/, found "
     listed = ", ".join(f"photos/00000{number}.jpg" for number in range(1, 6))
     assert error_of(tmp_path, capsys) == f"{start}{listed} and 2 more"
     with zipfile.ZipFile(archive, "w"):

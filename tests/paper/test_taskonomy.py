@@ -182,7 +182,7 @@ def test_damaged_images_are_skipped_and_counted(data: Path) -> None:
         "train: images skipped: 1 damaged: not a PNG file; 1 damaged: truncated; 1 without an image of every domain",
         "val: images skipped: 1 of 128×100 pixels instead of 256×256 or a multiple",
     )
-    assert problem.notes[-1].startswith("only headers of images were checked: images damaged inside are counted when")
+    assert problem.notes[-1].startswith("only image headers were checked; other damage is counted when")
 
 
 def test_notes_name_buildings_without_images_and_count_unlisted_ones(data: Path) -> None:
@@ -377,8 +377,8 @@ BAD = [
     ),
     (
         masked_everywhere,
-        "several problems:\n`data`: val must have labels of every task, found no known pixel for depth, normals; add "
-        "buildings to its list\n`data`: test must have labels of every task, found no known pixel for segmentation; "
+        "several problems:\n`data`: val must have labels for every task, found no known pixel for depth, normals; add "
+        "buildings to its list\n`data`: test must have labels for every task, found no known pixel for segmentation; "
         "add buildings to its list",
     ),
     (
@@ -391,7 +391,7 @@ BAD = [
         "`lists`: val must name buildings that are in `data`, found '\N{REPLACEMENT CHARACTER}"
         "\N{REPLACEMENT CHARACTER}c\\x00e\\x00d\\x00a\\x00r\\x00'",
     ),
-    (building_in_two_lists, "`lists` must name each building once, found 'allen' repeatedly"),
+    (building_in_two_lists, "`lists` must name each building only once, found 'allen' repeatedly"),
     (
         missing_domains,
         "`data` must have rgb/BUILDING/*.png or BUILDING/rgb/*.png, and folders of labels next to rgb, found neither "

@@ -136,16 +136,16 @@ def test_long_histories_stay_small() -> None:
 
 
 def test_an_affinity_without_history_raises_an_error() -> None:
-    with pytest.raises(ValueError, match=r"`affinity` must have a history .* found none; measure with a meter"):
+    with pytest.raises(ValueError, match=r"`affinity` must have a history .* found none; measure it with a meter"):
         affinity_over_training(Affinity.from_matrix(np.eye(2)))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"onto": "weight"}, r"`onto` must be tasks among 'age', 'ill', 'tall', found 'weight'"),
-        ({"sources": ["age", "x", "y"]}, r"`sources` must be tasks among .* found 'x', 'y'"),
-        ({"onto": []}, r"`onto` must be tasks .* found none"),
+        ({"onto": "weight"}, r"`onto` must be among the tasks 'age', 'ill', 'tall', found 'weight'"),
+        ({"sources": ["age", "x", "y"]}, r"`sources` must be among the tasks .* found 'x', 'y'"),
+        ({"onto": []}, r"`onto` must be among the tasks .* found none"),
         ({"smooth": 0}, r"`smooth` must be a positive integer.* found 0"),
     ],
 )

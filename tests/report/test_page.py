@@ -167,7 +167,7 @@ def test_missing_values_of_networks_trained_elsewhere_are_left_out(tmp_path: Pat
     text = write_report(tmp_path).read_text(encoding="utf-8").partition("<script")[0]
     assert 'id="cost"' not in text
     assert "Costs are optimizer steps" not in text
-    assert "Costs are not known" in text
+    assert "Costs are unknown" in text
     assert "test error" not in text
     assert re.search(r'<th scope="col">test loss</th>.*?<td>\d\.\d+</td>', text)
 

@@ -1,11 +1,12 @@
-"""The command line: thin commands over the public functions, and what plug-in commands share with them.
+"""The command line: thin commands on top of the public functions, and helpers for plug-in commands.
 
 Another package adds a command with an entry point in the group "tagalong.commands": a function, which typer turns
 into a command, or a typer app, which becomes a group of commands. `tagalong --help` shows the first line of its
-docstring, read from the source without importing anything; "Examples:" at the end of the docstring are shown below the
-options. A `ValueError` ends a command with its message and status 2, Ctrl-C with status 130.
+docstring, which is read from the source without importing the package. An "Examples:" section at the end of the
+docstring is shown below the options. A `ValueError` ends a command with its message and status 2, Ctrl-C with status
+130.
 
-The options whose names end in "Option" are annotations, so that options are spelled the same everywhere:
+Names that end in "Option" are annotations, which keep options consistent across commands:
 `def roll(out: OutOption = None, json: JsonOption = False) -> None`.
 """
 

@@ -1,4 +1,4 @@
-"""The `tagalong` command: which commands there are, and how a command line ends."""
+"""The `tagalong` command: registers the subcommands, and turns errors into messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .predict import predict
 from .report import report
 from .run import demo, problems, run
 
-COMPLETING = "_TAGALONG_COMPLETE"  # set by the shell at a Tab
+COMPLETING = "_TAGALONG_COMPLETE"  # set by the shell during tab completion
 
 
 class Root(Commands):
@@ -44,18 +44,18 @@ class Root(Commands):
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Returns the command of this name; a plug-in's is not imported yet."""
+        """Returns the command with this name; a plug-in's command is not imported yet."""
         self._find_plugins()
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Returns the command to run, imported if it is a plug-in's."""
+        """Returns the command to run; a plug-in's command is imported now."""
         name, command, rest = super().resolve_command(ctx, args)
         if isinstance(command, ListedCommand):
             try:
                 command = load_command(command.plugin)
             except PluginError:
-                if not ctx.resilient_parsing:  # shell completion has nothing to offer then
+                if not ctx.resilient_parsing:  # in shell completion, there is nothing to suggest
                     raise
         return name, command, rest
 
@@ -72,7 +72,7 @@ class Root(Commands):
         for name, plugin in find_plugins("commands", self._own).items():
             try:
                 self.commands[name] = ListedCommand(plugin) if plugin.registered is None else load_command(plugin)
-            except PluginError as error:  # noqa: PERF203 - a broken one must not hide the others
+            except PluginError as error:  # noqa: PERF203 - a broken plug-in must not hide the others
                 warn_once(str(error))
 
 
@@ -86,8 +86,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"tagalong {__version__}")
         raise typer.Exit
 
@@ -96,13 +96,15 @@ def _version(wanted: bool) -> None:
 def _tagalong(
     version: Annotated[
         bool,
-        typer.Option("--version", metavar="", help="Show the version and exit.", callback=_version, is_eager=True),
+        typer.Option(
+            "--version", metavar="", help="Show the version and exit.", callback=_print_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     pass
 
 
-# In the order in which people use them, then the single steps.
+# Complete workflows first, then the individual steps.
 for _command in (demo, problems, run, report, predict, group, plan, verdict):
     app.command(cls=Command)(_command)
 
@@ -111,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line.
 
     Args:
-        arguments: the words after the program's name; `sys.argv[1:]` by default.
+        arguments: the words after the program name; `sys.argv[1:]` by default.
 
     Returns:
         The exit status: 0, 1 if a worker died or the output pipe was closed, 2 for invalid input, 130 if interrupted.
@@ -123,21 +125,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if COMPLETING in os.environ:
-        logging.disable()  # warnings would end up in the line that is being typed
+        logging.disable()  # warnings would show up in the line being typed
     try:
         status = typer.main.get_command(app).main(given or ["--help"], prog_name="tagalong", standalone_mode=False)
         return status if isinstance(status, int) else 0
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the interpreter complains at exit
         return FAILED
     except Exception as error:
-        if hasattr(error, "format_message"):  # usage errors have no common base class in all releases of typer
+        if hasattr(error, "format_message"):  # usage errors do not share a base class in every typer release
             command = getattr(getattr(error, "ctx", None), "command_path", "tagalong")
             print_error(f"{describe_usage_error(error)} (see `{command} --help`)")
             return INVALID
-        explained = explain(error, str)  # outside of any command, such as a plug-in that cannot be imported
+        explained = explain(error, str)  # raised outside any command, e.g. by a plug-in that cannot be imported
         if explained is None:
             raise
         status, message = explained

@@ -1,4 +1,4 @@
-"""Parses what users type (lists, budgets, name=value pairs) into arguments of the library."""
+"""Parses command-line text (lists, budgets, name=value pairs) into library arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.progress import Progress
 
-BUDGETS = "must be numbers and ranges such as 1,2,3 or 1-5, or all"
+EXPECTED_BUDGETS = "must be numbers and ranges, e.g. 1,2,3 or 1-5, or 'all'"
 RANGE = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
 
 
@@ -50,7 +50,7 @@ def parse_number(text: str) -> float:
 
 
 def parse_value(text: str) -> Any:
-    """Parses a Python literal, such as a number, True, None or a list; any other text is returned as it is.
+    """Parses a Python literal (a number, True, None, a list, …); any other text is returned unchanged.
 
     Example:
         >>> parse_value("3"), parse_value("optimizer"), parse_value("True")
@@ -71,7 +71,7 @@ def parse_names(text: None) -> None: ...
 
 
 def parse_names(text: str | None) -> list[str] | None:
-    """Parses comma-separated names; None if the option was not given.
+    """Parses comma-separated names; returns None if the option was not given.
 
     Example:
         >>> parse_names("age, ill")
@@ -97,7 +97,7 @@ def parse_pairs(text: str | None, option: str) -> dict[str, str]:
 
 
 def parse_options(texts: Sequence[str], option: str) -> dict[str, Any]:
-    """Parses texts such as name=value.
+    """Parses options of the form NAME=VALUE.
 
     Example:
         >>> parse_options(["rows=8000", "size=full"], "with")
@@ -113,15 +113,15 @@ def parse_options(texts: Sequence[str], option: str) -> dict[str, Any]:
 
 
 def parse_problem_options(texts: Sequence[str], *options: str) -> dict[str, Any]:
-    """Parses options of a problem; rejects those that the command has an option for."""
+    """Parses problem options; rejects settings that have their own command-line option."""
     found = parse_options(texts, "with")
     for name in (name for name in found if name in options):
-        raise InvalidInput("with", "cannot set what the command has an option for", repr(name), f"use `{name}`")
+        raise InvalidInput("with", "cannot be used for a setting that has its own option", repr(name), f"use `{name}`")
     return found
 
 
 def parse_method_options(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Parses options of methods.
+    """Parses method options of the form METHOD.OPTION=VALUE.
 
     Example:
         >>> parse_method_options(["tag.every=1", "tag.update=optimizer"])
@@ -132,13 +132,13 @@ def parse_method_options(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         path, sign, word = text.partition("=")
         method, dot, option = path.strip().rpartition(".")
         if not sign or not dot or not method or not option:
-            raise InvalidInput("set", "must be METHOD.OPTION=VALUE, such as tag.every=1", repr(text))
+            raise InvalidInput("set", "must be METHOD.OPTION=VALUE, e.g. tag.every=1", repr(text))
         found.setdefault(method, {})[option] = parse_value(word.strip())
     return found
 
 
 def parse_budgets(text: str, tasks: int) -> list[float]:
-    """Parses several budgets: comma-separated numbers and ranges, or "all".
+    """Parses a list of budgets: comma-separated numbers and ranges, or "all".
 
     Example:
         >>> parse_budgets("1,3-5", tasks=9), parse_budgets("all", tasks=3)
@@ -150,19 +150,19 @@ def parse_budgets(text: str, tasks: int) -> list[float]:
     for part in parse_names(text):
         span = RANGE.fullmatch(part)
         try:
-            some = range(int(span[1]), int(span[2]) + 1) if span else [parse_number(part)]
+            parsed = range(int(span[1]), int(span[2]) + 1) if span else [parse_number(part)]
         except (ValueError, OverflowError):
-            some = []
-        if not some:
-            raise InvalidInput("budgets", BUDGETS, repr(part))
-        found += some
+            parsed = []
+        if not parsed:
+            raise InvalidInput("budgets", EXPECTED_BUDGETS, repr(part))
+        found += parsed
     if not found:
-        raise InvalidInput("budgets", BUDGETS, "none")
+        raise InvalidInput("budgets", EXPECTED_BUDGETS, "none")
     return list(dict.fromkeys(found))
 
 
 def parse_integer_budgets(text: str, tasks: int) -> list[int]:
-    """Parses several numbers of networks.
+    """Parses a list of budgets that must be integers, the numbers of networks.
 
     Example:
         >>> parse_integer_budgets("1,3-5", tasks=9)
@@ -192,17 +192,17 @@ def parse_weights(texts: Sequence[str]) -> dict[str, float] | None:
         if not sign:
             raise InvalidInput("weights", "must be comma-separated pairs such as age=2,ill=0.5", repr(part))
         if name.strip() in found:
-            raise InvalidInput("weights", "must name each task once", f"{name.strip()!r} again")
+            raise InvalidInput("weights", "must name each task only once", f"{name.strip()!r} twice")
         found[name.strip()] = weight
     return found or None
 
 
 def parse_links(texts: Sequence[str], option: str) -> list[tuple[str, ...]]:
-    """Parses the links of an option that may be repeated, one link each time."""
+    """Parses a repeatable link option, where each text is one link."""
     found = [tuple(parse_names(text)) for text in texts]
     short = [text for text, link in zip(texts, found, strict=True) if len(set(link)) < 2]
     if short:
-        raise InvalidInput(option, "must be two or more names, such as age,ill", repr(short[0]))
+        raise InvalidInput(option, "must be two or more names, e.g. age,ill", repr(short[0]))
     return found
 
 
@@ -228,7 +228,7 @@ def parse_cost(text: str | None, tasks: Collection[str]) -> Any:
     if len(parts) == 2:
         return _encoder_and_heads(*parts)
     if not Path(text).exists():
-        expected = "must be a number, half-single, ENCODER+HEAD such as 10+0.5, or a file of groups and costs"
+        expected = "must be a number, half-single, ENCODER+HEAD (e.g. 10+0.5), or a file of groups and costs"
         raise InvalidInput("cost", expected, repr(text))
     from tagalong.group import read_costs
 
@@ -250,43 +250,48 @@ def check_folder(out: Path | None) -> None:
         raise InvalidInput("out", "must be a writable folder", f"{existing}, which is read-only")
 
 
-def load_input(what: str, table: dict[str, Any], problem: dict[str, Any], progress: Progress | None = None) -> Problem:
-    """Loads the problem from a table, or by its name.
+def load_input(
+    source: str, table: dict[str, Any], problem: dict[str, Any], progress: Progress | None = None
+) -> Problem:
+    """Loads a problem from a table file or by name.
 
     Args:
-        what: the file or the name.
-        table: the options for tables.
-        problem: the options for problems by name.
+        source: the path of the table, or the name of the problem.
+        table: the options that apply to tables.
+        problem: the options that apply to named problems.
         progress: receives progress updates.
     """
     given = {name: option for name, option in table.items() if option not in (None, [], {})}
     chosen = {name: option for name, option in problem.items() if option is not None}
-    if is_table(what):
-        _reject_options(chosen, "problems by name", what)
+    if is_table(source):
+        _reject_options(chosen, "named problems", source)
         if "targets" not in given:
-            raise InvalidInput("targets", f"must name the columns of {what} to predict", hint="pass `targets=age,ill`")
+            raise InvalidInput(
+                "targets", f"must name the columns of {source} to predict", hint="pass `targets=age,ill`"
+            )
         from tagalong.learn import Problem
 
-        return Problem.from_table(what, given.pop("targets"), **given)
-    _reject_options(given, "tables", what)
+        return Problem.from_table(source, given.pop("targets"), **given)
+    _reject_options(given, "tables", source)
     from tagalong.problems import load_problem
 
-    return load_problem(what, **{**chosen, "progress": progress})
+    return load_problem(source, **{**chosen, "progress": progress})
 
 
-def is_table(what: str) -> bool:
-    """Returns whether this is a file, rather than the name of a problem."""
-    return Path(what).suffix.lower() in (".csv", ".tsv", ".txt", ".gz", ".zip", ".parquet") or Path(what).is_file()
+def is_table(source: str) -> bool:
+    """Returns whether the text refers to a table file rather than to a named problem."""
+    path = Path(source)
+    return path.suffix.lower() in (".csv", ".tsv", ".txt", ".gz", ".zip", ".parquet") or path.is_file()
 
 
-def _reject_options(given: dict[str, Any], purpose: str, what: str) -> None:
+def _reject_options(given: dict[str, Any], purpose: str, source: str) -> None:
     if given:
         options = ", ".join(f"`{name}`" for name in given)
-        raise InvalidInput(options, f"can only be used with {purpose}", repr(what))
+        raise InvalidInput(options, f"can only be used with {purpose}", repr(source))
 
 
 def with_recipe(problem: Problem, texts: Sequence[str]) -> Problem:
-    """Returns the problem with some settings of its recipe changed."""
+    """Returns the problem with the given recipe settings changed."""
     known, changed = sorted(one.name for one in fields(problem.recipe)), parse_options(texts, "recipe")
     unknown = [name for name in changed if name not in known]
     if unknown:

@@ -1,4 +1,4 @@
-"""`tagalong group`: the best networks for a table of scores."""
+"""`tagalong group`: chooses the best networks for a table of scores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tagalong.group import Comparison, Group, Grouping, ScoreTable, Stability
 
 SUFFIXES = (".json", ".yaml", ".yml")
-MOST_ROWS = 60  # tasks listed one by one; more are for --json
+MAX_TASK_ROWS = 60  # with more tasks, the scores of single tasks are only shown by --json
 
 
 def group(
@@ -55,22 +55,22 @@ def group(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Chooses the networks to train within a budget, each task served by one of them.
+    """Chooses the networks to train within a budget, with each task served by one of them.
 
-    FILE may hold any of the following, recognized by its content:
+    FILE may contain any of the following; the format is detected from the content:
 
-    - a square table with names in the first line and the first column: **the row helps the column**
+    - a square table with task names in the first row and the first column: **the row helps the column**
     - an affinity saved by tagalong
-    - a table of results with a column `group` (`age+ill`), one column per task, and optionally a column `cost`
+    - a table of results with a `group` column (e.g. `age+ill`), one column per task, and an optional `cost` column
     - the same as JSON: `{tasks, matrix}`, `{source: {target: value}}` or a list of `{trains, values, cost}`
 
     Ctrl-C during a long search shows the best grouping found so far; press it again to quit.
 
     Examples:
         `tagalong group affinity.csv --budget 3`: at most three networks
-        `tagalong group losses.csv --objective min --compare mine.yaml`: what a grouping of your own loses
+        `tagalong group losses.csv --objective min --compare mine.yaml`: how much worse your own grouping is
     """
-    from tagalong.group import Comparison, read_table  # imports scipy, for which `--help` should not wait
+    from tagalong.group import Comparison, read_table  # imports scipy, which would slow down `--help`
 
     _check_combination(budget, budgets, compare, bool(explain or together), out)
     table = read_table(file, axis.value)
@@ -107,30 +107,30 @@ def group(
 def _check_combination(
     budget: float | None, budgets: str | None, compare: Path | None, detail: bool, out: Path | None
 ) -> None:
-    """Rejects options that contradict each other, before anything is read."""
+    """Rejects conflicting options before anything is read."""
     if budget is not None and budgets is not None:
         raise InvalidInput("`budget` and `budgets`", "cannot be used together", hint="pass one of them")
     if budget is None and budgets is None and compare is None:
         raise InvalidInput("`budget` or `budgets`", "is required", hint="pass `budget=3` or `budgets=1-5`")
     if budgets is not None and (compare is not None or detail):
         options = "`compare`, `explain` and `together`"
-        raise InvalidInput(options, "need a single grouping", hint="pass `budget` instead of `budgets`")
+        raise InvalidInput(options, "require a single grouping", hint="pass `budget` instead of `budgets`")
     if out is not None and out.suffix.lower() not in SUFFIXES:
         raise InvalidInput("out", f"must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}", repr(str(out)))
 
 
 def _restrict(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
-    """Returns the scores of some tasks, under another average."""
+    """Restricts the scores to some tasks, and averages them in another way if requested."""
     part = table if tasks is None else table.only(tasks)
     if average is None:
         return part
     if part.kind != "affinity":
-        raise InvalidInput("average", "needs the history of a saved affinity", f"a {part}")
+        raise InvalidInput("average", "requires a saved affinity with its history", f"a {part}")
     return replace(part, scores=part.scores.averaged(average))
 
 
 def _completion(table: ScoreTable, pairs: bool, allow_single: bool | None) -> dict[str, Any]:
-    """Returns the arguments that extend pair results to larger groups; square tables do so already, by means."""
+    """Returns the arguments that extend pair results to larger groups; square tables already average over pairs."""
     if not pairs:
         return {}
     if table.kind in ("results", "candidates"):
@@ -139,7 +139,7 @@ def _completion(table: ScoreTable, pairs: bool, allow_single: bool | None) -> di
 
 
 def _own_grouping(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -> Grouping | None:
-    """Returns the grouping to compare with, under the same scores and constraints."""
+    """Returns the user's own grouping, with the same scores and constraints."""
     from tagalong.group import read_groups, score_grouping
     from tagalong.tabular import read_text
 
@@ -153,10 +153,12 @@ def _own_grouping(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -
 def _budgets(
     budget: float | None, budgets: str | None, mine: Grouping | None, table: ScoreTable, costs: bool
 ) -> Sequence[float]:
-    """Returns the budgets to select for; by default what the grouping to compare with spends."""
+    """Returns the budgets to select for; by default, the cost of the user's own grouping."""
     if budgets is not None:
         if budgets.strip().lower() == "all" and (costs or table.kind == "candidates"):
-            raise InvalidInput("`budgets=all`", "counts networks", "costs", "list totals: `budgets=1,2.5,4`")
+            raise InvalidInput(
+                "`budgets=all`", "cannot be used with costs", hint="list total costs instead: `budgets=1,2.5,4`"
+            )
         return arguments.parse_budgets(budgets, len(table.tasks))
     if budget is not None:
         return [int(budget) if budget == int(budget) else budget] if abs(budget) < 1e300 else [budget]
@@ -166,7 +168,7 @@ def _budgets(
 
 
 def _check_tasks(names: Sequence[str], table: ScoreTable) -> None:
-    """Raises an error for unknown tasks to explain."""
+    """Rejects unknown task names in `--explain`."""
     unknown = [name for name in names if name not in (*table.tasks, "all")]
     if unknown:
         known = ", ".join(map(repr, table.tasks))
@@ -175,7 +177,7 @@ def _check_tasks(names: Sequence[str], table: ScoreTable) -> None:
 
 @dataclass(frozen=True)
 class _Answer:
-    """The groupings for the requested budgets, and their input."""
+    """The groupings for the requested budgets, and the scores they were chosen by."""
 
     file: Path
     table: ScoreTable
@@ -186,7 +188,7 @@ class _Answer:
 
 
 def _select(file: Path, table: ScoreTable, budgets: Sequence[float], options: dict[str, Any], quiet: bool) -> _Answer:
-    """Selects groups, showing progress; Ctrl-C ends the search with the best so far."""
+    """Selects groups and shows progress; Ctrl-C ends the search and keeps the best groups found so far."""
     from tagalong.group import select_groups_by_budget
 
     with InterruptRequest() as interrupt, spinner(f"choosing networks for {len(table.tasks)} tasks", quiet):
@@ -202,7 +204,7 @@ def _select(file: Path, table: ScoreTable, budgets: Sequence[float], options: di
 
 
 def _to_json(answer: _Answer, several: bool, explain: Sequence[str]) -> str:
-    """Returns one grouping as `Grouping.to_json` writes it, or a list of several, with details of the input."""
+    """Returns JSON with one grouping, as `Grouping.to_json` writes it, or a list of them, and details of the input."""
     documents = [_document(grouping) for grouping in answer.groupings]
     whole: dict[str, Any] = {"groupings": documents} if several else documents[0]
     table = answer.table
@@ -219,7 +221,7 @@ def _to_json(answer: _Answer, several: bool, explain: Sequence[str]) -> str:
 
 
 def _document(grouping: Grouping) -> dict[str, Any]:
-    """Returns the grouping with derived values, for scripts."""
+    """Returns the grouping with derived values that are useful in scripts."""
     known = grouping.to_document()
     known["gap"] = grouping.gap if grouping.gap < float("inf") else None
     known["cost"] = sum(group.cost for group in grouping.groups)
@@ -229,7 +231,7 @@ def _document(grouping: Grouping) -> dict[str, Any]:
 
 
 def _save(answer: _Answer, path: Path, several: bool) -> None:
-    """Writes the grouping, or all of them, in the format of the suffix."""
+    """Writes the grouping or groupings in the format given by the file suffix."""
     first, in_yaml = answer.groupings[0], path.suffix.lower() != ".json"
     whole: dict[str, Any] = {"caution": disclaimer(answer.table.tasks)}
     whole["groupings"] = [grouping.to_document() for grouping in answer.groupings]
@@ -254,7 +256,7 @@ def _comparison_document(comparison: Comparison) -> dict[str, Any]:
 
 
 class _Display:
-    """Shows the answer on the terminal, from top to bottom."""
+    """Prints the answer on the terminal."""
 
     def __init__(self, answer: _Answer, quiet: bool = False, costs: bool = False) -> None:
         self.answer, self.quiet = answer, quiet
@@ -266,7 +268,7 @@ class _Display:
         if not self.quiet:
             self._line(f"{self.answer.file}: {self.answer.table}")
         if self.answer.interrupted:
-            self._line("interrupted: the best found so far")
+            self._line("interrupted: showing the best grouping found so far")
         if several:
             self._budgets()
             return
@@ -295,12 +297,12 @@ class _Display:
             row = [f"{grouping.budget:g}", str(len(grouping.groups)), *([f"{spent:g}"] if self.costs else [])]
             row += [f"{grouping.value:.6g}", _proof(grouping)]
             row += [] if not resampled else ["-" if stable is None else f"{stable:.0%}"]
-            made.add_row(*row, "\n".join(_short(group, self.costs) for group in grouping.groups))
+            made.add_row(*row, "\n".join(_format_group(group, self.costs) for group in grouping.groups))
         self._print_table(made)
 
     def _tasks(self, grouping: Grouping) -> None:
-        if len(grouping.tasks) > MOST_ROWS:
-            self._line(f"scores of the {len(grouping.tasks)} tasks: --json", blank=True)
+        if len(grouping.tasks) > MAX_TASK_ROWS:
+            self._line(f"use --json to see the scores of all {len(grouping.tasks)} tasks", blank=True)
             return
         same = dict(zip(grouping.resampled.tasks, grouping.resampled.same, strict=True)) if grouping.resampled else {}
         columns = ["task", "network", "score", "elsewhere", *(["settled"] if same else [])]
@@ -324,19 +326,19 @@ class _Display:
 
     def _together(self, found: Stability | None) -> None:
         if found is None:
-            self._line("how often tasks are served together needs a history to resample, found none", blank=True)
+            self._line("--together requires a history to resample, found none", blank=True)
             return
         n = len(found.tasks)
         pairs = [(found.together[i][j], i, j) for i in range(n) for j in range(i + 1, n) if found.together[i][j]]
         made = TextTable("tasks", "served together", numbers=("served together",), names=("tasks",))
-        for share, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:])):
-            made.add_row(f"{printable(found.tasks[i])}, {printable(found.tasks[j])}", f"{share:.0%}")
+        for fraction, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:])):
+            made.add_row(f"{printable(found.tasks[i])}, {printable(found.tasks[j])}", f"{fraction:.0%}")
         self._print_table(made)
 
     def _comparison(self, found: Comparison) -> None:
         mine, best = found.spent
         units = "cost" if self.costs else "networks"
-        over = f", more than the budget of {found.best.budget:g}" if mine > found.best.budget * (1 + 1e-9) else ""
+        over = f", exceeding the budget of {found.best.budget:g}" if mine > found.best.budget * (1 + 1e-9) else ""
         self._line(f"{self.answer.compared} {found}; {units}: {mine:g}{over}, the best: {best:g}", blank=True)
         if self.quiet:
             return
@@ -359,27 +361,27 @@ class _Display:
 
 
 def _proof(grouping: Grouping) -> str:
-    """Returns whether the grouping is proven optimal, in a word or two."""
+    """Returns "proven" for an optimal grouping, otherwise its optimality gap."""
     return "proven" if grouping.status == "optimal" else f"gap {grouping.gap:.1%}"
 
 
 def _network_table(grouping: Grouping, costs: bool) -> TextTable:
-    """Returns a table with one line per network."""
+    """Returns a table with one row per network."""
     helped = any(group.helpers for group in grouping.groups)
     columns = ["network", "serves", *(["helped by"] if helped else []), "score", *(["cost"] if costs else [])]
     made = TextTable(*columns, numbers=("network", "score", "cost"))
     for number, group in enumerate(grouping.groups, 1):
-        row = [str(number), _names(group.serves)]
-        row += [_names(group.helpers)] if helped else []
+        row = [str(number), _join_names(group.serves)]
+        row += [_join_names(group.helpers)] if helped else []
         row += [f"{sum(grouping.per_task[task] for task in sorted(group.serves)):.6g}"]
         made.add_row(*row, *([f"{group.cost:g}"] if costs else []))
     return made
 
 
-def _short(group: Group, costs: bool) -> str:
-    helped = f" + {_names(group.helpers)}" if group.helpers else ""
-    return f"{{{_names(group.serves)}}}{helped}" + (f": {group.cost:g}" if costs else "")
+def _format_group(group: Group, costs: bool) -> str:
+    helped = f" + {_join_names(group.helpers)}" if group.helpers else ""
+    return f"{{{_join_names(group.serves)}}}{helped}" + (f": {group.cost:g}" if costs else "")
 
 
-def _names(tasks: frozenset[str]) -> str:
+def _join_names(tasks: frozenset[str]) -> str:
     return ", ".join(map(printable, sorted(tasks))) or "-"

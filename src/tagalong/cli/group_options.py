@@ -44,10 +44,10 @@ class SolverChoice(str, Enum):
 
 
 File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A table of scores: CSV or JSON, see above.", show_default=False)
+    Path, typer.Argument(metavar="FILE", help="A table of scores, as CSV or JSON (see above).", show_default=False)
 ]
 AxisOption = Annotated[
-    AxisChoice, make_option(SCORES, "--axis", text="Meaning of the rows of a square table; source by default.")
+    AxisChoice, make_option(SCORES, "--axis", text="What the rows of a square table are; source by default.")
 ]
 ObjectiveOption = Annotated[
     ObjectiveChoice,
@@ -62,12 +62,13 @@ CompleteOption = Annotated[
     make_option(
         SCORES,
         "--complete",
-        text="Treat scores as results of pairs, with single tasks on the diagonal of a square table; larger groups "
-        "get the mean over their pairs (HOA). If the file has costs, theirs come from --cost or the pairs.",
+        text="Treat scores as results of pairs (and of single tasks, on the diagonal of a square table), and score "
+        "larger groups by the mean over their pairs (HOA). If the file has costs, those of larger groups come from "
+        "--cost or from the pairs.",
     ),
 ]
 WeightsOption = Annotated[
-    list[str] | None, make_option(SCORES, "--weights", metavar="A=2,B=1", text="Weights of tasks; 1 each by default.")
+    list[str] | None, make_option(SCORES, "--weights", metavar="A=2,B=1", text="Task weights; 1 each by default.")
 ]
 BudgetOption = Annotated[
     float | None,
@@ -77,11 +78,11 @@ BudgetOption = Annotated[
         "-b",
         parser=number_option,
         metavar="NUMBER",
-        text="Number of networks; with --cost, their total cost.",
+        text="Maximum number of networks; with --cost, their maximum total cost.",
     ),
 ]
 BudgetsOption = Annotated[
-    str | None, make_option(BUDGET, "--budgets", metavar="1,2,3 | 1-5 | all", text="Several budgets at once.")
+    str | None, make_option(BUDGET, "--budgets", metavar="1,2,3 | 1-5 | all", text="Multiple budgets at once.")
 ]
 CostOption = Annotated[
     str | None,
@@ -90,7 +91,7 @@ CostOption = Annotated[
         "--cost",
         metavar="COST",
         text="Cost of a network: a number; half-single (0.5 for a single task, 1 otherwise); "
-        "ENCODER+HEAD such as 10+0.5, where HEAD counts once per task; or a file of groups and costs.",
+        "ENCODER+HEAD (e.g. 10+0.5), where HEAD is added once per task; or a file of groups and costs.",
     ),
 ]
 MaxCostOption = Annotated[
@@ -100,7 +101,7 @@ MaxCostOption = Annotated[
         "--max-cost",
         parser=number_option,
         metavar="NUMBER",
-        text="Highest cost of a single network, such as a latency.",
+        text="Maximum cost of a single network, e.g. its latency.",
     ),
 ]
 SingleOption = Annotated[
@@ -109,7 +110,7 @@ SingleOption = Annotated[
         RULES,
         "--allow-single/--no-single",
         metavar="",
-        text="Whether a network may train a single task; by default if the scores include results for that.",
+        text="Whether a network may train a single task; by default, only if there are scores for single tasks.",
     ),
 ]
 MaxSizeOption = Annotated[
@@ -119,12 +120,14 @@ MaxSizeOption = Annotated[
         "--max-size",
         parser=integer_option,
         metavar="NUMBER",
-        text="Largest number of tasks that a network may train.",
+        text="Maximum number of tasks per network.",
     ),
 ]
 MustOption = Annotated[
     list[str] | None,
-    make_option(RULES, "--must-link", metavar="A,B", text="Tasks that the same network must serve; may be repeated."),
+    make_option(
+        RULES, "--must-link", metavar="A,B", text="Tasks that must be served by the same network; may be repeated."
+    ),
 ]
 CannotOption = Annotated[
     list[str] | None,
@@ -133,7 +136,7 @@ CannotOption = Annotated[
     ),
 ]
 SolverOption = Annotated[
-    SolverChoice, make_option(SOLVER, "--solver", text="Solver; auto chooses by the size of the problem.")
+    SolverChoice, make_option(SOLVER, "--solver", text="Solver; auto chooses one by the size of the problem.")
 ]
 TimeOption = Annotated[
     float | None,
@@ -142,7 +145,7 @@ TimeOption = Annotated[
         "--time-limit",
         parser=number_option,
         metavar="SECONDS",
-        text="Time limit, after which the best grouping found is shown with its bound.",
+        text="Time limit; when it is reached, the best grouping so far is shown with its bound.",
     ),
 ]
 SeedOption = Annotated[
@@ -155,7 +158,7 @@ ResamplesOption = Annotated[
         "--resamples",
         parser=integer_option,
         metavar="NUMBER",
-        text="Number of bootstrap resamples of the history, to see how stable the groups are.",
+        text="Number of bootstrap resamples of the history, which show how stable the groups are.",
     ),
 ]
 ExplainOption = Annotated[
@@ -167,12 +170,12 @@ ExplainOption = Annotated[
 TogetherOption = Annotated[
     bool,
     make_option(
-        OUTPUT, "--together", metavar="", text="Show how often resamples serve each pair of tasks by one network."
+        OUTPUT, "--together", metavar="", text="Show how often each pair of tasks shares a network across resamples."
     ),
 ]
 CompareOption = Annotated[
     Path | None,
-    make_option(OUTPUT, "--compare", metavar="FILE", text="Compare with a grouping of your own (YAML or JSON)."),
+    make_option(OUTPUT, "--compare", metavar="FILE", text="Compare with your own grouping (YAML or JSON)."),
 ]
 OutOption = Annotated[
     Path | None, make_option(OUTPUT, "--out", "-o", metavar="FILE", text="Save the grouping as .json or .yaml.")

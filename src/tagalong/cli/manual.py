@@ -1,4 +1,4 @@
-"""The pages that `--help` shows, and what all commands share."""
+"""The help pages, and the behavior that all commands share."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from .messages import end_with_message
 Examples = Sequence[tuple[str, str]]
 PURPOSE = """Which tasks should train together?
 
-Measures who helps whom in one training run, chooses the networks to train for a budget, trains and compares them with
-the alternatives, and tells whether grouping is worth it.
+Measures which tasks help each other in a single training run, chooses the networks to train within a budget, trains
+them, compares them with the alternatives, and tells you whether grouping is worth it.
 """
 FILES = (
-    ("report.html", "the page: one file that fetches nothing and can be mailed"),
-    ("results.json", "all results, with the table and the verdict"),
-    ("affinity.json, groupings.json", "who helps whom, and the groups of each method and budget"),
+    ("report.html", "the report: a single file that works offline and can be emailed"),
+    ("results.json", "all results, including the table and the verdict"),
+    ("affinity.json, groupings.json", "the affinities, and the groups for each method and budget"),
     ("networks/", "the recommended networks, for `tagalong predict`"),
-    ("settings.json, run.log", "the request, versions and seeds; what happened when"),
-    ("run.sqlite, partial/", "trained networks, from which the same command continues"),
+    ("settings.json, run.log", "the settings, versions and seeds; a log with timestamps"),
+    ("run.sqlite, partial/", "trained networks, which let the same command resume"),
 )
 EXIT_STATUS = (
     ("0", "success"),
     ("1", "a worker process died, or the output pipe was closed"),
     ("2", "invalid input, reported before anything is trained"),
-    ("130", "stopped by Ctrl-C; finished work is kept, and the same command continues"),
+    ("130", "stopped by Ctrl-C; finished work is kept, and the same command resumes"),
 )
 ENVIRONMENT = (
-    ("COLUMNS", "the width of tables, if it should not be that of the terminal"),
-    ("NO_COLOR", "turns colors off; files and pipes never have any"),
+    ("COLUMNS", "the width of tables, if different from that of the terminal"),
+    ("NO_COLOR", "turns colors off; output to files and pipes never has colors"),
 )
 EXAMPLES = re.compile(r"\n+Examples?:\n((?: +`[^`\n]+`: .+(?:\n|$))+)\s*$")
 EXAMPLE = re.compile(r" +`([^`\n]+)`: (.+)")
 
 
 def manual(examples: Examples) -> str:
-    """Returns what `tagalong --help` shows below the commands: examples, files of a run, exit status, environment."""
+    """Returns the text below the commands in `tagalong --help`: examples, run files, exit status, environment."""
     sections = (
         _section("Examples", examples),
-        _section("Files of a run (`--out`, by default `runs/` and its name)", FILES),
+        _section("Files in the folder of a run (`--out`; by default in `runs/`)", FILES),
         _section("Exit status", EXIT_STATUS),
         _section("Environment", ENVIRONMENT),
-        "See `tagalong COMMAND --help` for details; `tagalong --install-completion` sets up your shell.",
+        "See `tagalong COMMAND --help` for details; `tagalong --install-completion` sets up shell completion.",
     )
     return "\n\n".join(sections)
 
@@ -56,7 +56,7 @@ def _section(title: str, lines: Examples) -> str:
 
 
 def split_examples(text: str) -> tuple[str, Examples]:
-    """Separates a command's help from the examples at its end, each a command line and what it does.
+    """Splits a command's help into the text and the examples at its end, each a command line with an explanation.
 
     Example:
         >>> split_examples("Rolls a die.\\n\\nExample:\\n    `tagalong roll 6`: as usual\\n")
@@ -69,14 +69,14 @@ def split_examples(text: str) -> tuple[str, Examples]:
 
 
 def show_examples(command: Any) -> None:
-    """Moves the examples of a command's help below its options, and keeps them in `command.examples`."""
+    """Moves the examples in a command's help below its options, and stores them in `command.examples`."""
     command.help, command.examples = split_examples(cleandoc(command.help or ""))
     if command.examples and not command.epilog:
         command.epilog = _section("Examples" if len(command.examples) > 1 else "Example", command.examples)
 
 
 def finish_command(command: Any) -> None:
-    """Adds what all commands share, also to subcommands: examples below the options, and errors as messages."""
+    """Adds the shared behavior to a command and its subcommands: examples below the options, errors as messages."""
     for part in getattr(command, "commands", {}).values():
         finish_command(part)
     if command.callback is not None:

@@ -1,4 +1,4 @@
-"""What commands print when they end early: invalid input, failures and Ctrl-C, each in a plain sentence."""
+"""The messages of commands that end early because of invalid input, a failure or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAILED, INVALID, INTERRUPTED = 1, 2, 130  # exit statuses
 
 
 def print_error(message: str) -> None:
-    """Prints a message to stderr, wrapped on a terminal; further lines become a list."""
+    """Prints a message to stderr, wrapped on a terminal; lines after the first become list items."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     first, *others = f"tagalong: {message}".split("\n")
     print_line(console, first, hang=2)
@@ -33,10 +33,10 @@ def print_error(message: str) -> None:
 
 
 def spell_options(parameters: Sequence[Any]) -> Spelling:
-    """Returns a function that spells arguments as the options of a command; other arguments keep their names.
+    """Returns a function that converts argument names to the options of a command; other names are kept.
 
     Args:
-        parameters: of the command, as typer makes them.
+        parameters: the command's parameters, as created by typer.
 
     Example:
         >>> app = typer.Typer()
@@ -70,7 +70,7 @@ def _unquoted(value: str) -> str:
 
 @contextmanager
 def name_arguments(**names: str) -> Iterator[None]:
-    """Reports invalid input under what the user typed, such as a file instead of `path`.
+    """Makes error messages refer to what the user typed, e.g. to a file instead of `path`.
 
     Example:
         >>> with name_arguments(path="table.csv"):
@@ -90,7 +90,7 @@ def name_arguments(**names: str) -> Iterator[None]:
 
 
 def explain(error: BaseException, spelling: Spelling) -> tuple[int, str] | None:
-    """Returns the exit status and the message for an error that a user can do something about, None for a bug."""
+    """Returns the exit status and the message for an error that the user can fix, or None for a bug."""
     if isinstance(error, BrokenPipeError):
         return None
     if isinstance(error, InvalidInput):
@@ -101,7 +101,7 @@ def explain(error: BaseException, spelling: Spelling) -> tuple[int, str] | None:
     if isinstance(error, BrokenExecutor):  # a worker was killed or ran out of memory
         return FAILED, InvalidInput("", str(error)).render(spelling)
     if isinstance(error, MemoryError):
-        return INVALID, f"not enough memory: {error or 'ask for less at once'}"
+        return INVALID, f"not enough memory: {error or 'try a smaller problem'}"
     if isinstance(error, OSError):
         return INVALID, f"{error.filename}: {error.strerror}" if error.filename else str(error)
     if isinstance(error, KeyboardInterrupt):
@@ -114,7 +114,7 @@ def end_with_message(callback: Callable[..., None], parameters: Sequence[Any]) -
 
     Args:
         callback: the function behind the command.
-        parameters: of the command, whose options the message mentions.
+        parameters: the command's parameters, whose options appear in messages.
     """
 
     @wraps(callback)
@@ -133,7 +133,7 @@ def end_with_message(callback: Callable[..., None], parameters: Sequence[Any]) -
 
 
 def describe_usage_error(error: Any) -> str:
-    """Returns what is wrong with a command line that typer could not parse, in our style."""
+    """Describes a command line that typer could not parse, in the style of the other messages."""
     parameter = getattr(error, "param", None)
     message = getattr(error, "message", "").removeprefix("Value error, ").rstrip(".")
     if parameter is None or not message:
@@ -145,12 +145,12 @@ def describe_usage_error(error: Any) -> str:
 
 
 def resumable(out: object) -> KeyboardInterrupt:
-    """Returns the interrupt to raise when finished networks are kept."""
+    """Returns the exception to raise on Ctrl-C when finished networks are kept."""
     return KeyboardInterrupt(f"stopped; finished networks are kept in {out}, run the same command to continue")
 
 
 class InterruptRequest:
-    """While active, the first Ctrl-C only sets a flag; the second one interrupts as usual.
+    """A context in which the first Ctrl-C only sets a flag; the second one interrupts as usual.
 
     Example:
         >>> with InterruptRequest() as interrupt:
@@ -182,4 +182,4 @@ class InterruptRequest:
         if self._received:
             raise KeyboardInterrupt
         self._received = True
-        print("stopping with the best result so far; press Ctrl-C again to quit at once", file=sys.stderr)
+        print("stopping with the best result so far; press Ctrl-C again to quit immediately", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The options that commands share, and their shell completion."""
+"""Options shared by multiple commands, and their shell completion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tagalong.plugins import find_plugins
 from .arguments import integer_option, number_option
 
 Complete = Callable[[str], list[str]]
-TABLE, PROBLEM, COMPARED, TRAINED, OUTPUT = "Table", "Problem", "Comparison", "Training", "Output"
+TABLE, PROBLEM, COMPARISON, TRAINING, OUTPUT = "Table", "Problem", "Comparison", "Training", "Output"
 # Repeated here because importing them would import torch, which is too slow for shell completion.
 PROBLEMS = ("nhanes", "faces", "qm9")
 METHODS = ("mtl", "stl", "random", "cs", "tag", "hoa", "optimal", "oracle", "auto", "uw", "gradnorm", "pcgrad")
@@ -28,7 +28,7 @@ def make_option(
     parser: Callable[[str], float] | None = None,
     complete: Complete | None = None,
 ) -> typer.models.OptionInfo:
-    """Makes an option in a panel of the help page; its text mentions the default, if any."""
+    """Makes an option in a panel of the help page; its text should mention the default, if any."""
     made: typer.models.OptionInfo = typer.Option(
         *names,
         metavar=metavar,
@@ -41,39 +41,39 @@ def make_option(
     return made
 
 
-def _text(panel: str, name: str, metavar: str, text: str, complete: Complete | None = None) -> Any:
+def _text_option(panel: str, name: str, metavar: str, text: str, complete: Complete | None = None) -> Any:
     return Annotated[str | None, make_option(panel, name, metavar=metavar, text=text, complete=complete)]
 
 
 def complete_problems(incomplete: str) -> list[str]:
-    """Completes the names of problems, including those of plug-ins, and of tables."""
-    names = [*PROBLEMS, *find_plugins("problems"), *_files(incomplete, lambda path: path.suffix in TABLES)]
-    return _starting(names, incomplete)
+    """Completes names of problems, including those from plug-ins, and of table files."""
+    names = [*PROBLEMS, *find_plugins("problems"), *_matching_files(incomplete, lambda path: path.suffix in TABLES)]
+    return _with_prefix(names, incomplete)
 
 
 def complete_methods(incomplete: str) -> list[str]:
-    """Completes comma-separated methods, and rules after a plus."""
+    """Completes comma-separated method names, and the names of training rules after a plus sign."""
     before, comma, last = incomplete.rpartition(",")
     first, plus, _ = last.rpartition("+")
     names = [*METHODS, *find_plugins("methods")]
-    return _starting([f"{before}{comma}{first}{plus}{name}" for name in names], incomplete)
+    return _with_prefix([f"{before}{comma}{first}{plus}{name}" for name in names], incomplete)
 
 
 def complete_runs(incomplete: str) -> list[str]:
-    """Completes folders."""
-    return _starting(_files(incomplete, Path.is_dir), incomplete)
+    """Completes names of folders."""
+    return _with_prefix(_matching_files(incomplete, Path.is_dir), incomplete)
 
 
 def complete_words(*names: str) -> Callable[[str], list[str]]:
-    """Returns a function that completes one of these words."""
+    """Returns a completion function for a fixed list of words."""
 
     def complete(incomplete: str) -> list[str]:
-        return _starting(names, incomplete)
+        return _with_prefix(names, incomplete)
 
     return complete
 
 
-def _files(incomplete: str, wanted: Callable[[Path], bool]) -> list[str]:
+def _matching_files(incomplete: str, wanted: Callable[[Path], bool]) -> list[str]:
     folder = Path(incomplete).parent if not incomplete.endswith("/") else Path(incomplete)
     start = incomplete[: incomplete.rfind("/") + 1]
     if not folder.is_dir():
@@ -81,7 +81,7 @@ def _files(incomplete: str, wanted: Callable[[Path], bool]) -> list[str]:
     return [f"{start}{path.name}" for path in sorted(folder.iterdir()) if wanted(path) and path.name[0] != "."]
 
 
-def _starting(names: Iterable[str], incomplete: str) -> list[str]:
+def _with_prefix(names: Iterable[str], incomplete: str) -> list[str]:
     return list(dict.fromkeys(name for name in names if name.startswith(incomplete)))
 
 
@@ -89,7 +89,7 @@ What = Annotated[
     str,
     typer.Argument(
         metavar="PROBLEM|TABLE.csv",
-        help="A problem of `tagalong problems`, or a table.",
+        help="A problem listed by `tagalong problems`, or a table file.",
         show_default=False,
         autocompletion=complete_problems,
     ),
@@ -100,105 +100,111 @@ Run = Annotated[
         metavar="RUN", help="The folder of a finished run.", show_default=False, autocompletion=complete_runs
     ),
 ]
-TargetsOption = _text(TABLE, "--targets", "A,B,…", "The columns to predict; required for a table.")
-FeaturesOption = _text(TABLE, "--features", "A,B,…", "The input columns; all others by default.")
-IgnoreOption = _text(TABLE, "--ignore", "A,B,…", "Columns to leave out of the input, such as IDs and names.")
-CategoricalOption = _text(TABLE, "--categorical", "A,B,…", "Columns that hold categories, as text or numbers.")
-KindsOption = _text(
+TargetsOption = _text_option(TABLE, "--targets", "A,B,…", "The columns to predict; required for a table.")
+FeaturesOption = _text_option(TABLE, "--features", "A,B,…", "The input columns; all others by default.")
+IgnoreOption = _text_option(TABLE, "--ignore", "A,B,…", "Columns to leave out of the input, such as IDs and names.")
+CategoricalOption = _text_option(
+    TABLE, "--categorical", "A,B,…", "Columns that contain categories, as text or numbers."
+)
+KindsOption = _text_option(
     TABLE, "--kinds", "A=binary,…", "Kinds of targets: binary, multiclass or regression; inferred by default."
 )
-ErrorsOption = _text(
+ErrorsOption = _text_option(
     TABLE, "--errors", "A=auroc,…", "Metrics to report: error rate, auroc, auprc, mae, rmse, r2, loss."
 )
-SplitOption = _text(TABLE, "--split-column", "NAME", "The column that holds train, val or test.")
-GroupOption = _text(TABLE, "--group-column", "NAME", "Rows with the same value in this column stay in the same split.")
+SplitOption = _text_option(TABLE, "--split-column", "NAME", "The column that says train, val or test for each row.")
+GroupOption = _text_option(
+    TABLE, "--group-column", "NAME", "Rows with the same value in this column stay in the same split."
+)
 FeaturesFileOption = Annotated[
     Path | None,
     make_option(TABLE, "--features-file", metavar="FILE", text="An npz or npy file with the inputs of each row."),
 ]
-TasksOption = _text(PROBLEM, "--tasks", "A,B,…", "Use only these tasks.")
-SizeOption = _text(
-    PROBLEM, "--size", "small|full", "Size of the problem, if it comes in several.", complete_words("small", "full")
+TasksOption = _text_option(PROBLEM, "--tasks", "A,B,…", "Use only these tasks.")
+SizeOption = _text_option(
+    PROBLEM, "--size", "small|full", "Size of the problem, if there is more than one.", complete_words("small", "full")
 )
 WithOption = Annotated[
     list[str] | None,
     make_option(
-        PROBLEM, "--with", metavar="NAME=VALUE", text="Option of the problem, such as rows=8000; may be repeated."
+        PROBLEM, "--with", metavar="NAME=VALUE", text="Option of the problem, e.g. rows=8000; may be repeated."
     ),
 ]
 MethodsOption = Annotated[
     str | None,
     make_option(
-        *(COMPARED, "--methods", "--method"),
+        *(COMPARISON, "--methods", "--method"),
         metavar="A,B,…",
-        text="Methods to compare, such as mtl,tag,auto or tag+pcgrad.",
+        text="Methods to compare, e.g. mtl,tag,auto or tag+pcgrad.",
         complete=complete_methods,
     ),
 ]
-BudgetsOption = _text(COMPARED, "--budgets", "2,3 | 2-4", "Numbers of networks.")
+BudgetsOption = _text_option(COMPARISON, "--budgets", "2,3 | 2-4", "Numbers of networks to compare.")
 SeedsOption = Annotated[
     int | None,
-    make_option(COMPARED, "--seeds", metavar="NUMBER", parser=integer_option, text="Number of seeds; 3 by default."),
+    make_option(COMPARISON, "--seeds", metavar="NUMBER", parser=integer_option, text="Number of seeds; 3 by default."),
 ]
-EffortOption = _text(
-    COMPARED,
+EffortOption = _text_option(
+    COMPARISON,
     "--effort",
     "NUMBER|quick|10min",
-    "Number of trainings that auto may spend: 60 by default, quick is 20, thorough 200.",
+    "Number of training runs that auto may use: 60 by default; quick means 20, thorough 200.",
 )
 SetOption = Annotated[
     list[str] | None,
     make_option(
-        COMPARED,
+        COMPARISON,
         "--set",
         metavar="METHOD.OPTION=VALUE",
-        text="Option of a method, such as tag.every=1; may be repeated.",
+        text="Option of a method, e.g. tag.every=1; may be repeated.",
     ),
 ]
 ConfirmOption = Annotated[
     int,
     make_option(
-        COMPARED,
+        COMPARISON,
         "--confirm",
         metavar="NUMBER",
         parser=integer_option,
-        text="Re-train the best grouping with this many fresh seeds before judging it; 0 by default.",
+        text="Retrain the best grouping with this many new seeds before judging it; 0 by default.",
     ),
 ]
 PriceOption = Annotated[
     float | None,
     make_option(
-        COMPARED,
+        COMPARISON,
         "--price-per-hour",
         metavar="NUMBER",
         parser=number_option,
-        text="Price of an hour of compute; adds a cost column.",
+        text="Price per hour of compute; adds a cost column.",
     ),
 ]
 RecipeOption = Annotated[
     list[str] | None,
     make_option(
-        TRAINED,
+        TRAINING,
         "--recipe",
         metavar="NAME=VALUE",
-        text="Training setting, such as lr=0.01 or epochs=50; may be repeated.",
+        text="Training setting, e.g. lr=0.01 or epochs=50; may be repeated.",
     ),
 ]
-ExecutorOption = _text(
-    TRAINED,
+ExecutorOption = _text_option(
+    TRAINING,
     "--executor",
     "serial|processes|ray",
-    "How to run trainings; serial by default; processes:4 uses four workers.",
+    "How to run training jobs; serial by default, processes:4 uses four workers.",
     complete_words("serial", "processes", "ray"),
 )
-DeviceOption = _text(
-    TRAINED,
+DeviceOption = _text_option(
+    TRAINING,
     "--device",
     "auto|cpu|cuda",
-    "Device to train on; auto by default: CUDA if available.",
+    "Device to train on; auto, the default, uses CUDA if available.",
     complete_words("auto", "cpu", "cuda"),
 )
-OutOption = Annotated[Path | None, make_option(OUTPUT, "--out", "-o", metavar="FOLDER", text="The folder of the run.")]
+OutOption = Annotated[
+    Path | None, make_option(OUTPUT, "--out", "-o", metavar="FOLDER", text="The output folder of the run.")
+]
 JsonOption = Annotated[bool, make_option(OUTPUT, "--json", metavar="", text="Print JSON and nothing else.")]
 QuietOption = Annotated[
     bool, make_option(OUTPUT, "--quiet", "-q", metavar="", text="Print only the answer, without tables and progress.")

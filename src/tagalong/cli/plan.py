@@ -1,4 +1,4 @@
-"""`tagalong plan` and `tagalong verdict`: networks that are trained with your own script."""
+"""`tagalong plan` and `tagalong verdict`: for networks that you train with your own script."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="An affinity: JSON or CSV, the row helps the column. Cosines are for cs, any other affinity is for tag.",
+        help="An affinity as JSON or CSV (the row helps the column). Cosines are used for cs, others for tag.",
         show_default=False,
     ),
 ]
 CsvOption = Annotated[
     Path | None,
-    options.make_option(options.OUTPUT, "--out", "-o", metavar="FILE.csv", text="Where to write; plan.csv by default."),
+    options.make_option(options.OUTPUT, "--out", "-o", metavar="FILE.csv", text="Output file; plan.csv by default."),
 ]
 
 
@@ -43,7 +43,7 @@ def plan(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Writes the list of networks to train, including one for all tasks, as a table to fill in with losses.
+    """Lists the networks to train, including one for all tasks, in a table to fill in with their losses.
 
     Train each network with your own script, fill in its validation and test losses, and run `tagalong verdict`.
 
@@ -54,7 +54,7 @@ def plan(
 
     if seeds is not None and seeds < 1:
         raise InvalidInput("seeds", "must be a positive integer", str(seeds))
-    affinities = [_affinity(file) for file in files]
+    affinities = [_read_affinity(file) for file in files]
     tasks = len(affinities[0].tasks)
     wanted = [2, 3] if budgets is None else parse_integer_budgets(budgets, tasks)
     usual = [budget for budget in wanted if budget <= tasks] if budgets is None else wanted
@@ -69,16 +69,16 @@ def plan(
         return
     console = screen()
     count = pluralize(len(planned.networks), "network")
-    print_line(console, f"{count} to train, for {', '.join(planned.methods)}; fill in {path}, then")
+    print_line(console, f"{count} to train, for {', '.join(planned.methods)}; fill in {path}, then run")
     print_line(console, f"tagalong verdict {path}")
 
 
-def _affinity(file: Path) -> Affinity:
+def _read_affinity(file: Path) -> Affinity:
     from tagalong.group import read_table
 
     table = read_table(file)
     if table.kind not in ("affinity", "square"):
-        raise InvalidInput(file, "must hold an affinity", "results of groups", "see tagalong verdict")
+        raise InvalidInput(file, "must contain an affinity", "results of groups", "see tagalong verdict")
     affinity: Affinity = table.scores
     return affinity
 
@@ -98,18 +98,18 @@ def verdict(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Compares networks that you trained, and tells whether grouping is worth it.
+    """Compares networks that you trained yourself, and tells you whether grouping is worth it.
 
-    FILE has one row per network, seed and task, with the columns network (such as age+ill), seed, task, val_loss and
-    test_loss, as `tagalong plan` writes it. The choice is made on validation and judged on test losses. With `--out`
-    the results and their page, `report.html`, are kept too.
+    FILE has one row per network, seed and task, with the columns network (e.g. age+ill), seed, task, val_loss and
+    test_loss, as written by `tagalong plan`. Groups are chosen by validation losses and judged by test losses. With
+    `--out`, the results and a report, `report.html`, are saved.
 
     Example:
         `tagalong verdict plan.csv --out runs/own`: compare the networks, and write a report
     """
     from tagalong.study import Results, tasks_in_csv, verdict_from_csv
 
-    _check(out)
+    _check_output_folder(out)
     if file.is_dir() or file.suffix.lower() == ".json":
         with name_arguments(path=str(file)):
             results = Results.load(file)
@@ -124,17 +124,17 @@ def verdict(
     if page is not None and not quiet:
         console = screen()
         console.print()
-        print_line(console, f"the report: {page}")
+        print_line(console, f"report: {page}")
 
 
-def _check(out: Path | None) -> None:
+def _check_output_folder(out: Path | None) -> None:
     check_folder(out)
     if out is not None and (out / "run.sqlite").exists():
         raise InvalidInput("out", "must not be the folder of a run, whose results would be lost", str(out))
 
 
 def _save(results: Results, out: Path, file: Path) -> Path:
-    """Writes `results.json` and `report.html`; returns the path of the page."""
+    """Writes `results.json` and `report.html`; returns the path of the report."""
     from tagalong.report import write_report
 
     results.settings.setdefault("command", ["tagalong", "verdict", str(file), "--out", str(out)])

@@ -1,4 +1,4 @@
-"""Commands of other packages: listed from their source, imported when they are run."""
+"""Commands from other packages: described from their source, and imported only when they are run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .manual import Command, finish_command, show_examples
 
 
 class ListedCommand(Command):
-    """A command of another package as the listing shows it, from its source."""
+    """A command from another package as listed in the help, described from its source without importing it."""
 
     def __init__(self, plugin: Plugin) -> None:
         super().__init__(plugin.name)
         self.plugin = plugin
 
     def describe(self) -> None:
-        """Reads what it does."""
+        """Sets the help text, which is read from the source."""
         self.help = read_docstring(self.plugin) or f"From {self.plugin.package or self.plugin.value}."
         show_examples(self)
 
@@ -32,7 +32,7 @@ def load_command(plugin: Plugin) -> Any:
     """Imports a command: a function, or a typer app for a group of commands.
 
     Raises:
-        PluginError: its import fails, or it is neither.
+        PluginError: the import fails, or the imported object is neither a function nor a typer app.
     """
     made = plugin.load()
     app = typer.Typer(rich_markup_mode="markdown")
@@ -44,29 +44,29 @@ def load_command(plugin: Plugin) -> Any:
         else:
             raise TypeError(f"it must be a function or a typer app, found {type(made).__name__}")
         command = typer.main.get_group(app).commands[plugin.name]
-    except Exception as error:  # typer refuses parameters that it has no type for
+    except Exception as error:  # typer rejects parameters of unsupported types
         raise plugin.broken(error) from error
     finish_command(command)
     return command
 
 
 def read_docstring(plugin: Plugin) -> str | None:
-    """The docstring of a function, or of a typer app's callback, as its source has it; nothing is imported.
+    """Reads the docstring of a function, or of a typer app's callback, from its source without importing it.
 
     Returns:
-        None where there is no source, or no docstring in it.
+        The docstring, or None if there is no source or no docstring in it.
     """
     try:
-        where = plugin.entry_point
-        source = _source(where.module)
-        found = None if source is None else _docstring(ast.parse(source), where.attr)
-    except Exception:  # broken ones are shown without; why is said when they are used
+        entry_point = plugin.entry_point
+        source = _read_source(entry_point.module)
+        found = None if source is None else _find_docstring(ast.parse(source), entry_point.attr)
+    except Exception:  # a broken plug-in is listed without help; running it shows the error
         return None
     return None if found is None else cleandoc(found)
 
 
-def _source(module: str) -> str | None:
-    """The source of a module. Unlike `importlib.util.find_spec`, this does not import the packages it is in."""
+def _read_source(module: str) -> str | None:
+    """Returns the source of a module. Unlike `importlib.util.find_spec`, this does not import its parent packages."""
     parts, path, spec = module.split("."), None, None
     for end in range(1, len(parts) + 1):
         name = ".".join(parts[:end])
@@ -78,7 +78,7 @@ def _source(module: str) -> str | None:
     return source
 
 
-def _docstring(tree: ast.Module, attribute: str) -> str | None:
+def _find_docstring(tree: ast.Module, attribute: str) -> str | None:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and (
             node.name == attribute or any(_is_callback(decorator, attribute) for decorator in node.decorator_list)

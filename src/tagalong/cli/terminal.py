@@ -1,4 +1,4 @@
-"""Output of commands: tables and sentences on stdout, progress on stderr, colors only on a terminal."""
+"""Command output: tables and sentences on stdout, progress on stderr, colors only on a terminal."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tagalong.rendering import Paint, TextTable, wrap
 if TYPE_CHECKING:
     from tagalong.progress import Progress
 
-NARROWEST, WIDEST = 40, 100  # columns of sentences
-BAR = 10  # columns
+MIN_PROSE_WIDTH, MAX_PROSE_WIDTH = 40, 100  # in columns
+BAR_WIDTH = 10  # in columns
 JOINERS = "\u200c\u200d"  # invisible characters that Persian, Hindi and emoji need
 
 
@@ -28,17 +28,17 @@ def screen() -> Console:
 
 
 def prose_width(console: Console) -> int:
-    """Returns the columns at which sentences are wrapped: those of the terminal, up to what is easy to read."""
-    return min(max(console.width, NARROWEST), WIDEST)
+    """Returns the width at which sentences are wrapped: that of the terminal, within readable limits."""
+    return min(max(console.width, MIN_PROSE_WIDTH), MAX_PROSE_WIDTH)
 
 
 def print_line(console: Console, text: str, hang: int = 0) -> None:
-    """Prints a line, which is wrapped on a terminal but not in a file. Paths and names are never broken.
+    """Prints a line, wrapped on a terminal but not in a file. Paths and names are never broken.
 
     Args:
-        console: where to print it.
+        console: the console to print to.
         text: the line.
-        hang: the number of columns by which lines after the first are indented.
+        hang: the number of columns by which to indent wrapped lines after the first.
     """
     text = printable(text)
     if not console.is_terminal:
@@ -50,7 +50,7 @@ def print_line(console: Console, text: str, hang: int = 0) -> None:
 
 
 def printable(name: str) -> str:
-    """Replaces characters that would move the cursor or break a table by question marks."""
+    """Replaces characters that would move the cursor or break a table with question marks."""
     return "".join(sign if sign.isprintable() or sign in JOINERS else "?" for sign in name)
 
 
@@ -58,16 +58,16 @@ def print_table(console: Console, table: TextTable, fit: bool = True) -> None:
     """Prints a table.
 
     Args:
-        console: where to print it.
+        console: the console to print to.
         table: the table.
-        fit: whether to fit it to the width of a terminal.
+        fit: whether to fit it to the width of the terminal.
     """
     for line in table.lines(table_width(console) if fit else None, _paint(console)):
         print(line, file=console.file)
 
 
 def table_width(console: Console) -> int | None:
-    """Returns the columns to fit tables to; None in a file or a pipe, unless COLUMNS is set."""
+    """Returns the width to fit tables to; None for a file or a pipe, unless COLUMNS is set."""
     return console.width if console.is_terminal or "COLUMNS" in os.environ else None
 
 
@@ -79,7 +79,7 @@ def _paint(console: Console) -> Paint | None:
 
 @contextmanager
 def spinner(what: str, quiet: bool = False) -> Iterator[None]:
-    """Shows a spinner with the time elapsed, on a terminal only."""
+    """Shows a spinner with the elapsed time, on a terminal only."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if quiet or not console.is_terminal:
         yield
@@ -113,7 +113,7 @@ def _bars(console: Console) -> Iterator[ProgressBars]:
     name = Column(no_wrap=True, overflow="ellipsis", min_width=12)
     columns = (
         TextColumn("{task.description}", markup=False, table_column=name),
-        BarColumn(bar_width=BAR),
+        BarColumn(bar_width=BAR_WIDTH),
         TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}", table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[steps]}", table_column=Column(no_wrap=True, justify="right")),
         TextColumn("{task.fields[clock]}", table_column=Column(no_wrap=True)),
@@ -126,7 +126,7 @@ def _bars(console: Console) -> Iterator[ProgressBars]:
 
 
 class ProgressLines:
-    """Prints a line for each finished piece of work."""
+    """Prints a line for each finished stage of the work."""
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
         self._total, self._what, self._unit, self._began = total, what, unit, time.monotonic()
@@ -141,7 +141,7 @@ class ProgressLines:
 
 
 class ProgressBars:
-    """Shows a bar for each piece of work, with networks, steps and the time left, until all of it is done."""
+    """Shows a bar for each stage of the work, with networks, steps and the time left, until all stages are done."""
 
     def __init__(self, bars: Any) -> None:
         self._bars = bars
@@ -165,7 +165,7 @@ class ProgressBars:
         self._bars.stop_task(self._task)
 
     def _clock(self) -> str:
-        """Returns the time left, assuming that networks take as long as those that are finished."""
+        """Estimates the time left from the networks finished so far."""
         spent = time.monotonic() - self._began
         return f"{duration(spent * (self._total - self._finished) / self._finished)} left" if self._finished else ""
 
@@ -182,7 +182,7 @@ def short_count(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Formats a time as minutes and seconds, or hours and minutes.
+    """Formats a duration as minutes and seconds, or hours and minutes.
 
     Example:
         >>> duration(5), duration(95), duration(7300)

@@ -1,4 +1,4 @@
-"""Figures of affinities, groupings and results, and the HTML page of a run."""
+"""Figures of affinities, groupings and results, and the HTML report of a run."""
 
 from .grouping_figure import grouping_figure as grouping_figure
 from .heatmap import affinity_heatmap as affinity_heatmap

@@ -17,14 +17,14 @@ ROW, COLUMN = 26, 64  # pixels
 def grouping_figure(grouping: Grouping, *, title: str = "Which network serves which task") -> Figure:
     """Draws a grouping with a column per network and a row per task.
 
-    A network serves the tasks with a filled dot, and trains those with a ring because they help.
+    A filled dot marks a task that the network serves; a ring marks a helper, which it only trains.
 
     Args:
         grouping: the grouping, from `select_groups`.
         title: the title, as plain text.
 
     Returns:
-        A plotly figure; its `write_html` writes a file.
+        A plotly figure; use its `write_html` to save it.
 
     Example:
         >>> from tagalong.group import select_groups
@@ -35,7 +35,7 @@ def grouping_figure(grouping: Grouping, *, title: str = "Which network serves wh
     from plotly.graph_objects import Figure, Scatter
 
     if not isinstance(grouping, Grouping):
-        raise TypeError(f"`grouping` must be a Grouping, found {type(grouping).__name__}; select_groups makes one")
+        raise TypeError(f"`grouping` must be a Grouping, found {type(grouping).__name__}; make one with select_groups")
     order = task_order(grouping)
     served = [(k, task) for k, group in enumerate(grouping.groups) for task in sorted(group.serves, key=order.index)]
     helping = [(k, task) for k, group in enumerate(grouping.groups) for task in sorted(group.helpers)]
@@ -49,16 +49,16 @@ def grouping_figure(grouping: Grouping, *, title: str = "Which network serves wh
 
 
 def task_order(grouping: Grouping) -> list[str]:
-    """Returns all tasks, with those that one network serves next to each other."""
+    """Returns all tasks, with those served by the same network next to each other."""
     return [task for group in grouping.groups for task in sorted(group.serves)]
 
 
-def _dots(places: list[tuple[int, str]], order: list[str], does: str, *, filled: bool) -> dict[str, Any]:
+def _dots(places: list[tuple[int, str]], order: list[str], verb: str, *, filled: bool) -> dict[str, Any]:
     colors = [line_style(k)["color"] for k, _ in places]
     return {
         "x": [k for k, _ in places],
         "y": [order.index(task) for _, task in places],
-        "hovertext": [f"{plotly_text(task)} {does} network {k + 1}" for k, task in places],
+        "hovertext": [f"{plotly_text(task)} {verb} network {k + 1}" for k, task in places],
         "hoverinfo": "text",
         "mode": "markers",
         "marker": {
@@ -75,7 +75,7 @@ def _layout(grouping: Grouping, order: list[str], title: str) -> dict[str, Any]:
     axis = {"showgrid": True, "gridcolor": "#eeeeee", "zeroline": False, "automargin": True}
     return {
         "title": figure_heading(
-            title, plotly_text(grouping.summary), "filled: served by the network; ring: only trained there, to help"
+            title, plotly_text(grouping.summary), "filled: served by the network; ring: trained only as a helper"
         ),
         "xaxis": {
             **axis,

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Centre = Literal["zero", "target"]
-RESAMPLES = 200  # enough to know standard errors to five percent
-MAX_TASKS_WITH_NUMBERS = 16  # more numbers would not fit into the cells
-CELL_SIZES, MATRIX_SIZE = (18, 72), 600  # pixels: smallest and largest cell, all cells
+RESAMPLES = 200  # enough to estimate standard errors to within five percent
+MAX_TASKS_WITH_NUMBERS = 16  # with more tasks, numbers would not fit into the cells
+CELL_SIZES, MATRIX_SIZE = (18, 72), 600  # in pixels: the smallest and the largest cell, and the whole matrix
 HELPS: dict[Centre, str] = {
     "zero": "… helps (blue) or hurts (red)",
     "target": "… helps more (blue) or less (red) than others",
 }
-MIN_WIDTH = 660  # pixels that the lines above the cells need
+MIN_WIDTH = 660  # pixels needed by the text above the cells
 
 
 def affinity_heatmap(
@@ -56,22 +56,22 @@ def affinity_heatmap(
 ) -> Figure:
     """Draws an affinity as a heat map: rows are sources, columns are targets; blue helps, red hurts.
 
-    Pairs within two standard errors of the centre are pale and marked "~". Self-affinities are gray: they are on
-    another scale. Pairs that were never measured are blank. Hovering shows full names, the standard error and the
-    number of values.
+    Pairs within two standard errors of the center are pale and marked "~". Self-affinities are gray, since they are on
+    a different scale. Pairs that were never measured are blank. Hovering over a cell shows the full names, the standard
+    error and the number of values.
 
     Args:
         affinity: the affinity.
-        centre: which value is white: "zero", or "target": the mean affinity onto each target from the other tasks, for
-            matrices whose columns are on different levels (because of momentum or weight decay). Then blue and red mean
-            more and less than other tasks. The numbers in the cells are affinities in either case.
+        centre: the value shown in white: "zero", or "target" for the mean affinity onto each target from the other
+            tasks. Use "target" if columns are at different levels, e.g. because of momentum or weight decay; blue and
+            red then mean more and less than the other tasks. The numbers in the cells are affinities in either case.
         values: whether to write numbers into the cells; by default, for up to 16 tasks.
-        grouping: tasks that it serves together are placed next to each other, in a frame.
-        compare_with: another affinity, whose heat map is shown next to this one: both get the same unit and colors.
+        grouping: a grouping; tasks that it serves together are placed next to each other and framed.
+        compare_with: another affinity, to be shown next to this one; both then use the same unit and colors.
         title: the title, as plain text.
 
     Returns:
-        A plotly figure; its `write_html` writes a file.
+        A plotly figure; use its `write_html` to save it.
 
     Example:
         >>> figure = affinity_heatmap(Affinity.from_matrix([[9, 2], [-1, 9]], ["age", "ill"]))
@@ -93,7 +93,7 @@ def affinity_heatmap(
 
 
 def _styles(cells: Cells) -> dict[str, dict[str, Any]]:
-    """Returns the colors of each kind of pair."""
+    """Returns the colors of each kind of cell."""
     minus_mean = "" if cells.centre == "zero" else "<br>minus the mean<br>onto the target"
     bar = {"title": {"text": f"affinity{times(cells.power)}{minus_mean}"}, "thickness": 14, "outlinewidth": 0}
     limits = {"zmin": -cells.limit, "zmax": cells.limit}
@@ -106,7 +106,7 @@ def _styles(cells: Cells) -> dict[str, dict[str, Any]]:
 
 
 def _layer(cells: Cells, kind: str, with_numbers: bool) -> dict[str, Any]:
-    """Returns a layer with the cells of one kind of pair only."""
+    """Returns a layer with only the cells of one kind."""
     tasks = range(len(cells.affinity.tasks))
     mine = np.array([[cells.kind(i, j) == kind for j in tasks] for i in tasks])
     layer = {
@@ -127,7 +127,7 @@ def _layer(cells: Cells, kind: str, with_numbers: bool) -> dict[str, Any]:
 def _layout(cells: Cells, title: str) -> dict[str, Any]:
     n = len(cells.affinity.tasks)
     cell = int(np.clip(MATRIX_SIZE // n, *CELL_SIZES))
-    # Coordinates are numbers: plotly would read names such as "1" or "2020-01-01" as numbers and dates.
+    # Coordinates are numbers, since plotly would parse names such as "1" or "2020-01-01" as numbers or dates.
     axis = {
         "tickvals": list(range(n)),
         "ticktext": [label(task) for task in cells.affinity.tasks],
@@ -162,7 +162,7 @@ def _frames(grouping: Grouping) -> list[dict[str, Any]]:
 
 
 def _key(cells: Cells) -> str:
-    """Explains the cells that occur."""
+    """Explains the kinds of cells that occur."""
     tasks = range(len(cells.affinity.tasks))
     kinds = {cells.kind(i, j) for i in tasks for j in tasks}
     centre = "zero" if cells.centre == "zero" else "the mean onto the target"
@@ -180,11 +180,11 @@ class Cells:
 
     Attributes:
         affinity: the affinity.
-        distance: the difference of each affinity from the centre of the colors.
+        distance: the difference between each affinity and the center of the color scale.
         error: the standard error of that difference.
         centre: "zero" or "target".
         size: the largest affinity between two tasks, which determines the unit of the numbers.
-        reach: the largest distance from the centre, which determines the range of the colors.
+        reach: the largest distance from the center, which determines the range of the colors.
     """
 
     affinity: Affinity
@@ -205,7 +205,7 @@ class Cells:
         return cls(affinity, distance, error, centre, size, reach)
 
     def is_within_noise(self, i: int, j: int) -> bool:
-        """Returns whether a pair is within two standard errors of the centre."""
+        """Returns whether a pair is within two standard errors of the center."""
         return bool(i != j and abs(self.distance[i, j]) < 2 * self.error[i, j])
 
     def kind(self, i: int, j: int) -> str:
@@ -216,7 +216,7 @@ class Cells:
 
     @property
     def color(self) -> Floats:
-        """The distances from the centre, in the unit of the numbers."""
+        """The distances from the center, in the unit of the numbers."""
         return self.distance / 10.0**self.power
 
     @property
@@ -226,7 +226,7 @@ class Cells:
 
     @property
     def power(self) -> int:
-        """The power of ten that is the unit of the numbers."""
+        """The exponent of the power of ten used as the unit of the numbers."""
         return power_of_thousand(self.size)
 
     def number(self, i: int, j: int) -> str:
@@ -238,7 +238,7 @@ class Cells:
         return f"{mean / unit:.{digits}f}" + ("~" if self.is_within_noise(i, j) else "")
 
     def note(self, i: int, j: int) -> str:
-        """Returns the text that hovering over a cell shows."""
+        """Returns the text shown when hovering over a cell."""
         source, target = plotly_text(self.affinity.tasks[i]), plotly_text(self.affinity.tasks[j])
         kind, count = self.kind(i, j), int(self.affinity.count[i, j])
         lines = [f"{source} → {target}"]
@@ -252,13 +252,13 @@ class Cells:
 
 
 def largest(matrix: Floats) -> float:
-    """Returns the largest absolute value, without self-affinities, which are far larger."""
+    """Returns the largest absolute value, ignoring self-affinities, which are far larger."""
     others = np.isfinite(matrix) & ~np.eye(len(matrix), dtype=bool)
     return float(np.abs(matrix[others]).max(initial=0.0))
 
 
 def distance_from_centre(affinity: Affinity, centre: Centre) -> tuple[Floats, Floats]:
-    """Returns the difference of each affinity from the centre, and its standard error."""
+    """Returns the difference between each affinity and the center, and its standard error."""
     if centre not in ("zero", "target"):
         raise InvalidInput("centre", "must be 'zero' or 'target'", repr(centre))
     if centre == "zero":
@@ -267,14 +267,14 @@ def distance_from_centre(affinity: Affinity, centre: Centre) -> tuple[Floats, Fl
 
 
 def _minus_target_mean(matrices: Floats) -> Floats:
-    """Subtracts from each affinity the mean affinity onto its target from other tasks."""
+    """Subtracts the mean affinity of the other tasks onto the same target from each affinity."""
     others = np.isfinite(matrices) & ~np.eye(matrices.shape[-1], dtype=bool)
     sums = np.where(others, matrices, 0.0).sum(axis=-2, keepdims=True)
     return np.asarray(matrices - sums / np.maximum(others.sum(axis=-2, keepdims=True), 1))
 
 
 def _target_mean_error(affinity: Affinity) -> Floats:
-    """Returns the standard error of the difference by bootstrap, since errors that sources have in common cancel."""
+    """Returns the bootstrap standard error of the difference, in which errors shared by all sources cancel."""
     if len(affinity.steps) < 2:
         return affinity.stderr
     draws = _minus_target_mean(affinity.bootstrap(RESAMPLES))

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 Floats = NDArray[np.float64]
-MAX_PANELS = 6  # by default
+MAX_PANELS = 6  # unless the targets are given
 PANELS_PER_ROW = 3
-COLORED = 10  # the number of lines that readers can tell apart
-WINDOWS = 10  # windows in a history, if they did not overlap
-MIN_VALUES = 5  # values of a typical pair in a window
-OVERLAP = 4  # windows that contain a step: smooth lines without a point per step
+MAX_COLORED = 10  # the most lines that readers can tell apart
+WINDOWS = 10  # how many windows without overlap make up a history
+MIN_VALUES = 5  # of a typical pair in each window
+OVERLAP = 4  # number of windows that contain each step: smooth lines without a point for every step
 MAX_POINTS = 200  # per line
 
 
@@ -50,21 +50,21 @@ def affinity_over_training(
 ) -> Figure:
     """Draws affinities over training: a panel per target task, and a line with an error band per source task.
 
-    Every point is the mean over a moving window of measured steps; bands are ± the standard error of that window. A
-    source has the same color in all panels. Lines have gaps where a pair has no value. If there are more than ten
-    lines, the ten with the highest affinity have a color and a band; the others are gray, and hovering shows their
-    names. Self-affinity is not shown.
+    Every point is the mean over a moving window of measured steps, and bands are ± one standard error. A source has the
+    same color in all panels. Lines have gaps where a pair has no values. If a panel has more than ten lines, the ten
+    with the highest affinity have a color and a band; the others are gray, and hovering shows their names.
+    Self-affinity is not shown.
 
     Args:
         affinity: the affinity, with its history.
         onto: the target task or tasks; by default the first six.
         sources: the source tasks to draw; by default all.
-        smooth: the number of measured steps in a window. By default a tenth of the history, or more if tasks took
-            turns: then as many as contain five values of a typical pair.
+        smooth: the number of measured steps in a window. By default a tenth of the history; if tasks took turns, at
+            least enough steps for five values of a typical pair.
         title: the title, as plain text.
 
     Returns:
-        A plotly figure; its `write_html` writes a file.
+        A plotly figure; use its `write_html` to save it.
 
     Example:
         >>> history = [[[1, t], [2, 3]] for t in range(20)]
@@ -77,7 +77,7 @@ def affinity_over_training(
 
     check_affinity(affinity)
     if not len(affinity.steps):
-        hint = "measure with a meter, or load one that was saved with its history"
+        hint = "measure it with a meter, or load an affinity that was saved with its history"
         raise InvalidInput("affinity", "must have a history of measured steps", "none", hint)
     targets = _task_numbers(affinity, "onto", affinity.tasks[:MAX_PANELS] if onto is None else onto)
     drawn = _task_numbers(affinity, "sources", affinity.tasks if sources is None else sources)
@@ -90,7 +90,7 @@ def affinity_over_training(
         traces = _panel(affinity, windows, [i for i in drawn if i != j], j)
         figure.add_traces(traces, rows=place // across + 1, cols=place % across + 1)
     _share_legend_entries(figure)
-    figure.update_layout(_layout(affinity, windows, title, across, down, len(drawn) > COLORED + 1))
+    figure.update_layout(_layout(affinity, windows, title, across, down, len(drawn) > MAX_COLORED + 1))
     figure.update_xaxes(title_text="meter call", showgrid=False, zeroline=False)
     figure.update_yaxes(exponentformat="power", zerolinecolor="#999999", gridcolor="#eeeeee")
     figure.update_yaxes(title_text="affinity", col=1)
@@ -104,13 +104,13 @@ def _task_numbers(affinity: Affinity, argument: str, names: str | Iterable[str])
     if unknown or not wanted:
         known = ", ".join(map(repr, affinity.tasks))
         found = ", ".join(map(repr, unknown)) or "none"
-        raise InvalidInput(argument, f"must be tasks among {known}", found)
+        raise InvalidInput(argument, f"must be among the tasks {known}", found)
     return [affinity.tasks.index(name) for name in wanted]
 
 
 def _panel(affinity: Affinity, windows: SmoothedAffinity, sources: Sequence[int], target: int) -> list[Any]:
-    """Returns the lines of one target; gray ones are drawn first."""
-    highest = sorted(sources, key=lambda i: -np.nan_to_num(affinity.mean[i, target], nan=-np.inf))[:COLORED]
+    """Returns the lines for one target, gray lines first."""
+    highest = sorted(sources, key=lambda i: -np.nan_to_num(affinity.mean[i, target], nan=-np.inf))[:MAX_COLORED]
     order = sorted(sources, key=lambda i: (i in highest, i))
     return [part for i in order for part in _line(affinity, windows, i, target, i in highest)]
 
@@ -126,7 +126,7 @@ def _line(affinity: Affinity, windows: SmoothedAffinity, source: int, target: in
         for call, value, stderr in zip(x, mean, error, strict=True)
     ]
     common = {"name": label(name), "legendgroup": str(source), "legendrank": source, "showlegend": False}
-    # Markers show values between two gaps, which have no line.
+    # Markers show single values between two gaps, which have no line.
     look = {"mode": "lines+markers", "line": {**style, "width": 2}, "marker": {"size": 3}}
     line = Scatter(x=x, y=mean, hovertext=notes, hoverinfo="text", **look, **common)
     if not colored:
@@ -162,7 +162,7 @@ def _layout(
 ) -> dict[str, Any]:
     reading = f"each point: {windows.window} measured steps; bands: ± one standard error"
     if many:
-        reading += f"; gray: all but the {COLORED} highest"
+        reading += f"; gray: all but the {MAX_COLORED} highest"
     return {
         "title": figure_heading(title, describe_measurement(affinity), reading),
         "legend": {"title": {"text": "a step on …"}, "tracegroupgap": 0},
@@ -185,13 +185,13 @@ class SmoothedAffinity:
 
 
 def smooth_affinity(affinity: Affinity, window: int | None) -> SmoothedAffinity:
-    """Averages over moving windows of `window` measured steps; at most about 200 windows."""
+    """Averages over moving windows of `window` measured steps, with about 200 windows at most."""
     length = len(affinity.steps)
     window = _default_window(affinity) if window is None else window
     if not is_positive_integer(window):
-        raise InvalidInput("smooth", "must be a positive integer, a number of measured steps", repr(window))
+        raise InvalidInput("smooth", "must be a positive integer (a number of measured steps)", repr(window))
     window = min(window, length)
-    level = affinity.leveled()  # once, not window by window
+    level = affinity.leveled()  # once, rather than for each window
     last = length - window
     starts = [*range(0, last, max(1, window // OVERLAP, -(-last // MAX_POINTS))), last]
     parts = [level.between(int(level.steps[s]), int(level.steps[s + window - 1]) + 1) for s in starts]

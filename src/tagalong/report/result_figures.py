@@ -1,4 +1,4 @@
-"""Draws results: cost against error, the change of each task, and the search of `auto`."""
+"""Draws results: error against cost, the change for each task, and the search by `auto`."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ ROW = 24  # pixels
 
 
 def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "Cost and benefit") -> Figure:
-    """Draws the change of the test loss of every method and budget against its relative cost, on a log scale.
+    """Draws the change in test loss for every method and budget against its relative cost, on a log scale.
 
     The change is the mean over tasks of the relative change compared with one network for all tasks; lower left is
     better. Bars are ± one standard error, over seeds and, where known, over test rows. A line joins the budgets of a
-    method. Methods whose cost is zero or not known are left out.
+    method. Methods whose cost is zero or unknown are left out.
 
     Args:
         results: the results of a study, with `mtl` among its methods.
@@ -50,7 +50,7 @@ def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "
         title: the title, as plain text.
 
     Returns:
-        A plotly figure; its `write_html` writes a file.
+        A plotly figure; use its `write_html` to save it.
     """
     from plotly.graph_objects import Figure, Scatter
 
@@ -67,7 +67,7 @@ def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "
 
 
 def cost_of(line: MethodSummary, cost: CostOf) -> float | None:
-    """Returns a relative cost of a line; None if it is not known."""
+    """Returns the relative cost of a method and budget; None if it is unknown."""
     if cost == "size":
         return line.relative_parameters
     parts = {"deciding": [line.deciding_cost], "training": [line.training_cost]}
@@ -82,7 +82,7 @@ def known_costs(results: Results) -> list[CostOf]:
 
 
 def change_error(line: MethodSummary, results: Results) -> float | None:
-    """Returns the standard error of a line's change, over seeds and test rows as far as they are known."""
+    """Returns the standard error of the change, over seeds and, if known, over test rows."""
     rows = results.noise.get((line.method, line.budget))
     known = [part for part in (line.change_stderr, rows) if part is not None]
     return hypot(*known) if known else None
@@ -126,7 +126,7 @@ def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, 
             "automargin": True,
         },
         "yaxis": {
-            "title": {"text": "change of the test loss, %"},
+            "title": {"text": "change in test loss, %"},
             "gridcolor": "#eeeeee",
             "zerolinecolor": "#999999",
             "automargin": True,
@@ -141,7 +141,7 @@ def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, 
 
 
 def _ticks(costs: Sequence[float]) -> list[float]:
-    """Returns 1, 2 and 5 times every power of ten in the range of costs; for large ranges, only 1.
+    """Returns 1, 2 and 5 times the powers of ten in the range of costs; for large ranges, only the powers of ten.
 
     >>> _ticks([1.0, 3.0])
     [1.0, 2.0, 5.0]
@@ -157,7 +157,7 @@ def _ticks(costs: Sequence[float]) -> list[float]:
 def task_changes(
     results: Results, method: str, budget: int | None = None, *, tasks: Sequence[str] | None = None, title: str = ""
 ) -> Figure:
-    """Draws the relative change of each task's test loss compared with `mtl`, ± one standard error over seeds.
+    """Draws the relative change in each task's test loss compared with `mtl`, ± one standard error over seeds.
 
     Left of zero is better. Filled dots are more than two standard errors from zero; rings are not.
 
@@ -165,11 +165,11 @@ def task_changes(
         results: the results of a study, with `mtl` among its methods.
         method: the name of the method.
         budget: its budget; None for methods without one.
-        tasks: the tasks to show, in this order; by default all, in the order of the problem.
+        tasks: the tasks to show, in this order; by default, all tasks in the order of the problem.
         title: the title, as plain text.
 
     Returns:
-        A plotly figure; its `write_html` writes a file.
+        A plotly figure; use its `write_html` to save it.
     """
     from plotly.graph_objects import Figure, Scatter
 
@@ -214,7 +214,7 @@ def _changes_layout(tasks: Sequence[str], title: str) -> dict[str, Any]:
             title, "left of zero is better; bars: one standard error over seeds; filled: more than two"
         ),
         "xaxis": {
-            "title": {"text": "change of the test loss, %"},
+            "title": {"text": "change in test loss, %"},
             "gridcolor": "#eeeeee",
             "zerolinecolor": "#999999",
             "zerolinewidth": 2,
@@ -235,8 +235,8 @@ def _changes_layout(tasks: Sequence[str], title: str) -> dict[str, Any]:
     }
 
 
-def search_curve(decision: Mapping[str, Any], *, title: str = "The search of auto") -> Figure:
-    """Draws the expected change on validation of the best networks found so far against the effort, for each budget.
+def search_curve(decision: Mapping[str, Any], *, title: str = "The search by auto") -> Figure:
+    """Draws the expected change in validation loss of the best networks so far against the effort, for each budget.
 
     Args:
         decision: the record of the search by `auto`: `results.settings["decisions"]["auto"]`.
@@ -261,10 +261,8 @@ def search_curve(decision: Mapping[str, Any], *, title: str = "The search of aut
         for number, (budget, points) in enumerate(SearchLog(decision).curve.items())
     ]
     layout = {
-        "title": figure_heading(
-            title, "expected change of the validation loss compared with one network for all tasks"
-        ),
-        "xaxis": {"title": {"text": "effort (number of trainings)"}, "rangemode": "tozero", "gridcolor": "#eeeeee"},
+        "title": figure_heading(title, "expected change in validation loss compared with one network for all tasks"),
+        "xaxis": {"title": {"text": "effort (number of training runs)"}, "rangemode": "tozero", "gridcolor": "#eeeeee"},
         "yaxis": {"title": {"text": "expected change, %"}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999"},
         "width": 760,
         "height": 420,

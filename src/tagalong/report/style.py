@@ -1,4 +1,4 @@
-"""What figures share: colors for any color vision, and the format of names and numbers."""
+"""The shared style of figures: colorblind-safe colors, and the format of names and numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tagalong.affinity import Affinity
 
 Scale = list[tuple[float, str]]
-# ColorBrewer's red–white–blue: below the centre red, above it blue.
+# ColorBrewer's red–white–blue: red below the center, blue above it.
 _DIVERGING = (
     "#b2182b",
     "#d6604d",
@@ -22,35 +22,35 @@ _DIVERGING = (
     "#4393c3",
     "#2166ac",
 )
-# Okabe and Ito (2008), without the yellow that is hard to see on white.
+# Okabe and Ito (2008), without yellow, which is hard to see on white.
 _DISTINCT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "cross", "star", "hourglass")
 BETTER, WORSE = "#2166ac", "#b2182b"  # the ends of the scale
 GRAY, TEXT_COLOR, BACKGROUND_COLOR = "#e4e4e4", "#404040", "#ffffff"
-FADE = 0.65  # share of white in a faded color
-LONGEST = 24  # characters of a task's name in labels; hovering shows the whole name
+FADE = 0.65  # the fraction of white in a faded color
+MAX_LABEL_LENGTH = 24  # of a task's name, in characters; hovering shows the whole name
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def diverging(fade: float = 0.0) -> Scale:
-    """Returns a color scale from red over white to blue, mixed with a share `fade` of white."""
+    """Returns a color scale from red through white to blue, mixed with a fraction `fade` of white."""
     return [(i / (len(_DIVERGING) - 1), _fade(color, fade)) for i, color in enumerate(_DIVERGING)]
 
 
 def single_color(color: str) -> Scale:
-    """Returns a color scale with only one color."""
+    """Returns a color scale with a single color."""
     return [(0.0, color), (1.0, color)]
 
 
 def line_style(number: int) -> dict[str, str]:
-    """Returns color and dashes of the line with this number: eight colors, then the same ones dashed."""
+    """Returns the color and dash style of the line with this number: eight colors, then the same colors dashed."""
     dash = _DASHES[number // len(_DISTINCT) % len(_DASHES)]
     return {"color": _DISTINCT[number % len(_DISTINCT)], "dash": dash}
 
 
 def marker_style(number: int, *, filled: bool = True) -> dict[str, Any]:
-    """Returns color and symbol of the marker with this number; the first seventy-two are all different."""
+    """Returns the color and symbol of the marker with this number; the first 72 are all different."""
     color = _DISTINCT[number % len(_DISTINCT)]
     symbol = _SYMBOLS[number % len(_SYMBOLS)]
     return {
@@ -62,7 +62,7 @@ def marker_style(number: int, *, filled: bool = True) -> dict[str, Any]:
 
 
 def transparent(color: str, opacity: float) -> str:
-    """Returns a color with an opacity, in plotly's format.
+    """Returns a color with the given opacity, in plotly's format.
 
     >>> transparent("#0072b2", 0.5)
     'rgba(0, 114, 178, 0.5)'
@@ -79,7 +79,7 @@ def _channels(color: str) -> tuple[int, ...]:
 
 
 def plotly_text(name: str) -> str:
-    """Escapes a text for plotly, which interprets tags, entities and, between dollar signs, TeX.
+    """Escapes text for plotly, which interprets tags, entities and, between dollar signs, TeX.
 
     Example:
         >>> plotly_text("<b>R&D</b> $5")
@@ -94,13 +94,13 @@ def label(name: str) -> str:
     >>> label("number_of_days_in_hospital_2019")
     'number_of_da…spital_2019'
     """
-    if len(name) > LONGEST:
-        name = f"{name[: LONGEST // 2]}…{name[-(LONGEST // 2 - 1) :]}"
+    if len(name) > MAX_LABEL_LENGTH:
+        name = f"{name[: MAX_LABEL_LENGTH // 2]}…{name[-(MAX_LABEL_LENGTH // 2 - 1) :]}"
     return plotly_text(name)
 
 
 def power_of_thousand(largest: float) -> int:
-    """Returns the power of ten, a multiple of three, that makes numbers up to `largest` short.
+    """Returns the exponent, a multiple of three, of the power of ten in which numbers up to `largest` are short.
 
     >>> power_of_thousand(0.0042), power_of_thousand(0.3)
     (-3, 0)
@@ -109,7 +109,7 @@ def power_of_thousand(largest: float) -> int:
 
 
 def times(power: int) -> str:
-    """Returns the unit of numbers that were divided by a power of ten.
+    """Formats a power of ten as the unit of numbers that were divided by it.
 
     >>> times(-3)
     ' × 10⁻³'
@@ -127,7 +127,7 @@ def plus_minus(mean: float, error: float) -> str:
 
 
 def signed(value: float, digits: int = 1) -> str:
-    """A change in percent with its sign, a true minus, and none before zero.
+    """Formats a change in percent with its sign: a true minus sign for negative numbers, and none for zero.
 
     >>> signed(-0.0312), signed(-0.0001), signed(0.1, 2)
     ('−3.1', '0.0', '+10.00')
@@ -137,13 +137,13 @@ def signed(value: float, digits: int = 1) -> str:
 
 
 def figure_heading(title: str, *lines: str) -> dict[str, Any]:
-    """A title with small lines below it, at the left."""
+    """Returns a left-aligned title with small lines below it."""
     small = "".join(f"<br><sup>{line}</sup>" for line in lines if line)
     return {"text": plotly_text(title) + small, "x": 0.02, "y": 0.97, "yanchor": "top"}
 
 
 def describe_measurement(affinity: Affinity) -> str:
-    """Returns what was measured and how it was averaged, for the line below a title."""
+    """Describes what was measured and how it was averaged, for the line below a title."""
     settings: Mapping[str, Any] = affinity.settings
     parts = [str(settings["estimator"])] if settings.get("estimator") else []
     if settings.get("update") == "optimizer":

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on demand: worker processes that decode images import this package, but do not need torch.
+    # Imported on demand, since worker processes that decode images import this package but do not need torch.
     if name == "celeba":
         from .celeba_problem import celeba
 

@@ -1,4 +1,4 @@
-"""The cache of decoded images: a file that is made once, on all cores; decoding can be interrupted and resumed."""
+"""The cache of decoded images: a file that is created once, using all cores, and can be resumed if interrupted."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .celeba_files import Images, first_few
 if TYPE_CHECKING:
     from .decode import DecodedPiece, ImagePiece
 
-FORMAT = 1  # version of the decoded images; changes if they are resized in another way
-IMAGES_AT_ONCE = 512  # images of a piece, which take one core half a second
+FORMAT = 1  # version of the decoded images; increase it when they are resized differently
+IMAGES_AT_ONCE = 512  # in each piece; they take one core half a second
 RECORDED = re.compile(r"(\d+) (\d+)\n")  # offset and checksum of a piece
 
 
@@ -38,9 +38,9 @@ class Cache:
     """The decoded images of some files, as uint8 [rows, 3, pixels, pixels].
 
     Args:
-        images: where the files are.
-        names: names of the files, in the order of the rows.
-        pixels: width and height of a decoded image.
+        images: the locations of the files.
+        names: the names of the files, in the order of the rows.
+        pixels: the width and height of a decoded image.
         folder: the folder of the cache.
 
     Attributes:
@@ -55,10 +55,10 @@ class Cache:
         self.path = folder / f"celeba-{pixels}-{self.key}.npy"
 
     def build(self, progress: Progress | None = None) -> None:
-        """Decodes the images that are not decoded yet; waits if another process is decoding them.
+        """Decodes the images that have not been decoded yet; waits if another process is decoding them.
 
         Raises:
-            InvalidInput: the folder cannot be written to or is too small, or images are damaged.
+            InvalidInput: the folder cannot be written to, its disk is too full, or images are damaged.
             ImportError: Pillow is not installed.
         """
         if self.path.exists():
@@ -89,7 +89,7 @@ class Cache:
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"stopped; {kept}") from None
         except BrokenProcessPool as error:
-            raise BrokenExecutor(f"a process that decodes images died; {kept}") from error
+            raise BrokenExecutor(f"a process that was decoding images died; {kept}") from error
         finally:
             progress.done()
         self._finish(damaged)
@@ -104,7 +104,7 @@ class Cache:
         ]
 
     def _decode_pieces(self, pieces: Sequence[ImagePiece], progress: Progress) -> dict[str, str]:
-        """Decodes and records pieces; returns the images that are damaged, and why."""
+        """Decodes and records pieces; returns the damaged images with the reasons."""
         damaged: dict[str, str] = {}
         outcomes = decode_all(pieces, self._images.source, self._part, self._pixels)
         with self._record.open("a") as record, closing(outcomes):
@@ -117,9 +117,9 @@ class Cache:
         return damaged
 
     def _open_part(self) -> int:
-        """Creates the file, unless there is one to resume; returns the offset of its rows."""
+        """Creates the file, unless there is one to resume; returns the offset of the first row."""
         if self._part.exists() and self._record.exists():
-            with suppress(ValueError, EOFError):  # killed before the file had its full length
+            with suppress(ValueError, EOFError):  # the process was killed before the file had its full length
                 return int(np.load(self._part, mmap_mode="r").offset)
         self._record.unlink(missing_ok=True)
         shape = (len(self._names), 3, self._pixels, self._pixels)
@@ -127,7 +127,7 @@ class Cache:
         return offset
 
     def _finished(self, pieces: Sequence[ImagePiece]) -> set[int]:
-        """Returns the offsets of the pieces that are recorded and whose bytes have the recorded checksum."""
+        """Returns the offsets of the recorded pieces whose bytes match the recorded checksum."""
         text = self._record.read_text() if self._record.exists() else ""
         recorded = {int(offset): int(checksum) for offset, checksum in RECORDED.findall(text)}
         finished = {}
@@ -146,13 +146,13 @@ class Cache:
             self._record.unlink()
             listed = first_few([f"{member} ({reason})" for member, reason in sorted(damaged.items())])
             found = f"{len(damaged)} of {self._images.source} damaged: {listed}"
-            raise InvalidInput("data", "must hold intact JPEG files of aligned images", found, "download them again")
+            raise InvalidInput("data", "must contain intact JPEG files of aligned images", found, "download them again")
         move_into_place(self._part, self.path)
         self._record.unlink()
 
     @property
     def _part(self) -> Path:
-        """The file while it is incomplete."""
+        """The path of the file while it is incomplete."""
         return self.path.with_suffix(".part")
 
     @property
@@ -168,13 +168,13 @@ class Cache:
 def decode_all(
     pieces: Sequence[ImagePiece], source: Path, target: Path, pixels: int
 ) -> Generator[tuple[ImagePiece, DecodedPiece]]:
-    """Decodes pieces on all cores; yields each with its outcome as soon as it is finished, in any order.
+    """Decodes pieces on all cores; yields each piece with its outcome as soon as it is finished, in any order.
 
     Args:
-        pieces: what to decode.
+        pieces: the pieces to decode.
         source: the folder or archive of the images.
         target: the file to write to, which must have its full length.
-        pixels: width and height of a decoded image.
+        pixels: the width and height of a decoded image.
 
     Raises:
         BrokenProcessPool: a process died.
@@ -197,7 +197,7 @@ def decode_all(
 
 @contextmanager
 def _without_main_module() -> Iterator[None]:
-    """Keeps new processes from importing the main module, since a script without a guard would run again."""
+    """Keeps new processes from importing the main module, since a script without a main guard would run again."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -213,10 +213,10 @@ def cores() -> int:
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Waits until no other process holds the lock, then holds it; the lock of a process that dies is released.
+    """Acquires the lock, waiting until no other process holds it; if a process dies, its lock is released.
 
     Raises:
-        InvalidInput: the file cannot be locked: it is a folder, belongs to another user, or its disk has no locks.
+        InvalidInput: the file cannot be locked: it is a folder, belongs to another user, or its disk has no locking.
     """
     lock = FileLock(path)
     try:

@@ -1,4 +1,4 @@
-"""Finds CelebA's files and reads its lists: the attributes of each image, and its part."""
+"""Finds CelebA's files, and reads the lists of each image's attributes and split."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ATTRIBUTES_LIST, PARTITION_LIST = "list_attr_celeba.txt", "list_eval_partition.t
 OFFICIAL = ("", "Img", "Anno", "Eval")
 VALUES = {"1": True, "-1": False}
 PARTS = {"0": "train", "1": "validation", "2": "test"}
-SHOWN = 5  # names that a message lists before it counts the others
+SHOWN = 5  # names listed in a message; the others are only counted
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Images:
 
     Attributes:
         source: the folder or the archive.
-        members: for each name the path below the folder, or the name in the archive.
+        members: for each name, the path relative to the folder, or the name in the archive.
     """
 
     source: Path
@@ -47,11 +47,11 @@ def find_file(data: Path, name: str) -> Path:
     """Returns the path of a file of the data set.
 
     Raises:
-        InvalidInput: it is in none of the folders where it may be.
+        InvalidInput: the file is in none of the expected folders.
     """
     found = _candidates(data, name)
     if not found:
-        raise InvalidInput("data", f"must hold {name}", _none_found(data))
+        raise InvalidInput("data", f"must contain {name}", _none_found(data))
     return found[0]
 
 
@@ -59,26 +59,28 @@ def find_images(data: Path) -> Images:
     """Returns the images in the folder or, if there are none, in the archive.
 
     Raises:
-        InvalidInput: there is neither, or the archive is damaged or has no images where they should be.
+        InvalidInput: neither exists, or the archive is damaged or has no images in the expected place.
     """
     for folder in (place for place in _candidates(data, FOLDER) if place.is_dir()):
-        for prefix in ("", FOLDER):  # some archives unpack into a folder of that name once more
+        for prefix in ("", FOLDER):  # some archives unpack into a second folder of that name
             members = _members(folder, prefix)
             if members:
                 return Images(folder, members)
     archives = _candidates(data, ARCHIVE)
     if not archives:
-        raise InvalidInput("data", f"must hold the aligned images, {FOLDER}/ or {ARCHIVE}", _none_found(data))
+        raise InvalidInput("data", f"must contain the aligned images, {FOLDER}/ or {ARCHIVE}", _none_found(data))
     try:
         with zipfile.ZipFile(archives[0]) as archive:
             files = [PurePosixPath(name) for name in archive.namelist() if not name.endswith("/")]
     except (zipfile.BadZipFile, OSError) as error:
         found = f"{archives[0]} ({error})"
-        raise InvalidInput("data", "must hold an intact archive", found, "is it cut off? download it again") from error
+        raise InvalidInput(
+            "data", "must contain an intact archive", found, "is it truncated? download it again"
+        ) from error
     members = {file.name: str(file) for file in files if file.parent.name in ("", FOLDER)}
     if not members:
         found = first_few([str(file) for file in files]) or "none"
-        raise InvalidInput(f"`data`: {archives[0]}", f"must have images outside folders or in {FOLDER}/", found)
+        raise InvalidInput(f"`data`: {archives[0]}", f"must have images at the top level or in {FOLDER}/", found)
     return Images(archives[0], members)
 
 
@@ -92,8 +94,8 @@ def check_images(images: Images, names: Iterable[str], list_name: str) -> None:
     if absent:
         others = sorted(images.members.keys() - set(names))
         found = f"{len(absent)} missing in {images.source}: {first_few(absent)}"
-        hint = f"there are others, such as {first_few(others)}" if others else ""
-        raise InvalidInput("data", f"must hold every image of {list_name}", found, hint)
+        hint = f"there are other images: {first_few(others)}" if others else ""
+        raise InvalidInput("data", f"must contain every image in {list_name}", found, hint)
 
 
 def _candidates(data: Path, name: str) -> list[Path]:
@@ -115,10 +117,10 @@ def _members(folder: Path, prefix: str) -> dict[str, str]:
 
 
 def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArray[np.bool_]]:
-    """Returns the names of the images, and whether each has each wanted attribute, [images, attributes].
+    """Returns the names of the images, and which of the wanted attributes each has [images, attributes].
 
     Raises:
-        InvalidInput: lists what is wrong with the file, or attributes that it does not have.
+        InvalidInput: the file is invalid or lacks some of the attributes; the message lists all problems.
     """
     with _open(path) as file:
         count, header = file.readline().strip(), file.readline().split()
@@ -144,10 +146,10 @@ def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArr
 
 
 def read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int64]:
-    """Returns the part of each image: 0 train, 1 validation, 2 test.
+    """Returns the split of each image: 0 for training, 1 for validation, 2 for test.
 
     Raises:
-        InvalidInput: lists what is wrong with the file, images that it lacks, and images that have no attributes.
+        InvalidInput: the file is invalid or lacks images, or images have no attributes; the message lists all problems.
     """
     listed: list[str] = []
     parts: dict[str, int] = {}
@@ -165,48 +167,48 @@ def read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int64]:
     found = np.array([parts[name] for name in names], dtype=np.int64)
     empty = [word for part, word in enumerate(PARTS.values()) if not (found == part).any()]
     if empty:
-        raise InvalidInput(f"`data`: {path}", "must have images of every part", f"none for {', '.join(empty)}")
+        raise InvalidInput(f"`data`: {path}", "must have images of every split", f"none for {', '.join(empty)}")
     return found
 
 
 def _check_same_images(path: Path, listed: Sequence[str], names: Sequence[str]) -> None:
-    """Checks that the images of this list are those that have attributes."""
+    """Checks that this list has exactly the images that have attributes."""
     absent, others = sorted({*names} - {*listed}), sorted({*listed} - {*names})
     problems = []
     if absent:
         expected = "must have a line for every image"
         problems.append(InvalidInput(f"`data`: {path}", expected, f"none for {first_few(absent)}"))
     if others:
-        expected = f"must have a line for every image of {path}"
+        expected = f"must have a line for every image in {path}"
         found = f"none for {first_few(others)}"
-        problems.append(InvalidInput(f"`data`: {ATTRIBUTES_LIST}", expected, found, "is it cut off?"))
+        problems.append(InvalidInput(f"`data`: {ATTRIBUTES_LIST}", expected, found, "is it truncated?"))
     raise_problems(problems)
 
 
 def _open(path: Path) -> IO[str]:
-    """Opens a list: drops the byte order mark that some editors write, and replaces bytes that are not text."""
+    """Opens a list, dropping the byte order mark that some editors write and replacing bytes that are not text."""
     return path.open(encoding="utf-8-sig", errors="replace")
 
 
 def numbered_words(file: Iterable[str], first: int) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number and the words of each line that is not empty; `first` is the number of the first line."""
+    """Yields the number and the words of each nonempty line; `first` is the number of the first line."""
     return ((number, words) for number, line in enumerate(file, first) if (words := line.split()))
 
 
 class LineProblems:
-    """Problems of the lines of a file: the first of each kind is shown, the others are counted."""
+    """Problems with the lines of a file: the first of each kind is shown, the others are counted."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._kinds: dict[str, list[tuple[int, str]]] = {}
 
     def add(self, number: int, expected: str, found: str) -> None:
-        """Adds a problem of a line."""
+        """Adds a problem with a line."""
         self._kinds.setdefault(expected, []).append((number, found))
 
     @property
     def problems(self) -> list[InvalidInput]:
-        """Returns one problem for each kind."""
+        """Returns one problem of each kind."""
         problems = []
         for expected, ((number, found), *others) in self._kinds.items():
             more = f" (and {pluralize(len(others), 'more line')} like this)" if others else ""
@@ -217,14 +219,14 @@ class LineProblems:
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
     if not header:
-        expected = "must have the names of attributes in its second line"
-        raise InvalidInput(f"`data`: {path}", expected, "none", "is it cut off?")
+        expected = "must have the attribute names in its second line"
+        raise InvalidInput(f"`data`: {path}", expected, "none", "is it truncated?")
     _check_distinct(path, header, "attribute")
 
 
 def _check_attributes(path: Path, header: Sequence[str], wanted: Sequence[str]) -> None:
     unknown = [name for name in wanted if name not in header]
-    expected = f"must be some of {path.name}"
+    expected = f"must be in {path.name}"
     raise_problems([InvalidInput("attributes", expected, repr(name), did_you_mean(name, header)) for name in unknown])
 
 
@@ -233,13 +235,15 @@ def _check_count(path: Path, count: int, names: Sequence[str]) -> None:
         raise InvalidInput(f"`data`: {path}", "must list images", "none")
     if len(names) != count:
         expected = f"must list {count} images, as its first line says"
-        raise InvalidInput(f"`data`: {path}", expected, str(len(names)), "is it cut off?")
+        raise InvalidInput(f"`data`: {path}", expected, str(len(names)), "is it truncated?")
 
 
 def _check_distinct(path: Path, names: Sequence[str], what: str) -> None:
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
-        raise InvalidInput(f"`data`: {path}", f"must list each {what} once", f"more than once: {first_few(repeated)}")
+        raise InvalidInput(
+            f"`data`: {path}", f"must list each {what} only once", f"more than once: {first_few(repeated)}"
+        )
 
 
 def first_few(names: Sequence[str]) -> str:

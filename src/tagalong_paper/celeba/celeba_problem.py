@@ -1,4 +1,4 @@
-"""CelebA (Liu et al. 2015): faces of well-known people with forty attributes, from the user's own copy of the data."""
+"""CelebA (Liu et al. 2015): faces of celebrities with forty attributes, from the user's own copy of the data."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "full": {"rows": None, "pixels": 64, "channels": 64},
 }
 OFFICIAL = (162_770, 19_867, 19_962)
-LARGEST = 178  # pixels of a side, which is what the images have
-MANY = 40_000  # images to train on; with fewer, the paper's BatchNorm would not settle
+MAX_PIXELS = 178  # the width of the original images
+MIN_PAPER_ROWS = 40_000  # with fewer training images, the statistics of the paper's BatchNorm would not converge
 
 
 def celeba(
@@ -49,33 +49,33 @@ def celeba(
     size: Literal["small", "full"] = "full",
     progress: Progress | None = None,
 ) -> Problem:
-    """Loads attributes of 202,599 photographs: by default the paper's nine, with its network, recipe and heads.
+    """Loads attributes of 202,599 photographs: by default, the paper's nine, with its network, recipe and heads.
 
-    Nothing is downloaded: `data` is a folder with the official files, side by side or in the folders `Img`, `Anno` and
-    `Eval`: the aligned images, `img_align_celeba/` or `img_align_celeba.zip`, `list_attr_celeba.txt`, and
-    `list_eval_partition.txt`, which gives the official split.
+    Nothing is downloaded: `data` is a folder with the official files, either side by side or in the folders `Img`,
+    `Anno` and `Eval`. The files are the aligned images, `img_align_celeba/` or `img_align_celeba.zip`;
+    `list_attr_celeba.txt`; and `list_eval_partition.txt`, which contains the official split.
 
-    The images are decoded once, on all cores, into a file that is memory-mapped from then on; it takes 2.5 GB of disk
-    space for all images at 64 pixels. As in the published code, the whole aligned image, 178×218, is resized to a
-    square, each pixel interpolated between the four nearest, without antialiasing. Unlike there, values are rounded
-    down to integers from 0 to 255, and the network receives them from -1 to 1 instead of 0 to 1.
+    The images are decoded once, on all cores, into a memory-mapped file, which takes 2.5 GB of disk space for all
+    images at 64 pixels. As in the published code, the whole aligned image, 178×218, is resized to a square, with each
+    pixel interpolated between the four nearest without antialiasing. Unlike in the published code, values are rounded
+    down to integers from 0 to 255, and scaled to the range from -1 to 1 instead of 0 to 1.
 
     Args:
-        data: the folder.
-        attributes: names of attributes, as a list or separated by commas; by default the paper's nine.
-        rows: number of images, drawn at random from each part in proportion; by default set by `size`.
-        pixels: width and height of an image, 8 to 178; by default set by `size`.
-        channels: number of channels of the convolutions; by default set by `size`.
+        data: the folder with the official files.
+        attributes: the names of attributes, as a list or separated by commas; by default, the paper's nine.
+        rows: the number of images, drawn at random from each split in proportion; by default set by `size`.
+        pixels: the width and height of an image, 8 to 178; by default set by `size`.
+        channels: the number of channels of the convolutions; by default set by `size`.
         cache: the folder of the decoded images; by default `tagalong-cache` in the folder of the data.
-        seed: the seed of the random choice of rows.
-        recipe: how to train; by default the paper's recipe, or at small size a quick one.
+        seed: the seed for the random choice of rows.
+        recipe: the training recipe; by default the paper's, or a quick one at small size.
         size: "full" for all images, 64 pixels and 64 channels; "small" for 400 images, 16 pixels and 4 channels, to
             check that everything works.
         progress: receives the number of images decoded so far.
 
     Raises:
-        InvalidInput: lists what is wrong with the options or the files; images that are missing or damaged are named.
-        ImportError: images are not decoded yet and Pillow is not installed.
+        InvalidInput: options or files are invalid; the message lists all problems and names missing or damaged images.
+        ImportError: images have not been decoded yet, and Pillow is not installed.
     """
     if size not in SIZES:
         raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
@@ -104,12 +104,12 @@ def celeba(
 
 
 class LabelledImages(NamedTuple):
-    """Images of the lists with their labels: those to train on first, then validation, then test.
+    """The listed images with their labels: training images first, then validation, then test.
 
     Attributes:
-        images: where the files are.
-        names: names of the files.
-        labels: whether an image has an attribute, [images, attributes].
+        images: the locations of the files.
+        names: the names of the files.
+        labels: whether each image has each attribute [images, attributes].
         parts: 0, 1 or 2 for each image, in ascending order.
     """
 
@@ -125,7 +125,7 @@ class LabelledImages(NamedTuple):
         )
 
     def sample(self, rows: int | None, seed: int) -> LabelledImages:
-        """Returns about `rows` images, drawn from each part in proportion; all of them if there are no more."""
+        """Returns about `rows` images, drawn from each split in proportion, or all images if there are fewer."""
         if rows is None or rows >= len(self.names):
             return self
         random = np.random.default_rng(derive_seed(seed, "celeba"))
@@ -157,8 +157,10 @@ def _split(part: int, found: LabelledImages, decoded: Cache, wanted: Sequence[st
 
 
 def _encoder(size: str, channels: int, rows: int) -> CelebANet:
-    # With few images there are few steps, so BatchNorm's statistics must adapt quickly.
-    return CelebANet(channels, uint8=True, momentum=0.01 if rows >= MANY else 0.1, channels_last=size == "full")
+    # With few images, there are few steps, so BatchNorm's statistics must adapt quickly.
+    return CelebANet(
+        channels, uint8=True, momentum=0.01 if rows >= MIN_PAPER_ROWS else 0.1, channels_last=size == "full"
+    )
 
 
 def _parse_attributes(attributes: Sequence[str] | str | None) -> tuple[str, ...]:
@@ -173,12 +175,12 @@ def _check_options(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any], s
     problems = task_name_problems(wanted, "attributes")
     rows, pixels, channels = chosen["rows"], chosen["pixels"], chosen["channels"]
     if data is None:
-        expected = "must be the folder of CelebA's official files"
+        expected = "must be the folder with CelebA's official files"
         problems.append(InvalidInput("data", expected, "none", "see docs/paper.md"))
     if rows is not None and (not isinstance(rows, int) or rows < 100):
         problems.append(InvalidInput("rows", "must be an integer of at least 100", repr(rows)))
-    if not isinstance(pixels, int) or not 8 <= pixels <= LARGEST:
-        problems.append(InvalidInput("pixels", f"must be an integer from 8 to {LARGEST}", repr(pixels)))
+    if not isinstance(pixels, int) or not 8 <= pixels <= MAX_PIXELS:
+        problems.append(InvalidInput("pixels", f"must be an integer from 8 to {MAX_PIXELS}", repr(pixels)))
     if not isinstance(channels, int) or channels < 1:
         problems.append(InvalidInput("channels", "must be a positive integer", repr(channels)))
     if not isinstance(seed, int):
@@ -189,5 +191,5 @@ def _check_options(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any], s
 def _notes(found: LabelledImages, pixels: int) -> tuple[str, ...]:
     counts = tuple(np.bincount(found.parts, minlength=3).tolist())
     listed = " / ".join(f"{count:,}" for count in counts)
-    whole = "" if counts == OFFICIAL else f"; the whole of CelebA has {' / '.join(f'{count:,}' for count in OFFICIAL)}"
+    whole = "" if counts == OFFICIAL else f"; all of CelebA has {' / '.join(f'{count:,}' for count in OFFICIAL)}"
     return (f"{len(found.names):,} photographs of {pixels} pixels, {listed} by the official split{whole}",)

@@ -1,4 +1,4 @@
-"""Decodes JPEG files in worker processes; does not import torch, which would take longer than many images."""
+"""Decodes JPEG files in worker processes, without torch, which would take longer to import than many images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ImagePiece(NamedTuple):
     """Images that one worker decodes into adjacent rows of a file.
 
     Attributes:
-        members: paths below the folder, or names in the archive.
+        members: the paths relative to the folder, or the names in the archive.
         offset: where their rows begin, in bytes from the start of the file.
     """
 
@@ -36,7 +36,7 @@ class DecodedPiece(NamedTuple):
 
     Attributes:
         checksum: the checksum of the bytes that were written.
-        damaged: members that could not be decoded, and why. If there are any, nothing was written.
+        damaged: the members that could not be decoded, with the reasons. If there are any, nothing was written.
     """
 
     checksum: int
@@ -61,9 +61,9 @@ def decode_piece(piece: ImagePiece, source: Path, target: Path, pixels: int) -> 
 
     Args:
         piece: the images.
-        source: their folder or archive.
-        target: the file, which must have its full length.
-        pixels: width and height of a decoded image.
+        source: the folder or archive of the images.
+        target: the file to write to, which must have its full length.
+        pixels: the width and height of a decoded image.
     """
     read = _reader(source)
     outcomes = {member: _try_to_decode(member, read, pixels) for member in piece.members}
@@ -78,14 +78,14 @@ def decode_piece(piece: ImagePiece, source: Path, target: Path, pixels: int) -> 
 
 @lru_cache(maxsize=1)  # opening an archive reads the list of its 202,599 members
 def _reader(source: Path) -> Callable[[str], bytes]:
-    """Returns a function that reads a file of a folder or an archive."""
+    """Returns a function that reads a file from a folder or an archive."""
     if source.is_dir():
         return lambda member: (source / member).read_bytes()
     return zipfile.ZipFile(source).read
 
 
 def _try_to_decode(member: str, read: Callable[[str], bytes], pixels: int) -> bytes | str:
-    """Returns the decoded image, or why it cannot be decoded."""
+    """Returns the decoded image, or the reason why it cannot be decoded."""
     try:
         return decode(read(member), pixels)
     except UnidentifiedImageError:
@@ -97,7 +97,7 @@ def _try_to_decode(member: str, read: Callable[[str], bytes], pixels: int) -> by
 def decode(data: bytes, pixels: int) -> bytes:
     """Decodes a JPEG file and resizes it to [3, pixels, pixels] bytes: red, green, blue.
 
-    Each pixel is interpolated between the four nearest to its center, without antialiasing, as TensorFlow resizes by
+    Each pixel is interpolated between the four nearest to its center without antialiasing, which is TensorFlow's
     default; values are rounded down.
     """
     with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:

@@ -32,8 +32,8 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
     """Trains larger networks with n× the channels and n× the parameters.
 
     Args:
-        setup: problem, seeds and folder.
-        methods: some of "mtl", "uw" and "gradnorm"; by default all, on Taskonomy MTL and GradNorm, as in the paper.
+        setup: the problem, the seeds and the folder.
+        methods: some of "mtl", "uw" and "gradnorm"; by default the paper's: all, or on Taskonomy "mtl" and "gradnorm".
     """
     chosen = methods or [method for method in METHODS if method != "uw" or setup.printed_dataset != "taskonomy"]
     times = [float(k) for k in setup.budgets]
@@ -41,7 +41,7 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
         rules = rules_of(setup, backend, chosen)
         sizes = [Capacity("channels", 1.0, 1.0, count_parameters(setup.chosen, setup.chosen.names), 1.0)]
         sizes += capacities(setup.chosen, times=times)
-        # This comes first, since it fails if MTL diverges, and larger networks take hours.
+        # Done first, since it fails if MTL diverges, and larger networks take hours.
         compared = compare_methods(backend, ["tag", "hoa"], setup.budgets, setup.seeds)
         records = [record for record in compared if record.budget is not None]
         found = _totals(backend, rules, sizes, setup.seeds)
@@ -119,7 +119,7 @@ def _figure(setup: ExperimentSetup, drawn: Sequence[Point]) -> Figure:
 
 
 def points(sizes: Sequence[Capacity], found: Found, grouped: Grouped, reached: Mapping[Label, float]) -> list[Point]:
-    """Returns the points of the figure, without those whose total is not finite, as after a diverged training."""
+    """Returns the points of the figure, without those whose total is not finite because training diverged."""
     larger: dict[tuple[str, float], float] = {(size.by, size.times): size.reached for size in sizes}
     made = [
         Point(f"{method}, {by}", f"{times:g}×", larger[by, times], summarize(values).mean, summarize(values).stderr)

@@ -9,7 +9,7 @@ TITLE = "Where the paper disagrees with itself, its published matrices and its c
 
 
 def run() -> Report:
-    """Recomputes whatever can be recomputed, and lists all errata."""
+    """Recomputes everything that can be recomputed, and lists all errata."""
     found = errata()
     table = ReportTable("Errata", ("where", "printed", "found", "why"), [tuple(one) for one in found])
     headline = found[0]

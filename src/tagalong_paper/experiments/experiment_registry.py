@@ -20,8 +20,8 @@ class Experiment(NamedTuple):
 
     Attributes:
         name: the name on the command line.
-        summary: one line about it.
-        trains: whether it trains networks, or only computes from published numbers.
+        summary: a one-line description.
+        trains: whether it trains networks, rather than only computing from published numbers.
     """
 
     name: str
@@ -51,9 +51,9 @@ def run_experiment(name: str, setup: ExperimentSetup | None = None, **options: A
     """Runs an experiment.
 
     Args:
-        name: the name of one of `EXPERIMENTS`, except "selection", for which there is `selections`.
-        setup: problem, seeds and folder; None for experiments that only compute.
-        **options: options of the experiment.
+        name: the name of one of `EXPERIMENTS`, except for "selection"; use `selections` instead.
+        setup: the problem, the seeds and the folder; None for experiments that train nothing.
+        **options: the options of the experiment.
 
     Example:
         >>> run_experiment("errata").claims[0].reproduced
@@ -72,7 +72,7 @@ def run_experiment(name: str, setup: ExperimentSetup | None = None, **options: A
 
 
 def check_methods(name: str, methods: Sequence[str] | None) -> None:
-    """Raises an error if an experiment does not know one of the methods, or if there are none.
+    """Raises an error if an experiment does not support one of the methods, or if the list is empty.
 
     Args:
         name: the name of an experiment.

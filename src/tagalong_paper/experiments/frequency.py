@@ -29,13 +29,13 @@ Gains = dict[str, list[float]]
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Measures at every step, and derives sparser schedules from that: measuring does not affect training."""
+    """Measures every step and derives sparser schedules from that, since measuring does not affect training."""
     with setup.open_backend() as backend:
         train_all_subsets(backend, setup.seeds)
         full = measure_every_step(backend, setup.seeds)
         found = {name: _pool_schedule(full, schedule) for name, schedule in SCHEDULES.items()}
         usual = np.sum(list(random_totals(backend, setup.budgets, setup.seeds).values()), axis=0)
-        usual = np.where(usual > 0, usual, np.nan)  # if random groups make no errors, there is nothing to gain
+        usual = np.where(usual > 0, usual, np.nan)  # if random groups make no errors, nothing can be gained
         gains = _gains(setup, backend, found, usual)
         times = _training_times(backend, setup.seeds[0])
     reference = off_diagonal(found["every 1"], centred=True)
@@ -79,7 +79,7 @@ def _pool_schedule(full: dict[int, Affinity], schedule: MeasuringSchedule) -> Af
 
 
 def _gains(setup: ExperimentSetup, backend: TrainingBackend, found: dict[str, Affinity], usual: np.ndarray) -> Gains:
-    """Returns by how many percent the total over all budgets is below that of random groups, by schedule and seed."""
+    """Returns by what percentage the total over all budgets is below that of random groups, by schedule and seed."""
     gains = {}
     for name, affinity in found.items():
         groupings = select_groups_by_budget(affinity, setup.budgets, resamples=0)
@@ -89,9 +89,9 @@ def _gains(setup: ExperimentSetup, backend: TrainingBackend, found: dict[str, Af
 
 
 def _training_times(backend: TrainingBackend, seed: int) -> dict[str, float]:
-    """Returns the time of a training by schedule, relative to a training without measuring.
+    """Returns the training time for each schedule, relative to training without measuring.
 
-    The reference is the time of the same run's steps without measuring, so that the load of the machine affects both.
+    The reference is the time of the same run's steps without measuring, so that machine load affects both equally.
     """
     times = {"never": 1.0}
     for name, schedule in SCHEDULES.items():
@@ -144,9 +144,9 @@ def _claims(gains: Gains, noun: str, per_row: float) -> list[Claim]:
 
 
 def as_good(mine: Sequence[float], usual: Sequence[float], per_row: float = 0.0) -> Answer:
-    """Judges whether gains over random groups are kept: not clearly lower, and clear gains at all.
+    """Judges whether gains over random groups are preserved: clearly above zero, and not clearly lower than usual.
 
-    For `per_row` see `judge_negative`.
+    See `judge_negative` for `per_row`.
 
     Example:
         >>> as_good([5.0, 5.2], [5.1, 5.2]), as_good([0.2, -0.1], [0.1, -0.2]), as_good([2.0, 2.1], [5.1, 5.2])

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TITLE = "Do the best groups depend on batch size and learning rate?"
 OTHERS = ("half the batch", "twice the lr")
 Chosen = dict[str, dict[int, Grouping]]
-Scores = Mapping[tuple[str, int], Sequence[float]]  # by setting and budget, for every seed
+Scores = Mapping[tuple[str, int], Sequence[float]]  # by setting and budget, one score per seed
 CLAIMS = (
     "the best groups change with batch size and learning rate: those of others do worse in the base setting",
     "twice the learning rate carries over worse than half the batch",
@@ -43,8 +43,8 @@ CLAIMS = (
 def run(setup: ExperimentSetup) -> Report:
     """Trains every subset in three settings, and scores the best groups of each in the base setting.
 
-    The paper chooses and scores groups by the same test errors, so that no groups can beat the base setting's own. The
-    claims are therefore judged out of sample: groups are chosen without a seed, and scored with it.
+    The paper chooses and scores groups by the same test errors, so no groups can beat those of the base setting. The
+    claims are therefore judged out of sample: groups are scored with a seed that was not used to choose them.
     """
     recipe = setup.chosen.recipe
     settings: dict[str, dict[str, Any]] = {
@@ -98,7 +98,7 @@ def _totals(backend: TrainingBackend, chosen: Chosen, seeds: Sequence[int]) -> d
 
 
 def deficits(totals: Scores, name: str, k: int) -> list[float]:
-    """Returns how much worse the groups of a setting are with each seed, in percent of the base setting's mean total.
+    """Returns how much worse a setting's groups are with each seed, as a percentage of the base setting's mean total.
 
     Example:
         >>> deficits({("base", 2): [9.0, 11.0], ("twice the lr", 2): [9.0, 13.0]}, "twice the lr", 2)
@@ -113,8 +113,8 @@ def claims(left_out: Scores, per_row: float = 0.0) -> list[Claim]:
     """Judges the paper's claims out of sample, by sums over budgets, seed by seed.
 
     Args:
-        left_out: totals in the base setting, each with a seed that was not used to choose the groups.
-        per_row: what one test row adds to a total, see `judge_negative`.
+        left_out: the totals in the base setting, each with a seed that was not used to choose the groups.
+        per_row: the amount that one test row adds to a total; see `judge_negative`.
     """
     budgets = sorted({k for _, k in left_out})
     sums = {name: np.sum([left_out[name, k] for k in budgets], axis=0) for name in ("base", *OTHERS) if budgets}
@@ -123,7 +123,7 @@ def claims(left_out: Scores, per_row: float = 0.0) -> list[Claim]:
         return [Claim(text, "not tested", because) for text in CLAIMS]
     base, batch, rate = (found.tolist() for found in sums.values())
     unit = " in all over budgets, out of sample"
-    most = per_row * len(budgets)  # the same network may serve with every budget
+    most = per_row * len(budgets)  # the same network may be used with every budget
     return [
         claim_all_lower(CLAIMS[0], {name: (base, sums[name].tolist()) for name in OTHERS}, unit, per_row=most),
         claim_all_lower(CLAIMS[1], {"half the batch against twice the lr": (batch, rate)}, unit, per_row=most),

@@ -45,9 +45,9 @@ def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
     """Trains every method of the paper with every budget.
 
     Args:
-        setup: problem, seeds and folder.
-        as_published: whether TAG measures as the published code does, with the optimizer's momentum in the step and
-            affinities divided by the learning rate, instead of equation 1.
+        setup: the problem, the seeds and the folder.
+        as_published: whether TAG measures like the published code, with the optimizer's momentum in the step and
+            affinities divided by the learning rate, instead of using equation 1.
     """
     check_task_count(setup.chosen)
     with setup.open_backend() as backend:
@@ -112,7 +112,7 @@ def _method_notes(setup: ExperimentSetup) -> list[str]:
 
 
 def total_table(setup: ExperimentSetup, results: Results) -> ReportTable:
-    """Returns a row per method and budget, with costs in trainings of MTL."""
+    """Returns a table with one row per method and budget; costs are multiples of one training run of MTL."""
     found, lines = totals_by_method(setup.chosen, results.records), results.table()
     rows = [_total_row(setup, line, found[line.method, line.budget]) for line in lines]
     note = "losses: mean relative change against mtl; costs in trainings of mtl; parameters against mtl's"
@@ -145,7 +145,7 @@ def _total_row(setup: ExperimentSetup, line: MethodSummary, values: Sequence[flo
 def _printed_total(setup: ExperimentSetup, method: str, budget: int | None, digits: int) -> Value | None:
     dataset, name = setup.printed_dataset, PRINTED_NAMES.get(method, method.partition(":")[0])
     if dataset is None or len(setup.chosen.names) < (9 if dataset == "celeba" else 5):
-        return None  # the paper's totals are over all of its tasks
+        return None  # the paper's totals include all of its tasks
     if budget is None:
         line = BASELINES[dataset].get(name)
         return None if line is None or method == "pcgrad" else Value(line.total, digits=digits)
@@ -154,7 +154,7 @@ def _printed_total(setup: ExperimentSetup, method: str, budget: int | None, digi
 
 
 def group_tables(setup: ExperimentSetup, backend: TrainingBackend, records: Sequence[Record]) -> list[ReportTable]:
-    """Returns the results of each task in every network of every method; those of helpers are in brackets."""
+    """Returns the results of each task in every network of every method; results of helpers are in brackets."""
     tables = [_baseline_table(setup, records)]
     for budget in setup.budgets:
         rows: list[list[Cell]] = []
@@ -191,7 +191,7 @@ def _group_row(setup: ExperimentSetup, backend: TrainingBackend, method: str, gr
 
 
 def printed_tables(setup: ExperimentSetup) -> list[ReportTable]:
-    """Returns the paper's tables of single tasks, if the data are the same."""
+    """Returns the paper's per-task tables, if the data are the same."""
     if setup.printed_dataset is None or setup.printed_dataset != setup.problem.name:
         return []
     names, digits = [setup.short_name(task) for task in setup.chosen.names], metric_digits(setup.chosen)
@@ -241,7 +241,7 @@ def _claims(setup: ExperimentSetup, found: dict[Label, list[float]], results: Re
         better("TAG does better than STL", "tag", [("stl", None)]),
         better("TAG does better than random groups", "tag", ["random"]),
     ]
-    # On Taskonomy the paper's TAG has the same groups as CS, and HOA is better.
+    # On Taskonomy, the paper's TAG has the same groups as CS, and HOA is better.
     if setup.printed_dataset != "taskonomy":
         claims += [better(f"TAG does better than {name.upper()}", "tag", [name]) for name in ("cs", "hoa")]
     return [

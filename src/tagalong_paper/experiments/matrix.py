@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..experiment_setup import ExperimentSetup
 
 TITLE = "Which groups stand out in the affinities?"
-SHARE = 0.3  # fitted, so that the published matrices give the groups that the paper names
+SHARE = 0.3  # fitted so that the published matrices give the groups named in the paper
 NOTE = f"every two tasks help each other by {SHARE:g} of the usual spread or more, above the worst partner"
 PAPER_GROUPS = {
     "celeba_tag": ({"a1", "a7"}, {"a2", "a3", "a4"}, {"a5", "a6", "a7"}),
@@ -30,7 +30,7 @@ PAPER_GROUPS = {
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Shows the two published matrices, and ours, measured at every tenth step (at small size, at every step)."""
+    """Shows the two published matrices, and ours, measured every 10 steps (every step at small size)."""
     with setup.open_backend() as backend:
         measured_by_seed = measure_affinities(backend, setup.seeds, every=1 if setup.is_small else 10)
     each = [with_short_names(setup, affinity) for affinity in measured_by_seed.values()]
@@ -61,13 +61,13 @@ def run(setup: ExperimentSetup) -> Report:
 def natural_groups(affinity: Affinity, share: float = SHARE) -> list[frozenset[str]]:
     """Returns the largest sets of tasks in which every two tasks clearly help each other, larger sets first.
 
-    A source's help is its affinity above the lowest one onto the same target, divided by the median spread onto a
-    target. Two tasks help each other if the mean of both directions is at least `share`. With 0.3, the published
-    matrices give exactly the groups that the paper names; see `share_range` for the range of shares that do.
+    A source's help is its affinity minus the lowest one onto the same target, divided by the median spread over
+    targets. Two tasks help each other if the mean of both directions is at least `share`. With 0.3, the published
+    matrices give exactly the groups named in the paper; see `share_range` for other thresholds with the same groups.
 
     Args:
         affinity: the affinities.
-        share: the threshold, as a share of the median spread.
+        share: the threshold, as a fraction of the median spread.
 
     Example:
         >>> matrix = [[0, 9, 1, 1], [9, 0, 1, 1], [1, 2, 0, 8], [2, 1, 8, 0]]
@@ -85,7 +85,7 @@ def natural_groups(affinity: Affinity, share: float = SHARE) -> list[frozenset[s
 
 
 def mutual(affinity: Affinity) -> NDArray[np.float64]:
-    """Returns how much every two tasks help each other, as a share of the median spread; see `natural_groups`."""
+    """Returns how much every two tasks help each other, as a fraction of the median spread; see `natural_groups`."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     low = np.nanmin(others, axis=0)
     usual = float(np.median(np.nanmax(others, axis=0) - low))
@@ -94,7 +94,7 @@ def mutual(affinity: Affinity) -> NDArray[np.float64]:
 
 
 def share_range(affinity: Affinity, groups: Iterable[Collection[str]]) -> tuple[float, float] | None:
-    """Returns the range of shares around `SHARE` with exactly these natural groups; None if `SHARE` gives others.
+    """Returns the range of thresholds around `SHARE` that give exactly these groups; None if `SHARE` does not.
 
     Example:
         >>> matrix = [[0, 9, 1, 1], [9, 0, 1, 1], [1, 2, 0, 8], [2, 1, 8, 0]]
@@ -104,7 +104,7 @@ def share_range(affinity: Affinity, groups: Iterable[Collection[str]]) -> tuple[
     """
     wanted = {frozenset(group) for group in groups}
     found = mutual(affinity)
-    levels = np.unique([0.0, *found[np.isfinite(found)]])  # between two levels the groups stay the same
+    levels = np.unique([0.0, *found[np.isfinite(found)]])  # between two levels, the groups stay the same
     same = [(low, high) for low, high in pairwise(levels) if set(natural_groups(affinity, high)) == wanted]
     around = next((place for place, (low, high) in enumerate(same) if low < SHARE <= high), None)
     if around is None:
@@ -118,10 +118,10 @@ def share_range(affinity: Affinity, groups: Iterable[Collection[str]]) -> tuple[
 
 
 def margin(affinity: Affinity, group: Collection[str], share: float = SHARE) -> float:
-    """Returns how far a group is from not being natural; above zero exactly if it is natural.
+    """Returns the margin by which a group is natural; it is above zero if and only if the group is natural.
 
-    This is the smaller of two margins: by how much every two of its tasks exceed the share, and by how much every other
-    task misses it with one of them.
+    This is the smaller of two margins: how far every two of its tasks exceed the threshold, and how far every other
+    task falls short of it with at least one of them.
 
     Example:
         >>> affinity = Affinity.from_matrix([[0, 9, 1, 1], [9, 0, 1, 1], [1, 2, 0, 8], [2, 1, 8, 0]], list("abcd"))
@@ -160,8 +160,8 @@ def own_claims(groups: Iterable[set[str]], each: Sequence[Affinity]) -> list[Cla
     """Judges whether the paper's groups are natural in our matrices too, one matrix per seed.
 
     Args:
-        groups: the groups that the paper names; those with a task that is not in the matrices are left out.
-        each: a matrix for each seed.
+        groups: the groups named in the paper; those with a task that is not in the matrices are left out.
+        each: one matrix per seed.
     """
     claims = []
     for group in groups:

@@ -1,4 +1,4 @@
-"""`no-early-stopping`: trains all epochs, and keeps the last weights."""
+"""`no-early-stopping`: trains for all epochs, and keeps the last weights."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
     """Trains MTL, UW, GradNorm and PCGrad with early stopping and the best weights, and without either.
 
     Args:
-        setup: problem, seeds and folder.
-        methods: some of "uw", "gradnorm", "pcgrad" and "pcgrad-uw", by default all; MTL is always included.
+        setup: the problem, the seeds and the folder.
+        methods: some of "uw", "gradnorm", "pcgrad" and "pcgrad-uw"; all by default. MTL is always included.
     """
     with setup.open_backend() as backend:
         rules = rules_of(setup, backend, list(dict.fromkeys(["mtl", *(methods or METHODS)])))

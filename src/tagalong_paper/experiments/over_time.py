@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 TITLE = "How do affinities change over training?"
 ONTO = ("5_o_Clock_Shadow", "Goatee", "Mustache")  # the paper's a1, a5 and a6
-INITIAL_SHARE = 0.01  # the share of the training that counts as its "initial steps"
+INITIAL_SHARE = 0.01  # the fraction of training that counts as its "initial steps"
 Floats = NDArray[np.float64]
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Measures at every step; shows sums by epoch of the first seed, as in the paper, and the initial steps of all."""
+    """Measures every step; shows the first seed's sums per epoch, as in the paper, and all seeds' initial steps."""
     with setup.open_backend() as backend:
         found = measure_every_step(backend, setup.seeds)
     affinity = found[setup.seeds[0]]
@@ -64,7 +64,7 @@ def per_epoch(affinity: Affinity, steps: int) -> Floats:
 
 
 def parts(affinity: Affinity) -> tuple[Affinity, Affinity | None]:
-    """Splits the measured steps: the first 1 % of the training, at least three steps, and all later ones, if any."""
+    """Splits the measured steps into the first 1 % of training, at least three steps, and all later steps, if any."""
     count = max(3, round(INITIAL_SHARE * len(affinity.steps)))
     if count >= len(affinity.steps):
         return affinity, None
@@ -90,13 +90,13 @@ def reversals(epochs: Floats) -> int:
 
 
 def comparisons(epochs: Floats) -> int:
-    """Counts how many reversals are possible."""
+    """Returns the number of possible reversals."""
     count, n = len(epochs), len(epochs[0])
     return n * (n - 1) * (n - 2) // 2 * (count - 1)
 
 
 def halves(affinity: Affinity, steps: int) -> Floats:
-    """Returns sums over the even and over the odd steps of each epoch (epochs × 2 × n × n)."""
+    """Returns separate sums over the even and the odd steps of each epoch (epochs × 2 × n × n)."""
     epochs, parity = affinity.steps // steps, affinity.steps % 2
     sums = [
         [np.nansum(affinity.history[(epochs == epoch) & (parity == half)], axis=0) for half in (0, 1)]
@@ -110,7 +110,7 @@ def _share_reversed(pairs: Sequence[Floats]) -> float:
 
 
 def _spread_over_size(affinity: Affinity) -> float:
-    """Returns the standard deviation of affinities onto a task over their mean size, as the median over targets."""
+    """Returns the standard deviation of affinities onto a task divided by their mean magnitude; median over targets."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     return float(np.median(np.nanstd(others, axis=0) / np.abs(np.nanmean(others, axis=0))))
 
@@ -156,7 +156,7 @@ def positive(starts: Sequence[Affinity]) -> Claim:
 
 
 def more_alike(starts: Sequence[Affinity], laters: Sequence[Affinity | None]) -> Claim:
-    """Judges whether affinities onto a task differ less, relative to their size, in the first steps than later."""
+    """Judges whether affinities onto a task differ less, relative to their magnitude, in the first steps than later."""
     text = "in the first steps affinities are more alike than later"
     known = [later for later in laters if later is not None]
     if len(known) < len(starts):
@@ -170,7 +170,7 @@ def order_changes(epochs: Floats, found: Sequence[Floats]) -> Claim:
 
     Args:
         epochs: the sums of one seed, whose reversals are reported.
-        found: the `halves` of every seed. The halves of one epoch see the same network, so their differences are noise.
+        found: the `halves` of every seed. Both halves of an epoch see nearly the same network, so they differ by noise.
     """
     text, changed, possible = "the order of sources changes during training", reversals(epochs), comparisons(epochs)
     if not possible or min(map(len, found)) < 2:

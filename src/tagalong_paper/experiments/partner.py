@@ -28,12 +28,12 @@ TITLE = "The best, the chosen and the worst partner of each task, relative to a 
 CLEAR = 0.7
 KINDS = ("best", "chosen", "worst")
 Partners = dict[str, dict[str, str]]
-Errors = dict[str, dict[str, list[float]]]  # by task and partner, for every seed
-Gains = dict[str, dict[str, list[float]]]  # by kind and task, for every seed
+Errors = dict[str, dict[str, list[float]]]  # by task and partner, one error per seed
+Gains = dict[str, dict[str, list[float]]]  # by kind and task, one gain per seed
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Trains all pairs; best and worst partners are by test, as in the paper, the chosen one is by affinity."""
+    """Trains all pairs; the best and worst partners are chosen on test data, as in the paper, and one by affinity."""
     with setup.open_backend() as backend:
         errors = pair_errors(backend, setup.seeds)
         affinity = pool_seeds(measure_affinities(backend, setup.seeds, every=1 if setup.is_small else 10))
@@ -92,7 +92,7 @@ def _partners(errors: Mapping[str, Sequence[float]], affinity: Affinity, task: s
 
 
 def gain(errors: Mapping[str, Sequence[float]], partner: str) -> list[float]:
-    """Returns the reduction of the error relative to a random partner, in percent of its mean, for each seed.
+    """Returns the reduction in error relative to a random partner, as a percentage of its mean, for each seed.
 
     Example:
         >>> gain({"a": [4.0, 5.0], "b": [6.0, 5.0]}, "a")
@@ -105,7 +105,7 @@ def gain(errors: Mapping[str, Sequence[float]], partner: str) -> list[float]:
 
 
 def _gains_per_row(setup: ExperimentSetup, errors: Errors) -> dict[str, float]:
-    """Returns what one test row adds to the gain of each task."""
+    """Returns the amount that one test row adds to the gain of each task."""
     return {
         task: 100 * error_per_row(setup.chosen) / (float(np.mean(list(found.values()))) or float("nan"))
         for task, found in errors.items()
@@ -132,7 +132,7 @@ def _partner_table(setup: ExperimentSetup, partners: Partners) -> ReportTable:
 
 
 def _spread_tasks(setup: ExperimentSetup) -> list[str]:
-    """Returns the short names of the tasks to show: all of the paper's if ours are among them, else ours."""
+    """Returns the short names of the tasks to show: the paper's if they include ours, otherwise ours."""
     return (
         list(SPREAD) if setup.printed_dataset == "celeba" else [setup.short_name(task) for task in setup.chosen.names]
     )
@@ -186,8 +186,8 @@ def better_than_random(chosen: Sequence[Sequence[float]], rows: Sequence[float],
     """Judges whether chosen partners are clearly better than random ones, on average over tasks.
 
     Args:
-        chosen: gains by task and seed.
-        rows: what one test row adds to the gain of each task, see `judge_negative`.
+        chosen: the gains of the chosen partners, by task and seed.
+        rows: the amount that one test row adds to the gain of each task; see `judge_negative`.
         noun: "error" or "loss".
     """
     known = [(found, row) for found, row in zip(chosen, rows, strict=True) if np.isfinite(found).all()]
@@ -205,15 +205,15 @@ def worst_chosen(
 ) -> Answer:
     """Judges whether the chosen partner is the worst, from the gains of all seeds.
 
-    "yes": no partner has a lower gain, and it is clearly worse than a random one. "no": it is clearly better than the
-    worst. For `per_row` see `judge_negative`.
+    "yes" means that no partner has a lower gain, and that it is clearly worse than a random one; "no" means that it is
+    clearly better than the worst one. See `judge_negative` for `per_row`.
 
     Example:
         >>> worst_chosen([2.0, 2.1], [-3.0, -3.1], [-3.0, -3.1]), worst_chosen([2.0, 2.1], [2.0, 2.1], [-3.0, -3.1])
         ('yes', 'no')
     """
     if not np.mean(worst) < np.mean(best):
-        return "not tested"  # there is one partner, or all are equal
+        return "not tested"  # there is only one partner, or all are equal
     if np.mean(chosen) <= np.mean(worst):
         return "yes" if judge_negative(chosen, per_row=per_row) == "yes" else "within noise"
     return "no" if judge_lower(worst, chosen, per_row=per_row) == "yes" else "within noise"

@@ -32,14 +32,14 @@ FIRST = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Brown_Hair", "No_Beard
 SECOND = ("5_o_Clock_Shadow", "Goatee", "No_Beard", "Rosy_Cheeks", "Wearing_Hat")  # a1, a5, a7, a8, a9
 RANDOM_SETS = {"small": 3, "full": 12}
 SET_SIZE = 5
-MIN_TASKS = 4  # any two sets of three of them share a pair
+MIN_TASKS = 4  # any two sets of three out of four tasks share a pair
 CLEAR = 0.7
 DESTRUCTIVE, WEIGHT = "destructive", 20.0
 Tasks = tuple[str, ...]
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Measures the paper's two sets, random sets, and one set with a destructive task."""
+    """Measures affinities in the paper's two sets, in random sets, and in one set with a destructive task."""
     names = pool(setup)
     drawn = random_sets(names, RANDOM_SETS[setup.size], setup.seeds[0])
     paper: list[Tasks] = [tasks for tasks in (FIRST, SECOND) if set(tasks) <= set(names)]
@@ -81,17 +81,17 @@ def run(setup: ExperimentSetup) -> Report:
 
 
 def pool(setup: ExperimentSetup) -> Tasks:
-    """Returns the tasks from which sets are drawn: those that the user chose, else all, even at small size.
+    """Returns the tasks from which sets are drawn: those chosen by the user, otherwise all, even at small size.
 
     Raises:
-        ValueError: there are so few tasks that two sets of them may not share a pair.
+        ValueError: there are too few tasks for any two sets of them to share a pair.
     """
-    # The default tasks of the small size are too few for the paper's sets.
+    # The default tasks at small size are too few for the paper's sets.
     names = setup.problem.names if setup.tasks is None or setup.tasks is SMALL_TASKS else setup.chosen.names
     if len(names) < MIN_TASKS:
         raise InvalidInput(
             "tasks",
-            f"must name at least {MIN_TASKS} tasks for task-sets, so that any two sets of them share a pair",
+            f"must name at least {MIN_TASKS} tasks for task-sets, so that any two sets share a pair",
             f"{len(names)}: {', '.join(names)}",
             "name more tasks, or leave out `tasks` for all of the problem",
         )
@@ -99,7 +99,7 @@ def pool(setup: ExperimentSetup) -> Tasks:
 
 
 def random_sets(names: Tasks, count: int, seed: int) -> list[Tasks]:
-    """Draws sets of five tasks, or of one fewer than there are, in the order of the problem."""
+    """Draws sets of five tasks, or of all but one if there are too few, each in the order of the problem."""
     random = np.random.default_rng([seed, len(names)])
     size = min(SET_SIZE, len(names) - 1)
     drawn = [set(random.choice(len(names), size, replace=False).tolist()) for _ in range(count)]
@@ -112,14 +112,14 @@ def _affinities(setup: ExperimentSetup, problem: Problem) -> dict[int, Affinity]
 
 
 def _totals(setup: ExperimentSetup, problem: Problem, tasks: Tasks) -> list[float]:
-    """Returns the total of some tasks in the network for all tasks of the problem, for each seed."""
+    """Returns the total over some tasks in the network for all tasks of the problem, for each seed."""
     with setup.open_backend(problem) as backend:
         found = network_results(backend, problem.names, setup.seeds)
     return [sum(each) for each in zip(*(found[task] for task in tasks), strict=True)]
 
 
 def _shared(pairs: list[tuple[Affinity, Affinity]]) -> dict[str, float]:
-    """Correlates the affinities between tasks that two sets share, as they are and centred for each target."""
+    """Correlates the affinities between tasks that two sets share, both raw and centered for each target."""
     raw: list[tuple[float, float]] = []
     centred: list[tuple[float, float]] = []
     for one, other in pairs:
@@ -140,9 +140,9 @@ def _shared(pairs: list[tuple[Affinity, Affinity]]) -> dict[str, float]:
 
 
 def with_destructive_task(problem: Problem) -> Problem:
-    """Returns the problem with one more task: the first task's labels, shuffled over the rows, with a large weight.
+    """Returns the problem with an additional task: the first task's labels, shuffled across rows, with a large weight.
 
-    Nothing can be learned from it beyond the share of each label, and its gradients outweigh all others.
+    Nothing can be learned from it beyond the frequency of each label, and its gradients outweigh all others.
     """
     task = replace(problem.tasks[0], name=DESTRUCTIVE, weight=WEIGHT)
     train, val, test = (_add_shuffled(part, rows, problem.names[0]) for part, rows in problem.splits.items())
@@ -160,10 +160,10 @@ def _add_shuffled(part: str, rows: Rows, task: str) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class ShuffledLabelReader:
-    """Reads rows with one more label: a task's label of another row.
+    """Reads rows with an additional label: a task's label from another row.
 
     Attributes:
-        reader: reads the rows.
+        reader: the reader of the original rows.
         task: the task whose labels are used.
         order: for each row, the row from which its label comes.
     """
@@ -181,7 +181,7 @@ class ShuffledLabelReader:
         return len(self.reader)
 
     def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
-        """Reads one row; the label of the other row is drawn in the same way."""
+        """Reads one row; the other row, which provides the label, is read with the same `draw`."""
         inputs, targets = self.reader.read(row, [task for task in tasks if task != DESTRUCTIVE], draw)
         if DESTRUCTIVE in tasks:
             targets[DESTRUCTIVE] = self.reader.read(int(self.order[row]), [self.task], draw)[1][self.task]
@@ -247,8 +247,8 @@ def changes(each: Sequence[tuple[float, float]], harms: Answer) -> Claim:
     """Judges whether a destructive task changes affinities more than other sets of tasks do.
 
     Args:
-        each: for each seed, the correlation between sets without it, and between one set with and without it.
-        harms: whether the total of that set is clearly higher with it; if not, the claim cannot be tested.
+        each: for each seed, the correlation between sets without the task, and that of one set with and without it.
+        harms: whether the total of that set is clearly higher with the task; if not, the claim cannot be tested.
     """
     text = "a task that harms the network changes affinities between the others"
     together, alone = zip(*each, strict=True)

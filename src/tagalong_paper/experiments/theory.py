@@ -21,7 +21,7 @@ COLUMNS = ("statement", "conditions met", "broken", "share broken, %")
 
 
 def run(count: int = COUNT) -> Report:
-    """Searches for cases that meet the conditions of a statement and contradict it.
+    """Searches for cases that meet the conditions of a statement but contradict it.
 
     Args:
         count: the number of random cases for each statement.

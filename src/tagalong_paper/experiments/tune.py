@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from ..experiment_setup import ExperimentSetup
 
 TITLE = "Learning rate, batch size and GradNorm's α, by validation"
-RATES = (0.1, 0.2, 1.0, 2.0, 10.0, 20.0)  # times the recipe's: 5e-5 … 1e-2 for the paper's 5e-4
-BATCHES = (0.5, 1.0, 2.0)  # times the recipe's
+RATES = (0.1, 0.2, 1.0, 2.0, 10.0, 20.0)  # multiples of the recipe's: 5e-5 … 1e-2 for the paper's 5e-4
+BATCHES = (0.5, 1.0, 2.0)  # multiples of the recipe's
 ALPHAS = (0.01, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Trains all tasks together with every setting, with one seed each."""
+    """Trains all tasks together with every setting, using one seed."""
     recipe, seeds = setup.chosen.recipe, setup.seeds[:1]
     found: dict[int, list[float]] = {}
     rates = [recipe.lr * times for times in RATES]
@@ -72,11 +72,11 @@ def _preferred(best: tuple[float, int, float], alphas: dict[float, float]) -> di
 def best_setting(
     rates: Sequence[float], found: Mapping[int, Sequence[float]], rate: float, size: int
 ) -> tuple[float, int, float]:
-    """Returns the lowest total with its batch size and learning rate; of equals the recipe's own, else the smallest.
+    """Returns the lowest total with its batch size and learning rate; ties go to the recipe's own, then the smallest.
 
     Args:
         rates: the learning rates.
-        found: by batch size, the total with each learning rate.
+        found: for each batch size, the total with each learning rate.
         rate: the recipe's learning rate.
         size: the recipe's batch size.
 
@@ -101,7 +101,7 @@ def alpha_totals(backend: TrainingBackend, seeds: Sequence[int]) -> dict[float, 
 
 
 def best_alpha(found: dict[float, float]) -> float:
-    """Returns the α with the lowest total, of equals the smallest; rounding errors of the sums do not matter.
+    """Returns the α with the lowest total, or the smallest α in a tie; rounding errors in the sums are ignored.
 
     Example:
         >>> best_alpha({0.1: 0.1 + 0.2, 0.5: 0.3, 1.0: 0.4})
@@ -111,9 +111,9 @@ def best_alpha(found: dict[float, float]) -> float:
 
 
 def tuned_gradnorm(setup: ExperimentSetup, backend: TrainingBackend) -> str:
-    """Returns the training rule of GradNorm with the best α on validation; it shares its networks with `tune`.
+    """Returns GradNorm's training rule with the best α on validation data; its networks are shared with `tune`.
 
-    For Taskonomy, which is too large for a search, this is the paper's 1.5.
+    For Taskonomy, which is too large for a search, α is the paper's 1.5.
     """
     if setup.problem.name == "taskonomy":
         return "gradnorm:1.5"
@@ -149,7 +149,7 @@ def _alpha_table(found: dict[float, float], measure: str, digits: int) -> Report
 
 
 def claim(rate: float, size: int, best: tuple[float, int, float]) -> Claim:
-    """Judges whether the recipe's setting is the best; with one seed, a lower total is not clearly better.
+    """Judges whether the recipe's setting is the best; with one seed, a lower total is not considered clearly better.
 
     Args:
         rate: the recipe's learning rate.

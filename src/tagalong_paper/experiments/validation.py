@@ -1,4 +1,4 @@
-"""`validation`: is the change in train loss as good a signal as the change in validation loss?"""
+"""`validation`: is the change in training loss as good a signal as the change in validation loss?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRINTED_MEAN = {"train": EVERY_STEP_ERROR, "validation": VALIDATION_ERROR}
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Measures affinities on both losses at every step; groups chosen on validation may have a single task."""
+    """Measures affinities on both losses every step; groups chosen on validation data may have a single task."""
     with setup.open_backend() as backend:
         found = {
             "train": pool_seeds(measure_every_step(backend, setup.seeds)),
@@ -99,7 +99,7 @@ def _claims(
 ) -> list[Claim]:
     train, validation = (np.mean([errors[loss, k] for k in setup.budgets], axis=0).tolist() for loss in PRINTED_MEAN)
     same = all(set(one.groups) == set(groupings["validation"][k].groups) for k, one in groupings["train"].items())
-    row = error_per_row(setup.chosen)  # in the mean too, since a network may serve with every budget
+    row = error_per_row(setup.chosen)  # applies to the mean too, since a network may be used with every budget
     single = sum(len(g.trains) == 1 for grouping in groupings["validation"].values() for g in grouping.groups)
     return [
         claim_correlation("train and validation affinities agree (Pearson 0.98)", raw, yes=0.9, no=0.7),
@@ -122,7 +122,7 @@ def equally_well(
 ) -> Answer:
     """Judges whether two ways of grouping are equally good, from the totals of all seeds.
 
-    "yes" needs a clear gain of both over one network for all tasks. For `per_row` see `judge_negative`.
+    "yes" requires that both clearly improve on one network for all tasks. See `judge_negative` for `per_row`.
 
     Example:
         >>> equally_well([5.0, 5.1], [5.1, 5.0], [7.0, 7.1]), equally_well([5.0, 5.1], [5.1, 5.0], [5.0, 5.1])

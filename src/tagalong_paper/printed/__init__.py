@@ -1,7 +1,7 @@
-"""The numbers that the paper prints (Fifty et al., NeurIPS 2021) and publishes with its code, and no others.
+"""The numbers printed in the paper (Fifty et al., NeurIPS 2021) or published with its code, and no others.
 
-They are in the JSON files of this folder, each of which says where in the paper its numbers are. The files are read
-when this module is imported.
+They are stored in the JSON files in this folder, each of which says where in the paper its numbers appear. The files
+are read when this module is imported.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Baseline(NamedTuple):
 
 
 class SpeedUp(NamedTuple):
-    """How much better than random groups the groups of a schedule are, in percent, and the speed-up of finding them."""
+    """The gain of a schedule's groups over random groups, in percent, and the speed-up in finding them."""
 
     performance: float
     speed_up: float
@@ -77,7 +77,7 @@ def _by_task(tasks: Iterable[str], values: Sequence[float] | None) -> Results | 
 _matrices, _ablations = _read("matrices"), _read("ablations")
 _groupings, _baselines, _capacity = _read("groupings")["groupings"], _read("baselines"), _read("capacity")
 
-# By data set, the full names of the paper's short names of tasks.
+# By data set, the full name for each of the paper's short task names.
 TASK_NAMES: Mapping[str, Mapping[str, str]] = _matrices["tasks"]
 CELEBA = tuple(TASK_NAMES["celeba"])
 TASKONOMY = tuple(TASK_NAMES["taskonomy"])
@@ -95,7 +95,7 @@ OPTIMAL: Mapping[str, Mapping[int, PrintedGrouping]] = {
     for dataset in DATASETS
 }
 
-# By data set and method; for larger networks also by the factor of their channels.
+# By data set and method; for larger networks, also by the factor for their channels.
 BASELINES: Mapping[str, Mapping[str, Baseline]] = {
     dataset: {line["method"]: _baseline(dataset, line) for line in lines}
     for dataset, lines in _baselines["lines"].items()
@@ -147,13 +147,13 @@ class PublishedMatrix:
 
     @property
     def affinity(self) -> Affinity:
-        """The matrix as [source, target]; it is published transposed."""
+        """The matrix as [source, target]; the published one is transposed."""
         tasks = CELEBA if self.dataset == "CelebA" else TASKONOMY
         return Affinity.from_matrix(MATRICES[self.key], tasks, axis="target")
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options for `select_groups`; HOA's matrices hold results of pairs and single tasks, for Taskonomy losses."""
+        """Options for `select_groups`; HOA's matrices are results of pairs and single tasks (losses for Taskonomy)."""
         return {
             "objective": "min" if self.key == "taskonomy_hoa" else "max",
             "allow_single": self.method == "HOA",

@@ -31,15 +31,15 @@ CLASSES = 18  # 0: uncertain, 1: background, 2 to 17: objects
 FARTHEST = 2**13  # in units of 1/512 m; depth from 16 m on, and in holes of the mesh (65,535), counts as unknown
 CENTRED = {"depth": (1500.0, 1000.0), "edges": (718.0, 1070.0), "keypoints": (50.0, 100.0)}
 MASKED = ("depth", "normals")
-COLOR_MODES, INTEGER_MODES, CLASS_MODES = ("RGB", "RGBA"), ("I", "I;16", "I;16B"), ("L", "P")  # of Pillow
+COLOR_MODES, INTEGER_MODES, CLASS_MODES = ("RGB", "RGBA"), ("I", "I;16", "I;16B"), ("L", "P")  # Pillow's modes
 CHANNELS = {"depth": 2, "normals": 4, "edges": 1, "keypoints": 1}
 DECODING_ERRORS = (OSError, SyntaxError, ValueError)  # what Pillow and our checks raise for a damaged PNG
-FORMAT, VERSION = "tagalong-taskonomy", 1  # of the file that keeps which views can be decoded
+FORMAT, VERSION = "tagalong-taskonomy", 1  # of the file that records the flaws found by decoding
 UNDECODABLE = "damaged inside"
-TRIED = 8  # the number of views with which to test whether any can be read
-BATCH = 256  # views submitted at a time: there may be millions, and Ctrl-C waits for all that are submitted
+TRIED = 8  # the number of views to try when testing whether any can be read
+BATCH = 256  # views submitted at a time; there can be millions, and Ctrl-C waits for all submitted views
 logger = logging.getLogger(__name__)
-_count_lock = threading.Lock()  # several threads read
+_count_lock = threading.Lock()  # multiple threads read images
 Pixels = NDArray[np.float32]
 
 
@@ -59,8 +59,8 @@ class ViewReader:
     Attributes:
         views: the views.
         tasks: the tasks whose domains are available.
-        pixels: the side of the images that are returned; larger images are reduced.
-        damaged: paths of the damaged images found so far.
+        pixels: the side of the returned images; larger images are downsampled.
+        damaged: the paths of the damaged images found so far.
     """
 
     views: Views
@@ -72,7 +72,7 @@ class ViewReader:
         return len(self.views)
 
     def contents(self) -> Iterator[bytes]:
-        """Yields names and sizes of all files, and how they are read."""
+        """Yields the names and sizes of all files, and how they are read."""
         yield self.views.digest
         yield repr((self.pixels, FARTHEST, CENTRED, len(self))).encode()
 
@@ -94,12 +94,12 @@ class ViewReader:
         return read
 
     def find_systematic_flaw(self) -> str | None:
-        """Returns the first flaw if none of the first views can be read, since then all views have it."""
+        """Returns the first flaw if none of the first views can be read, in which case all views probably have it."""
         flaws = [self.find_flaw(row) for row in range(min(TRIED, len(self)))]
         return flaws[0] if all(flaws) else None
 
     def find_flaw(self, row: int) -> str | None:
-        """Returns which image of a view cannot be read, and why; None if all can."""
+        """Returns which image of a view cannot be read, and why; None if all images can be read."""
         try:
             self._images(row, self.tasks)
         except Unreadable as error:
@@ -107,7 +107,7 @@ class ViewReader:
         return None
 
     def unlabelled_tasks(self) -> list[str]:
-        """Returns the tasks without a single label; usually the first view shows that there are none."""
+        """Returns the tasks without a single label; usually, the first view already shows that there are none."""
         left = list(self.tasks)
         for row in range(len(self)):
             if not left:
@@ -194,7 +194,7 @@ def mirror(inputs: Tensor, targets: dict[str, Tensor]) -> Batch:
 
 
 def _mask(values: Pixels, depth: Pixels) -> Tensor:
-    """Sets values to 0 where depth is unknown, and adds a channel that says where it is known; NaN if nowhere."""
+    """Sets values to 0 where depth is unknown, and adds a channel that marks where it is known; NaN if nowhere."""
     known = (depth < FARTHEST).astype(np.float32)
     if not known.any():
         return torch.full((len(values) + 1, *known.shape), torch.nan)
@@ -204,11 +204,11 @@ def _mask(values: Pixels, depth: Pixels) -> Tensor:
 def drop_undecodable(reader: ViewReader, folder: Path, progress: Progress) -> ViewReader:
     """Returns the reader without the views that cannot be decoded.
 
-    Decoding is done once, and resumes after an interruption: a file in the folder keeps the flaws found so far. Later
-    only the flawed views are decoded again, since their files may have been replaced.
+    Decoding is done once, and can be interrupted and resumed: a file in the folder records the flaws found so far.
+    Later, only the flawed views are decoded again, since their files may have been replaced.
 
     Args:
-        reader: reads all views.
+        reader: the reader of all views.
         folder: an existing folder for the file.
         progress: receives progress updates.
     """
@@ -260,7 +260,7 @@ def _decode(reader: ViewReader, rows: Sequence[int]) -> Iterator[tuple[Sequence[
 
 
 def _without(views: Views, rows: Iterable[int]) -> Views:
-    """Returns the other views; buildings without a view left become filtered."""
+    """Returns the views without these rows; buildings that have no views left are moved to `filtered`."""
     gone = np.array(sorted(rows), dtype=np.int64)
     kept = np.setdiff1d(np.arange(len(views)), gone)
     left, building = np.unique(views.building[kept], return_inverse=True)

@@ -1,4 +1,4 @@
-"""Finds Taskonomy's images, the buildings of each part, and the views that can be used."""
+"""Finds Taskonomy's images, the buildings in each split, and the usable views."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Lists = Mapping[str, tuple[str, ...]]
 
 
 def read_lists(folder: Path) -> Lists:
-    """Reads the names of the buildings of train, val and test.
+    """Reads the names of the buildings for training, validation and test.
 
     The files are `train_models.txt`, as in the paper's code, or `train.txt`, and so on; # starts a comment.
 
@@ -59,7 +59,7 @@ def read_lists(folder: Path) -> Lists:
     every = [name for names in lists.values() for name in names]
     repeated = sorted({name for name in every if every.count(name) > 1})
     if repeated:
-        problems.append(InvalidInput("lists", "must name each building once", f"{first_few(repeated)} repeatedly"))
+        problems.append(InvalidInput("lists", "must name each building only once", f"{first_few(repeated)} repeatedly"))
     raise_problems(problems)
     return lists
 
@@ -92,9 +92,9 @@ class Building:
 
     Attributes:
         name: the name of the building.
-        folders: by domain, the folder of its images.
-        endings: by domain, the part of file names after the view's name.
-        views: the names of views with an image in every domain, sorted by file name.
+        folders: the folder of its images, by domain.
+        endings: the part of file names after the view's name, by domain.
+        views: the names of the views with an image in every domain, sorted by file name.
         incomplete: the number of views without an image in some domain.
     """
 
@@ -110,7 +110,7 @@ class Building:
 
 
 def domains_of(tasks: Iterable[str]) -> tuple[str, ...]:
-    """Returns the domains to read for some tasks; normals need depth, which says where they are valid."""
+    """Returns the domains to read for some tasks; normals also need depth, which shows where they are valid."""
     chosen = set(tasks)
     needed = chosen | {"depth"} if "normals" in chosen else chosen
     return (RGB, *(domain for task, domain in DOMAINS.items() if task in needed))
@@ -170,7 +170,7 @@ def open_building(name: str, folders: Folders, domains: Sequence[str]) -> Buildi
     if empty:
         raise InvalidInput("`data`:", f"{start} files point_*_view_*_domain_*.png", f"none in {', '.join(empty)}")
     complete = set.intersection(*views.values())
-    # Sorted by file name, as in the published code, which takes the first ones.
+    # Sorted by file name, as in the published code, which uses the first views.
     ordered = tuple(sorted(complete, key=lambda view: view + endings[RGB]))
     return Building(name, folders, endings, ordered, len(set.union(*views.values())) - len(complete))
 
@@ -183,7 +183,7 @@ class Views:
         buildings: the buildings with usable views.
         building: for each view, the index of its building.
         view: for each view, its index in the building.
-        skipped: by reason, the number of views that were skipped.
+        skipped: the number of skipped views, by reason.
         filtered: the names of buildings without a usable view.
         digest: a digest of the names and sizes of all files.
     """
@@ -199,7 +199,7 @@ class Views:
         return len(self.view)
 
     def name(self, row: int) -> str:
-        """Returns the name of a view with that of its building."""
+        """Returns the name of a view, including its building."""
         building = self.buildings[int(self.building[row])]
         return f"{building.name}/{building.views[int(self.view[row])]}"
 
@@ -214,9 +214,9 @@ def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: 
 
     Args:
         buildings: the buildings, in the order of the rows.
-        domains: the domains that are read.
-        pixels: the side of the square images must be this or a multiple of it.
-        most: use only this number of views of each building, the first ones; None means all.
+        domains: the domains to read.
+        pixels: the side of the square images; multiples of it are accepted too.
+        most: the maximum number of views per building, of which the first are used; None means all.
     """
     kept: list[Building] = []
     rows: list[tuple[int, int]] = []
@@ -245,13 +245,13 @@ def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: 
 
 
 def _inspect_view(building: Building, domains: Sequence[str], pixels: int, view: str) -> tuple[list[int], str | None]:
-    """Returns the sizes of a view's files, and the first flaw of one of them."""
+    """Returns the sizes of a view's files, and the first flaw found in one of them."""
     inspected = [_inspect_file(building.file(domain, view), pixels) for domain in domains]
     return [size for size, _ in inspected], next((flaw for _, flaw in inspected if flaw is not None), None)
 
 
 def _inspect_file(path: str, pixels: int) -> tuple[int, str | None]:
-    """Returns the size of a file, and a flaw that its first and last bytes show."""
+    """Returns the size of a file, and a flaw if its first and last bytes show one."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size

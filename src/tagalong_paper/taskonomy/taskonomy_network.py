@@ -20,7 +20,7 @@ class Xception:
     three separable convolutions, and a last separable convolution with BatchNorm.
 
     Args:
-        channels: a factor of the paper's channels; `width` is another factor of all but the output channels.
+        channels: a factor for the paper's channels; `width` is another factor for all but the output channels.
 
     Example:
         >>> import torch
@@ -54,7 +54,7 @@ class Decoders:
     """Makes decoders of four transposed convolutions, each of which doubles the side and is followed by a plain one.
 
     Args:
-        channels: a factor of the paper's channels.
+        channels: a factor for the paper's channels.
     """
 
     def __init__(self, channels: float = 1.0) -> None:
@@ -120,7 +120,7 @@ class Block(nn.Module):
 
 
 def scale_channels(size: int, factor: float) -> int:
-    """Returns a number of channels times a factor, at least one."""
+    """Scales a number of channels by a factor; the result is at least one."""
     return max(1, round(size * factor))
 
 

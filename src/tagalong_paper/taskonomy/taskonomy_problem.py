@@ -44,12 +44,12 @@ def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
 def rotated_error(outputs: Tensor, targets: Tensor) -> Tensor:
     """Returns the lowest mean absolute error of every row, over nine shifts of the outputs by at most one pixel.
 
-    This is the "loss rotation" of the published code: labels made from meshes can be off by a pixel. As there, unknown
-    pixels (where the last channel of the targets is 0) count with an error of 0.
+    This is the "loss rotation" of the published code: labels made from meshes can be off by a pixel. As in that code,
+    unknown pixels (where the last channel of the targets is 0) have an error of 0.
 
     Args:
-        outputs: [rows, channels, side, side].
-        targets: [rows, channels + 1, side, side].
+        outputs: the predictions [rows, channels, side, side].
+        targets: the targets [rows, channels + 1, side, side].
 
     Example:
         >>> outputs, targets = torch.zeros(1, 1, 6, 6), torch.zeros(1, 2, 6, 6)
@@ -91,7 +91,7 @@ SIZES: dict[str, dict[str, Any]] = {
 RECIPES = {"small": replace(TASKONOMY_RECIPE, lr=0.02, batch_size=4, epochs=3, window=12), "full": TASKONOMY_RECIPE}
 MIN_PIXELS, PIXEL_STEP = 32, 16
 CHECKS = ("header", "decode")
-HEADER_NOTE = "only headers of images were checked: images damaged inside are counted when read, or use check=decode"
+HEADER_NOTE = "only image headers were checked; other damage is counted when images are read, or use check=decode"
 
 
 def taskonomy(
@@ -107,24 +107,25 @@ def taskonomy(
     recipe: Recipe | None = None,
     progress: Progress | None = None,
 ) -> Problem:
-    """Segmentation, depth, normals, 2d edges and 2d keypoints of rooms; images are read while networks train.
+    """Loads segmentation, depth, normals, 2d edges and 2d keypoints of rooms; images are read during training.
 
     Args:
-        data: the folder with the images as downloaded: DATA/DOMAIN/BUILDING or DATA/BUILDING/DOMAIN. Nothing is
-            downloaded here.
+        data: the folder with the downloaded images: DATA/DOMAIN/BUILDING or DATA/BUILDING/DOMAIN. Nothing is downloaded
+            by this function.
         lists: a folder with lists of buildings, `train_models.txt`, `val_models.txt` and `test_models.txt`, one
             building per line; None means `data`.
-        tasks: some of the five tasks, as a list or as names separated by commas; only their domains are read.
+        tasks: some of the five tasks, as a list or as comma-separated names; only their domains are read.
         size: "full" for the paper's network, recipe and 256 pixels; "small" for a narrow network and 64 pixels, which
             takes seconds.
-        pixels: the side of the images, a multiple of 16; larger images are reduced.
-        channels: a factor of the channels of encoder and decoders.
-        per_building: the number of images of each building for validation and test, the first ones; None means all.
+        pixels: the side of the images, a multiple of 16; larger images are downsampled.
+        channels: a factor for the channels of the encoder and the decoders.
+        per_building: use only the first images of each building, up to this number, for validation and test; None means
+            all.
         check: how to check images before training; damaged ones are skipped and counted. "header" reads their first and
             last bytes; a view that is damaged elsewhere has no labels, and is logged when it is read. "decode" decodes
-            all images, once, which takes as long as reading them for an epoch.
+            all images once, which takes as long as reading them for one epoch.
         cache: the folder for the results of "decode"; None means `tagalong-cache` in `data`.
-        recipe: how to train; None means the paper's recipe.
+        recipe: the training recipe; None means the paper's.
         progress: receives progress updates while images are decoded.
 
     Raises:
@@ -209,7 +210,7 @@ def _check_options(data: Any, tasks: Sequence[str], size: Any, per_building: Any
 
 
 def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Sequence[str]) -> dict[str, list[Building]]:
-    """Opens the buildings of each list; one error reports what is wrong with them, for the first few in detail."""
+    """Opens the buildings in each list; all problems are reported in one error, the first few of them in detail."""
     problems: list[InvalidInput] = []
     flaws: list[InvalidInput] = []
     opened: dict[str, list[Building]] = {part: [] for part in PARTS}
@@ -240,10 +241,10 @@ def _rows(reader: ViewReader) -> StreamedRows:
 
 
 def check_not_empty(views: Mapping[str, Views]) -> None:
-    """Checks that every part has a usable view.
+    """Checks that every split has a usable view.
 
     Raises:
-        ValueError: names the parts without one, and says why their views were skipped.
+        ValueError: a split has none; the message says why its views were skipped.
     """
     empty = {part: found for part, found in views.items() if not len(found)}
     raise_problems(
@@ -255,19 +256,19 @@ def check_not_empty(views: Mapping[str, Views]) -> None:
 
 
 def check_labelled(unlabelled: Mapping[str, Sequence[str]]) -> None:
-    """Checks that every part has labels of every task.
+    """Checks that every split has labels for every task.
 
     Args:
-        unlabelled: for each part, its tasks without a label.
+        unlabelled: for each split, its tasks without a label.
 
     Raises:
-        ValueError: names the parts and their tasks without a label.
+        ValueError: a task has no labels in a split.
     """
     raise_problems(
         [
             InvalidInput(
                 "`data`:",
-                f"{part} must have labels of every task",
+                f"{part} must have labels for every task",
                 f"no known pixel for {', '.join(tasks)}",
                 "add buildings to its list",
             )
@@ -280,7 +281,7 @@ def check_labelled(unlabelled: Mapping[str, Sequence[str]]) -> None:
 def view_notes(
     views: Mapping[str, Views], lists: Lists, folders: Mapping[str, Folders], per_building: int | None
 ) -> tuple[str, ...]:
-    """Returns notes on how many views and buildings there are, and on what was left out."""
+    """Returns notes on the numbers of views and buildings, and on those left out."""
     sizes = "; ".join(_size(part, v) for part, v in views.items())
     notes = [f"read from files: {sizes}"]
     if per_building is not None:

@@ -38,12 +38,13 @@ def leaderboard(
     seeds: SeedsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Compares estimators of affinity with the truth: tables for which every subset of tasks was trained.
+    """Compares affinity estimators with the truth: tables for which every subset of tasks was trained.
 
     The columns "pairs" and "joining" are correlations with the true gain from a partner, in a network of two tasks and
-    on average over all groups that the partner can join. Columns like "k=2" are changes of the test loss relative to
-    one network for all tasks; negative is better. Costs are in trainings of that network. Other packages add estimators
-    with the entry point group "tagalong.estimators"; they are measured on tagalong's own problems, which takes minutes.
+    on average over all groups that the partner can join. Columns like "k=2" are changes in test loss relative to one
+    network for all tasks; negative is better. Costs are multiples of training that network. Other packages can add
+    estimators with the entry point group "tagalong.estimators"; these are measured on tagalong's own problems, which
+    takes minutes.
 
     Example:
         `tagalong leaderboard --tables nhanes,faces`: which affinity predicts what truly helps

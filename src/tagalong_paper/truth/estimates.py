@@ -1,4 +1,4 @@
-"""The true effects of tasks on each other, and estimates of them: from truth tables, plug-ins, or measured now."""
+"""The true effects of tasks on each other, and estimates from truth tables, plug-ins or new measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 
 def pair_gains(table: TruthTable) -> Array:
-    """Returns by how much a partner lowers the log loss of a single task [source, target]; NaN on the diagonal."""
+    """Returns how much a partner lowers the log loss of a single task [source, target]; NaN on the diagonal."""
     return pair_gains_of(table.test.mean(0))
 
 
@@ -39,7 +39,7 @@ def pair_gains_of(logs: Array) -> Array:
 
 
 def marginal_effects(table: TruthTable) -> Array:
-    """Returns by how much a task lowers another's log loss [source, target], averaged over all sets it can join."""
+    """Returns how much a task lowers another's log loss [source, target], averaged over all sets it can join."""
     return marginal_effects_of(table.test.mean(0))
 
 
@@ -57,7 +57,7 @@ def marginal_effects_of(logs: Array) -> Array:
 
 
 def correlation(estimate: Array, truth: Array) -> float:
-    """Returns Pearson's correlation after centring each target, since a constant per target changes no grouping.
+    """Returns Pearson's correlation after centering each target, since a constant per target changes no grouping.
 
     Example:
         >>> round(correlation(np.array([[np.nan, 2, 0], [1, np.nan, 5], [0, 1, np.nan]]), np.eye(3) * np.nan), 2)
@@ -70,7 +70,7 @@ def correlation(estimate: Array, truth: Array) -> float:
 
 
 def _centre_targets(effects: Array) -> Array:
-    """Subtracts the mean onto each target, without the diagonal."""
+    """Subtracts the mean onto each target, excluding the diagonal."""
     n = len(effects)
     means = np.where(np.eye(n, dtype=bool), 0, effects).sum(0) / (n - 1)
     return np.asarray(effects - means)
@@ -82,9 +82,9 @@ class Estimate:
 
     Attributes:
         gains: how much each source helps each target [source, target].
-        cost: in trainings of the network of all tasks, not counting that training itself.
-        losses: estimated losses of whole networks, if any; they then determine the groups.
-        joining: by how much a source helps a target on average over all sets [source, target], if estimated.
+        cost: the cost as a multiple of training one network for all tasks, without that training itself.
+        losses: the estimated losses of whole networks, if any; if present, they determine the groups.
+        joining: how much each source helps each target on average over all sets [source, target], if estimated.
     """
 
     gains: Array
@@ -125,12 +125,12 @@ def _estimate_from_subsets(table: TruthTable, logs: Array, cost: float) -> Estim
 
 
 def estimate_from_pairs(table: TruthTable, logs: Array, fraction: float) -> Estimate:
-    """Returns the estimate from networks of one and of two tasks, as in HOA.
+    """Returns the estimate from networks for one task and for two tasks, as in HOA.
 
     Args:
         table: the table with the tasks.
-        logs: log losses [subsets, tasks].
-        fraction: the fraction of a full training that each network took.
+        logs: the log losses [subsets, tasks].
+        fraction: the fraction of a full training run for which each network was trained.
     """
     n = len(table.tasks)
     gains = np.full((n, n), np.nan)
@@ -147,7 +147,7 @@ def estimate_from_pairs(table: TruthTable, logs: Array, fraction: float) -> Esti
 
 
 def plugin_estimators() -> dict[str, object]:
-    """Returns the estimators of other packages, by the name of their entry point in "tagalong.estimators"."""
+    """Returns the estimators from other packages by the names of their entry points in "tagalong.estimators"."""
     return load_plugins("estimators")
 
 
@@ -177,7 +177,7 @@ def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: 
         every: the number of steps from one measurement to the next.
 
     Raises:
-        ValueError: the gains have another shape.
+        ValueError: the gains have the wrong shape.
     """
     if isinstance(estimator, type) and issubclass(estimator, Estimator):
         estimator = estimator()

@@ -34,11 +34,11 @@ class Standing:
     Attributes:
         estimator: the name of the estimator.
         table: the name of the table.
-        pairs: correlation with the true gains in pairs.
-        marginal: correlation with the true effects of joining a set, averaged over all sets.
-        changes: by budget, the true change of the test loss of its groups relative to one network for all tasks;
+        pairs: the correlation with the true gains in pairs.
+        marginal: the correlation with the true effects of joining a set, averaged over all sets.
+        changes: for each budget, the true change in test loss of its groups relative to one network for all tasks;
             negative is better.
-        cost: in trainings of the network of all tasks, not counting that training itself.
+        cost: the cost as a multiple of training one network for all tasks, without that training itself.
         seeds: the number of seeds.
     """
 
@@ -64,13 +64,13 @@ def leaderboard(
 ) -> list[Standing]:
     """Scores every estimator on every table.
 
-    Estimators of other packages (entry point group "tagalong.estimators") are measured now, on tagalong's own problems;
-    all others are looked up in the tables.
+    Estimators from other packages (entry point group "tagalong.estimators") are measured on tagalong's own problems
+    when this is called; all others are looked up in the tables.
 
     Args:
-        tables: names of truth tables; all by default.
-        budgets: numbers of networks.
-        seeds: the number of seeds; each gives an estimate.
+        tables: the names of truth tables; all by default.
+        budgets: the numbers of networks.
+        seeds: the number of seeds, each of which gives an estimate.
         progress: receives a message about each measurement.
 
     Raises:
@@ -92,7 +92,7 @@ def leaderboard(
 
 
 def average(found: Sequence[Standing]) -> list[Standing]:
-    """Returns means over tables, named "all tables", for the estimators that were scored on all of them."""
+    """Returns means over all tables, labeled "all tables", for the estimators that were scored on all of them."""
     tables = {one.table for one in found}
     means = []
     for name in dict.fromkeys(one.estimator for one in found):

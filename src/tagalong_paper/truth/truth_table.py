@@ -1,4 +1,4 @@
-"""Truth tables: results of every subset of a problem's tasks, in which the true gain of any grouping is looked up."""
+"""Truth tables: results of every subset of a problem's tasks, for looking up the true gain of any grouping."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tagalong.study import Backend, Cost, NetworkResult, Score
 Array = NDArray[np.float64]
 FOLDER = "tables"  # next to this file: the tables that come with the package
 FORMAT, VERSION = "tagalong-truth", 1
-HINT = "make it again with benchmarks/truth.py"
-WHOLE = 1000  # steps that a full training counts as
+HINT = "recreate it with benchmarks/truth.py"
+WHOLE = 1000  # the number of steps that a full training run counts as
 ESTIMATORS = {"lookahead": "lookahead sgd train mean", "cosine": "cosine train trimmed"}
 UNIT = 1 / 20_000  # resolution of logarithms in the file: 0.005 % of a loss
 
@@ -33,20 +33,20 @@ class TruthTable:
     """Losses of the networks of every subset of tasks.
 
     A subset is a number whose bit i is set if it contains task i; its index in the table is that number minus one.
-    Losses are natural logarithms of the ratio of a loss to that of the network for all tasks, which is averaged over
-    seeds; so a difference of 0.01 is about one percent. They are NaN if a task is not in the subset.
+    Losses are natural logarithms of the ratio of a loss to that of the network for all tasks, averaged over seeds, so a
+    difference of 0.01 is about one percent. They are NaN if a task is not in the subset.
 
     Attributes:
         tasks: the names of the tasks.
-        val: [seeds, 2, subsets, tasks], losses on the two halves of the validation rows.
-        test: [seeds, subsets, tasks], losses on the test rows.
-        early: [seeds, fractions, subsets, tasks], validation losses after a fraction of the training.
-        fractions: the fractions of the epochs of the network for all tasks.
-        epochs: [seeds, subsets], the number of epochs.
-        affinities: [seeds, tasks, tasks], source × target, by estimator.
-        errors: their standard errors.
-        predictions: [seeds, subsets, tasks], losses predicted by estimators of whole networks, by estimator.
-        costs: the cost of measuring, in trainings of the network for all tasks, by estimator.
+        val: the losses on the two halves of the validation rows [seeds, 2, subsets, tasks].
+        test: the losses on the test rows [seeds, subsets, tasks].
+        early: the validation losses after a fraction of training [seeds, fractions, subsets, tasks].
+        fractions: the fractions for `early`, relative to the epochs of the network for all tasks.
+        epochs: the number of epochs [seeds, subsets].
+        affinities: the affinities by estimator [seeds, source, target].
+        errors: the standard errors of the affinities.
+        predictions: the losses predicted by estimators of whole networks, by estimator [seeds, subsets, tasks].
+        costs: the cost of measuring by estimator, as a multiple of training the network for all tasks.
         about: the command that made the table, and its inputs.
     """
 
@@ -83,10 +83,10 @@ class TruthTable:
         return sum(1 << self.tasks.index(task) for task in set(subset)) - 1
 
     def change(self, served: Mapping[str, Iterable[str]], seeds: Iterable[int] | None = None) -> float:
-        """Returns the true change of test losses against one network for all tasks, a mean over tasks and seeds.
+        """Returns the true change in test loss relative to one network for all tasks, averaged over tasks and seeds.
 
         Args:
-            served: the tasks of the network that serves each task.
+            served: for each task, the tasks of the network that serves it.
             seeds: the seeds of the networks; all by default.
         """
         chosen = list(range(self.seeds) if seeds is None else seeds)
@@ -118,7 +118,7 @@ class TruthTable:
 
     @staticmethod
     def load(path: str | Path) -> TruthTable:
-        """Reads what `save` wrote."""
+        """Reads a file written by `save`."""
         with damage_reported(Path(path), hint=HINT):
             arrays = unpack_arrays(Path(path).read_bytes())
             text = str(arrays["document"])
@@ -187,10 +187,10 @@ def load_truth(name: str) -> TruthTable:
 
 
 class TruthBackend(Backend):
-    """Looks networks up in a truth table instead of training them, so that any method can be tried on it.
+    """Looks up networks in a truth table instead of training them, so that any method can be tried on it.
 
-    Losses are relative to the network for all tasks, and seeds are indices of the table. A full training counts as
-    `WHOLE` steps.
+    Losses are relative to the network for all tasks, and seeds are indices into the table. A full training run counts
+    as `WHOLE` steps.
 
     Args:
         table: the truth table.

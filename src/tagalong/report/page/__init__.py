@@ -1,3 +1,3 @@
-"""The page of a run: one self-contained HTML file."""
+"""The report of a run: a single self-contained HTML page."""
 
 from .document import write_report as write_report

@@ -1,4 +1,4 @@
-"""Sections of the page on affinity: the heat map, the changes over training, and the groups for every budget."""
+"""The sections about affinity: the heat map, the changes over training, and the groups for every budget."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ESTIMATORS = {
 
 
 def who_helps_whom(run: Run, order: list[str]) -> Html | None:
-    """Returns the heat map with its switches, its key and a table of its numbers."""
+    """Returns the heat map with its switches, its legend and a table of its numbers."""
     if run.affinity is None:
         return None
     return tag(
@@ -45,7 +45,7 @@ def who_helps_whom(run: Run, order: list[str]) -> Html | None:
 
 
 def over_time(run: Run) -> Html | None:
-    """Returns the chart of one target task, with a menu to choose the task."""
+    """Returns the chart for one target task, with a menu to choose the task."""
     if run.affinity is None or len(run.affinity.steps) < 2:
         return None
     return tag(
@@ -53,8 +53,8 @@ def over_time(run: Run) -> Html | None:
         tag("h2", "Affinity over training", id="time-title"),
         tag(
             "p",
-            "How much a step on each task helped the chosen task while the network was trained. Bands are ± one "
-            "standard error. Lines that cross often mean that the ranking of partners has not settled.",
+            "How much a step on each task helped the chosen task during training. Bands are ± one standard error. If "
+            "lines cross often, the ranking of partners has not settled.",
             class_="lead",
         ),
         tag("div", tag("label", "Affinity onto ", tag("select", id="time-task")), class_="switches"),
@@ -103,7 +103,7 @@ def _number(affinity: Affinity, i: int, j: int) -> str:
 
 
 def budget(groupings: Mapping[int, Grouping], shown: int) -> Html:
-    """Returns the slider for the number of networks, with places for the groups and their curve."""
+    """Returns the slider for the number of networks, with placeholders for the groups and their curve."""
     n = len(groupings)
     slider = tag(
         "input", type="range", id="budget-slider", min="1", max=str(n), step="1", value=str(shown), list="budget-ticks"
@@ -114,7 +114,7 @@ def budget(groupings: Mapping[int, Grouping], shown: int) -> Html:
         tag(
             "p",
             "The best groups by affinity for each number of networks. A network serves the tasks in solid chips; those "
-            "in dashed chips are only trained because they help. More networks cost more training and memory.",
+            "in dashed chips are trained only because they help. More networks take more training and memory.",
             class_="lead",
         ),
         tag(
@@ -136,7 +136,7 @@ def budget(groupings: Mapping[int, Grouping], shown: int) -> Html:
 
 
 def budgets_data(groupings: Mapping[int, Grouping], results: Results) -> list[dict[str, Any]]:
-    """Returns the data of the slider, in the order of the number of networks k."""
+    """Returns the data of the slider, ordered by the number of networks k."""
     largest = max(abs(grouping.value) for grouping in groupings.values())
     power = power_of_thousand(largest)
     measured = any(grouping.resampled is not None for grouping in groupings.values())
@@ -157,7 +157,7 @@ def _data(k: int, grouping: Grouping, power: int, results: Results, measured: bo
 
 
 def _sentences(k: int, grouping: Grouping, power: int, results: Results, measured: bool) -> list[str]:
-    """Says how good the grouping is, whether that is proven, how stable it is, and what training it changed."""
+    """Describes how good the grouping is, whether that is proven, how stable it is, and how it changed the losses."""
     unit, used = 10.0**power, len(grouping.groups)
     start = f"{used} network{'s' * (used != 1)}" + (f" (more than {used} would not help)" if used < k else "")
     parts = [f"{start}, total affinity {grouping.value / unit:.3g}{times(power)}"]
@@ -168,7 +168,7 @@ def _sentences(k: int, grouping: Grouping, power: int, results: Results, measure
     if grouping.resampled is not None:
         parts.append(f"the same groups in {grouping.resampled.share:.0%} of {grouping.resampled.resamples} resamples")
     elif measured:
-        parts.append("stability was not tested, since the run did not ask for this budget")
+        parts.append("stability was not tested, since this budget was not part of the run")
     if ties := len(grouping.ties):
         parts.append(f"{'at least ' * (ties == MAX_TIES)}{ties} other{'s are' if ties > 1 else ' is'} equally good")
     trained = [line for line in results.table() if (line.method, line.budget) == ("tag", k)]

@@ -83,7 +83,7 @@ def _fact(value: str, name: str) -> Html:
 
 
 def _interval(verdict: Verdict) -> Html:
-    """Draws the change and its interval on a line with zero in the middle."""
+    """Draws the change and its interval on a line centered at zero."""
     assert verdict.estimate is not None
     low = verdict.estimate if verdict.low is None else verdict.low
     high = verdict.estimate if verdict.high is None else verdict.high
@@ -98,7 +98,7 @@ def _interval(verdict: Verdict) -> Html:
         tag("i", class_="dot", style=f"left:{dot:.1f}%"),
         class_="strip",
         role="img",
-        aria_label=f"change of the test losses {signed(verdict.estimate)} %, {interval}",
+        aria_label=f"change in test loss: {signed(verdict.estimate)} %, {interval}",
     )
     ends = tag("div", tag("span", "← better"), tag("span", "worse →"), class_="ends", aria_hidden="true")
     name = f"test loss; {100 * verdict.confidence:g} % interval: {interval}" if known else interval
@@ -113,7 +113,7 @@ def _interval(verdict: Verdict) -> Html:
 
 
 def recommended(run: Run) -> Html:
-    """Returns the networks to use, and below them the best grouping if it is not recommended."""
+    """Returns the networks to use, followed by the best grouping if it is not the recommended one."""
     verdict = run.results.verdict()
     title = "The networks to use" if len(verdict.groups) > 1 else "The network to use"
     other = None
@@ -123,7 +123,7 @@ def recommended(run: Run) -> Html:
         other = tag("details", tag("summary", name), cards)
     cards = _cards(run, verdict.recommended, verdict.groups)
     lead = f"{'Errors' if _errors_known(run) else 'Losses'} on test data" + (
-        ", and the change of the loss compared with one network for all tasks." if verdict.worth_it else "."
+        ", and the change in loss compared with one network for all tasks." if verdict.worth_it else "."
     )
     return tag(
         "section",
@@ -171,7 +171,7 @@ def _task(run: Run, change: TaskChange, together: bool) -> Html:
 
 
 def _errors_known(run: Run) -> bool:
-    """Returns whether errors are known, and not only losses; networks trained elsewhere may lack them."""
+    """Returns whether errors are known in addition to losses; networks trained elsewhere may lack them."""
     return any(isfinite(found.error) for record in run.results.records for found in record.test.values())
 
 

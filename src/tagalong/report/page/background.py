@@ -15,41 +15,41 @@ from tagalong.study import Cost, ProblemInfo, Results, Run
 METHODS = {
     "mtl": "one network for all tasks; everything is compared with it",
     "stl": "one network for each task",
-    "random": "groups drawn at random: what any grouping of this size can be expected to achieve",
-    "tag": "groups chosen by the affinities of one training run (Fifty et al., 2021)",
-    "cs": "groups chosen by the cosine of the tasks' gradients",
-    "hoa": "groups chosen by the results of all pairs of tasks, each trained",
+    "random": "groups drawn at random: what to expect from any grouping of this size",
+    "tag": "groups chosen by the affinities measured in one training run (Fifty et al., 2021)",
+    "cs": "groups chosen by the cosine similarity of the tasks' gradients",
+    "hoa": "groups chosen by the results of networks trained on every pair of tasks",
     "optimal": "every set of tasks trained, groups chosen on validation data",
     "oracle": "every set of tasks trained, groups chosen on test data: a bound, not a method",
     "uw": "one network, losses weighted by learned uncertainties",
-    "gradnorm": "one network, losses weighted so that gradients stay balanced",
-    "pcgrad": "one network, conflicting gradients projected",
+    "gradnorm": "one network, losses weighted to keep gradients balanced",
+    "pcgrad": "one network, conflicts between gradients removed by projection",
     "auto": "networks suggested by affinities and by the networks trained so far, and confirmed on validation data",
-    "chosen": "the best groups of networks that were already trained, chosen on validation data",
+    "chosen": "the best groups of already trained networks, chosen on validation data",
 }
 READING = (
     (
         "Affinity",
-        "The affinity of one task onto another is the share of the other task's loss that a training step on the first "
-        "task alone removes. A positive affinity helps, a negative one hurts, and the two directions differ. Shown is "
-        "the average over the measured steps of one training run of all tasks, ± its standard error.",
+        "The affinity of one task onto another is the fraction by which a training step on the first task alone lowers "
+        "the other task's loss. A positive affinity helps, a negative one hurts, and the two directions differ. The "
+        "values are averages over the measured steps of one training run of all tasks, ± their standard errors.",
     ),
     (
         "Groups",
         "For each number of networks, the groups are those with the highest total affinity. A network serves the tasks "
         "whose predictions come from it, and may also train others because they help. Stability is how often "
-        "resampled measurements lead to the same groups; below one half, other groups are about as likely.",
+        "resampled measurements lead to the same groups; below 50 %, other groups are about as likely.",
     ),
     (
         "Verdict",
         "Groups are chosen on validation data and judged on test data. Grouping is worth it only if the confidence "
-        "interval of its change lies below zero. The interval allows for the noise of seeds and test rows, and for "
+        "interval of its change lies below zero. The interval accounts for the noise from seeds and test rows, and for "
         "the number of groupings that were tried.",
     ),
 )
 UNITS = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
 PARTS = ("train", "val", "test")
-UNREPEATABLE = ("", "-c", "ipykernel_launcher.py")  # program names of a prompt, `python -c` and a notebook
+UNREPEATABLE = ("", "-c", "ipykernel_launcher.py")  # program names in a prompt, in `python -c` and in a notebook
 
 
 def how_to_read(methods: Iterable[str]) -> Html:
@@ -68,7 +68,7 @@ def how_to_read(methods: Iterable[str]) -> Html:
 
 
 def handle_with_care(tasks: Iterable[str]) -> Html:
-    """Warns of what affinity does not mean; names tasks about traits of people."""
+    """Explains what affinity does not mean, and names the tasks that are about traits of people."""
     found = find_sensitive_tasks(tasks)
     traits = "; ".join(f"{trait}: {', '.join(names)}" for trait, names in found.items())
     return tag(
@@ -82,7 +82,7 @@ def handle_with_care(tasks: Iterable[str]) -> Html:
 
 
 def provenance(run: Run) -> Html:
-    """Returns what a reader needs to judge and to repeat the run."""
+    """Returns the details that readers need to judge and to repeat the run."""
     results, settings = run.results, run.results.settings
     groups = [
         ("Data", _data(results.problem)),
@@ -140,7 +140,7 @@ def _plain(value: Any) -> str:
 
 
 def total_cost(results: Results) -> str:
-    """Returns the cost of all networks of the run; if that is not known, the sum over its methods."""
+    """Returns the cost of all networks of the run or, if that is unknown, the sum over its methods."""
     known = results.settings.get("spent")
     total = Cost(**known) if known else _sum_over_methods(results)
     parts = [
@@ -149,7 +149,7 @@ def total_cost(results: Results) -> str:
         _duration(total.seconds),
     ]
     text = ", ".join(part for part in parts if part)
-    return text if known or not text else f"at most {text}; networks that methods share are counted for each method"
+    return text if known or not text else f"at most {text}; networks shared by methods are counted once per method"
 
 
 def _sum_over_methods(results: Results) -> Cost:
@@ -191,7 +191,7 @@ def _program(given: Sequence[str]) -> list[str]:
 
 
 def _labels(problem: ProblemInfo) -> Html | None:
-    """Returns a table of the labels of each task, and how many are missing."""
+    """Returns a table with the number of labels of each task, and the percentage of missing ones."""
     if not problem.labels:
         return None
     rows = [
@@ -199,7 +199,7 @@ def _labels(problem: ProblemInfo) -> Html | None:
             task,
             problem.kinds.get(task, ""),
             problem.errors.get(task, ""),
-            *(_share(problem, part, task) for part in PARTS),
+            *(_label_count(problem, part, task) for part in PARTS),
         ]
         for task in problem.tasks
     ]
@@ -209,7 +209,7 @@ def _labels(problem: ProblemInfo) -> Html | None:
     return tag("details", tag("summary", f"The {len(problem.tasks)} tasks and their labels"), region)
 
 
-def _share(problem: ProblemInfo, part: str, task: str) -> str:
+def _label_count(problem: ProblemInfo, part: str, task: str) -> str:
     labels, rows = problem.labels.get(part, {}).get(task), problem.rows.get(part)
     if labels is None:
         return ""

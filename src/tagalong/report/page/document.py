@@ -1,4 +1,4 @@
-"""Writes the page of a run: one HTML file with its scripts and data, which loads nothing from elsewhere."""
+"""Writes the report of a run: one HTML file that contains its scripts and data, and loads nothing else."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ from .background import handle_with_care, how_to_read, provenance
 from .results_sections import auto_decision, how_auto_searched, was_it_worth_it
 
 FILE = "report.html"
-# A bundle of plotly.js (MIT) with lines, bars and heat maps only: a third of the size of the one in the Python package.
+# A bundle of plotly.js (MIT) with only lines, bars and heat maps: a third the size of the one in the Python package.
 PLOTLY = "plotly-cartesian.min.js"
 SCRIPTS = ("theme.js", "heatmap.js", "over_time.js", "budget.js", "worth.js", "search.js", "sort.js", "start.js")
 # The browser must not load anything, even if the name of a task contains HTML.
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
-MIN_STEPS_TO_TRIM = 20  # measured steps below which trimming cuts nothing
+MIN_STEPS_TO_TRIM = 20  # with fewer measured steps, trimming has no effect
 
 
 def write_report(run: str | Path | Run, path: str | Path | None = None) -> Path:
-    """Writes the page of a finished run: one HTML file that works offline.
+    """Writes the report of a finished run: one HTML file that works offline.
 
     Args:
-        run: the folder of the run, or what `read_run` returned.
+        run: the folder of the run, or the result of `read_run`.
         path: where to write the page; by default `report.html` in the folder of the run.
 
     Returns:
         The path of the page.
 
     Raises:
-        InvalidInput: the folder is not that of a finished run, or a file in it is damaged.
+        InvalidInput: the folder does not contain a finished run, or a file in it is damaged.
     """
     found = run if isinstance(run, Run) else read_run(run)
     file = found.folder / FILE if path is None else Path(path)
@@ -171,7 +171,7 @@ def over_time_data(affinity: Affinity) -> dict[str, Any] | None:
 
 
 def _costs(run: Run) -> list[dict[str, Any]]:
-    """Returns the figures of cost against error, for each cost that is known for at least two methods."""
+    """Returns figures of error against cost, one for each cost that is known for at least two methods."""
     known = known_costs(run.results)
     return [{"name": cost, "figure": as_plotly_json(cost_against_error(run.results, cost))} for cost in known]
 
@@ -191,7 +191,7 @@ def _changes(run: Run, order: list[str]) -> list[dict[str, Any]]:
 
 
 def as_plotly_json(figure: Any) -> dict[str, Any]:
-    """Returns a figure for plotly.js without what the page sets itself: size, title, template."""
+    """Returns a figure for plotly.js without its size, title and template, which the page sets itself."""
     document: dict[str, Any] = json.loads(figure.to_json())
     layout = document["layout"]
     for name in ("width", "height", "title", "template", "margin", "plot_bgcolor"):
@@ -200,7 +200,7 @@ def as_plotly_json(figure: Any) -> dict[str, Any]:
 
 
 def _round(values: Any, digits: int) -> Any:
-    """Rounds nested lists of numbers to significant digits; None where a number is not finite."""
+    """Rounds nested lists of numbers to significant digits; numbers that are not finite become None."""
     if isinstance(values, list):
         return [_round(value, digits) for value in values]
     if not isfinite(values):

@@ -1,4 +1,4 @@
-"""Sections of the page on results: the comparison of all methods, and how `auto` searched."""
+"""The sections about results: the comparison of all methods, and how `auto` searched."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tagalong.study import LoggedTraining, MethodSummary, Results, Run, SearchLo
 from ..result_figures import change_error, known_costs
 from ..style import signed
 
-# heading, text of a cell, key to sort by
+# heading, cell text, sort key
 Column = tuple[str, Callable[[MethodSummary], str], Callable[[MethodSummary], float | str | None]]
 
 
 def was_it_worth_it(results: Results) -> Html:
-    """Returns the figure and the table of all methods and budgets, then the changes of each task."""
+    """Returns the figure and the table of all methods and budgets, then the change for each task."""
     return tag(
         "section",
         tag("h2", "Was it worth it?", id="worth-title"),
         *(_with_costs(results) if known_costs(results) else _without_costs(results)),
         tag("h3", "Task by task"),
         tag("div", tag("label", "Changes with ", tag("select", id="changes-method")), class_="switches"),
-        tag("div", id="changes", class_="plot", role="img", aria_label="Change of each task's test loss"),
+        tag("div", id="changes", class_="plot", role="img", aria_label="Change in each task's test loss"),
         id="worth",
         aria_labelledby="worth-title",
     )
@@ -31,11 +31,11 @@ def was_it_worth_it(results: Results) -> Html:
 
 def _with_costs(results: Results) -> list[Html]:
     lead = (
-        "The cost of every method and budget, and the change of the test loss, averaged over tasks, compared with one "
-        "network for all tasks. Lower is better, further left is cheaper. Bars are one standard error; a change of "
+        "The cost of every method and budget, and the change in test loss, averaged over tasks, compared with one "
+        "network for all tasks. Lower is better, further left is cheaper. Bars are ± one standard error; a change of "
         "less than two standard errors may be due to chance."
     )
-    description = "Cost against error; the table next to it has the numbers"
+    description = "Error against cost; the table next to it has the numbers"
     figure = tag("div", id="cost", class_="plot", role="img", aria_label=description)
     return [
         tag("p", lead, class_="lead"),
@@ -46,8 +46,8 @@ def _with_costs(results: Results) -> list[Html]:
 
 def _without_costs(results: Results) -> list[Html]:
     lead = (
-        "The change of the test loss of every method and budget, averaged over tasks, compared with one network for "
-        "all tasks. Costs are not known. Lower is better; a change of less than two standard errors may be due to "
+        "The change in test loss for every method and budget, averaged over tasks, compared with one network for "
+        "all tasks. Costs are unknown. Lower is better; a change of less than two standard errors may be due to "
         "chance."
     )
     return [tag("p", lead, class_="lead"), methods_table(results)]
@@ -143,19 +143,19 @@ def auto_decision(run: Run) -> Mapping[str, Any] | None:
 
 
 def how_auto_searched(decision: Mapping[str, Any]) -> Html:
-    """Returns the search curve, then a table of every training."""
+    """Returns the search curve, then a table of all training runs."""
     return tag(
         "section",
         tag("h2", "How auto searched", id="search-title"),
         tag(
             "p",
             SearchLog(decision).sentence + " The curve shows the change that it expected, on validation data, from "
-            "the best networks trained so far. Expectations are shrunk towards zero according to their noise, and "
+            "the best networks trained so far. Expectations are shrunk toward zero according to their noise, and "
             "count only once they clearly exceed it; zero means one network for all tasks.",
             class_="lead",
         ),
         tag("div", id="search-curve", class_="plot", role="img", aria_label="Expected change against effort"),
-        tag("details", tag("summary", "All trainings of the search"), _table(decision)),
+        tag("details", tag("summary", "All training runs of the search"), _table(decision)),
         id="search",
         aria_labelledby="search-title",
     )
@@ -166,16 +166,16 @@ def _table(decision: Mapping[str, Any]) -> Html:
     names = ["effort", "tasks", "seed", "vs. all together", *(f"best so far, budget {k}" for k in budgets)]
     element = tag(
         "table",
-        tag("caption", "Changes of the validation loss, averaged over the network's tasks", class_="quiet"),
+        tag("caption", "Changes in validation loss, averaged over the network's tasks", class_="quiet"),
         tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names))),
         tag("tbody", *(_training_row(one, budgets) for one in SearchLog(decision).trainings)),
         id="lessons",
     )
-    return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Table of all trainings")
+    return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Table of all training runs")
 
 
 def _training_row(one: LoggedTraining, budgets: list[int]) -> Html:
-    part = "" if one.fraction == 1 else f" (the first {one.fraction:.3g} of a training)"
+    part = "" if one.fraction == 1 else f" (the first {one.fraction:.3g} of a training run)"
     change = "diverged" if one.diverged else "" if one.change is None else f"{signed(one.change)} %"
     best = [f"{signed(one.best[budget])} %" for budget in budgets]
     cells = (one.spent_text, ", ".join(one.tasks) + part, str(one.seed), change, *best)

@@ -1,4 +1,4 @@
-// The groups for a number of networks, and the curve of total affinity over this number.
+// The groups for a given number of networks, and total affinity as a function of that number.
 function drawBudgets() {
   const slider = find('budget-slider');
   if (!slider || !data.budgets.length) return;

@@ -1,5 +1,5 @@
 // Affinity onto one task over training: a line and a band per source.
-const COLOURED = 10; // the number of lines that readers can tell apart
+const MAX_COLORED = 10; // the most lines that readers can tell apart
 
 function drawOverTime() {
   if (!data.time || !find('over-time')) return;
@@ -15,11 +15,11 @@ function drawOverTime() {
 function overTime(target, width) {
   const { tasks, steps, mean, stderr, highest, window } = data.time;
   const order = highest[target].filter((source) => source !== target);
-  const highlighted = order.slice(0, COLOURED);
+  const highlighted = order.slice(0, MAX_COLORED);
   const coloured = [...highlighted].reverse().flatMap((source) => {
     return sourceLines(source, tasks[source], steps, mean[target][source], stderr[target][source]);
   });
-  const traces = [...otherLines(order.slice(COLOURED), target), ...coloured];
+  const traces = [...otherLines(order.slice(MAX_COLORED), target), ...coloured];
   const layout = {
     xaxis: { title: { text: width < 560 ? 'meter call' : `meter call; each point: ${window} measured steps` }, showgrid: false, zeroline: false },
     yaxis: { title: { text: width < 560 ? '' : 'affinity' }, exponentformat: 'power' },

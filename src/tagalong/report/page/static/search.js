@@ -1,4 +1,4 @@
-// The change that auto expected from the best networks so far, against the effort.
+// The change that auto expected from the best networks so far, plotted against the effort.
 function drawSearch() {
   if (!data.search) return;
   plot('search-curve', () => {

@@ -14,7 +14,7 @@ function makeSortable(table) {
   });
 }
 
-// Numbers by value, texts alphabetically, empty cells last.
+// Sorts numbers by value and text alphabetically, with empty cells last.
 function compare(a, b, ascending) {
   if (a === b) return 0;
   if (a === '' || b === '') return a === '' ? 1 : -1;

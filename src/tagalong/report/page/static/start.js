@@ -1,4 +1,4 @@
-// Draws everything, and redraws when the width or the colour scheme changes, and for printing.
+// Draws everything, and redraws when the width or the color scheme changes, and for printing.
 const redrawAll = () => redraws.forEach((redraw) => redraw());
 
 drawHeatmaps();

@@ -1,4 +1,4 @@
-// Colours and sizes of all plots, which depend on light or dark mode, the width of the page, and printing.
+// Colors and sizes of all plots, which depend on light or dark mode, the width of the page, and printing.
 const data = JSON.parse(document.getElementById('data').textContent);
 const root = document.documentElement;
 const darkMode = matchMedia('(prefers-color-scheme: dark)');
@@ -50,7 +50,7 @@ function applyTheme(layout, width, height) {
   return result;
 }
 
-// Replaces black and white by the colours of text and background, and dark colours by lighter ones in dark mode.
+// Replaces black and white with the colors of text and background, and dark colors with lighter ones in dark mode.
 function adaptColour(value) {
   const { ink, raised, dark } = theme();
   const swapped = { '#000000': ink, '#ffffff': raised, ...(dark && { '#2166ac': '#7db8ee', '#b2182b': '#f09a8d' }) };
@@ -66,15 +66,15 @@ function adaptMarker(trace) {
 // Above the plot, where a long legend does not overlap the axis.
 const LEGEND = { orientation: 'h', x: 0, y: 1.02, yanchor: 'bottom' };
 
-// Plots are drawn when they are scrolled near the window, so that a long page loads quickly. Their height is reserved
-// from the start, so that what is below does not move.
+// Plots are drawn only when they are scrolled into view, so that a long page loads quickly. Their height is reserved
+// from the start, which keeps the content below from moving.
 const nearby = new IntersectionObserver(
   (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => waiting.get(entry.target)?.()),
   { rootMargin: '800px' },
 );
 const waiting = new Map();
 
-// Draws a plot when it comes near the window; returns a function that redraws it. `drawn` is called the first time.
+// Draws a plot when it is scrolled into view; returns a function that redraws it. `drawn` is called the first time.
 function plot(id, build, drawn = () => {}) {
   const place = find(id);
   if (!place) return () => {};

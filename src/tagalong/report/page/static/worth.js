@@ -1,4 +1,4 @@
-// Cost against error, and the change of each task with one method.
+// Error against cost, and the change for each task with one method.
 function drawWorth() {
   if (data.costs.length) {
     let chosen = data.costs[0].name;
