@@ -129,7 +129,7 @@ def test_networks_replaced_during_loading_are_loaded_again(
             left.pop().save(tmp_path)
         return module(folder, which)
 
-    monkeypatch.setattr(best_module, "_module", read)
+    monkeypatch.setattr(best_module, "_load_network", read)
     found = Best.load(tmp_path)
     assert found.seed == 2
     for ours, theirs in zip(found.networks, other.networks, strict=True):
