@@ -122,7 +122,7 @@ def test_networks_replaced_during_loading_are_loaded_again(
     """Replaces them before the first or the second file is read: all weights come from the later run."""
     other = Best.build(make_problem(), GROUPS, [train(make_problem(), job).state or {} for job in JOBS], seed=2)
     best.save(tmp_path)
-    module, left = best_module._module, [other]
+    module, left = best_module._load_network, [other]
 
     def read(folder: Path, which: int) -> Network:
         if which == number and left:
