@@ -122,14 +122,14 @@ def test_networks_replaced_during_loading_are_loaded_again(
     """Replaces them before the first or the second file is read: all weights come from the later run."""
     other = Best.build(make_problem(), GROUPS, [train(make_problem(), job).state or {} for job in JOBS], seed=2)
     best.save(tmp_path)
-    module, left = best_module._module, [other]
+    module, left = best_module._load_network, [other]
 
     def read(folder: Path, which: int) -> Network:
         if which == number and left:
             left.pop().save(tmp_path)
         return module(folder, which)
 
-    monkeypatch.setattr(best_module, "_module", read)
+    monkeypatch.setattr(best_module, "_load_network", read)
     found = Best.load(tmp_path)
     assert found.seed == 2
     for ours, theirs in zip(found.networks, other.networks, strict=True):

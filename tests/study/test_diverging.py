@@ -73,7 +73,7 @@ def test_diverged_networks_are_stored_as_diverged_and_not_trained_again(
         assert store.pruned([row.key for row in rows.values()]) == []
     said = "all subsets: wild with seed 0; a, wild with seed 0; b, wild with seed 0; a, b, wild with seed 0 diverged"
     assert [record.message for record in caplog.records if "diverged" in record.message] == [
-        f"{said}, which counts as worse than any other result"
+        f"{said} and will rank below all other results"
     ]
     again = RecordingExecutor()
     with Store(tmp_path / "run.sqlite") as store, TrainingBackend(problem, store, executor=again) as backend:

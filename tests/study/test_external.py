@@ -139,7 +139,7 @@ def test_results_come_in_any_order_and_invalid_ones_are_rejected() -> None:
     message = str(caught.value)
     assert "`val`: the loss of 'a' must be a finite number, found nan" in message
     assert "`test` must have a value for each of a, found none for 'a', one for unknown task 'b'" in message
-    assert "`rows` must be one loss per row" in message
+    assert "`rows` must have one loss per row" in message
     assert "`seconds` must be a nonnegative number, found -1" in message
     with pytest.raises(ValueError, match="must be a loss or \\(loss, error\\), found 'low'"):
         study.tell(["a"], 0, val={"a": "low"}, test={"a": 1.0})  # type: ignore[dict-item]
