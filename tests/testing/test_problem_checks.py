@@ -168,7 +168,10 @@ def fails() -> Problem:
             "the fingerprint changes with the data: changing a label in `train` did not",
         ),
         (lambda: with_train(Shuffled), "the same seed gives the same batches: rows of seed 0 and epoch 1 differ"),
-        (lambda: read_from_files(IntegerTargets), "returns the requested rows: the target of 'up' must be floating"),
+        (
+            lambda: read_from_files(IntegerTargets),
+            "returns the requested rows: the target of 'up' must be a floating-point tensor",
+        ),
         (without_labels, "every task has labels in every part: `val` has no labels for up"),
         (exploding, "networks train with finite losses: raised Diverged"),
         (holds_a_lock, r"can be sent to a worker process \(cloudpickle\): raised TypeError"),
