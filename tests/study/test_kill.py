@@ -20,7 +20,9 @@ def run_study(out: Path, nth: int | None = None, total=None) -> None:
     """Runs a study, killed before its n-th file operation; otherwise sets `total` to their number."""
     operations = FileOperations(out, nth)
     torch.set_num_threads(1)
-    backend.CHUNK_SIZES["cpu"] = 4  # many small chunks, and a checkpoint after every epoch: more moments to be killed at
+    backend.CHUNK_SIZES["cpu"] = (
+        4  # many small chunks, and a checkpoint after every epoch: more moments to be killed at
+    )
     executors.CHECKPOINT_SECONDS = 0.0
     Study(small_problem("abcd"), out, device="cpu").run(METHODS, [2, 3], 2)
     if total is not None:
