@@ -344,4 +344,4 @@ def test_json_carries_the_caution(tagalong: Terminal, tmp_path: Path) -> None:
         document = json.loads(tagalong("group", "a.csv", *wanted, "--json").out)
         assert "gender: gender" in document["caution"]
     tagalong("group", "a.csv", "--budgets", "1,2", "--out", "all.json")
-    assert "nor cause and effect" in json.loads((tmp_path / "all.json").read_text())["caution"]
+    assert "nor causation" in json.loads((tmp_path / "all.json").read_text())["caution"]

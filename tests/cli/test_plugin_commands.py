@@ -135,12 +135,12 @@ def test_ctrl_c_ends_a_plugin_with_a_message(games: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        ("absent", "of no_such_module:command cannot be loaded: No module named 'no_such_module'"),
-        ("broken", "of broken_module:command cannot be loaded: division by zero"),
-        ("number", "of games_module:number cannot be loaded: it must be a function or a typer app, found int"),
+        ("absent", "from no_such_module:command cannot be loaded: No module named 'no_such_module'"),
+        ("broken", "from broken_module:command cannot be loaded: division by zero"),
+        ("number", "from games_module:number cannot be loaded: it must be a function or a typer app, found int"),
         (
             "twice",
-            "of games_module:twice cannot be loaded: Cannot specify multiple 'Annotated' Typer arguments for 'what'",
+            "from games_module:twice cannot be loaded: Cannot specify multiple 'Annotated' Typer arguments for 'what'",
         ),
     ],
 )
@@ -205,7 +205,7 @@ def test_commands_can_be_registered_in_code(
     assert "Greets somebody." in out
     assert "tagalong greet you: politely" in out
     assert "From no_such_module:command." in out
-    assert sorted(message.partition(" of ")[0] for message in caplog.messages) == [
+    assert sorted(message.partition(" from ")[0] for message in caplog.messages) == [
         "the command 'group'",
         "the command 'number'",
     ]

@@ -79,7 +79,7 @@ def test_a_table_gives_labels_results_a_verdict_and_predictions(tagalong: Termin
     found = json.loads(tagalong("predict", "out", "table.csv", "--json").out)
     assert found["age"] == [float(row[0]) for row in rows]
     assert "folder of a run" in tagalong.error_of("verdict", "out", "--out", "out")
-    assert "not similarity of tasks" in json.loads(Path("out/groupings.json").read_text())["caution"]
+    assert "neither similarity nor causation" in json.loads(Path("out/groupings.json").read_text())["caution"]
 
 
 def test_a_second_run_trains_nothing_and_gives_the_same_results(tagalong: Terminal, table: Path) -> None:

@@ -216,8 +216,8 @@ def test_the_error_names_missing_pairs() -> None:
         ([("0", "1", "2")], {"budget": "3"}, "^`budget` must be a positive number, found '3'$"),
         ("012", {}, "^`groups` must be a list of groups, each a Group or a set of names, found '012'$"),
         (3, {}, "^`groups` must be a list of groups, .*found 3$"),
-        (["012"], {}, "^`groups` must be a list of groups, .*found '012' among them$"),
-        ([(0, 1, 2)], {}, r"^`groups` must be a list of groups, .*found \(0, 1, 2\) among them$"),
+        (["012"], {}, "^`groups` must be a list of groups, .*found '012'$"),
+        ([(0, 1, 2)], {}, r"^`groups` must be a list of groups, .*found \(0, 1, 2\)$"),
     ],
 )
 def test_groupings_given_by_the_user_are_checked_in_the_same_way(groups: Any, options: Any, message: str) -> None:

@@ -207,7 +207,7 @@ def test_one_error_before_training_lists_all_invalid_arguments() -> None:
         "`lr` must be a positive number, found -1",
     ):
         assert message in str(error.value)
-    with pytest.raises(ValueError, match=r"(?s)`choose` must be .*'random'.*`budgets` must be from .*`seeds` must"):
+    with pytest.raises(ValueError, match=r"(?s)`choose` must be .*'random'.*`budgets` must be between .*`seeds` must"):
         GroupedMultiTaskRegressor(methods=["random"], choose="random", budgets=9, seeds=0).fit(X, Y)
     with pytest.raises(ValueError, match="`y`: '1' must have at least two classes, found 1"):
         GroupedMultiTaskClassifier().fit(X, np.stack([X[:, 0] > 0, X[:, 0] > -99], 1))

@@ -36,7 +36,7 @@ def test_the_page_has_all_sections(hostile_page: Path) -> None:
     for words in (
         "Grouping is worth it", "Use three networks", "tagalong run table.csv --targets &#x27;a b,c&#x27;",
         "tagalong report ", "optimizer adamw", "seeds 0 1 2", "torch 2.13.0", "693 (1% missing)", "drawn at random",
-        "not similarity of tasks, nor cause and effect", "gender: is_male", "optimizer steps",
+        "It implies neither similarity nor causation", "gender: is_male", "optimizer steps",
     ):  # fmt: skip
         assert words in text, words
 
@@ -111,7 +111,7 @@ def test_budgets_of_many_tasks_are_solved_once(many: tuple[Path, list[list[int]]
     folder, solved = many
     first = read_run(folder).all_budgets()
     assert solved == [[1, *range(4, 15)]]
-    assert "not similarity" in json.loads((folder / "budgets.json").read_text())["caution"]
+    assert "neither similarity nor causation" in json.loads((folder / "budgets.json").read_text())["caution"]
     again = read_run(folder).all_budgets()
     assert len(solved) == 1
     assert {k: (g.groups, g.value, g.bound, g.status) for k, g in again.items()} == {
@@ -186,7 +186,7 @@ def test_the_page_shows_how_auto_searched(tmp_path: Path) -> None:
     make_run(tmp_path, ["a", "<b>", "c"])
     page = write_report(tmp_path)
     text = page.read_text(encoding="utf-8").partition("<script")[0]
-    for words in ("spent 2.1 of 2.5 trainings", "took 6.4 % more time", "&lt;b&gt;</td><td>0</td><td>−10.0 %"):
+    for words in ("spent 2.1 of 2.5 trainings", "made the first 6.4 % slower", "&lt;b&gt;</td><td>0</td><td>−10.0 %"):
         assert words in text, words
     lines = data_of(page)["search"]["data"]
     assert [(line["x"], line["y"]) for line in lines] == [([1.1, 2.1], [0.0, -6.0])] * 2

@@ -155,7 +155,7 @@ def test_auto_counts_and_reports_diverged_networks_and_never_chooses_them(tmp_pa
     assert len({one.tasks for one in diverged}) == len(diverged) > 0, "one divergence is enough to know"
     assert all(one.change is None for one in diverged)
     assert log["spent"] == pytest.approx(log["measuring"] + len(tried))
-    assert f"of which {len(diverged)} diverged" in " ".join(str(results).split())
+    assert f"({len(diverged)} diverged)" in " ".join(str(results).split())
     groups = {group.trains for record in results.records for group in record.groups}
     assert not {tuple(sorted(trains)) for trains in groups} & set(DIVERGING)
     assert results.verdict().candidate == ("auto", 2)

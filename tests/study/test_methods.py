@@ -10,7 +10,7 @@ from tagalong.learn import Score, Trained
 from tagalong.study import Choice, Decision, Method, Store, TrainingBackend, make_method, method_names, register_method
 from tagalong.study.decisions import records_of
 from tagalong.study.executors import Serial
-from tagalong.study.methods import registry
+from tagalong.study.methods import method_registry
 from tagalong.study.methods.random_groups import block_share, random_cover, random_partition
 from tagalong.study.store import pack
 
@@ -283,7 +283,7 @@ def test_the_error_for_an_unknown_method_suggests_the_closest_name():
         make_method("tga")
     with pytest.raises(ValueError, match=r"found 'tagg\+uw'; did you mean 'tag\+uw'\?"):
         make_method("tagg+uw")
-    with pytest.raises(ValueError, match=r"there are mtl, stl, .*, tag\+pcgrad, mtl-wide2, mtl-big2, mgda"):
+    with pytest.raises(ValueError, match=r"choose from mtl, stl, .*, tag\+pcgrad, mtl-wide2, mtl-big2, mgda"):
         make_method("zzz")
 
 
@@ -311,7 +311,7 @@ def test_optimal_rejects_too_many_tasks_before_training():
 
 @pytest.fixture(autouse=True)
 def _restore_methods(monkeypatch):
-    monkeypatch.setattr(registry._methods, "entries", dict(registry._methods.entries))
+    monkeypatch.setattr(method_registry._methods, "entries", dict(method_registry._methods.entries))
 
 
 def test_registered_methods_are_known_by_name(five):

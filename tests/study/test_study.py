@@ -288,7 +288,7 @@ def test_results_of_another_problem_are_rejected(tmp_path):
 def test_a_budget_without_a_method_does_not_identify_networks(tmp_path):
     study = Study(small_problem(), tmp_path)
     study.run(["mtl"], seeds=1)
-    with pytest.raises(ValueError, match="`budget` must come with a `method`, found 2 alone"):
+    with pytest.raises(ValueError, match="`budget` must come with a `method`, found only 2"):
         study.best(budget=2)
 
 

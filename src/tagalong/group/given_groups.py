@@ -168,10 +168,10 @@ def _check_groups(groups: Any) -> list[GivenGroup]:
     checked: list[GivenGroup] = []
     for group in groups:
         if isinstance(group, str) or not isinstance(group, (Group, Iterable)):
-            raise InvalidInput("groups", expected, f"{short(group)} among them")
+            raise InvalidInput("groups", expected, short(group))
         names = group if isinstance(group, Group) else tuple(group)
         if isinstance(names, tuple) and not all(isinstance(name, str) for name in names):
-            raise InvalidInput("groups", expected, f"{short(names)} among them")
+            raise InvalidInput("groups", expected, short(names))
         checked.append(names if isinstance(names, Group) else frozenset(names))
     return checked
 

@@ -226,7 +226,7 @@ class LossWindows:
 
 
 def has_stalled(losses: NDArray[np.float64]) -> bool:
-    """Returns whether the last of these losses are no lower than the first.
+    """Returns whether the last few of these losses are no lower than the first few.
 
     Example:
         >>> has_stalled(np.linspace(1, 0, 80)), has_stalled(np.linspace(0, 1, 80)), has_stalled(np.ones(80))

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Job:
-    """A network to train; together with the problem, it determines the result.
+    """Specifies a network to train; together with the problem, it determines the result.
 
     Attributes:
         tasks: the names of its tasks, in the order of the problem.

@@ -48,7 +48,7 @@ class ExternalStudy:
 
     Args:
         tasks: names of all tasks.
-        out: the folder of the study; None keeps results only in memory.
+        out: the study folder; None keeps results in memory only.
 
     Example:
         >>> study = ExternalStudy(["age", "ill"])

@@ -23,7 +23,7 @@ from tagalong.learn import Job, Problem, build_network
 CONSTANTS = (type(None), bool, int, float, complex, str, bytes, range, Enum, torch.dtype, np.generic)
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
 PLAIN = (*CONSTANTS, np.ndarray, Tensor, type, *FUNCTIONS)
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+MEMORY_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))  # common to all modules
 NO_REPR: Any = object.__repr__
 
@@ -244,7 +244,7 @@ def _object(value: Any, inside: frozenset[int]) -> Any:
         shown = sorted(name for name in attributes if name == "__wrapped__" or not name.startswith(hidden))
         code = _code(kind, inside) if callable(value) else []
         return [kind.__qualname__, code, *([name, _identity(attributes[name], inside)] for name in shown)]
-    return ADDRESS.sub("", repr(value))
+    return MEMORY_ADDRESS.sub("", repr(value))
 
 
 def _slots(kind: type) -> Iterator[str]:

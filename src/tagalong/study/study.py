@@ -165,7 +165,7 @@ class Study:
         if not any(record.networks for record in results.records_of(label)):
             known = ", ".join(dict.fromkeys(label_text(record.label) for record in results.records if record.networks))
             expected = f"must have networks in {self.out}"
-            raise InvalidInput("`method` and `budget`", expected, str(label), f"there are {known}")
+            raise InvalidInput("`method` and `budget`", expected, str(label), f"choose from {known}")
         with (
             Store(self.out / "run.sqlite") as store,
             TrainingBackend(self.problem, store, executor=self._executor, device=self._device) as backend,

@@ -31,7 +31,7 @@ from .served_sets import values_of
 from .ties import first_in_order
 
 MAX_TASKS = 64  # for which the tables used in pricing take about 100 MB
-STRENGTHS = (0.01, 0.001)  # of the stabilization, used in turn
+STABILIZATION_STRENGTHS = (0.01, 0.001)  # of the stabilization, used in turn
 EXTRA_NETWORKS = 0.01  # added to the number of networks in the linear program
 SHORT_KICKS, FIRST_NODES = 20, 200_000  # kicks in the first search, and nodes in the first branch and bound
 MAX_CLIMB_ROUNDS = 50  # rounds of hill climbing before branch and bound
@@ -98,7 +98,7 @@ class _ColumnGeneration:
     def solve(self) -> Solution:
         """Returns the solution, which is not proven optimal if time or nodes run out."""
         try:
-            for strength in STRENGTHS:
+            for strength in STABILIZATION_STRENGTHS:
                 if self._has_gap:
                     self._converge(strength)
             if self._has_gap and self.dual is not None:
