@@ -14,9 +14,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tagalong.errors import InvalidInput
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", *sorted(ROOT.glob("docs/*.md"))]
 MESSAGES = re.compile(r"(Error|Invalid\w*|Option|Argument|make_option|warning|info|print_line|_text|_problem)$")
+ERRORS = re.compile(r"(Error|InvalidInput)$")
+VALUE = "{…}"
 SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\[])")
 NAMES_PER_FILE_NAME = 5
 
@@ -39,24 +43,52 @@ def docstrings() -> Iterator[str]:
 
 
 def messages() -> Iterator[str]:
-    """Yields the texts of errors, warnings, help and output."""
+    """Yields the texts of errors, warnings, help and output, with errors as their readers see them."""
     for path, tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and MESSAGES.search(ast.unparse(node.func)):
-                given = [*node.args, *(keyword.value for keyword in node.keywords)]
-                texts = [text_of(value) for value in given]
-                words = " | ".join(text for text in texts if text)
-                if len(words.split()) > 3:
-                    yield f"{path}: {words}"
+        for scope in [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))]:
+            texts = {name: text_of(node.value, {}) for node in ast.walk(scope) for name in assigned_names(node)}
+            for node in ast.walk(scope) if scope is not tree else calls_outside_functions(tree):
+                if isinstance(node, ast.Call) and MESSAGES.search(ast.unparse(node.func)):
+                    is_error = ERRORS.search(ast.unparse(node.func))
+                    words = error_text(node, texts) if is_error else other_text(node, texts)
+                    if len(words.split()) > 3:
+                        yield f"{path}: {words}"
 
 
-def text_of(node: ast.expr) -> str:
-    """Returns a string literal, with {…} in place of interpolated values."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
+def calls_outside_functions(tree: ast.Module) -> Iterator[ast.AST]:
+    for node in tree.body:
+        if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield from ast.walk(node)
+
+
+def error_text(call: ast.Call, texts: dict[str, str]) -> str:
+    """Returns the sentence that an error would print, with {…} in place of values."""
+    given = [text_of(value, texts) for value in call.args] + [""] * 4
+    named = {keyword.arg: text_of(keyword.value, texts) for keyword in call.keywords}
+    if len(call.args) + len(call.keywords) < 2:
+        return given[0]
+    fields = [
+        named.get(name, text) for name, text in zip(("argument", "expected", "found", "hint"), given, strict=False)
+    ]
+    return str(InvalidInput(*fields))
+
+
+def other_text(call: ast.Call, texts: dict[str, str]) -> str:
+    given = [text_of(value, texts) for value in [*call.args, *(keyword.value for keyword in call.keywords)]]
+    return " | ".join(text for text in given if text not in ("", VALUE))
+
+
+def assigned_names(node: ast.AST) -> list[str]:
+    return [t.id for t in node.targets if isinstance(t, ast.Name)] if isinstance(node, ast.Assign) else []
+
+
+def text_of(node: ast.expr, texts: dict[str, str]) -> str:
+    """Returns a string literal, also one that a variable was set to, with {…} in place of other values."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):
-        return "".join(part.value if isinstance(part, ast.Constant) else "{…}" for part in node.values)
-    return ""
+        return "".join(part.value if isinstance(part, ast.Constant) else VALUE for part in node.values)
+    return texts.get(node.id, VALUE) if isinstance(node, ast.Name) else VALUE
 
 
 def documentation() -> Iterator[str]:

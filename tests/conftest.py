@@ -13,6 +13,12 @@ import torch
 
 from forkserver import forkserver
 from tagalong import plugins
+from tagalong.measure import estimators
+from tagalong.problems import problem_registry
+from tagalong.study.methods import method_registry
+
+REGISTRIES = (estimators._estimators, problem_registry._problems, method_registry._methods)
+SHIPPED = [(registry, dict(registry.entries)) for registry in REGISTRIES]
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +38,8 @@ def _enable_ctrl_c() -> None:
 @pytest.fixture(autouse=True)
 def _own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts every test with what ships with the package, whatever the examples of docstrings have registered."""
-    for registry in plugins.Registry.instances:
-        monkeypatch.setattr(registry, "entries", dict(registry.shipped))
+    for registry, entries in SHIPPED:
+        monkeypatch.setattr(registry, "entries", dict(entries))
 
 
 @pytest.fixture

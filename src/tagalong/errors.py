@@ -179,7 +179,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(str(name), known, n=1)
     if near:
         return f"did you mean {near[0]!r}?"
-    return f"choose from {', '.join(known[:20])}" + (f" and {len(known) - 20} more" if len(known) > 20 else "")
+    return f"choose from {first_few(known, 20)}"
+
+
+def first_few(names: Sequence[str], limit: int = 5) -> str:
+    """Joins the first names and counts the others.
+
+    Example:
+        >>> first_few(["age", "ill", "fit"], limit=2)
+        'age, ill and 1 more'
+    """
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from tagalong.errors import InvalidInput, did_you_mean
 
@@ -186,16 +186,12 @@ class Registry(Generic[T]):
         tagalong.errors.InvalidInput: `name` must be a known method, found 'bleu'; did you mean 'blue'?
     """
 
-    instances: ClassVar[list[Registry[Any]]] = []
-
     def __init__(
         self, kind: Kind, convert: Callable[[str, Any], T], entries: Mapping[str, T] | None = None, separator: str = ""
     ) -> None:
         self.kind: Kind = kind
-        self.shipped = dict(entries or {})
-        self.entries = dict(self.shipped)
+        self.entries = dict(entries or {})
         self._convert, self._separator = convert, separator
-        self.instances.append(self)
 
     @property
     def noun(self) -> str:

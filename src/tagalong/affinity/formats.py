@@ -61,26 +61,28 @@ def square_matrix(table: ParsedTable, axis: str) -> tuple[Floats, tuple[str, ...
             numbers.
     """
     columns, rows = tuple(table.header.cells[1:]), tuple(row.cells[0] for row in table.rows)
-    raise_problems(_header_problems(table, columns, rows, axis), AffinityFileError)
-    if not rows:
-        raise_problems(table.problems, AffinityFileError)
-    problems = table.problems + _row_problems(table, rows, columns)
+    _check_header(table, columns, rows)
+    problems = table.problems + _header_problems(table, columns, axis)
+    if rows and len(set(columns)) == len(columns):  # or every row would be blamed for its header
+        problems += _row_problems(table, rows, columns)
     matrix = np.array([_parse_row(table, row, columns, problems) for row in table.rows])
     raise_problems(problems, AffinityFileError)
     return matrix[:, [columns.index(name) for name in rows]], rows
 
 
-def _header_problems(
-    table: ParsedTable, columns: tuple[str, ...], rows: tuple[str, ...], axis: str
-) -> list[InvalidInput]:
-    place, corner = table.at(table.header), table.header.cells[0]
-    expected = "must be a header: a label for the rows, then one task name per column"
+def _check_header(table: ParsedTable, columns: tuple[str, ...], rows: tuple[str, ...]) -> None:
+    """Raises an error if the first line is not a header, so that nothing else can be said about the table."""
+    place, expected = table.at(table.header), "must be a header: a label for the rows, then one task name per column"
     if not columns:
-        return [AffinityFileError(place, expected, "one cell", "are the columns separated by commas?")]
+        raise AffinityFileError(place, expected, "one cell", "are the columns separated by commas?")
     if all(map(is_number, columns)) and set(columns) != set(rows):
         hint = "put the task names in the first row and the first column"
-        return [AffinityFileError(place, expected, "numbers", hint)]
-    problems = [problem for problem in table.problems if problem.argument == place]
+        raise AffinityFileError(place, expected, "numbers", hint)
+
+
+def _header_problems(table: ParsedTable, columns: tuple[str, ...], axis: str) -> list[InvalidInput]:
+    place, corner = table.at(table.header), table.header.cells[0]
+    problems: list[InvalidInput] = []
     if not all(columns):
         problems.append(AffinityFileError(place, "must contain a name for every column", "an empty cell"))
     if ROW_MEANINGS.get(corner.lower(), axis) != axis:

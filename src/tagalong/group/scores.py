@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, is_number, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, first_few, is_number, raise_problems, task_name_problems
 
 from .selection_problem import Floats
 from .solvers import MAX_LISTED
@@ -342,8 +342,7 @@ def _missing_pairs(names: tuple[str, ...], matrix: Floats) -> list[str]:
 def _require_all_pairs(names: tuple[str, ...], matrix: Floats) -> None:
     missing = _missing_pairs(names, matrix)
     if missing:
-        some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-        raise InvalidInput("`complete='pairs'`", "needs the results of all pairs", f"none for {some}")
+        raise InvalidInput("`complete='pairs'`", "needs the results of all pairs", f"none for {first_few(missing)}")
 
 
 def group_name(group: Any) -> str:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, first_few
 from tagalong.tabular import TableSource, as_number
 
 from .column_types import LARGEST, TRUTH, Column, Columns, as_column, read_columns
@@ -206,8 +206,8 @@ def _check_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> N
     counts = (~torch.isfinite(tensor)).sum(0).tolist()
     named = [f"{_column_name(number, columns)} ({count} rows)" for number, count in enumerate(counts) if count]
     if named:
-        shown = ", ".join(named[:10]) + (f" and {len(named) - 10} more" if len(named) > 10 else "")
-        raise InvalidInput(argument, "must be finite", f"NaN or inf in column {shown}", "impute or remove them")
+        found = f"NaN or inf in column {first_few(named, 10)}"
+        raise InvalidInput(argument, "must be finite", found, "impute or remove them")
     largest = float(tensor.abs().max()) if tensor.numel() else 0.0
     if largest > LARGEST:
         raise InvalidInput(argument, f"must be at most {LARGEST:g} in magnitude", f"{largest:g}")

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, as_names, raise_problems
+from tagalong.errors import InvalidInput, as_names, first_few, raise_problems
 from tagalong.files import pack_arrays, read_document, unpack_arrays, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import Job
@@ -258,9 +258,7 @@ class ExternalRun:
         """Returns the results; raises an error that lists the missing networks, if there are any."""
         if waiting := self.pending:
             names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
-            more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-            missing = f"{', '.join(names[:MOST_NAMED])}{more}"
-            expected = f"results of {len(names)} networks are missing: {missing}"
+            expected = f"results of {len(names)} networks are missing: {first_few(names, MOST_NAMED)}"
             raise InvalidInput("", expected, hint="train them and add their results")
         backend, study = self._backend, self.request.study
         decisions = decide_all(backend, study)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tagalong.errors import InvalidInput, as_tuple, raise_problems
+from tagalong.errors import InvalidInput, as_tuple, first_few, raise_problems
 from tagalong.group import Group
 from tagalong.learn import Job
 from tagalong.tabular import ParsedTable, TableError, TableRow, is_missing_word, is_number, read_table
@@ -207,7 +207,6 @@ def _group_by_network(rows: Sequence[tuple[str, Cells]], file: Path) -> Networks
         wrong = [column for column in NUMBERS if cells.get(column) and not is_number(cells[column])]
         problems += [TableError(f"{place}: {column}", "must be a number", repr(cells[column])) for column in wrong]
     if empty:
-        more = f" and {len(empty) - MOST_LISTED} more" if len(empty) > MOST_LISTED else ""
-        problems.append(TableError(file, f"is not filled in yet: {', '.join(empty[:MOST_LISTED])}{more} missing"))
+        problems.append(TableError(file, f"is not filled in yet: {first_few(empty, MOST_LISTED)} missing"))
     raise_problems(problems, TableError)
     return networks

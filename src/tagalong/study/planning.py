@@ -29,6 +29,7 @@ KEYS = ("network", "seed", "task")
 PLANNED = ("serves", "decides")
 NEEDED = ("val_loss", "test_loss")
 OPTIONAL = ("val_error", "test_error", "test_rows", "steps", "seconds", "parameters")
+Affinities = Affinity | Sequence[Affinity] | Mapping[str, Affinity] | None
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,6 @@ def read_csv_label(text: str) -> Label:
     if budget and not budget.isdigit():
         raise InvalidInput("columns `serves` and `decides`", "must contain labels like 'stl' or 'tag:2'", repr(text))
     return method, int(budget) if budget else None
-
-
-Affinities = Affinity | Sequence[Affinity] | Mapping[str, Affinity] | None
 
 
 def plan(

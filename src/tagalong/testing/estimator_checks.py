@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tagalong.affinity import Affinity
+from tagalong.errors import first_few
 from tagalong.measure import AffinityMeter, Estimator, Observed, Quantity, make_estimator
 
 from .checks import Checks, display_name, expect, temporary_seed
@@ -302,9 +303,9 @@ def _check_missing(make: EstimatorFactory) -> None:
 def _check_side_effects(make: EstimatorFactory) -> None:
     run = _Run(make).steps()
     changed = list(run.recorder.changed)
-    expect(not changed, f"a call changed {_first_few(changed)}")
+    expect(not changed, f"a call changed {first_few(changed, 3)}")
     changed = _differences(run.state(), _Run(None).steps().state())
-    expect(not changed, f"training with and without it differs in {_first_few(changed)}")
+    expect(not changed, f"training with and without it differs in {first_few(changed, 3)}")
 
 
 def _check_together(make: EstimatorFactory, plain: Affinity) -> None:
@@ -345,7 +346,3 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.dtype == b.dtype and a.shape == b.shape and bool(torch.equal(a, b))
     return type(a) is type(b) and bool(a == b)
-
-
-def _first_few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

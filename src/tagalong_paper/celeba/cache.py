@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from filelock import FileLock
 
-from tagalong.errors import InvalidInput, require_package
+from tagalong.errors import InvalidInput, first_few, require_package
 from tagalong.files import make_folder, move_into_place, write_atomic
 from tagalong.progress import NoProgress, Progress
 
-from .celeba_files import Images, first_few
+from .celeba_files import Images
 
 if TYPE_CHECKING:
     from .decode import DecodedPiece, ImagePiece

@@ -13,14 +13,13 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, collect, did_you_mean, pluralize, raise_problems
+from tagalong.errors import InvalidInput, collect, did_you_mean, first_few, pluralize, raise_problems
 
 FOLDER, ARCHIVE = "img_align_celeba", "img_align_celeba.zip"
 ATTRIBUTES_LIST, PARTITION_LIST = "list_attr_celeba.txt", "list_eval_partition.txt"
 OFFICIAL = ("", "Img", "Anno", "Eval")
 VALUES = {"1": True, "-1": False}
 PARTS = {"0": "train", "1": "validation", "2": "test"}
-SHOWN = 5  # names listed in a message; the others are only counted
 
 
 @dataclass(frozen=True)
@@ -244,9 +243,3 @@ def _check_distinct(path: Path, names: Sequence[str], what: str) -> None:
         raise InvalidInput(
             f"`data`: {path}", f"must list each {what} only once", f"more than once: {first_few(repeated)}"
         )
-
-
-def first_few(names: Sequence[str]) -> str:
-    """Joins the first few names and counts the others."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, raise_problems
+from tagalong.errors import InvalidInput, first_few, raise_problems
 from tagalong.learn import PARTS, THREADS
 
 RGB = "rgb"
@@ -59,7 +59,11 @@ def read_lists(folder: Path) -> Lists:
     every = [name for names in lists.values() for name in names]
     repeated = sorted({name for name in every if every.count(name) > 1})
     if repeated:
-        problems.append(InvalidInput("lists", "must name each building only once", f"{first_few(repeated)} repeatedly"))
+        problems.append(
+            InvalidInput(
+                "lists", "must name each building only once", f"{first_few(list(map(repr, repeated)))} repeatedly"
+            )
+        )
     raise_problems(problems)
     return lists
 
@@ -73,17 +77,6 @@ def _names(path: Path) -> tuple[str, ...]:
     # Some editors write a byte order mark; invalid bytes are shown in the error about an unknown building.
     lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     return tuple(name for line in lines if (name := line.partition("#")[0].strip()))
-
-
-def first_few(names: list[str]) -> str:
-    """Lists the first few names, and the number of others.
-
-    Example:
-        >>> first_few(list("abcdefg"))
-        "'a', 'b', 'c', 'd', 'e' and 2 more"
-    """
-    more = len(names) - MAX_NAMED
-    return ", ".join(map(repr, names[:MAX_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, as_names, collect, did_you_mean, pluralize, raise_problems, require_package
+from tagalong.errors import (
+    InvalidInput,
+    as_names,
+    collect,
+    did_you_mean,
+    first_few,
+    pluralize,
+    raise_problems,
+    require_package,
+)
 from tagalong.files import CACHE, make_folder
 from tagalong.learn import PARTS, Problem, Recipe, StreamedRows, Task
 from tagalong.progress import NoProgress, Progress
@@ -26,7 +35,6 @@ from .taskonomy_files import (
     Views,
     domains_of,
     find_folders,
-    first_few,
     open_building,
     read_lists,
     usable_views,
@@ -218,7 +226,7 @@ def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Seque
         missing = [name for name in names if name not in folders]
         if missing:
             expected = f"{part} must name buildings that are in `data`"
-            problems.append(InvalidInput("`lists`:", expected, first_few(missing)))
+            problems.append(InvalidInput("`lists`:", expected, first_few(list(map(repr, missing)))))
         for name in names:
             building = collect(flaws, open_building, name, folders[name], domains) if name in folders else None
             if building is not None:
