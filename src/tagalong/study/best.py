@@ -41,18 +41,19 @@ States = Callable[[str], Mapping[str, Tensor]]
 
 
 class NetworksFileError(DocumentError):
-    """A folder does not contain valid networks of a run."""
+    """Raised if a folder does not contain the valid networks of a run."""
 
 
 @dataclass(frozen=True)
 class ServedTask:
-    """How to convert the outputs of a head to predictions.
+    """Describes how to convert the outputs of a head to predictions.
 
     Attributes:
         name: the name of the task.
         kind: "binary", "multiclass", "regression" or "custom".
-        scale: the mean and standard deviation used to standardize a regression target; None if it was not standardized.
-        labels: the original labels of classes 0, 1, …; empty if the labels are these numbers.
+        scale: the mean and standard deviation used to standardize a regression target, or None if it was not
+            standardized.
+        labels: the original labels of classes 0, 1, …, or an empty tuple if the classes are already numbered.
     """
 
     name: str
@@ -61,7 +62,7 @@ class ServedTask:
     labels: tuple[Any, ...] = ()
 
     def prediction(self, outputs: Tensor) -> NDArray[Any]:
-        """Converts the outputs of the head to probabilities (of label 1 or of every class) or to the original units."""
+        """Converts a head's outputs to probabilities (of label 1 or of every class) or to the original units."""
         if self.kind == "binary":
             outputs = torch.sigmoid(outputs)
         elif self.kind == "multiclass":
@@ -74,15 +75,15 @@ class ServedTask:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The recommended networks, trained with the seed that did best on validation; not an ensemble over seeds.
+    """The recommended networks, trained with the seed that performed best on validation (not an ensemble over seeds).
 
     Attributes:
-        groups: the tasks that each network was trained on and serves.
-        networks: one network per group, in evaluation mode, with only the heads of the tasks that it serves.
+        groups: the tasks that each network is trained on and serves.
+        networks: one network per group, in evaluation mode, with heads only for the tasks that it serves.
         tasks: how to convert outputs to predictions, in the order of the problem's tasks.
         seed: the seed of the networks.
-        table: converts raw rows to inputs; None if rows are already inputs.
-        example: a few rows of inputs, which define their shape.
+        table: converts raw rows to inputs, or None if the rows are already inputs.
+        example: a few rows of inputs, which determine the input shape.
     """
 
     groups: tuple[Group, ...]
@@ -100,22 +101,25 @@ class Best:
         seed: int,
         widths: Sequence[float] | None = None,
     ) -> Best:
-        """Builds the networks of these groups with trained weights (`Trained.state`); the default width is 1."""
+        """Builds the networks of these groups and loads their trained weights (`Trained.state`).
+
+        Widths default to 1.
+        """
         given = zip(groups, states, widths or [1.0] * len(groups), strict=True)
         networks = [_serving_network(problem, group, state, seed, width) for group, state, width in given]
         example, _ = problem.train.only(()).batch(torch.arange(min(2, len(problem.train))))
         return Best(tuple(groups), tuple(networks), _served_tasks(problem), seed, problem.table, example.cpu())
 
     def predict(self, rows: Any) -> dict[str, NDArray[Any]]:
-        """Predicts every task for raw rows.
+        """Predicts all tasks for raw rows.
 
         Args:
-            rows: rows in the same form as the problem's data: an array for `Problem.from_arrays`, a table or CSV file
+            rows: rows in the same format as the problem's data: an array for `Problem.from_arrays`, a table or CSV file
                 for `Problem.from_csv`, or inputs for any other problem.
 
         Returns:
-            For each task, the probability of label 1 (binary) or of every class (multiclass), the value in the original
-            units (regression), or the raw outputs (custom).
+            For each task, the probability of label 1 (binary), the probability of every class (multiclass), the value
+            in the original units (regression), or the raw outputs (custom).
         """
         inputs = torch.as_tensor(rows) if self.table is None else self.table.inputs(rows)
         parts: dict[str, Tensor] = {}
@@ -125,7 +129,10 @@ class Best:
         return {task.name: task.prediction(parts[task.name]) for task in self.tasks}
 
     def save(self, out: str | Path) -> Path:
-        """Writes the networks to `networks/` in the folder of a run; prediction needs no other files."""
+        """Writes the networks to `networks/` in the run's folder.
+
+        No other files are needed for prediction.
+        """
         # Write to a temporary folder first, so that the previous networks survive if the process is killed.
         folder = Path(out) / FOLDER
         draft = folder.with_name(f".{FOLDER}.{uuid4().hex}")
@@ -146,7 +153,7 @@ class Best:
         """Loads networks written by `save`. Unpickling can run arbitrary code, so load only folders that you trust.
 
         Args:
-            out: the folder of a run, or its subfolder `networks/`.
+            out: the folder of a run or its subfolder `networks/`.
         """
         while True:
             before = _inode(Path(out) / FOLDER)
@@ -161,13 +168,14 @@ class Best:
             # Another process replaced the folder in the meantime; read it again to avoid mixing two runs.
 
     def export(self, folder: str | Path) -> list[str]:
-        """Writes the networks for use without tagalong: weights, `torch.export` programs, and a loader script.
+        """Exports the networks for use without tagalong: weights, `torch.export` programs and a loader script.
 
         Args:
-            folder: the folder to write to, created if it does not exist; its script `load.py` requires only torch.
+            folder: the folder to write to, which is created if it does not exist. Its script `load.py` requires only
+                torch.
 
         Returns:
-            A note for each network for which `torch.export` failed; its weights are written anyway.
+            A note for each network that `torch.export` could not export (its weights are written anyway).
         """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
@@ -193,14 +201,14 @@ def keep_best(
     width_of: Callable[[str], float] = lambda key: 1.0,
     label: Label | None = None,
 ) -> Best:
-    """Builds the recommended networks with the seed that did best on validation.
+    """Builds the recommended networks with the seed that performed best on validation.
 
     Args:
-        results: the results of a study; their records contain the keys of the networks in the store.
-        problem: the problem that they were trained on.
-        state_of: returns the weights of a network, given its key.
-        width_of: returns the width of a network, given its key.
-        label: the method and budget to build; None for the recommended one.
+        results: the results of a study. Their records contain the store keys of the networks.
+        problem: the problem that the networks were trained on.
+        state_of: a function that returns the weights of a network, given its key.
+        width_of: a function that returns the width of a network, given its key.
+        label: the method and budget to build, or None for the recommended one.
     """
     record = recommended_record(results, label)
     states, widths = [state_of(key) for key in record.networks], [width_of(key) for key in record.networks]
@@ -208,7 +216,7 @@ def keep_best(
 
 
 def recommended_record(results: Results, label: Label | None = None) -> Record:
-    """Returns the record of the recommended (or this) method and budget with the best validation losses."""
+    """Returns the record with the best validation loss for this method and budget (by default the recommended ones)."""
     wanted = label or results.verdict().recommended
     found = [record for record in results.records_of(wanted) if not record.diverged]
     if not found:
@@ -225,7 +233,7 @@ def _mean_val(found: Sequence[Record]) -> dict[str, Score]:
 
 
 def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:
-    """Returns how to convert outputs to predictions for each task of a problem."""
+    """Returns, for each task of a problem, how to convert outputs to predictions."""
     labels: Mapping[str, Any] = getattr(problem.table, "classes", None) or {}
     return tuple(
         ServedTask(task.name, task.kind, problem.scales.get(task.name), tuple(labels.get(task.name, ())))
@@ -241,7 +249,7 @@ def _serving_network(problem: Problem, group: Group, state: Mapping[str, Tensor]
 
 
 def _without_parametrizations(network: Network) -> Network:
-    """Replaces parametrizations (e.g. weight norm), which torch cannot pickle, with the weights they compute."""
+    """Replaces parametrizations (e.g. weight norm), which torch cannot pickle, with the weights that they compute."""
     for module in network.modules():
         for name in list(getattr(module, "parametrizations", ())) if parametrize.is_parametrized(module) else ():
             parametrize.remove_parametrizations(module, name, leave_parametrized=True)
@@ -249,7 +257,7 @@ def _without_parametrizations(network: Network) -> Network:
 
 
 def _replace_folder(draft: Path, folder: Path) -> None:
-    """Replaces `folder` with `draft`; if multiple processes do so at once, the last one wins."""
+    """Replaces `folder` with `draft`. If multiple processes do so at once, the last one wins."""
     before = draft.with_name(f"{draft.name}.before")
     while True:
         with suppress(FileNotFoundError):
@@ -318,17 +326,20 @@ def _save_tensors(tensors: Any, path: Path) -> None:
 
 
 def _weights_file(number: int) -> str:
-    """Returns the name of the file with the weights of a network."""
+    """Returns the name of the file that contains a network's weights."""
     return f"network-{number + 1}.pt"
 
 
 def _module_file(number: int) -> str:
-    """Returns the name of the file with the pickled module of a network."""
+    """Returns the name of the file that contains a network's pickled module."""
     return f"network-{number + 1}.pkl"
 
 
 def _pickle_without_weights(network: Network) -> bytes:
-    """Pickles a network without its weights; cloudpickle includes classes defined in the main script."""
+    """Pickles a network without its weights.
+
+    Uses cloudpickle to include classes defined in the main script.
+    """
     import cloudpickle
 
     stripped = copy.deepcopy(network).cpu()
@@ -357,7 +368,10 @@ def _table(document: dict[str, Any] | None) -> Any:
 
 
 def _export_program(network: Network, example: torch.Tensor, path: Path) -> str | None:
-    """Exports a network for any number of rows; returns the error message if it fails, otherwise None."""
+    """Exports a network that accepts any number of rows.
+
+    Returns the error message if this fails, otherwise None.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecations inside the exporter

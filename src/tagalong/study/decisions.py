@@ -1,4 +1,4 @@
-"""Lets each method decide, trains and times the chosen networks, and records their results."""
+"""Lets each method decide, trains the chosen networks, measures their latency, and records the results."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def compare_methods(
     seeds: int | Sequence[int] = 3,
     options: Options | None = None,
 ) -> list[Record]:
-    """Compares methods on the networks of a backend, as `Study.run` does, without writing results.
+    """Compares methods as `Study.run` does, without writing results.
 
     Args:
-        backend: trains the networks, or looks them up; see `open_backend`.
-        methods: as for `Study.run`.
-        budgets: as for `Study.run`.
-        seeds: as for `Study.run`.
-        options: as for `Study.run`.
+        backend: trains the networks or looks them up (see `open_backend`).
+        methods: see `Study.run`.
+        budgets: see `Study.run`.
+        seeds: see `Study.run`.
+        options: see `Study.run`.
 
     Raises:
-        ValueError: the input is invalid; the message lists every problem, and nothing is trained.
-        Diverged: the network for all tasks diverged with at least one seed.
+        ValueError: the input is invalid. The message lists every problem, and nothing is trained.
+        Diverged: the network for all tasks diverged for at least one seed.
     """
     request = check_request(backend.tasks, methods, budgets, seeds, options, problem=backend.problem)
     # The networks for all tasks come first, since every cost is relative to theirs.
@@ -53,9 +53,10 @@ def compare_methods(
 
 
 def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
-    """Lets each method decide, always in the same order, so that networks are always trained in the same batches.
+    """Lets each method decide.
 
-    If a method cannot decide because a network that it needs diverged, its choices are empty.
+    The order is fixed so that networks are always trained in the same batches. If a method cannot decide because a
+    network that it needs diverged, it makes no choices.
     """
     made = {}
     for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
@@ -74,7 +75,10 @@ def _budgets(method: Method, request: StudyRequest) -> tuple[int | None, ...]:
 
 
 def records_of(backend: Backend, decisions: Decisions, seeds: Sequence[int]) -> list[Record]:
-    """Trains the chosen networks of all methods at once, since methods can share networks; returns their records."""
+    """Trains the chosen networks of all methods at once, since methods can share networks.
+
+    Returns their records.
+    """
     chosen = [
         (method, decision, budget, seed, choice)
         for method, decision in decisions.values()
@@ -117,7 +121,7 @@ def _record(backend: Backend, method: Method, budget: int | None, seed: int, cho
 def _scores(
     names: Iterable[str], choice: Choice, rows: Sequence[NetworkResult], shares: Sequence[float], part: str
 ) -> dict[str, Score]:
-    """Returns each task's score in the network that serves it; NaN if no group was chosen.
+    """Returns each task's score in the network that serves it, or NaN if no group was chosen.
 
     If multiple groups can serve a task, its score is the expected value.
     """
@@ -147,14 +151,14 @@ def _width(method: Method, backend: Backend) -> float:
 
 
 def _parameters(rows: Sequence[NetworkResult], shares: Sequence[float]) -> int:
-    """Returns the expected total number of parameters of all networks; 0 if that of any network is unknown."""
+    """Returns the expected total number of parameters, or 0 if it is unknown for any network."""
     if not all(row.parameters for row in rows):
         return 0
     return round(sum(share * row.parameters for share, row in zip(shares, rows, strict=True)))
 
 
 def _latency(backend: Backend, groups: Sequence[Group], width: float) -> float | None:
-    """Returns the time in seconds to pass one row through all networks with their served heads; None if unknown."""
+    """Returns the inference time per row, in seconds, of all networks together, or None if unknown."""
     seconds = [backend.latency(group.serves, width) for group in groups if group.serves]
     known = [one for one in seconds if one is not None]
     return sum(known) if known and len(known) == len(seconds) else None
@@ -172,19 +176,19 @@ def _expected_cost(rows: Sequence[NetworkResult], shares: Sequence[float]) -> Co
 def confirm(
     backend: Backend, decisions: Decisions, records: Sequence[Record], seeds: Sequence[int], info: ProblemInfo
 ) -> tuple[list[Record], list[int]]:
-    """Trains the candidate of the verdict and one network for all tasks with fresh seeds.
+    """Trains the verdict's candidate and one network for all tasks with fresh seeds.
 
     If the candidate diverges, the next best candidate is trained.
 
     Args:
         backend: trains the networks.
         decisions: the decisions of all methods.
-        records: the records of all methods with the original seeds.
+        records: the records of all methods for the original seeds.
         seeds: the fresh seeds.
         info: the description of the problem.
 
     Returns:
-        The records with fresh seeds, and the seeds that cannot be used because the network for all tasks diverged.
+        The records for the fresh seeds, and the seeds that cannot be used because the network for all tasks diverged.
     """
     found: list[Record] = []
     lost: list[int] = []
@@ -206,7 +210,7 @@ def _candidate(records: Sequence[Record], seeds: Sequence[int], info: ProblemInf
 
 
 def _with_seeds(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> Decisions:
-    """Returns the choices of these methods and budgets with different seeds."""
+    """Returns the choices of these methods and budgets for different seeds."""
     copied = {}
     for name, budget in labels:
         method, decision = decisions[name]
@@ -217,13 +221,13 @@ def _with_seeds(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> D
 
 
 def about_decisions(decisions: Decisions) -> dict[str, Any]:
-    """Returns how methods reached their decisions, as an entry of a study's settings; empty if none explains it."""
+    """Returns the methods' explanations of their decisions, or an empty mapping if there are none."""
     about = {name: dict(decision.about) for name, (_, decision) in decisions.items() if decision.about}
     return {"decisions": about} if about else {}
 
 
 def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> None:
-    """Writes `groupings.json`, `affinity.json` for `tag`, and `affinity-<method>.json` for other methods."""
+    """Writes `groupings.json`, `affinity.json` (for `tag`) and `affinity-<method>.json` (for other methods)."""
     measured = {
         name: decision.affinity
         for name, (method, decision) in decisions.items()

@@ -1,4 +1,4 @@
-"""Executors train networks: in this process, in multiple processes on this machine, or on a Ray cluster."""
+"""Executors train networks in this process, in multiple processes on this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ NAMES = ("serial", "processes", "ray")
 
 @dataclass(frozen=True)
 class Chunk:
-    """Networks that are trained in a single computation and finish together.
+    """Networks that are trained together in a single computation.
 
     Attributes:
         jobs: one network, or multiple plain networks with the same seed and width.
-        meter: settings of the `AffinityMeter` to attach, or None; allowed only with a single network.
-        checkpoint: file for checkpoints, or None; allowed only with a single network.
+        meter: the settings of the `AffinityMeter` to attach, or None (supported only for single networks).
+        checkpoint: the checkpoint file, or None (supported only for single networks).
     """
 
     jobs: tuple[Job, ...]
@@ -52,21 +52,26 @@ class Executor(Protocol):
     """Trains chunks of networks. Executors never write to the store; the caller does."""
 
     def start(self, problem: Problem, device: str) -> None:
-        """Prepares to train networks for this problem."""
+        """Prepares to train networks on this problem."""
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
-        """Trains all chunks and yields each as it finishes, in any order; reports finished networks to `advance`."""
+        """Trains all chunks and yields each one as it finishes, in any order.
+
+        Reports finished networks to `advance`.
+        """
 
     def stop(self) -> None:
-        """Releases the resources acquired by `start`; may be called more than once."""
+        """Releases the resources acquired by `start`. Can be called more than once."""
 
 
 def make_executor(executor: str | Executor) -> Executor:
-    """Returns the executor with this name, e.g. "processes:4" for four workers; an `Executor` is returned unchanged.
+    """Returns the executor with this name, e.g. "processes:4" for four workers.
+
+    An `Executor` is returned unchanged.
 
     Raises:
-        InvalidInput: no executor has this name; the message suggests the closest one.
-        ImportError: a required package is missing; the message says how to install it.
+        InvalidInput: no executor has this name. The message suggests the closest name.
+        ImportError: a required package is missing. The message says how to install it.
     """
     if executor == "serial":
         return Serial()
@@ -80,7 +85,7 @@ def make_executor(executor: str | Executor) -> Executor:
 
 
 def device_name(device: str | torch.device) -> str:
-    """Returns the name of the device to train on; "auto" selects CUDA if it is available."""
+    """Returns the name of the device to train on. "auto" selects CUDA if it is available."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -109,7 +114,7 @@ def _check_usable(device: torch.device) -> None:
 
 
 def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | None = None) -> list[NetworkResult]:
-    """Trains the networks of a chunk and returns their results in the order of the jobs, including diverged ones."""
+    """Trains the networks of a chunk and returns their results in order, including those that diverged."""
     advance = advance or (lambda n: None)
     if len(chunk.jobs) == 1:
         result = _train_one(problem, chunk, device, _after_epochs(problem, getattr(advance, "steps", None)))
@@ -126,7 +131,10 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
 
 
 def _advance_to(advance: Advance) -> Callable[[int], None]:
-    """Converts `advance` to a callback that takes a running total; a restart does not count networks twice."""
+    """Converts `advance` to a callback that takes a running total.
+
+    A restart does not count networks twice.
+    """
     counted = 0
 
     def count(number: int) -> None:
@@ -139,7 +147,7 @@ def _advance_to(advance: Advance) -> Callable[[int], None]:
 
 
 def _after_epochs(problem: Problem, steps: Advance | None) -> Callable[[int], None] | None:
-    """Returns a callback that reports the steps of each epoch; None if `steps` is None."""
+    """Returns a callback that reports the number of steps after each epoch, or None if `steps` is None."""
     steps_per_epoch = -(-len(problem.train) // problem.recipe.batch_size)
     return None if steps is None else lambda epoch: steps(steps_per_epoch)
 
@@ -188,7 +196,7 @@ class Processes:
     The processes are spawned, so a script must guard its main code with `if __name__ == "__main__":`.
 
     Args:
-        workers: the number of processes; by default one per CPU core, or one per GPU if the device is CUDA.
+        workers: the number of processes. Defaults to one per CPU core, or one per GPU if the device is CUDA.
     """
 
     def __init__(self, workers: int | None = None) -> None:
@@ -244,7 +252,7 @@ class Processes:
 
 
 def _devices(device: str, workers: int | None) -> list[str]:
-    """Returns the device of every worker."""
+    """Returns the device that each worker uses."""
     if device != "cuda":
         return [device] * (workers or os.cpu_count() or 1)
     number = torch.cuda.device_count()
@@ -253,7 +261,10 @@ def _devices(device: str, workers: int | None) -> list[str]:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Delays Ctrl-C; processes started meanwhile inherit the signal mask, so Ctrl-C cannot break their imports."""
+    """Delays Ctrl-C.
+
+    Processes started in the meantime inherit the signal mask, so Ctrl-C cannot interrupt their imports.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # Windows has no signal masks
         yield
         return
@@ -297,14 +308,15 @@ _problems: dict[str, Problem] = {}  # the problem that this worker has unpickled
 class Ray:
     """Trains chunks with Ray.
 
-    An existing connection is reused: to train on a cluster, call `ray.init(address="auto")` first; every node needs
-    tagalong and everything that the problem imports. Without a connection, `ray.init()` is called, which joins a
-    cluster running on this machine or starts a local one; the connection is closed after the study.
+    An existing connection is reused. To train on a cluster, call `ray.init(address="auto")` first. Every node needs
+    tagalong and all packages that the problem imports. If there is no connection, `ray.init()` is called, which joins a
+    cluster running on this machine or starts a local one. The connection is closed after the study.
 
     Args:
-        retries: how many times to retry a chunk whose worker was lost.
-        cpus: number of CPUs per chunk.
-        gpus: number of GPUs per chunk; by default 1 if the device is CUDA. With a fraction, chunks share a GPU.
+        retries: the number of times to retry a chunk if its worker is lost.
+        cpus: the number of CPUs per chunk.
+        gpus: the number of GPUs per chunk. Defaults to 1 if the device is CUDA. A fraction lets multiple chunks share a
+            GPU.
     """
 
     def __init__(self, retries: int = 3, cpus: float = 1, gpus: float | None = None) -> None:
