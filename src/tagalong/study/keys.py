@@ -36,14 +36,17 @@ class Keys:
     methods can share networks. Nor does it depend on the release of tagalong or the module that defines a class, so
     networks are still found after these change. `NUMERICS` changes only if training results do.
 
-    - A layer of tagalong is identified by the name of its class, its parameters and submodules, and its `extra_repr`,
-      which includes every setting that changes what it computes; its code and other attributes may change.
-    - A layer of torch is identified by the name of its class, its parameters and submodules, and its plain public
-      attributes.
-    - Any other layer is identified in the same way, but also by its code and its private plain attributes.
-    - A top-level function of tagalong or torch is identified by its name; any other function is identified by its code
-      and by the constants and functions of its module that it uses.
-    - A recipe is identified by `Recipe.definition` only, so that keys do not change when new settings are added.
+    - A tagalong layer is identified by its class name, its parameters and submodules, and its `extra_repr`, which
+      includes every setting that affects its output. Its code and other attributes may change.
+
+    - A torch layer is identified by its class name, its parameters and submodules, and its plain public attributes.
+
+    - Any other layer is identified in the same way, and also by its code and its plain private attributes.
+
+    - A top-level function of tagalong or torch is identified by its name. Any other function is identified by its code
+      and by the module-level constants and functions that it uses.
+
+    - A recipe is identified only by `Recipe.definition`, so keys do not change when new settings are added.
 
     Args:
         problem: the problem of the networks.
