@@ -1,7 +1,7 @@
-"""A study of networks trained elsewhere: which to train next, the results reported so far, and the verdict.
+"""A study of networks trained elsewhere: the networks to train next, the results so far, and the verdict.
 
-Reported results are stored in `told.json`, with row losses and affinities in a folder next to it, so that an
-interrupted study can be continued.
+Results are stored in `told.json`, and per-row losses and affinities in a folder next to it, so an interrupted study can
+be continued.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ Network = tuple[tuple[str, ...], int]
 
 
 class ExternalStudy:
-    """Compares ways of grouping with networks trained by your own script.
+    """Compares ways of grouping tasks using networks trained by your own script.
 
-    Every result is stored, so that an interrupted study can be continued.
+    Every result is stored immediately, so an interrupted study can be continued.
 
     Args:
-        tasks: names of all tasks.
-        out: the study folder; None keeps results in memory only.
+        tasks: the names of all tasks.
+        out: the study's folder. If None, results are kept in memory only.
 
     Example:
         >>> study = ExternalStudy(["age", "ill"])
@@ -79,19 +79,22 @@ class ExternalStudy:
         options: Options | None = None,
         effort: Any = None,
     ) -> TrainingPlan:
-        """Sets what to compare, or continues an identical plan; returns the networks known to be needed so far.
+        """Sets what to compare, or continues an identical plan.
+
+        Returns the networks known to be needed so far.
 
         Args:
-            affinity: one or more affinities measured in your own training loop: `cs` and `auto` use one of cosines,
-                `tag` any other. To be explicit, pass a mapping from "tag", "cs" and "auto" to affinities.
+            affinity: one or more affinities measured in your own training loop. `cs` and `auto` use gradient cosines,
+                and `tag` uses any other affinity. To choose which method uses which affinity, pass a mapping with the
+                keys "tag", "cs" and "auto".
             methods: any methods that need only plain networks: "stl", "tag", "cs", "hoa", "optimal", "oracle", "random"
-                or "auto"; "mtl" is always included. By default, `stl` and the methods that use the affinities, or `hoa`
-                without affinities.
-            budgets: the maximum numbers of networks; by default 2, 3 and 4, up to the number of tasks.
+                or "auto". "mtl" is always included. Defaults to `stl` and the methods that use the affinities, or to
+                `stl` and `hoa` if there are none.
+            budgets: the maximum numbers of networks. Defaults to 2, 3 and 4, up to the number of tasks.
             seeds: the number of seeds, or a list of them.
-            options: options by method, as for `Study.run`.
-            effort: the effort of `auto`: a number of trainings, "quick" (20), "normal" (60, the default) or "thorough"
-                (200).
+            options: options by method (see `Study.run`).
+            effort: how much `auto` may train: a number of training runs, "quick" (20), "normal" (60, the default) or
+                "thorough" (200).
         """
         wanted = ("stl", "hoa") if methods is None and affinity is None else methods
         sizes = usual_budgets(len(self.tasks)) if budgets is None else budgets
@@ -107,7 +110,7 @@ class ExternalStudy:
         return run.plan
 
     def ask(self) -> Network | None:
-        """Returns the tasks and seed of the network to train next; None if nothing is left to train."""
+        """Returns the tasks and seed of the network to train next, or None if all networks are trained."""
         return next(iter(self.pending()), None)
 
     def pending(self) -> list[Network]:
@@ -127,20 +130,20 @@ class ExternalStudy:
         seconds: float | None = None,
         parameters: int | None = None,
     ) -> None:
-        """Adds the result of a network. Networks can be added in any order.
+        """Adds a network's result. Results can be added in any order.
 
         Args:
             tasks: the tasks of the network.
             seed: the seed of the network.
-            val: the validation loss of each task, or (loss, error).
-            test: the test loss of each task, or (loss, error).
-            rows: each task's loss on every test row, NaN for rows without a label. Without these losses, the verdict's
-                interval does not account for the noise of the test rows.
-            val_rows: each task's loss on every validation row; `auto` compares two halves of these rows to estimate how
+            val: each task's validation loss, or a pair (loss, error).
+            test: each task's test loss, or a pair (loss, error).
+            rows: each task's loss on every test row, with NaN for rows without a label. Without these losses, the
+                verdict's confidence interval does not account for noise due to the test rows.
+            val_rows: each task's loss on every validation row. `auto` compares two halves of these rows to estimate how
                 much of a gain is noise.
-            steps: number of optimizer steps.
-            seconds: training time in seconds.
-            parameters: number of parameters.
+            steps: the number of optimizer steps.
+            seconds: the training time in seconds.
+            parameters: the number of parameters.
         """
         job = self._planned_job(tasks, seed)
         result = check_result(job, val, test, rows, steps, seconds, parameters, val_rows=val_rows)
@@ -149,7 +152,9 @@ class ExternalStudy:
             _write(self.out, self._open)
 
     def results(self) -> Results:
-        """Returns the results once nothing is left to train; if there is a folder, also writes them and a report to it.
+        """Returns the results once all networks are trained.
+
+        If the study has a folder, also writes them and a report.
 
         Raises:
             ValueError: the results of some networks are missing.
@@ -182,7 +187,7 @@ class ExternalStudy:
         return run
 
     def _read_same(self, run: ExternalRun) -> ExternalRun:
-        """Reads the run in the folder, which must have the same plan."""
+        """Reads the run in this folder, which must have the same plan."""
         saved = self._read()
         if json.dumps(saved.document) != json.dumps(run.document):
             raise InvalidInput(
@@ -205,7 +210,7 @@ class ExternalStudy:
 
 
 class ExternalRun:
-    """A request and the results of its networks so far.
+    """A comparison request and the results of its networks so far.
 
     Args:
         request: what to compare.
@@ -235,7 +240,7 @@ class ExternalRun:
 
     @property
     def pending(self) -> list[Network]:
-        """The tasks and seeds of all networks without a result, in training order."""
+        """The tasks and seeds of all networks that have no result yet, in training order."""
         waiting = self._missing()
         if not waiting and self.plan.deciding:
             self._explore()
@@ -246,7 +251,7 @@ class ExternalRun:
         return [(tasks, seed) for tasks, seed in self.plan.networks if Job(tasks, seed) not in self.known]
 
     def add(self, result: NetworkResult) -> None:
-        """Adds the result of a network."""
+        """Adds a network's result."""
         scores = [score for one in (result, *self.known.values()) for score in one.test.values()]
         lengths = {len(score.rows) for score in scores if score.rows is not None}
         if len(lengths) > 1:
@@ -255,7 +260,7 @@ class ExternalRun:
         self.known[result.job] = result
 
     def results(self, problem: ProblemInfo, out: Path | None = None) -> Results:
-        """Returns the results; raises an error that lists the missing networks, if there are any."""
+        """Returns the results, or raises an error that lists the missing networks."""
         if waiting := self.pending:
             names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
             expected = f"results of {len(names)} networks are missing: {first_few(names, MOST_NAMED)}"
@@ -269,7 +274,7 @@ class ExternalRun:
 
 
 def _noise(records: Sequence[Record], backend: ExternalBackend) -> dict[Label, float]:
-    """Returns the noise of the test rows for methods and budgets whose row losses are all known."""
+    """Returns the noise due to the test rows for each method and budget whose per-row losses are all known."""
     rows = {id(record): backend.row_losses(record) for record in records}
     unknown = {record.label for record in records if rows[id(record)] is None}
     return row_noise(
@@ -358,7 +363,7 @@ def has_plan(out: Path) -> bool:
 
 
 def _write(out: Path, run: ExternalRun) -> None:
-    """Writes the row losses and affinities first, and the JSON document that refers to them last."""
+    """Writes the per-row losses and affinities first, then the JSON document that refers to them."""
     affinities = {}
     for method, affinity in run.request.affinities.items():
         affinities[method] = f"{FOLDER}/affinity-{method}.json"
@@ -443,7 +448,7 @@ def _read_result(out: Path, entry: Mapping[str, Any]) -> NetworkResult:
 
 
 def _write_rows(out: Path, result: NetworkResult) -> str | None:
-    """Writes the losses of the test rows and returns the file name; None if there are no losses."""
+    """Writes the per-row test losses and returns the file name, or None if there are no losses."""
     rows = {task: score.rows for task, score in result.test.items() if score.rows is not None}
     if len(rows) < len(result.job.tasks):
         return None

@@ -1,4 +1,7 @@
-"""The verdict from a table with losses of networks trained elsewhere: a filled-in plan or any other table."""
+"""Computes the verdict from a table of losses of networks trained elsewhere.
+
+The table can be a completed plan.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +34,18 @@ Networks = dict[tuple[str, int], dict[str, Cells]]
 
 
 def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) -> Results:
-    """Computes results and a verdict from a table with the losses of networks trained elsewhere.
+    """Computes the results and the verdict from a table of losses of networks trained elsewhere.
 
     Args:
-        path: a CSV or Parquet file (see `Problem.from_table`) with the columns network, seed, task, val_loss,
-            test_loss, and optionally val_error, test_error, test_rows (the name of an npy file with the loss of every
-            test row, so that the verdict's interval accounts for the noise of the test rows), steps, seconds and
-            parameters (of the network). In a plan, the columns `serves` and `decides` say which methods use a network;
-            without them, the groups with the best validation losses are chosen.
-        budgets: the numbers of networks to choose for, if the table has no plan; by default 2, 3 and 4.
+        path: a CSV or Parquet file (see `Problem.from_table`) with the columns network, seed, task, val_loss and
+            test_loss. Optional columns are val_error, test_error, test_rows, steps, seconds and parameters. The column
+            test_rows contains names of npy files with the loss of every test row, which lets the verdict's interval
+            account for noise due to the test rows. In a plan, the columns `serves` and `decides` say which methods use
+            each network. If a table lacks them, the groups with the best validation losses are chosen.
+        budgets: the maximum numbers of networks if the table is not a plan. Defaults to 2, 3 and 4.
 
     Raises:
-        InvalidInput: the table is incomplete or invalid; the message lists everything that is missing or wrong.
+        InvalidInput: the table is incomplete or invalid. The message lists everything that is missing or wrong.
     """
     sizes = None if budgets is None else as_tuple(budgets, "budgets", "numbers of networks", "[2, 3]")
     file = Path(path)
@@ -58,7 +61,7 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
 
 
 def tasks_in_csv(path: str | Path) -> tuple[str, ...]:
-    """Returns the tasks in a table of losses, in the order in which they first appear."""
+    """Returns the tasks in a table of losses, in order of first appearance."""
     return tuple(dict.fromkeys(cells["task"] for _, cells in _read_rows(Path(path))[0]))
 
 
@@ -85,7 +88,7 @@ def _read_plan(networks: Networks, columns: Sequence[str], budgets: Sequence[int
 
 
 class BestGiven(Optimal):
-    """Chooses the groups with the lowest validation losses among the networks in a table.
+    """Chooses the groups with the lowest validation losses from the networks in a table.
 
     Args:
         subsets: the tasks of each network.
@@ -155,7 +158,7 @@ def _load_test_rows(by_task: Mapping[str, Cells], file: Path) -> dict[str, Any] 
 
 
 def _costs(by_task: Mapping[str, Cells]) -> dict[str, Any]:
-    """Returns the costs of a network, each from the first of its rows that has it."""
+    """Returns the costs of a network. Each cost is read from the first row that contains it."""
     found: dict[str, Any] = {}
     for column, kind in (("steps", int), ("seconds", float), ("parameters", int)):
         given = [line[column] for line in by_task.values() if line.get(column)]
@@ -177,7 +180,10 @@ def _read_rows(file: Path) -> tuple[list[tuple[str, Cells]], list[str]]:
 
 
 def _read_cells(table: ParsedTable, row: TableRow) -> Cells:
-    """Returns the cells of a row by column; numbers get a decimal point, and missing numbers are empty."""
+    """Returns the cells of a row by column.
+
+    Decimal commas are converted to points, and missing numbers are empty.
+    """
     cells = dict(zip(table.header.cells, row.cells, strict=True))
     for column in NUMBERS:
         cell = cells.get(column, "")
@@ -189,7 +195,10 @@ def _read_cells(table: ParsedTable, row: TableRow) -> Cells:
 
 
 def _group_by_network(rows: Sequence[tuple[str, Cells]], file: Path) -> Networks:
-    """Returns the rows by network and task, after checking that no cell is missing and that all numbers are valid."""
+    """Returns the rows by network and task.
+
+    Checks that no cell is missing and that all numbers are valid.
+    """
     networks: Networks = {}
     empty: list[str] = []
     problems: list[InvalidInput] = []

@@ -1,4 +1,4 @@
-"""Reads a finished run from its files, selects groups for every budget, and compares two runs."""
+"""Reads a finished run, selects groups for every budget, and compares two runs."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Run:
 
     Attributes:
         folder: the folder of the run.
-        results: all records, and the verdict.
-        affinities: the measured affinities by estimator; groups were selected from the first one.
+        results: all records and the verdict.
+        affinities: the measured affinities by estimator. Groups were selected from the first one.
         groupings: the groupings that the run selected from the first affinity, by budget.
     """
 
@@ -49,11 +49,14 @@ class Run:
 
     @property
     def affinity(self) -> Affinity | None:
-        """The affinity that groups were selected from; None if none was measured."""
+        """The affinity that groups were selected from, or None if none was measured."""
         return next(iter(self.affinities.values()), None)
 
     def all_budgets(self) -> dict[int, Grouping]:
-        """Returns a grouping for each budget from 1 to n; those missing from the run are selected in the same way."""
+        """Returns a grouping for each budget from 1 to n.
+
+        Budgets that were not part of the run are computed in the same way.
+        """
         affinity = self.affinity
         if affinity is None or len(affinity.tasks) < 2:
             return {}
@@ -64,7 +67,7 @@ class Run:
         return dict(sorted(known.items()))
 
     def shown_budget(self, groupings: dict[int, Grouping]) -> int:
-        """Returns the budget to show first: the verdict candidate's, otherwise the run's largest, otherwise 2."""
+        """Returns the budget to show first: the candidate's if any, otherwise the run's largest, otherwise 2."""
         candidate = self.results.verdict().candidate
         wanted = [candidate[1] if candidate else None, max(self.groupings, default=None), 2, 1]
         return next(k for k in wanted if k in groupings)
@@ -108,7 +111,10 @@ def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
 
 
 def _select_missing(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Grouping]:
-    """Selects groupings for these budgets; with many tasks, they are cached in the folder of the run."""
+    """Selects groupings for these budgets.
+
+    With many tasks, the groupings are cached in the run's folder.
+    """
     n = len(affinity.tasks)
     resamples = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
     solver = "auto" if n <= MAX_EXACT_TASKS else "search"
@@ -132,12 +138,12 @@ def _select_options(run: Run) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class GroupingCache:
-    """A file that caches the groupings selected from one affinity for all budgets with the same options.
+    """A file that caches the groupings selected from one affinity, for all budgets and fixed options.
 
     Attributes:
-        file: the file in the folder of a run.
-        key: a hash of the affinity, budgets and options; the file is ignored if its key differs.
-        tasks: names of the tasks.
+        file: the cache file in the run's folder.
+        key: a hash of the affinity, budgets and options. The file is ignored if its key differs.
+        tasks: the names of the tasks.
     """
 
     file: Path
@@ -146,7 +152,7 @@ class GroupingCache:
 
     @staticmethod
     def of(folder: Path, affinity: Affinity, budgets: Sequence[int], options: Mapping[str, Any]) -> GroupingCache:
-        """Returns the cache for this affinity, these budgets and these options of `select_groups`."""
+        """Returns the cache for this affinity, these budgets and these `select_groups` options."""
         inputs = [
             VERSION,
             list(affinity.tasks),
@@ -158,7 +164,7 @@ class GroupingCache:
         return GroupingCache(folder / FILE, digest.hexdigest(), tuple(affinity.tasks))
 
     def read(self) -> dict[int, Grouping]:
-        """Returns the cached groupings; empty if the key differs or the file is missing or damaged."""
+        """Returns the cached groupings, or an empty dict if the key differs or the file is missing or damaged."""
 
         def parse(document: Mapping[str, Any]) -> dict[int, Grouping]:
             entries = document["groupings"] if document["key"] == self.key else ()
@@ -181,12 +187,12 @@ class GroupingCache:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Two runs side by side.
+    """A comparison of two runs.
 
     Attributes:
-        first: results of the first run.
-        second: results of the second run.
-        lines: the summaries of each method and budget in both runs; None if a run does not have it.
+        first: the results of the first run.
+        second: the results of the second run.
+        lines: the summary of each method and budget in both runs, or None where a run does not include it.
         remarks: reasons why the numbers may not be comparable.
     """
 

@@ -1,4 +1,4 @@
-"""The records of a study as a pandas DataFrame: one row per method, budget, seed and task."""
+"""The records of a study as a pandas DataFrame with one row per method, budget, seed and task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .summary import in_units_of, mean_cost
 
 
 def make_frame(records: Sequence[Record], problem: ProblemInfo) -> Any:
-    """Makes the frame that `Results.to_frame` describes.
+    """Builds the DataFrame described in `Results.to_frame`.
 
     Args:
         records: the records of a study.

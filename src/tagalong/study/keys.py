@@ -1,4 +1,4 @@
-"""Keys of trained networks: hashes of everything that determines the training result."""
+"""Keys of trained networks: hashes of everything that determines the result of training."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ NO_REPR: Any = object.__repr__
 
 
 class Keys:
-    """Keys of the networks of one problem on one kind of device.
+    """Computes the keys of the networks for one problem and device type.
 
     A key depends on the data, the tasks, the losses, the rule, the seed, the recipe, the architecture with its initial
-    weights, the width, the kind of device and `NUMERICS`. It does not depend on the method that needs the network, so
-    methods can share networks. Nor does it depend on the release of tagalong or the module that defines a class, so
-    networks are still found after these change. `NUMERICS` changes only if training results do.
+    weights, the width, the device type and `NUMERICS`. A key does not depend on the method that needs the network, so
+    methods can share networks. A key also does not depend on the version of tagalong or on where a class is defined, so
+    networks can still be found after those change. `NUMERICS` changes only when training results change.
 
     - A tagalong layer is identified by its class name, its parameters and submodules, and its `extra_repr`, which
       includes every setting that affects its output. Its code and other attributes may change.
@@ -49,9 +49,9 @@ class Keys:
     - A recipe is identified only by `Recipe.definition`, so keys do not change when new settings are added.
 
     Args:
-        problem: the problem of the networks.
-        device: "cpu", "cuda", …; the index of the device does not matter.
-        numerics: the version of the training results; see `NUMERICS`.
+        problem: the problem that the networks are trained on.
+        device: the device type, e.g. "cpu" or "cuda". The device index is ignored.
+        numerics: the version of the training results (see `NUMERICS`).
     """
 
     def __init__(self, problem: Problem, device: torch.device | str, numerics: int = NUMERICS) -> None:
@@ -59,7 +59,7 @@ class Keys:
         self._known: dict[Job, str] = {}
 
     def of(self, job: Job) -> str:
-        """Returns the key of a network: 64 hexadecimal digits."""
+        """Returns the key of a network, which has 64 hexadecimal digits."""
         if job not in self._known:
             self._known[job] = _digest(self.definition(job))
         return self._known[job]
@@ -69,7 +69,7 @@ class Keys:
         return _digest({"network": self.of(job), "meter": dict(settings)})
 
     def definition(self, job: Job) -> dict[str, Any]:
-        """Returns everything that determines the training result of a network, as a JSON document."""
+        """Returns everything that determines the result of training a network, as a JSON document."""
         own = {"tasks": list(job.tasks), "seed": job.seed, "rule": job.rule, "width": float(job.width)}
         early = {} if job.epochs is None else {"epochs": job.epochs}
         return own | early | self._common
@@ -87,7 +87,7 @@ class Keys:
 
     @cached_property
     def architecture(self) -> str:
-        """A hash of the layers, their settings and their initial weights: 16 hexadecimal digits."""
+        """A hash of the layers, their settings and their initial weights, as 16 hexadecimal digits."""
         network = build_network(self.problem, self.problem.names, seed=0)
         (_, *layers), tensors = _layers(network), _tensors(network)  # the first layer is just the container
         return _digest([layers, tensors])[:16]
@@ -106,7 +106,10 @@ def _layers(module: nn.Module, inside: frozenset[int] = frozenset()) -> list[lis
 
 
 def _tensors(module: nn.Module) -> list[list[Any]]:
-    """Returns the parameters and buffers, and whether each is trainable; shared tensors are listed once."""
+    """Returns the parameters and buffers, and whether each is trainable.
+
+    Shared tensors are listed once.
+    """
     found = chain(module.named_parameters(), module.named_buffers())
     return [[name, _tensor(tensor), tensor.requires_grad] for name, tensor in found]
 
@@ -117,7 +120,7 @@ def _tensor(tensor: Tensor) -> list[Any]:
 
 
 def _layer(module: nn.Module, inside: frozenset[int]) -> list[Any]:
-    """Returns the class name, settings and training mode of a layer, and its code if user-defined; see `Keys`."""
+    """Returns a layer's class name, settings and training mode, and its code if it is user-defined (see `Keys`)."""
     kind = type(module)
     settings: Any
     if is_own(kind.__module__):
@@ -133,7 +136,7 @@ def _layer(module: nn.Module, inside: frozenset[int]) -> list[Any]:
 
 
 def _code(kind: type, inside: frozenset[int]) -> list[Any]:
-    """Returns the methods and constants of a user-defined class and its user-defined bases."""
+    """Returns the methods and constants of a user-defined class and of its user-defined base classes."""
     own = [part for part in kind.__mro__ if not _is_known(part.__module__)]
     return [[name, _identity(value, inside)] for part in own for name, value in _members(part)]
 
@@ -149,12 +152,12 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _is_known(module: str) -> bool:
-    """Whether this module belongs to tagalong, torch or Python, whose code is identified by name."""
+    """Whether this module is part of tagalong, torch or Python, whose code is identified by name."""
     return is_own(module) or module.partition(".")[0] in ("torch", "builtins")
 
 
 def _is_comparable(value: Any) -> bool:
-    """Whether a value can be compared between processes."""
+    """Whether a value can be compared across processes."""
     if isinstance(value, (tuple, list, set, frozenset)):
         return all(map(_is_comparable, value))
     if isinstance(value, Mapping):
@@ -163,11 +166,13 @@ def _is_comparable(value: Any) -> bool:
 
 
 def _identity(value: Any, inside: frozenset[int] = frozenset()) -> Any:
-    """Converts a value to JSON by type and content, never by address, so that different lambdas and settings differ.
+    """Converts a value to JSON by type and content, never by memory address.
+
+    Different lambdas and settings therefore get different keys.
 
     Args:
         value: any value.
-        inside: the `id` of each enclosing value; recursion stops at a value that contains itself.
+        inside: the `id` of each enclosing value. Recursion stops at a value that contains itself.
     """
     if id(value) in inside:
         return "…"
@@ -211,7 +216,7 @@ def _function(value: FunctionType, deeper: partial[Any]) -> Any:
 
 
 def _used_globals(function: FunctionType) -> list[Any]:
-    """Returns the module-level constants and functions that a function uses, directly or indirectly, by name."""
+    """Returns the module-level constants and functions that a function uses directly or indirectly, by name."""
     found: dict[str, Any] = {}
     waiting = [function]
     while waiting:

@@ -1,4 +1,4 @@
-"""Plans the networks that your own script must train for a comparison of methods."""
+"""Plans which networks your own script must train to compare methods."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ Affinities = Affinity | Sequence[Affinity] | Mapping[str, Affinity] | None
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The networks to train, and their purpose.
+    """The networks to train and their purpose.
 
     Attributes:
         tasks: the names of all tasks.
-        methods: the names of the methods to compare, always including `mtl`.
+        methods: the names of the methods to compare, which always include `mtl`.
         budgets: the maximum numbers of networks.
-        seeds: the seeds to train each network with.
-        groupings: the groups of each method and budget that has already decided.
-        deciding: for each method and budget that has not decided yet, the networks whose losses it needs.
-        networks: the tasks and seed of every network known to be needed; those for all tasks come first.
+        seeds: the seeds used to train each network.
+        groupings: the groups chosen by each method and budget that has already decided.
+        deciding: the networks whose losses are needed by each method and budget that has not decided yet.
+        networks: the tasks and seed of every network known to be needed, starting with those for all tasks.
     """
 
     tasks: tuple[str, ...]
@@ -55,13 +55,13 @@ class TrainingPlan:
     networks: tuple[tuple[tuple[str, ...], int], ...] = ()
 
     def to_csv(self, path: str | Path) -> Path:
-        """Writes a CSV file with one row per network, seed and task, and empty columns for you to fill in the losses.
+        """Writes a CSV file with one row per network, seed and task.
 
-        The column `serves` lists the methods and budgets for which the network serves the task, and `decides` lists
-        those that need its losses to decide.
+        The loss columns are empty for you to fill in. The column `serves` lists the methods and budgets for which the
+        network serves the task, and `decides` lists those that need its losses to decide.
 
         Raises:
-            InvalidInput: a method decides in multiple rounds, which a single table cannot represent; or the name of a
+            InvalidInput: a method decides in multiple rounds, which a single table cannot represent, or the name of a
                 task contains "+".
         """
         if "auto" in self.methods:
@@ -110,21 +110,21 @@ def plan(
     tasks: Sequence[str] | None = None,
     options: Options | None = None,
 ) -> TrainingPlan:
-    """Returns the networks to train for a verdict on these methods.
+    """Returns the networks to train to compare these methods.
 
     Args:
-        affinity: one or more affinities. `cs` uses one measured with "cosine" or "cosine_kernels"; `tag` uses any
-            other, e.g. one measured with "lookahead" or "gradient", or a matrix of unknown origin. Or a mapping
-            from "tag", "cs" and "auto" to affinities. None if none of these methods is compared.
+        affinity: one or more affinities. `cs` uses an affinity measured with "cosine" or "cosine_kernels". `tag` uses
+            any other, e.g. one measured with "lookahead" or "gradient", or a matrix of unknown origin. Alternatively,
+            pass a mapping from "tag", "cs" and "auto" to affinities. Pass None if none of these methods is compared.
         budgets: the maximum numbers of networks.
-        methods: any methods that need only plain networks ("stl", "tag", "cs", "hoa", "optimal", "random", …); "mtl" is
-            always included. By default, `stl`, and `tag` and `cs` if they have an affinity.
+        methods: any methods that need only plain networks ("stl", "tag", "cs", "hoa", "optimal", "random", …). "mtl" is
+            always included. Defaults to `stl`, plus `tag` and `cs` if an affinity is provided for them.
         seeds: the number of seeds, or a list of them.
-        tasks: the names of the tasks; by default those of the affinity.
-        options: options by method, as for `Study.run`.
+        tasks: the names of the tasks. Defaults to those of the affinity.
+        options: options by method (see `Study.run`).
 
     Raises:
-        InvalidInput: the input is invalid, e.g. a method has no affinity or more than one; the message lists every
+        InvalidInput: the input is invalid, e.g. a method has no affinity or more than one. The message lists every
             problem.
 
     Example:
@@ -141,12 +141,12 @@ def plan(
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A request to compare methods with networks trained elsewhere.
+    """A request to compare methods using networks trained elsewhere.
 
     Attributes:
-        tasks: names of all tasks.
+        tasks: the names of all tasks.
         study: the methods, budgets and seeds.
-        affinities: the measured affinities, by the method that uses them ("tag", "cs" or "auto").
+        affinities: the measured affinities, keyed by the method that uses them ("tag", "cs" or "auto").
         options: the options by method.
     """
 
@@ -186,7 +186,10 @@ def check_plan(
 
 
 def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
-    """Lets each method decide as far as the known results allow; returns the networks that the methods need."""
+    """Lets each method decide as far as the known results allow.
+
+    Returns the networks that the methods need.
+    """
     found: dict[str, tuple[Method, Decision]] = {}
     deciding: dict[str, list[Job]] = {}
     for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
@@ -231,10 +234,10 @@ def _jobs_of(backend: ExternalBackend, decision: Decision) -> list[Job]:
 
 
 class PlannedGroups(Method):
-    """Uses groups that were decided earlier, from an affinity or in a table.
+    """Uses groups chosen earlier, either from an affinity or in a table.
 
     Args:
-        name: the name of the method that decided.
+        name: the name of the method that chose the groups.
         groups: the groups for each budget.
     """
 
@@ -254,7 +257,7 @@ class PlannedGroups(Method):
 def _without_measuring(
     options: Options | None, methods: Sequence[Any], affinities: Sequence[Affinity]
 ) -> Options | None:
-    """Turns off the option `affinity` of `auto` unless cosines are given, since `auto` cannot measure them here."""
+    """Disables `auto`'s option `affinity` unless cosines are provided, since `auto` cannot measure them here."""
     if "auto" not in methods or "cs" in _grouping_methods(affinities):
         return options
     given = dict(options or {})
@@ -314,7 +317,10 @@ def _by_method(
     tasks: Sequence[str],
     problems: list[InvalidInput],
 ) -> dict[str, Affinity]:
-    """Returns the affinities for `tag`, `cs` and `auto` if they are needed; `auto` may use the one for `cs`."""
+    """Returns the affinities needed by `tag`, `cs` and `auto`.
+
+    `auto` can use the affinity for `cs`.
+    """
     required = [method for method in ESTIMATORS if method in methods]
     if required and not affinities:
         expected = f"must be given for {', '.join(map(repr, required))}"

@@ -1,4 +1,4 @@
-"""Losses relative to those of a reference network, in the form that `select_groups` expects."""
+"""Losses relative to those of a reference network, in the format that `select_groups` expects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ MAX_RATIO = 1e9  # a reference loss of zero must not make all other networks inf
 
 
 def relative(mine: float, theirs: float) -> float:
-    """Returns the relative change from `theirs` to `mine`; negative is better, even if the losses are negative.
+    """Returns the relative change from `theirs` to `mine`.
+
+    Negative is better, even if the losses are negative.
 
     Example:
         >>> relative(0.9, 1.0) < 0, relative(-1.1, -1.0) < 0, relative(0.0, 0.0)
@@ -32,21 +34,21 @@ def relative(mine: float, theirs: float) -> float:
 def relative_table(
     subsets: Iterable[Subset], tasks: Sequence[str], seeds: Sequence[int], losses: Losses, reference: Reference
 ) -> dict[Subset, dict[str, float]]:
-    """Returns each task's loss relative to a reference network with the same seed, averaged over seeds.
+    """Returns each task's loss relative to that of a reference network with the same seed, averaged over seeds.
 
-    The value is one plus the relative change that the verdict compares; for positive losses, this is their ratio.
-    It is invariant to rescaling a target, and lower is better even if the losses are negative.
+    The value is one plus the relative change that the verdict compares. For positive losses, this is their ratio. It is
+    invariant to the scale of a target, and lower is better even if losses are negative.
 
     Args:
         subsets: the tasks of each network.
         tasks: all tasks.
         seeds: the seeds to average over.
         losses: a function that returns the loss for a subset, a task and a seed.
-        reference: "alone" compares with the network that trains only the task (if it diverged, with the network for
-            all tasks), "together" with the network for all tasks.
+        reference: the reference network. "alone" is the network trained only on the task (or, if it diverged, the
+            network for all tasks), and "together" is the network for all tasks.
 
     Returns:
-        The relative losses by network and task; NaN if the network diverged with any seed.
+        The relative losses by network and task, with NaN if the network diverged for any seed.
 
     Example:
         >>> losses = {("age", 1): -2.0, ("age", 2): -1.0, ("ill", 1): 3.0, ("ill", 2): 2.0}
@@ -78,14 +80,16 @@ def relative_losses(
     part: Literal["val", "test"],
     reference: Reference,
 ) -> dict[Subset, dict[str, float]]:
-    """Returns the `relative_table` of a backend's networks; a network that diverged ranks below any mean of others.
+    """Returns the `relative_table` of a backend's networks.
+
+    A diverged network ranks below any mean of other networks.
 
     Args:
-        backend: trains the networks, or looks them up.
+        backend: trains the networks or looks them up.
         subsets: the tasks of each network.
         seeds: the seeds to average over.
-        part: the split to compute losses on.
-        reference: the network to compare with, as for `relative_table`.
+        part: the split on which losses are computed.
+        reference: the reference network (see `relative_table`).
     """
     wanted, names = list(subsets), backend.tasks
     references = [frozenset([name]) for name in names] if reference == "alone" else [frozenset(names)]
@@ -101,7 +105,7 @@ def relative_losses(
 
 
 def _fill_diverged(table: dict[Subset, dict[str, float]], n_tasks: int) -> dict[Subset, dict[str, float]]:
-    """Replaces NaN with a value so large that groups that include or are predicted from it are a last resort."""
+    """Replaces NaN with a value so large that groups affected by it are chosen only as a last resort."""
     known = [value for values in table.values() for value in values.values() if not math.isnan(value)]
     if len(known) == sum(map(len, table.values())):
         return table

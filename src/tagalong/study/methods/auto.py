@@ -1,4 +1,4 @@
-"""The method `auto`: searches for the best grouping within an effort and confirms it on validation."""
+"""The method `auto`, which searches for the best grouping within a given effort and confirms it on validation."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class AutoMethod(Method):
     """Trains a few networks suggested by affinities and earlier results, and recommends those confirmed on validation.
 
     Args:
-        effort: the number of full trainings to spend, including the first networks for all tasks; "quick" (20),
-            "normal" (60), "thorough" (200), or a time, e.g. "10min".
-        affinity: whether to measure affinities in the first training and base the first proposals on them.
-        screen: the fraction of a training after which the worse half of the proposals is dropped; None trains all of
-            them fully.
+        effort: the number of full training runs, including the first networks for all tasks, or "quick" (20), "normal"
+            (60), "thorough" (200), or a duration, e.g. "10min".
+        affinity: whether to measure affinities in the first training run and base the first proposals on them.
+        screen: the fraction of a training run after which the worse half of the proposals is dropped, or None to train
+            all of them fully.
     """
 
     name = "auto"
@@ -86,7 +86,7 @@ class AutoMethod(Method):
         return Decision.pooled(choices, seeds, dict.fromkeys(seeds, shared), affinity, about)
 
     def _measure(self, backend: Backend, seed: int, together: Cost) -> tuple[Affinity | None, Cost]:
-        """Returns the affinity and the cost that measuring added to the training."""
+        """Returns the affinity and the additional cost of measuring it."""
         if not self.affinity:
             return None, Cost()
         affinity, cost = self._affinity(backend, seed)
@@ -100,10 +100,10 @@ class AutoMethod(Method):
 
 
 def measuring_interval(tasks: int) -> int:
-    """Returns the number of steps between measurements such that measuring costs a tenth of the training.
+    """Returns the number of steps between measurements at which measuring adds a tenth to the training cost.
 
-    Costs are counted, not timed: a plain step takes three passes, and a measurement of cosines takes n gradients of two
-    passes each.
+    Costs are computed rather than timed: a plain training step takes three passes, and measuring the cosines of n tasks
+    takes n gradients of two passes each.
 
     Example:
         >>> measuring_interval(9)
@@ -122,7 +122,7 @@ def _groups(chosen: Recommendation) -> tuple[Group, ...]:
 
 
 def _document(found: SearchResult, tasks: Sequence[str]) -> dict[str, Any]:
-    """Converts the trainings, their results and the recommendations to a JSON document."""
+    """Converts the training runs, their results and the recommendations to a JSON document."""
     return {
         "spent": found.spent,
         "chosen": {
@@ -149,19 +149,19 @@ def _round_document(step: Round, tasks: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Effort:
-    """The effort that a search may spend: a number of trainings or a time.
+    """How much a search may train: a number of training runs or a duration.
 
     Attributes:
-        trainings: the number of full trainings, or None.
-        seconds: the time in seconds, or None; converted to trainings with the training time of the network for all
-            tasks.
+        trainings: the number of full training runs, or None.
+        seconds: the duration in seconds, or None. It is converted to training runs using the training time of the
+            network for all tasks.
     """
 
     trainings: float | None = None
     seconds: float | None = None
 
     def in_trainings(self, seconds_each: float) -> float:
-        """Returns the effort in trainings, given the time of one training in seconds."""
+        """Returns the effort as a number of training runs, given the duration of one run in seconds."""
         if self.trainings is not None:
             return self.trainings
         assert self.seconds is not None
@@ -169,7 +169,7 @@ class Effort:
 
 
 def read_effort(effort: Any) -> Effort:
-    """Parses an effort: a number of trainings, a named effort or a time.
+    """Parses an effort: a number of training runs, a named effort or a duration.
 
     Raises:
         InvalidInput: the effort is invalid.

@@ -1,4 +1,4 @@
-"""The registry of methods by name: built-in, registered by users, or provided by other packages."""
+"""The registry of methods: built-in ones, those registered by users, and those provided by other packages."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def register_method(name: str, method: Factory) -> None:
     """Registers a method under a name.
 
     Args:
-        name: the name of the method; must not contain "+".
+        name: the name of the method, which must not contain "+".
         method: a callable that creates the method from keyword options, usually the class itself. Other packages can
-            instead declare it in the entry point group "tagalong.methods".
+            declare methods in the entry point group "tagalong.methods" instead.
 
     Raises:
         InvalidInput: the name or the method is invalid.
@@ -63,7 +63,10 @@ def register_method(name: str, method: Factory) -> None:
 
 
 def method_names() -> list[str]:
-    """Returns the names of all methods, including those of other packages, but no combinations like "tag+pcgrad"."""
+    """Returns the names of all methods, including those from other packages.
+
+    Combinations like "tag+pcgrad" are excluded.
+    """
     return _methods.names()
 
 
@@ -107,7 +110,7 @@ def _make(name: str, factory: Factory, options: Mapping[str, Any]) -> Method:
 
 
 def _known_names() -> list[str]:
-    """Returns the names of all methods, followed by examples of other valid names and all combinations."""
+    """Returns the names of all methods, followed by examples of other valid names and by all combinations."""
     names = method_names()
     examples = ["tag+pcgrad", "mtl-wide2", "mtl-big2", "mgda"]
     return list(dict.fromkeys([*names, *examples, *(f"{name}+{rule}" for name in names for rule in RULES)]))

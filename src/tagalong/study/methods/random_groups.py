@@ -1,4 +1,4 @@
-"""The method `random`: the expected result of random groupings."""
+"""The method `random`, which computes the expected result of random groupings."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Random(Method):
 
     The paper reports an "expected value from randomly selecting task groupings" without defining it. Here, every
     partition into exactly k groups is equally likely. The expectation is exact if other methods in the same run request
-    the networks of all possible groups, as `optimal` does; otherwise, it is estimated by sampling partitions.
+    the networks of all possible groups, as `optimal` does. Otherwise, it is estimated by sampling partitions.
 
     Args:
-        samples: number of partitions to sample for each seed and budget.
-        exact: True trains any missing networks to compute the exact expectation, and False always samples. None
-            computes it exactly if no additional networks must be trained. Networks from earlier runs do not count, so
-            that repeating a run gives the same results.
-        overlap: whether to sample covers instead of partitions: k different groups that may overlap, with each task
-            served by a random group that trains it. All covers are equally likely.
+        samples: the number of partitions to sample for each seed and budget.
+        exact: whether to train any missing networks to compute the exact expectation (True) or always sample (False).
+            If None, the expectation is exact only if no additional networks must be trained. Networks from earlier runs
+            do not count, so repeating a run gives the same results.
+        overlap: whether to sample covers instead of partitions. A cover consists of k different groups that may
+            overlap, and each task is served by a random group that includes it. All covers are equally likely.
     """
 
     name = "random"
@@ -91,7 +91,7 @@ class Random(Method):
 
 @cache
 def partitions(n: int, k: int) -> int:
-    """Returns the number of partitions of n tasks into exactly k groups (Stirling numbers of the second kind).
+    """Returns the number of partitions of n tasks into exactly k groups (a Stirling number of the second kind).
 
     Example:
         >>> [partitions(4, k) for k in range(6)]
@@ -103,7 +103,7 @@ def partitions(n: int, k: int) -> int:
 
 
 def block_share(size: int, n: int, k: int) -> float:
-    """Returns the probability that a given set of this size is a group of a random partition of n tasks into k groups.
+    """Returns the probability that a given set of this size is a group in a random partition of n tasks into k groups.
 
     Example:
         >>> block_share(1, 3, 2)  # one of {a}{bc}, {b}{ac} and {c}{ab} has {a}
@@ -130,7 +130,10 @@ def random_partition(names: Names, k: int, rng: np.random.Generator) -> list[fro
 
 
 def random_cover(names: Names, k: int, rng: np.random.Generator) -> list[Group]:
-    """Draws k different groups that cover all tasks; all covers are equally likely. A random group serves each task."""
+    """Draws k different groups that cover all tasks; all covers are equally likely.
+
+    Each task is served by a random group.
+    """
     while True:
         members = rng.integers(1, 2**k, size=len(names))  # for each task, a bit mask of its groups
         trains = [frozenset(name for name, bits in zip(names, members, strict=True) if bits >> i & 1) for i in range(k)]

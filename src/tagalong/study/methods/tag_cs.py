@@ -1,4 +1,4 @@
-"""Methods that group by affinities measured in one training: `tag` (the paper's) and `cs` (gradient cosines)."""
+"""Methods that group by affinities measured in one training run: `tag` (from the paper) and `cs` (gradient cosines)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SELECT_OPTIONS = ("allow_single", "max_size", "must_link", "cannot_link", "solve
 
 
 class AffinityMethod(Method):
-    """Measures affinities while all tasks train in one network, averages them over seeds, and selects groups.
+    """Measures affinities while training all tasks in one network, averages them over seeds, and selects groups.
 
     Args:
-        average: how to average over the measured steps; see `Affinity.averaged`.
+        average: how to average over the measured steps (see `Affinity.averaged`).
         trim: the fraction of steps that "trimmed" discards at each end.
         **options: options of the `AffinityMeter` (`every`, `estimator`, `update`, `lr`, `per_lr`, …), `held_out=True`
             to measure affinities on validation batches, and options of `select_groups` (`allow_single`, `max_size`, …).
@@ -79,7 +79,7 @@ class AffinityMethod(Method):
 
 
 def _numbered_links(select: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Replaces task names in links with indices, which are the task names of a bare matrix."""
+    """Replaces task names in links with indices, which are the task names used for a bare matrix."""
     return {
         option: [[str(names.index(name)) if name in names else name for name in link] for link in select[option]]
         for option in ("must_link", "cannot_link")
@@ -88,9 +88,9 @@ def _numbered_links(select: dict[str, Any], names: Sequence[str]) -> dict[str, A
 
 
 class Tag(AffinityMethod):
-    """Task affinity groupings (Fifty et al., NeurIPS 2021): equation 1 with the paper's plain gradient step.
+    """Task affinity groupings (Fifty et al., NeurIPS 2021), using equation 1 with the paper's plain gradient step.
 
-    Affinities are measured every 10 steps, as the paper recommends and does on Taskonomy.
+    Affinities are measured every 10 steps, as the paper recommends and uses on Taskonomy.
     """
 
     name = "tag"
@@ -98,7 +98,7 @@ class Tag(AffinityMethod):
 
 
 class Cs(AffinityMethod):
-    """Groups by the cosine between task gradients, measured at every step as in the paper."""
+    """Groups tasks by the cosine between their gradients, measured at every step as in the paper."""
 
     name = "cs"
     defaults: ClassVar[dict[str, Any]] = {"estimator": "cosine", "every": 1}
