@@ -1,4 +1,4 @@
-"""The results of a study, with their table and verdict: as text, HTML, a DataFrame or a JSON file."""
+"""The results of a study, with a table and a verdict, as text, HTML, a DataFrame or a JSON file."""
 
 from __future__ import annotations
 
@@ -42,25 +42,27 @@ PLAIN_FIELDS = ("method", "budget", "seed", "parameters", "latency", "honest")
 
 
 class ResultsFileError(DocumentError):
-    """A file does not contain valid results."""
+    """Raised if a file does not contain valid results."""
 
 
 class Results:
-    """The results of a study: `print` them, or use `table`, `to_frame`, `verdict` and `best`.
+    """The results of a study.
+
+    Use `print`, `table`, `to_frame`, `verdict` and `best` to access them.
 
     Args:
-        records: one per method, budget and seed.
+        records: one record per method, budget and seed.
         problem: the problem that was studied.
-        noise: for each method and budget, the standard error of its change from `mtl` due to the finite number of
-            test rows; see `row_stderr`.
-        settings: the settings of the study. The results use three of them: `price_per_hour`; `confirming_seeds`, which
-            were not used to choose groups (see `decide`); and `diverged_seeds`, which have no records because `mtl`
-            diverged with them.
+        noise: for each method and budget, the standard error of its change from `mtl` due to the finite number of test
+            rows (see `row_stderr`).
+        settings: the settings of the study. Three of them affect the results: `price_per_hour`, `confirming_seeds`
+            (seeds not used to choose groups; see `decide`) and `diverged_seeds` (seeds without records because `mtl`
+            diverged).
         out: the folder of the run, which contains the recommended networks.
 
     Raises:
-        InvalidInput: there are no records, two of them have the same method, budget and seed, or one of them does not
-            have a validation and a test score for every task.
+        InvalidInput: there are no records, two of them have the same method, budget and seed, or one of them lacks a
+            validation or test score for some task.
     """
 
     def __init__(
@@ -97,9 +99,10 @@ class Results:
         return problems
 
     def table(self) -> list[MethodSummary]:
-        """Summarizes each method and budget, averaged over seeds; see `to_frame` for individual seeds and tasks.
+        """Summarizes each method and budget, averaged over seeds.
 
-        Methods are in the order of the study, with smaller budgets first.
+        See `to_frame` for individual seeds and tasks. Methods are listed in the order of the study, with smaller
+        budgets first.
 
         Example:
             >>> from tagalong.group import Group
@@ -118,14 +121,19 @@ class Results:
 
         The columns are
 
-        - `method`, `budget` (missing for methods without one), `seed` and `task`: what the row describes;
-        - `val_loss`, `test_loss`, `val_error`, `test_error` and `error_measure`: the scores of the task in the network
-          that serves it;
-        - `val_change` and `test_change`: the relative change in loss from `mtl` with the same seed; negative is better;
-        - `network`: the tasks of the network that serves the task, as a sorted tuple; None for `random`, which is an
-          average over many groupings;
-        - `networks`, `honest`, `diverged`, `deciding_cost`, `training_cost`, `parameters` and `latency`: the same for
-          all tasks of a method, budget and seed; see `MethodSummary`. `diverged` is True or False here.
+        - `method`, `budget` (missing for methods without one), `seed` and `task` identify the row.
+
+        - `val_loss`, `test_loss`, `val_error`, `test_error` and `error_measure` are the scores of the task in the
+          network that serves it.
+
+        - `val_change` and `test_change` are the relative changes in loss from `mtl` with the same seed (negative is
+          better).
+
+        - `network` is a sorted tuple of the tasks of the network that serves the task. It is None for `random`, which
+          is an average over many groupings.
+
+        - `networks`, `honest`, `diverged`, `deciding_cost`, `training_cost`, `parameters` and `latency` are the same
+          for all tasks of a method, budget and seed (see `MethodSummary`), except that `diverged` is True or False.
 
         Returns:
             A `pandas.DataFrame`.
@@ -164,7 +172,7 @@ class Results:
         """Decides whether any grouping is worth it.
 
         Args:
-            at_least: the fraction by which grouping must lower the losses, averaged over tasks, to be worth it.
+            at_least: the fraction by which grouping must reduce the losses, averaged over tasks, to be worth it.
 
         Raises:
             InvalidInput: there are no results for `mtl` to compare with, or `at_least` is negative.
@@ -172,7 +180,7 @@ class Results:
         return self._decide(at_least) if at_least else self._verdict
 
     def best(self) -> Best:
-        """Loads the recommended networks from the folder of the run, each with only the heads of the tasks it serves.
+        """Loads the recommended networks from the run's folder, with heads only for the tasks that each network serves.
 
         Raises:
             InvalidInput: the results were not written to a folder.
@@ -189,14 +197,14 @@ class Results:
         return sorted(found, key=lambda record: record.seed)
 
     def changes_by_task(self, method: str, budget: int | None = None) -> dict[str, TaskChange]:
-        """Returns the change from `mtl` for each task, comparing networks with the same seed.
+        """Returns each task's change from `mtl`, comparing networks with the same seed.
 
         Args:
             method: the name of the method.
-            budget: the maximum number of networks; None for methods without a budget.
+            budget: the maximum number of networks, or None for methods without a budget.
 
         Raises:
-            InvalidInput: the method was not run with this budget, or has no seeds in common with `mtl`.
+            InvalidInput: the method was not run with this budget, or it has no seeds in common with `mtl`.
         """
         together = {record.seed: record for record in self.records_of(TOGETHER)}
         mine = self.records_of((method, budget))
@@ -230,10 +238,10 @@ class Results:
     def save(self, path: str | Path) -> Path:
         """Writes the results to a JSON file atomically and returns its path.
 
-        The file includes the table and the verdict for use by other programs; `load` recomputes them.
+        The file includes the table and the verdict for use by other programs, but `load` recomputes them.
 
         Args:
-            path: the file to write, or a folder for `results.json`.
+            path: the file to write, or a folder in which to write `results.json`.
         """
         file = Path(path)
         file = file / FILE if file.is_dir() or not file.suffix else file
@@ -258,7 +266,7 @@ class Results:
 
     @property
     def search_log(self) -> SearchLog | None:
-        """The log of the search by `auto`; None if `auto` was not among the methods or had nothing to decide."""
+        """The log of the search by `auto`, or None if `auto` was not run or had nothing to decide."""
         about = self.settings.get("decisions", {}).get("auto")
         return SearchLog(about) if about and about.get("steps") else None
 
@@ -266,8 +274,8 @@ class Results:
         """Formats a table of all methods, a table of all tasks for the best grouping, and the verdict.
 
         Args:
-            width: the width of the terminal in characters, to which tables are fitted; None shows tables in full.
-                Prose is wrapped at 100 characters or less.
+            width: the width of the terminal in characters, which limits the width of tables, or None for no limit. Text
+                is wrapped at 100 characters or fewer.
         """
         width = None if width is None else max(width, NARROWEST)
         summaries, prose = self.table(), min(width or WIDTH, WIDTH)

@@ -1,4 +1,4 @@
-"""The folder of a run: its settings, its log and its report."""
+"""The folder of a run, which contains its settings, log and report."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ logger = logging.getLogger(__name__)
 
 
 def claim_folder(out: str | Path, problem: Problem, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Prepares the folder of a run by writing `settings.json`, unless it contains a run of a different problem.
+    """Prepares a folder for a run by writing `settings.json`.
+
+    Raises an error if the folder contains a different problem.
 
     Args:
-        out: the folder; created if it does not exist.
+        out: the folder, which is created if it does not exist.
         problem: the problem of the run.
         about: additional settings to write.
 
@@ -55,7 +57,7 @@ def check_store(out: Path) -> None:
 
 
 def check_folder(out: Path, fingerprint: str) -> None:
-    """Raises an error if this folder cannot be used for a run of the problem with this fingerprint."""
+    """Raises an error if this folder cannot be used for a problem with this fingerprint."""
     if out.exists() and not out.is_dir():
         raise InvalidInput("out", "must be a folder", f"the file {out}")
     check_store(out)
@@ -112,7 +114,7 @@ def _version(package: str) -> str | None:
 
 
 def _git_hash() -> str | None:
-    """Returns the current Git commit of the working directory; None outside a repository."""
+    """Returns the current Git commit of the working directory, or None if it is not in a repository."""
     try:
         done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -140,7 +142,7 @@ def log_to(path: Path) -> Iterator[None]:
 
 
 def draw_page(out: Path) -> None:
-    """Writes `report.html`; an error is only logged, so that it cannot cost the results."""
+    """Writes `report.html`. Errors are only logged, so they cannot affect the results."""
     try:
         from tagalong.report import write_report
 

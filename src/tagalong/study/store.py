@@ -1,7 +1,8 @@
-"""The store of trained networks, `run.sqlite`: each network is a row that is written once, when training finishes.
+"""The store of trained networks, `run.sqlite`.
 
-Definitions, scores and costs are plain columns, since thousands of them are read at once; weights, row losses and
-affinities are stored as binary blobs.
+Each network is a row that is written once, when its training finishes. Definitions, scores and costs are stored in
+plain columns, since thousands of them are read at once. Weights, per-row losses and affinities are stored as binary
+blobs.
 """
 
 from __future__ import annotations
@@ -52,25 +53,25 @@ PIECES_SCHEMA = "CREATE TABLE IF NOT EXISTS pieces (key TEXT, place INTEGER, con
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """The result of training a network, returned by workers and written to the store.
+    """The result of training a network, which workers return and the store contains.
 
-    Large fields are stored as bytes; `Store.results` does not read them and leaves them empty or None.
+    Large fields are stored as bytes. `Store.results` does not read them and leaves them empty or None.
 
     Attributes:
-        job: the network that was trained.
-        val: validation score of each task.
-        test: test score of each task.
-        steps: total number of training steps.
-        seconds: training time in seconds.
-        parameters: number of parameters of the encoder and heads; 0 if unknown.
-        best_epoch: the epoch whose weights were kept; -1 if training diverged.
-        halves: the loss of each task on each half of the validation rows; empty if unknown.
-        key: the key in the store (see `Keys`); empty if the result was not read from a store.
+        job: the job of the network.
+        val: the validation score of each task.
+        test: the test score of each task.
+        steps: the total number of training steps.
+        seconds: the training time in seconds.
+        parameters: the number of parameters of the encoder and heads, or 0 if unknown.
+        best_epoch: the epoch whose weights were kept, or -1 if training diverged.
+        halves: each task's loss on each half of the validation rows. Empty if unknown.
+        key: the key in the store (see `Keys`), or an empty string if the result was not read from a store.
         curve: the validation losses of each epoch as float32.
         weights: the serialized state dict.
         losses: the validation and test losses of every row.
-        affinity: the measured affinity, if there was a meter; measuring again gives the same bytes.
-        overhead: measuring time divided by training time; unlike `affinity`, it varies from run to run.
+        affinity: the measured affinity, or None without a meter. Measuring again gives the same bytes.
+        overhead: the measuring time divided by the training time. Unlike `affinity`, it varies from run to run.
     """
 
     job: Job
@@ -95,21 +96,24 @@ class NetworkResult:
 
     @property
     def diverged(self) -> bool:
-        """Whether no validation loss was finite; all scores are then NaN, and there are no weights."""
+        """Whether no validation loss was finite.
+
+        In that case, all scores are NaN and there are no weights.
+        """
         return self.best_epoch < 0
 
 
 class StoreError(ValueError):
-    """A file is not a store of networks, is damaged, or has an unsupported version."""
+    """Raised if a file is not a store of networks, is damaged, or has an unsupported version."""
 
 
 class Store:
     """The networks of a run.
 
-    Multiple processes may use the same store; each row is written atomically by the process that finishes first.
+    Multiple processes can use the same store. Each row is written atomically by the process that finishes first.
 
     Args:
-        path: the file; created if it does not exist.
+        path: the file, which is created if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -164,12 +168,12 @@ class Store:
     def add(
         self, finished: Mapping[str, tuple[Mapping[str, Any], NetworkResult]], batch: Sequence[str] | None = None
     ) -> None:
-        """Writes finished networks in one transaction; existing rows are not changed.
+        """Writes finished networks in one transaction. Existing rows are not changed.
 
         Args:
             finished: the definition and the result of each network, by key.
-            batch: the keys of all networks that were trained in the same computation, in order; training the same
-                batch again gives bit-identical results. None if the batch is `finished`.
+            batch: the keys of all networks that were trained in the same computation, in order. Training the same batch
+                again gives bit-identical results. Returns None if the batch is `finished`.
         """
         together = json.dumps(list(finished if batch is None else batch))
         with self._connection:
@@ -186,7 +190,10 @@ class Store:
             )
 
     def results(self, keys: Iterable[str]) -> dict[str, NetworkResult]:
-        """Returns the results of the networks that are in the store by key, without their large fields."""
+        """Returns the results of these networks by key, without their large fields.
+
+        Networks that are not in the store are omitted.
+        """
         return {key: _read_result(key, *values) for key, *values in self._select(COLUMNS, keys)}
 
     def __len__(self) -> int:
@@ -207,23 +214,26 @@ class Store:
         return [found[other] for other in keys]
 
     def weights(self, key: str) -> dict[str, Tensor] | None:
-        """Returns the weights of a network; None if they were not kept."""
+        """Returns the weights of a network, or None if they were not kept."""
         ((_, stored),) = self._select("key, weights", [key])
         content = _get_weights(self._connection, key, stored)
         return None if content is None else _unpack_weights(content)
 
     def losses(self, key: str, part: str = "test") -> Losses | None:
-        """Returns the loss of every row by task; None if losses were not kept."""
+        """Returns the loss of every row by task, or None if losses were not kept."""
         ((_, definition, content),) = self._select("key, definition, losses", [key])
         return None if content is None else _unpack_losses(content, _job(json.loads(definition)).tasks, part)
 
     def pruned(self, keys: Iterable[str]) -> list[str]:
-        """Returns the keys of networks whose weights or losses were dropped; diverged networks never had any."""
+        """Returns the keys of networks whose weights or losses were dropped.
+
+        Diverged networks never had any.
+        """
         condition = "best_epoch >= 0 AND (weights IS NULL OR losses IS NULL)"
         return [key for key, is_pruned in self._select(f"key, {condition}", keys) if is_pruned]
 
     def restore(self, key: str, result: NetworkResult) -> None:
-        """Restores the weights and losses of a pruned network; its scores are not changed."""
+        """Restores the weights and losses of a pruned network without changing its scores."""
         with self._connection:
             stored = _put_weights(self._connection, key, result.weights)
             self._connection.execute(
@@ -236,7 +246,9 @@ class Store:
             self._connection.executemany("UPDATE networks SET kept = 1 WHERE key = ?", [(key,) for key in keys])
 
     def prune(self) -> int:
-        """Drops the weights and losses of networks that were not marked with `keep`; their rows remain.
+        """Drops the weights and losses of networks that were not marked with `keep`.
+
+        Their other columns are kept.
 
         Returns:
             The number of networks whose weights were dropped.
@@ -252,7 +264,7 @@ class Store:
         return dropped
 
     def affinity(self, key: str) -> tuple[Affinity, Cost] | None:
-        """Returns a measured affinity and the cost of the training in which it was measured; None if it is missing."""
+        """Returns a measured affinity and the cost of the training run that measured it, or None if it is missing."""
         found = self._connection.execute(
             "SELECT affinity, steps, seconds, settings FROM affinities WHERE key = ?", (key,)
         ).fetchone()
@@ -264,7 +276,10 @@ class Store:
         return affinity, Cost(1, plain_steps(affinity, found[1]), found[2])
 
     def add_affinity(self, key: str, network: str, settings: Mapping[str, Any], result: NetworkResult) -> None:
-        """Writes the affinity that was measured while a network trained; call this before adding the network itself."""
+        """Writes the affinity measured while a network was trained.
+
+        Call this before adding the network itself.
+        """
         about: dict[str, Any] = {**settings, "shared": not self.results([network])}
         if result.overhead is not None:
             about["overhead"] = result.overhead
@@ -282,7 +297,7 @@ class Store:
         return self._connection.execute(query, (f"{start}*",)).fetchone() is not None
 
     def latency(self, key: str) -> float | None:
-        """Returns the time of a forward pass in seconds; None if it was not measured."""
+        """Returns the time of a forward pass in seconds, or None if it was not measured."""
         found = self._connection.execute("SELECT seconds FROM latencies WHERE key = ?", (key,)).fetchone()
         return None if found is None else float(found[0])
 
@@ -322,7 +337,7 @@ def _read_result(
 
 
 def _scores_text(result: NetworkResult) -> str:
-    """Formats scores and half losses as JSON, with null for values that are not finite."""
+    """Formats scores and half losses as JSON, with null for non-finite values."""
     scores: dict[str, Any] = {
         part: {task: [_or_none(score.loss), _or_none(score.error)] for task, score in getattr(result, part).items()}
         for part in PARTS
@@ -336,9 +351,9 @@ def _number(value: float | None) -> float:
 
 
 def _put_weights(connection: sqlite3.Connection, key: str, content: bytes | None) -> bytes | int | None:
-    """Returns the value for a network's weights column: the weights, or the number of pieces if they are split.
+    """Returns the value for a network's weights column: the weights, or the number of pieces if they were split.
 
-    The pieces are written as part of the caller's transaction.
+    The pieces are written in the caller's transaction.
     """
     if content is None or len(content) <= PIECE:
         return content
@@ -367,22 +382,25 @@ def _drop_pieces(connection: sqlite3.Connection) -> None:
 
 
 def _measurement_cost(steps: int, seconds: float, settings: str) -> Cost:
-    """Returns the cost of a measurement: the entire training, or only the measuring if the network is counted too."""
+    """Returns the cost of a measurement.
+
+    If the network is counted separately, only the overhead is included.
+    """
     about = json.loads(settings)
     overhead = about.get("overhead", 0.0)
     return Cost(0, 0, seconds * overhead / (1 + overhead)) if about.get("shared") else Cost(1, steps, seconds)
 
 
 def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
-    """Converts the steps of a training with a meter to the number of plain steps with the same cost.
+    """Converts the number of steps of a training run with a meter to the number of plain steps with the same cost.
 
-    A plain step costs as much as three forward passes, since the backward pass counts as two. Measuring n tasks takes
-    n backward passes, and n more forward passes with lookahead.
+    A plain step costs as much as three forward passes, since the backward pass counts as two. Measuring n tasks takes n
+    backward passes. Lookahead takes n additional forward passes.
 
     Args:
         affinity: the measured affinity.
-        steps: number of steps in the training.
-        runs: number of trainings over which the measured steps are distributed equally.
+        steps: the number of steps in the training run.
+        runs: the number of training runs over which the measured steps are distributed equally.
 
     Example:
         >>> import numpy as np
@@ -400,7 +418,7 @@ def pack(trained: Trained, groups: Tensor | None = None) -> NetworkResult:
 
     Args:
         trained: the trained network.
-        groups: the group of each validation row; rows in the same group are assigned to the same half.
+        groups: the group of each validation row. Rows in the same group are assigned to the same half.
     """
     val, test = (
         {task: Score(score.loss, score.error) for task, score in getattr(trained, part).items()} for part in PARTS
@@ -435,11 +453,11 @@ def _to_float32(losses: ArrayLike) -> NDArray[np.float32]:
 def halve_rows(
     losses: Mapping[str, NDArray[np.float32] | None], groups: Tensor | None = None
 ) -> dict[str, tuple[float, float]]:
-    """Returns the mean loss of each task on each half of the rows; empty if the row losses are unknown.
+    """Returns each task's mean loss on each half of the rows, or an empty dict if the per-row losses are unknown.
 
     Args:
-        losses: the loss of every row by task; NaN for rows without a label.
-        groups: the group of each row; rows in the same group are assigned to the same half.
+        losses: the loss of every row by task, with NaN for rows without a label.
+        groups: the group of each row. Rows in the same group are assigned to the same half.
 
     Example:
         >>> halve_rows({"age": np.array([1.0, 2.0, 3.0, float("nan")])})

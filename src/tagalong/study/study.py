@@ -1,4 +1,4 @@
-"""`Study`: the complete comparison on one problem, from decisions and training to the verdict."""
+"""`Study`, the complete comparison on one problem: decisions, training and verdict."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ logger = logging.getLogger(__name__)
 
 
 class Study:
-    """Compares ways of grouping on one problem.
+    """Compares ways of grouping tasks on one problem.
 
-    All networks and results are stored in the folder `out`: if a study is killed and run again, it does not retrain
+    All networks and results are stored in the folder `out`. If a study is killed and run again, it does not retrain
     finished networks, and its results are the same.
 
     Args:
         problem: the problem to train on. For networks trained by your own script, see `ExternalStudy`.
-        out: the folder of the run; an earlier run of the same problem is continued.
-        executor: "serial"; "processes" to train in multiple processes on this machine, e.g. "processes:4" for four
-            (scripts need `if __name__ == "__main__":`); "ray" to train on a cluster if `ray.init(address="auto")` was
-            called before, otherwise on this machine; or a custom `Executor`.
-        device: "auto" (CUDA if it is available), "cpu", "cuda", ….
-        progress: receives the number of networks to train and updates as they finish.
+        out: the folder of the run. An earlier run of the same problem is continued.
+        executor: "serial", "processes", "ray" or a custom `Executor`. "processes" trains in multiple processes on this
+            machine, e.g. "processes:4" for four. Scripts then need `if __name__ == "__main__":`. "ray" trains on a
+            cluster if `ray.init(address="auto")` was called before, otherwise on this machine.
+        device: "auto" (CUDA if available), "cpu", "cuda", ….
+        progress: receives the number of networks to train and is updated as they finish.
 
     Example:
         >>> import numpy as np, tempfile
@@ -86,24 +86,25 @@ class Study:
         confirm: int = 0,
         effort: Any = None,
     ) -> Results:
-        """Trains the networks that the methods need, if they are not in the folder yet, and compares the methods.
+        """Trains the networks that the methods need, unless they are already in the folder, and compares the methods.
 
         Args:
             methods: names like "mtl", "tag" or "tag+pcgrad" (see `make_method`), or `Method` objects. `mtl` is always
-                included, since everything is compared with it.
-            budgets: the maximum numbers of networks, for methods that group; by default 2, 3 and 4, up to the number
+                included as the baseline.
+            budgets: the maximum numbers of networks, for methods that group. Defaults to 2, 3 and 4, up to the number
                 of tasks.
-            seeds: the number of seeds, or a list of them. Each method decides once per budget, from all seeds together.
+            seeds: the number of seeds, or a list of them. Each method decides once per budget, using all seeds
+                together.
             options: options by method, e.g. `{"tag": {"every": 1, "update": "optimizer"}}`.
-            price_per_hour: price of an hour of compute; adds a cost column.
-            confirm: the number of fresh seeds with which to retrain the best grouping and the network for all tasks.
-                The verdict is then based on these seeds only, since they cannot have been chosen because of luck.
-            effort: the effort of `auto`: a number of trainings, "quick" (20), "normal" (60, the default), "thorough"
-                (200), or a time, e.g. "10min".
+            price_per_hour: the price of an hour of compute, which adds a cost column to the table.
+            confirm: the number of fresh seeds used to retrain the best grouping and the network for all tasks. The
+                verdict is then based only on these seeds, since they cannot have been chosen by luck.
+            effort: how much `auto` may train: a number of training runs, "quick" (20), "normal" (60, the default),
+                "thorough" (200), or a duration, e.g. "10min".
 
         Raises:
-            ValueError: the input is invalid; the message lists every problem, and nothing is trained.
-            Diverged: the network for all tasks diverged with every seed. Other diverged networks do not stop the study.
+            ValueError: the input is invalid. The message lists every problem, and nothing is trained.
+            Diverged: the network for all tasks diverged for every seed. Other diverged networks do not stop the study.
         """
         options = with_effort(options, effort)
         request = self._request(methods, budgets, seeds, options, price_per_hour, confirm)
@@ -121,15 +122,15 @@ class Study:
         """Raises the errors that `run` would raise for invalid arguments, without training anything.
 
         Args:
-            methods: as for `run`.
-            budgets: as for `run`.
+            methods: see `run`.
+            budgets: see `run`.
             **more: the other arguments of `run`.
         """
         options = with_effort(more.pop("options", None), more.pop("effort", None))
         self._request(methods, budgets, options=options, **more)
 
     def results(self) -> Results:
-        """Reads the results of `run` from the folder.
+        """Reads the results of `run` from the study's folder.
 
         Raises:
             ValueError: there are no results yet, or they belong to different data.
@@ -149,11 +150,11 @@ class Study:
         return results
 
     def best(self, method: str | None = None, budget: int | None = None) -> Best:
-        """Returns the trained networks of a method and budget, with the seed that did best on validation.
+        """Returns the trained networks of a method and budget, with the seed that performed best on validation.
 
         Args:
-            method: the name of the method; None for the verdict's recommendation, as in `Results.best`.
-            budget: the maximum number of networks; None for methods without a budget.
+            method: the name of the method, or None for the verdict's recommendation, as in `Results.best`.
+            budget: the maximum number of networks, or None for methods without a budget.
 
         Raises:
             ValueError: there are no results yet, or none for this method and budget.
@@ -173,7 +174,7 @@ class Study:
             return keep_best(results, self.problem, backend.weights, backend.width, label)
 
     def _request(self, *arguments: Any, **named: Any) -> StudyRequest:
-        """Returns the request after checking its arguments and that it can be run in this folder."""
+        """Returns the request after validating its arguments and checking that it can be run in this folder."""
         request = check_request(self.problem.names, *arguments, problem=self.problem, **named)
         check_folder(self.out, self.problem.fingerprint)
         return request

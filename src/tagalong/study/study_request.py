@@ -1,4 +1,4 @@
-"""The request of a study: which methods, budgets and seeds to compare, checked before any training."""
+"""The methods, budgets and seeds that a study compares, which are validated before any training."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class StudyRequest:
     """The methods, budgets and seeds of a study, after validation.
 
     Attributes:
-        methods: the methods to compare; `mtl` is added first if missing, since everything is compared with it.
+        methods: the methods to compare. `mtl`, the baseline, is added first if it is missing.
         budgets: the maximum numbers of networks.
         seeds: the seeds of the networks.
-        price_per_hour: price of an hour of compute; adds a cost column.
-        confirming: fresh seeds for the verdict, which are not used for any choice.
+        price_per_hour: the price of an hour of compute, which adds a cost column to the table.
+        confirming: fresh seeds for the verdict, which are not used to choose groups.
     """
 
     methods: tuple[Method, ...]
@@ -60,14 +60,14 @@ def check_request(
     """Returns the validated request, or raises a single error that lists every problem.
 
     Args:
-        tasks: names of all tasks.
-        methods: as for `Study.run`.
-        budgets: as for `Study.run`.
-        seeds: as for `Study.run`.
-        options: as for `Study.run`.
-        price_per_hour: as for `Study.run`.
-        confirm: as for `Study.run`.
-        problem: data and architecture; None if networks are not trained here.
+        tasks: the names of all tasks.
+        methods: see `Study.run`.
+        budgets: see `Study.run`.
+        seeds: see `Study.run`.
+        options: see `Study.run`.
+        price_per_hour: see `Study.run`.
+        confirm: see `Study.run`.
+        problem: the data and architecture, or None if networks are not trained here.
         problems: problems that the caller has already found.
     """
     found = list(problems)

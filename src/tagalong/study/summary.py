@@ -1,4 +1,4 @@
-"""Summaries of records, averaged over seeds: by method and budget, and by task."""
+"""Summaries of records by method and budget and by task, averaged over seeds."""
 
 from __future__ import annotations
 
@@ -15,34 +15,36 @@ from .relative_losses import relative
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """The summary of a method and budget, a row of `Results.table`. All numbers are means over seeds.
+    """The summary of a method and budget, which is a row of `Results.table`.
+
+    All numbers are averaged over seeds.
 
     Attributes:
         method: the name of the method.
-        budget: the maximum number of networks; None for methods without a budget.
+        budget: the maximum number of networks, or None for methods without a budget.
         seeds: the number of seeds.
-        groups: the networks of the first seed; empty for `random`, which averages over many groupings.
-        honest: False if the groups were chosen with test data.
+        groups: the networks of the first seed. Empty for `random`, which averages over many groupings.
+        honest: whether the groups were chosen without test data.
         total: the sum of raw test losses, as in the paper's tables.
-        total_stderr: the standard error of `total` over seeds; None with one seed.
-        change: the relative change in test loss from `mtl`, averaged over tasks; negative is better. None if there are
-            no results for `mtl`.
-        change_stderr: the standard error of `change` over paired seeds; None with one seed.
+        total_stderr: the standard error of `total` over seeds, or None if there is only one seed.
+        change: the relative change in test loss from `mtl`, averaged over tasks (negative is better). Returns None if
+            there are no results for `mtl`.
+        change_stderr: the standard error of `change` over paired seeds, or None if there is only one seed.
         random_change: like `change`, but relative to `random` with the same budget.
         validation: like `change`, but on the validation rows.
         loss: the test loss of each task.
-        error: the test error of each task, in its own measure; lower is better.
+        error: the test error of each task, using the task's own error metric (lower is better).
         deciding: the cost of deciding on the groups, for all budgets together.
         training: the cost of training the groups.
-        deciding_cost: `deciding` relative to the cost of training `mtl`, in steps if they are known, otherwise in
-            seconds; None if neither is known.
-        training_cost: `training` in the same units.
+        deciding_cost: `deciding` relative to the cost of training `mtl`, in steps if known, otherwise in seconds, or
+            None if neither is known.
+        training_cost: `training` in the same units as `deciding_cost`.
         parameters: the total number of parameters of all networks.
-        relative_parameters: `parameters` relative to `mtl`.
+        relative_parameters: `parameters` divided by the number of parameters of `mtl`.
         parameters_per_network: `relative_parameters` divided by the number of networks.
-        latency: the time in seconds of a forward pass through all networks; None if not measured.
-        money: the total price of deciding and training; None if there is no price per hour.
-        diverged: the number of seeds with which a network diverged; if it is not zero, totals and changes are unknown.
+        latency: the time in seconds of a forward pass through all networks, or None if not measured.
+        money: the total price of deciding and training, or None if there is no price per hour.
+        diverged: the number of seeds for which a network diverged. If it is not zero, totals and changes are unknown.
     """
 
     method: str
@@ -76,7 +78,10 @@ class MethodSummary:
 
 
 def summarize(records: Sequence[Record], price_per_hour: float | None = None) -> list[MethodSummary]:
-    """Summarizes each method and budget: methods in order of first appearance, smaller budgets first."""
+    """Summarizes each method and budget.
+
+    Methods are in order of first appearance, with smaller budgets first.
+    """
     found = by_label(records)
     order = list(dict.fromkeys(record.method for record in records))
     labels = sorted(found, key=lambda label: (order.index(label[0]), label[1] or 0))
@@ -137,12 +142,12 @@ def _mean_or_none(values: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class TaskChange:
-    """The change from `mtl` to a method for one task. All numbers are means over seeds.
+    """A task's change from `mtl` to another method. All numbers are averaged over seeds.
 
     Attributes:
         task: the name of the task.
-        change: the relative change in test loss from `mtl`; negative is better.
-        stderr: the standard error of `change` over paired seeds; None with one seed.
+        change: the relative change in test loss from `mtl` (negative is better).
+        stderr: the standard error of `change` over paired seeds, or None if there is only one seed.
         loss: the test loss with this method.
         before: the test error with `mtl`.
         after: the test error with this method.
@@ -157,16 +162,16 @@ class TaskChange:
 
     @property
     def sure(self) -> bool:
-        """Whether the change is larger than two standard errors; False with one seed."""
+        """Whether the change exceeds two standard errors. False if there is only one seed."""
         return self.stderr is not None and abs(self.change) > 2 * self.stderr
 
 
 def task_change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange:
-    """Returns the change from `mtl` to a method for one task.
+    """Returns a task's change from `mtl` to another method.
 
     Args:
         task: the name of the task.
-        pairs: for each seed, the record of the method and the record of `mtl`.
+        pairs: for each seed, the method's record and the record of `mtl`.
     """
     found = [relative(mine.test[task].loss, theirs.test[task].loss) for mine, theirs in pairs]
     return TaskChange(
@@ -180,9 +185,9 @@ def task_change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange
 
 
 def changes(found: Sequence[Record], others: Sequence[Record], part: str = "test") -> list[float]:
-    """Returns the relative change of each record from the other record with the same seed; negative is better.
+    """Returns the relative change of each record from the other record with the same seed (negative is better).
 
-    If any record diverged, the list is empty, since the remaining seeds would be biased toward lucky ones.
+    The list is empty if any record diverged, since the remaining seeds would be biased toward lucky ones.
     """
     if any(record.diverged for record in [*found, *others]):
         return []
@@ -207,13 +212,13 @@ def stderr(values: Sequence[float]) -> float:
 
 
 def mean_cost(costs: Sequence[Cost]) -> Cost:
-    """Returns the mean cost, with networks and steps rounded to integers."""
+    """Returns the mean cost, with the numbers of networks and steps rounded to integers."""
     total, count = sum(costs, Cost()), max(1, len(costs))
     return Cost(round(total.networks / count), round(total.steps / count), total.seconds / count)
 
 
 def in_units_of(cost: Cost, unit: Cost) -> float | None:
-    """Returns the ratio of two costs, in steps if they are known, otherwise in seconds; None if neither is known.
+    """Returns the ratio of two costs, in steps if known, otherwise in seconds, or None if neither is known.
 
     Steps are preferred because seconds depend on the machine and favor networks trained in large batches.
     """

@@ -28,11 +28,11 @@ Row = Sequence[str]
 
 
 def methods_table(summaries: Sequence[MethodSummary], width: int | None = None) -> tuple[list[str], list[str]]:
-    """Makes a table with one row per method and budget; empty columns are omitted.
+    """Makes a table with one row per method and budget. Empty columns are omitted.
 
     Args:
         summaries: the summaries to show, one per row.
-        width: the width of the terminal in characters; None shows all columns.
+        width: the width of the terminal in characters, or None to show all columns.
 
     Returns:
         The lines of the table, and the headings of the columns that were omitted because they did not fit.
@@ -53,7 +53,7 @@ def methods_table(summaries: Sequence[MethodSummary], width: int | None = None) 
 
 
 def filled_columns(rows: Sequence[Row], always: int = 2) -> list[int]:
-    """Returns the indices of the columns to show: the first `always` columns, and those with text in any row."""
+    """Returns the indices of the columns to show: the first `always` columns, and all others with text in any row."""
     return [place for place in range(len(rows[0])) if place < always or any(row[place] for row in rows)]
 
 
@@ -102,7 +102,7 @@ def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, left_out: Seq
 def tasks_table(
     problem: ProblemInfo, together: MethodSummary, mine: MethodSummary, width: int | None = None
 ) -> list[str]:
-    """Makes a table of the test loss and error of every task with `mtl` and with another method."""
+    """Makes a table of each task's test loss and error with `mtl` and with another method."""
     rows = [_task_cells(task, problem, together, mine) for task in problem.tasks]
     for number in TASK_COLUMNS:
         places = [place for place in filled_columns(rows, always=4) if place < number]
@@ -121,7 +121,7 @@ def _task_cells(task: str, problem: ProblemInfo, together: MethodSummary, mine: 
 
 
 def method_cells(summary: MethodSummary, total_error: bool = True) -> Row:
-    """Returns the cells of a row in the order of `HEADINGS`; unknown values are empty."""
+    """Returns the cells of a row in the order of `HEADINGS`. Unknown values are empty."""
     return (
         summary.method if summary.honest else f"{summary.method}*",
         "" if summary.budget is None else str(summary.budget),
@@ -176,7 +176,7 @@ def percent(value: float) -> str:
 
 
 def _short(value: float, sign: str = "") -> str:
-    """Formats a number with one decimal; huge ones, from networks that nearly diverged, in scientific notation."""
+    """Formats a number with one decimal, or in scientific notation if it is very large."""
     return f"{value:{sign}.1e}" if abs(value) >= HUGE else f"{value:{sign}.1f}"
 
 
@@ -185,7 +185,7 @@ def _multiple(value: float | None) -> str:
 
 
 def networks_list(groups: Sequence[Group], width: int) -> list[str]:
-    """Lists the networks, each with the tasks that it serves and the tasks that it is trained with."""
+    """Lists the networks, with the tasks that each network serves and the tasks that it is trained on."""
     rows = (f"  {number}. {_network_text(group)}" for number, group in enumerate(groups, 1))
     return [line for row in rows for line in wrap(row, width, hang="     ")]
 

@@ -1,4 +1,4 @@
-"""Confidence intervals of a change, which account for the noise of seeds, of test rows, and of the choice."""
+"""Confidence intervals of a change that account for noise due to seeds, test rows and the choice of grouping."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def interval_half_width(
 ) -> float:
     """Returns half the width of the confidence interval of a mean change over seeds.
 
-    It combines two independent sources of noise: the seeds and the test rows.
+    The interval combines two independent sources of noise: the seeds and the test rows.
 
     Args:
-        changes: the change of the chosen grouping with each seed; at least two.
-        tried: the changes of every grouping that could have been chosen, including this one; see `seed_half_width`.
+        changes: the change of the chosen grouping for each seed, with at least two seeds.
+        tried: the changes of every grouping that could have been chosen, including this one (see `seed_half_width`).
         row_stderr: the standard error due to the finite number of test rows.
         confidence: the confidence level.
 
@@ -45,15 +45,15 @@ def interval_half_width(
 def seed_half_width(
     chosen: Sequence[float], tried: Sequence[Sequence[float]] = (), confidence: float = CONFIDENCE
 ) -> float:
-    """Returns half the width of the confidence interval of a mean over seeds, possibly the best of multiple means.
+    """Returns half the width of the confidence interval of a mean over seeds, which may be the best of several means.
 
-    The interval is based on Student's t-distribution over the seeds of the chosen grouping. If other groupings were
-    tried with the same seeds, lucky networks are more likely to be chosen, and their luck also affects the test losses.
-    The interval is then at least as wide as the Bonferroni interval for that number of comparisons, with the variance
-    pooled over all of them.
+    The interval is based on Student's t-distribution over the seeds of the chosen grouping. If several groupings were
+    tried with the same seeds, the chosen one is more likely to have lucky networks, and this luck also affects the test
+    losses. The interval is then at least as wide as the Bonferroni interval for this number of comparisons, with pooled
+    variance.
 
     Args:
-        chosen: the change of the chosen grouping with each seed.
+        chosen: the change of the chosen grouping for each seed.
         tried: the changes of every grouping that could have been chosen, including this one.
         confidence: the confidence level.
 
@@ -74,17 +74,17 @@ Rows = Mapping[str, NDArray[Any]]
 
 
 def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = None) -> float:
-    """Returns the standard error of a grouping's mean relative change that is due to the finite number of rows.
+    """Returns the standard error of a grouping's mean relative change due to the finite number of rows.
 
-    The change is a mean of ratios of mean losses over the same rows. The delta method gives the influence of each row
-    (Cochran, Sampling Techniques, section 6.4). Influences are averaged over seeds first, since all seeds share the
-    same rows.
+    The change is a mean of ratios, each between two mean losses over the same rows. The delta method gives the
+    influence of each row (Cochran, Sampling Techniques, section 6.4). Influences are averaged over seeds first, since
+    all seeds use the same rows.
 
     Args:
-        candidate: for each seed, each task's loss on every row, from the network that serves it; NaN for rows without
-            a label.
+        candidate: for each seed, each task's loss on every row from the network that serves it, with NaN for rows
+            without a label.
         mtl: the same losses for the network for all tasks, with the seeds in the same order.
-        clusters: one cluster label per row; rows in the same cluster (e.g. a patient or a scene) count as one.
+        clusters: one cluster label per row. Rows in the same cluster (e.g. a patient or a scene) count as one.
 
     Example:
         >>> together = [{"age": np.array([1.0, 2.0, 3.0, 4.0])}]
@@ -124,13 +124,15 @@ def row_noise(
     clusters: Any = None,
     confirming: Collection[int] = (),
 ) -> dict[Label, float]:
-    """Returns the `row_stderr` of each method and budget that groups, compared with `mtl` with the same seeds.
+    """Returns the `row_stderr` of each method and budget that groups tasks, relative to `mtl` with the same seeds.
 
     Args:
         records: the records of a study.
-        rows_of: returns each task's loss on every test row for a record, from the network that serves the task.
-        clusters: one cluster label per test row; None if rows are independent.
-        confirming: seeds that were not used for any choice; if a method has records with them, only these count.
+        rows_of: a function that returns each task's loss on every test row from the network that serves the task, given
+            a record.
+        clusters: one cluster label per test row, or None if rows are independent.
+        confirming: seeds that were not used to choose groups. If a method has records for these seeds, only they are
+            used.
     """
     found = by_label(records)
     together = {record.seed: rows_of(record) for record in found.get(TOGETHER, [])}

@@ -1,4 +1,4 @@
-"""The verdict of a study: whether grouping is worth it, how certain that is, and which networks to use."""
+"""The verdict of a study: whether grouping is worth it, how certain this is, and which networks to use."""
 
 from __future__ import annotations
 
@@ -23,33 +23,35 @@ RecordsByLabel = Mapping[Label, list[Record]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether to group the tasks, and the evidence.
+    """A recommendation on whether to group the tasks, with the evidence.
 
-    The candidate is the grouping that did best on validation; it is compared with one network for all tasks (`mtl`).
+    The candidate is the grouping that performed best on validation. It is compared with one network for all tasks
+    (`mtl`).
 
     Attributes:
         worth_it: whether the candidate beats one network on the test rows by more than the noise.
-        provisional: reasons why the verdict may change, e.g. too few seeds; empty if it is final.
-        recommended: the method and budget whose networks to use; ("mtl", None) if grouping is not worth it.
+        provisional: reasons why the verdict may change, e.g. too few seeds. Empty if the verdict is final.
+        recommended: the method and budget of the networks to use, or ("mtl", None) if grouping is not worth it.
         groups: the networks to use.
-        candidate: the method and budget of the candidate; None if no grouping was tried.
+        candidate: the method and budget of the candidate, or None if no grouping was tried.
         candidate_groups: the networks of the candidate.
         validation: the relative change in the candidate's validation losses from one network, averaged over tasks and
-            seeds; negative is better.
-        estimate: the same change in the test losses.
-        low: the lower bound of the confidence interval of `estimate`; None with one seed.
-        high: the upper bound of the confidence interval; None with one seed.
+            seeds (negative is better).
+        estimate: the relative change in the candidate's test losses (negative is better).
+        low: the lower bound of the confidence interval of `estimate`, or None if there is only one seed.
+        high: the upper bound of the confidence interval, or None if there is only one seed.
         confidence: the confidence level of the interval.
         seeds: the number of seeds in the comparison.
         tried: the number of different groupings from which the candidate was chosen.
-        seed_stderr: the standard error of `estimate` over seeds; None with one seed.
-        row_stderr: the standard error of `estimate` due to the finite number of test rows; None if unknown.
-        at_least: the fraction by which the losses had to improve.
-        training_cost: the cost of training the candidate's networks, relative to training one network; None if unknown.
-        deciding_cost: the cost of deciding on the candidate's networks, in the same units.
-        size: the number of parameters of the candidate's networks, relative to one network; None if unknown.
+        seed_stderr: the standard error of `estimate` over seeds, or None if there is only one seed.
+        row_stderr: the standard error of `estimate` due to the finite number of test rows, or None if unknown.
+        at_least: the fraction by which the losses had to be reduced.
+        training_cost: the cost of training the candidate's networks, relative to training one network, or None if
+            unknown.
+        deciding_cost: the cost of deciding on the candidate's networks, in the same units as `training_cost`.
+        size: the number of parameters of the candidate's networks, relative to one network, or None if unknown.
         searched: whether `auto` searched for groups.
-        diverged: the methods and budgets with a diverged network; they cannot be the candidate.
+        diverged: the methods and budgets with a diverged network, which cannot be the candidate.
     """
 
     worth_it: bool
@@ -147,23 +149,23 @@ def decide(
 ) -> Verdict:
     """Decides whether grouping is worth it.
 
-    The candidate is the grouping with the best validation losses. Test rows are not used to choose it, so the change
-    in its test losses is an unbiased estimate for these networks. The confidence interval accounts for the noise of
-    the seeds and of the test rows; see `interval_half_width` and `row_stderr`. Networks may also have been chosen
-    because their seeds were lucky. `confirming` seeds, which are trained after the choice, do not have this bias; if
-    there are any, the estimate is based on them alone.
+    The candidate is the grouping with the best validation losses. Test rows are not used to choose it, so the change in
+    its test losses is an unbiased estimate for these networks. The confidence interval accounts for noise due to the
+    seeds and the test rows (see `interval_half_width` and `row_stderr`). However, networks may have been chosen because
+    their seeds were lucky. The seeds in `confirming`, which are trained after the choice, do not have this bias. If
+    there are any, only they are used for the estimate.
 
     Not every method can be the candidate. Groupings trained with a rule (e.g. "tag+pcgrad") cannot, since the effect of
-    grouping could not be separated from that of the rule. The oracle, averages over groupings, and groupings with a
-    diverged network cannot either. If `auto` found groups, the candidate is one of them, since `auto` has already
-    accounted for luck.
+    grouping could not be separated from the effect of the rule. The oracle, averages over groupings, and groupings with
+    a diverged network cannot be the candidate either. If `auto` found groups, the candidate is one of them, since
+    `auto` has already accounted for luck.
 
     Args:
         records: the records of a study, including those of `mtl`.
         noise: the standard error due to the test rows, by method and budget.
-        at_least: the fraction by which grouping must improve the losses.
-        confirming: seeds that were not used for any choice; only `mtl` and the candidate need records with them.
-        left_out: seeds without records because `mtl` diverged with them.
+        at_least: the fraction by which grouping must reduce the losses to be worth it.
+        confirming: seeds that were not used to choose groups. Only `mtl` and the candidate need records for them.
+        left_out: seeds without records because `mtl` diverged.
 
     Raises:
         InvalidInput: `at_least` is negative or not finite, or there are no records of `mtl`.

@@ -1,15 +1,15 @@
 """Predicts the losses of untrained networks with a Gaussian process for each task.
 
-The logarithm of a task's validation loss in a network is modeled as
+The logarithm of a task's validation loss in a network is modeled as the following sum:
 
-    level + shared trends + effect of the set of tasks + noise of the seed + noise of the network.
+    level + shared trends + effect of the set of tasks + seed noise + network noise.
 
-Sets that differ in few tasks have similar effects: the covariance decreases by a constant factor with each task in
-which two sets differ. This is a product kernel on the membership bits, so it includes main effects, pairwise and
-higher-order interactions with decreasing weight. The trends are shared by all tasks: the effects of affinity, of the
-number of tasks left out, and of leaving out each individual task. The noise of a seed is common to all its networks,
-which share initial weights and row order. Networks with the same seed are thus compared in pairs, and an unlucky result
-of the network for all tasks is not mistaken for a gain of the others.
+Sets that differ in few tasks have similar effects. The covariance decreases by a constant factor with each task that is
+in only one of the two sets. This is a product kernel on the membership bits, so it includes main effects as well as
+pairwise and higher-order interactions with decreasing weight. The trends are shared by all tasks. They comprise the
+effects of affinity, of the number of omitted tasks, and of omitting each individual task. The seed noise is common to
+all networks with the same seed, which share initial weights and row order. Networks are therefore compared with others
+that have the same seed, so a bad result of the network for all tasks is not mistaken for a gain.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ EARLY_VARIANCE = 1.5  # added for partial trainings, in units of the sum of the 
 
 @dataclass(frozen=True)
 class Shape:
-    """Hyperparameters of the covariance: fractions of the variance, which sum to 1, and a correlation.
+    """Hyperparameters of the covariance: fractions of the variance (which sum to 1) and a correlation.
 
     Attributes:
-        smooth: fraction due to effects that similar sets have in common.
-        own: fraction due to effects specific to a single set.
-        seed: fraction due to the noise of a seed.
-        luck: fraction due to the noise of an individual network.
+        smooth: the fraction due to effects that similar sets have in common.
+        own: the fraction due to effects specific to a single set.
+        seed: the fraction due to seed noise.
+        luck: the fraction due to the noise of individual networks.
         alike: the correlation between sets that differ in one task.
     """
 
@@ -63,13 +63,13 @@ MIN_WEIGHT = 1e-3  # shapes with a lower weight relative to the best shape are i
 
 @dataclass(frozen=True, eq=False)
 class TrialArrays:
-    """The losses of all trials, as arrays.
+    """The losses of all trials as arrays.
 
     Attributes:
-        inside: [trials, tasks], whether the network trained the task.
-        seeds: [trials], the seed of the network.
-        early: [trials], whether the training was partial.
-        logs: [trials, tasks], logarithms of validation losses.
+        inside: whether each network was trained on each task, of shape [trials, tasks].
+        seeds: the seed of each network, of shape [trials].
+        early: whether each training run was partial, of shape [trials].
+        logs: the logarithms of the validation losses, of shape [trials, tasks].
     """
 
     inside: Bools
@@ -79,13 +79,13 @@ class TrialArrays:
 
 
 class Beliefs:
-    """Predictions based on the trials so far, averaged over shapes weighted by how well they fit.
+    """Predictions based on the trials so far, averaged over hyperparameters weighted by how well they fit.
 
     Args:
         seen: all trials, including those of the network for all tasks.
-        hints: [source, target], a prior estimate of how much each task helps another, e.g. affinities; None for no
-            prior.
-        errors: the standard errors of the hints; None if they are exact.
+        hints: a prior estimate of how much each task helps another, e.g. affinities, of shape [source, target], or
+            None.
+        errors: the standard errors of the hints, or None if they are exact.
         shapes: the hyperparameters to average over.
     """
 
@@ -118,7 +118,7 @@ class Beliefs:
         """Predicts the log losses of networks relative to one network for all tasks.
 
         Returns:
-            Means and standard deviations, [networks, tasks]; NaN if a network does not train a task.
+            Means and standard deviations of shape [networks, tasks], with NaN if a network does not train a task.
         """
         means, deviations = np.full(pool.shape, np.nan), np.full(pool.shape, np.nan)
         for j in range(pool.shape[1]):
@@ -139,7 +139,7 @@ class Beliefs:
         return means, np.sqrt(variances + between)
 
     def _trends(self, j: int, sets: Bools) -> Array:
-        """Returns the regressors of task j for each set: the number of tasks left out, which ones, and hints."""
+        """Returns task j's regressors for each set: the number of omitted tasks, their indicators, and hints."""
         out = (~sets).astype(np.float64)
         columns = [out.sum(1) / max(1, sets.shape[1] - 1), *out.T]
         if self._helps is not None:
@@ -163,7 +163,10 @@ class _TaskData:
 
 
 class _Fit:
-    """The posterior given one shape, with task scales and shared trends fixed at their most likely values."""
+    """The posterior for one set of hyperparameters.
+
+    Task scales and shared trends are fixed at their most likely values.
+    """
 
     def __init__(self, shape: Shape, data: Sequence[_TaskData], hinted: bool) -> None:
         self.shape = shape
@@ -192,7 +195,7 @@ class _Fit:
         self.evidence = float(-0.5 * misfit - logs - counts @ np.log(self.scales))
 
     def contrast(self, j: int, apart: Counts, from_all: Counts, away: Counts, trends: Array) -> tuple[Array, Array]:
-        """Returns the mean and variance of the log loss of task j in each set minus its log loss in the set of all."""
+        """Returns the mean and variance of task j's log loss in each set, relative to the set of all tasks."""
         shape, scale = self.shape, self.scales[j]
         contrast = _set_covariance(apart, shape) - _set_covariance(from_all, shape)
         mean = trends @ self.trends + contrast @ self.weights[j]
@@ -202,7 +205,7 @@ class _Fit:
 
 
 def distances(some: Bools, others: Bools) -> Counts:
-    """Returns the number of tasks in which each pair of sets differs."""
+    """Returns the number of tasks by which each pair of sets differs."""
     left, right = some.astype(np.float64), others.astype(np.float64)
     return np.asarray(left.sum(1)[:, None] + right.sum(1) - 2 * left @ right.T, dtype=np.intp)
 
@@ -214,7 +217,7 @@ def _set_covariance(apart: Counts, shape: Shape) -> Array:
 
 
 def _standardize(hints: Array, errors: Array | None) -> Array:
-    """Standardizes the hints for each target, shrinks noisy ones, and sets the diagonal to zero."""
+    """Standardizes the hints for each target, shrinks noisy hints, and sets the diagonal to zero."""
     n, own = len(hints), np.eye(len(hints), dtype=bool)
     helps = np.where(own, 0.0, np.nan_to_num(hints - np.where(own, 0.0, hints).sum(0) / max(1, n - 1)))
     size = np.sqrt((helps**2).sum(0) / max(1, n - 1))
@@ -229,7 +232,7 @@ def _misfit(squares: Array, trends: Array, scale: float) -> float:
 
 
 def _scales(squares: Sequence[Array], counts: NDArray[np.int64], trends: Array, scales: Array) -> Array:
-    """Estimates the scale of the effects on each task, shrunk toward the scale pooled over tasks."""
+    """Estimates the scale of the effects on each task, with shrinkage toward the scale pooled over tasks."""
     sums = scales**2 * [_misfit(some, trends, scale) for some, scale in zip(squares, scales, strict=True)]
     dof = np.maximum(counts - 1, 1)
     pooled = (2 * PRIOR_SCALE**2 + len(sums) * np.exp(np.mean(np.log(sums / dof + 1e-12)))) / (2 + len(sums))
@@ -237,7 +240,7 @@ def _scales(squares: Sequence[Array], counts: NDArray[np.int64], trends: Array, 
 
 
 def _shared_trends(squares: Sequence[Array], scales: Array, hinted: bool) -> Array:
-    """Estimates the trends shared by all tasks, shrunk toward zero (for hints, toward a small positive value)."""
+    """Estimates the trends shared by all tasks, with shrinkage toward zero (or a small positive value for hints)."""
     width = len(squares[0]) - 1
     precision, expected = np.full(width, 1 / 0.15**2), np.zeros(width)
     precision[0] = 1.0

@@ -1,4 +1,4 @@
-"""The recommendation of a search: networks confirmed on validation, or one network for all tasks."""
+"""The recommendation of a search: either networks confirmed on validation or one network for all tasks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ class SearchSettings:
     """Settings of the search.
 
     Attributes:
-        optimism: number of standard deviations by which the predictions for untrained networks are improved.
-        rounds: approximate number of rounds; the trainings in a round can run in parallel.
-        together: fraction of the effort to spend on networks for all tasks, the baseline of every comparison.
-        reserved: fraction of the effort reserved for training the best networks with more seeds, if they are in doubt.
-        clear: number of standard deviations by which the gain must exceed zero to be beyond doubt.
-        caution: number of standard deviations by which each group's predictions are worsened in the final choice.
-        sure: number of standard deviations by which the gain must exceed zero to be recommended.
-        screen: fraction of a training after which the worse half of the proposals is dropped; None trains all fully.
+        optimism: the number of standard deviations subtracted from the predicted losses of untrained networks.
+        rounds: the approximate number of rounds. The training runs of a round can be executed in parallel.
+        together: the fraction of the effort spent on networks for all tasks, the baseline of every comparison.
+        reserved: the fraction of the effort reserved for training the best networks with more seeds if the gain is
+            uncertain.
+        clear: the number of standard deviations by which the gain must exceed zero to be considered certain during the
+            search.
+        caution: the number of standard deviations added to predicted losses in the final choice.
+        sure: the number of standard deviations by which the gain must exceed zero for grouping to be recommended.
+        screen: the fraction of a training run after which the worse half of the proposals is dropped, or None to train
+            all of them fully.
     """
 
     optimism: float = 1.0
@@ -47,12 +50,12 @@ class Recommendation:
 
     Attributes:
         serves: for each task, the tasks of the network that serves it.
-        expected: the expected relative change in loss from one network for all tasks, averaged over tasks; 0 if that
+        expected: the expected relative change in loss from one network for all tasks, averaged over tasks, or 0 if that
             network is recommended.
         doubt: the standard deviation of `expected`.
-        tried: number of sets of tasks that were trained, not counting the set of all tasks.
-        agreement: the fraction of the differences between networks on the validation rows that is not noise; see
-            `halves_of`.
+        tried: the number of sets of tasks that were trained, excluding the set of all tasks.
+        agreement: the fraction of the differences between networks on the validation rows that is not noise (see
+            `halves_of`).
     """
 
     serves: dict[str, Subset]
@@ -76,14 +79,14 @@ def choose(
     *,
     cautious: bool = True,
 ) -> Recommendation:
-    """Chooses the best networks among those that were fully trained.
+    """Chooses the best of the fully trained networks.
 
     Args:
-        beliefs: the predictions of losses.
+        beliefs: the predicted losses.
         seen: all trials and their results.
-        tasks: names of all tasks.
+        tasks: the names of all tasks.
         budget: the maximum number of networks.
-        settings: the settings of the search, which say how certain a gain must be.
+        settings: the settings of the search, which determine how certain a gain must be.
         cautious: whether to recommend one network for all tasks unless the gain is certain.
     """
     everything = frozenset(tasks)
@@ -110,13 +113,13 @@ def choose(
 
 
 def halves_of(seen: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
-    """Estimates the noise of the validation rows by comparing their two halves.
+    """Estimates the noise due to the validation rows by comparing two halves of these rows.
 
-    On each half, every network is compared with the network for all tasks that has the same seed.
+    On each half, every network is compared with the network for all tasks with the same seed.
 
     Returns:
-        The fraction, from 0 to 1, of the differences on all rows that is not noise: the Spearman–Brown reliability
-        computed from the correlation between the halves. And the standard deviation of the noise for each task.
+        The fraction of the differences that is not noise, from 0 to 1. It is the Spearman–Brown reliability computed
+        from the correlation between the halves. Also returns the standard deviation of the noise for each task.
     """
     everything = frozenset(tasks)
     whole = {trial: result for trial, result in seen.items() if trial.fraction == 1}
@@ -145,7 +148,7 @@ def _agreement(found: Array) -> float:
 
 
 def _row_noise(found: Array) -> Array:
-    """Estimates the noise of each task as half the difference between the halves, shrunk toward the other tasks."""
+    """Estimates each task's noise from the difference between the two halves, with shrinkage toward the other tasks."""
     squares = (found[..., 0] - found[..., 1]) ** 2 / 4
     counts = np.sum(~np.isnan(squares), axis=0)
     sums = np.nansum(squares, axis=0)
@@ -154,17 +157,18 @@ def _row_noise(found: Array) -> Array:
 
 
 def cover(values: Array, budget: int) -> tuple[int, ...]:
-    """Selects rows (networks) to minimize the sum of the lowest value in each column (task), approximately.
+    """Selects rows (networks) that approximately minimize the sum of the lowest value in each column (task).
 
-    Starting from the first row and from each promising row, rows are added greedily and then replaced one at a time as
-    long as the sum decreases. A fast heuristic is needed because the search calls this thousands of times.
+    Starting from the first row and from each promising row, rows are added greedily and then replaced one at a time
+    while the sum decreases. A fast heuristic is needed because the search calls this function thousands of times.
 
     Args:
-        values: [networks, tasks], infinite if a network does not train a task; the first row must be finite.
+        values: an array of shape [networks, tasks] that is infinite if a network does not train a task. The first row
+            must be finite.
         budget: the maximum number of networks.
 
     Returns:
-        The indices of the selected rows, without redundant ones.
+        The indices of the selected rows, without redundant rows.
 
     Example:
         >>> inf = np.inf
@@ -180,7 +184,7 @@ def cover(values: Array, budget: int) -> tuple[int, ...]:
 
 
 def served_by(values: Array, rows: tuple[int, ...]) -> NDArray[np.intp]:
-    """Returns the row that serves each task; the first one if several are equally good."""
+    """Returns the row that serves each task, preferring the first one if several are equally good."""
     best: NDArray[np.intp] = np.asarray(rows, dtype=np.intp)[np.argmin(values[list(rows)], axis=0)]
     return best
 
@@ -201,7 +205,7 @@ def _extend(values: Array, rows: tuple[int, ...], budget: int) -> tuple[int, ...
 
 
 def _best_addition(values: Array, rows: tuple[int, ...]) -> int:
-    """Returns the row whose addition lowers the sum the most."""
+    """Returns the row that lowers the sum the most when added."""
     lowest = values[list(rows)].min(0) if rows else np.full(values.shape[1], np.inf)
     return int(np.argmin(np.minimum(values, lowest).sum(1)))
 

@@ -1,4 +1,4 @@
-"""The search loop behind `auto`: affinities suggest networks, and validation losses decide."""
+"""The search loop behind `auto`: affinities suggest networks, and validation losses decide between them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Round:
 
     Attributes:
         results: the results of the networks trained in this round.
-        efforts: the effort spent on each of these networks, in full trainings.
+        efforts: the effort spent on each of these networks, measured in full training runs.
         spent: the total effort spent by the end of this round.
         best: the expected change in loss from one network for all tasks to the best networks, by budget.
     """
@@ -43,7 +43,7 @@ class SearchResult:
 
     Attributes:
         chosen: the recommendation for each budget.
-        steps: the rounds, in order.
+        steps: the rounds in order.
         spent: the total effort spent.
     """
 
@@ -66,16 +66,16 @@ def search(
     """Searches for the best networks for each budget.
 
     Args:
-        backend: trains the networks, or looks them up.
+        backend: trains the networks or looks them up.
         budgets: the maximum numbers of networks to search for.
-        effort: the number of full trainings to spend, including the first networks for all tasks.
-        seeds: the seeds to choose from; each set of tasks is trained with one seed, and with more seeds if its result
-            could affect the choice. The network for all tasks must not diverge with any of them.
-        hints: [source, target], a prior estimate of how much each task helps another, e.g. affinities; None for no
-            prior.
-        errors: the standard errors of the hints; the larger they are, the less weight the hints get.
+        effort: the number of full training runs, including the first networks for all tasks.
+        seeds: the seeds to choose from. Each set of tasks is trained with one seed, and with more seeds if its result
+            could affect the choice. The network for all tasks must not diverge for any of these seeds.
+        hints: a prior estimate of how much each task helps another, e.g. affinities, of shape [source, target], or
+            None.
+        errors: the standard errors of the hints. Hints with larger errors get less weight.
         spent: the effort already spent on measuring the hints.
-        settings: the settings of the search; None for the defaults.
+        settings: the settings of the search, or None for the defaults.
     """
     return _Search(
         backend, tuple(budgets), effort, tuple(seeds), hints, errors, spent, settings or SearchSettings()
@@ -122,18 +122,21 @@ class _Search:
         return any(one.expected > -self.settings.clear * one.doubt for one in best)
 
     def _first_seeds(self) -> tuple[int, ...]:
-        """Returns the seeds of the first networks for all tasks, the baseline of every comparison; at least one."""
+        """Returns the seeds of the first networks for all tasks, the baseline of every comparison.
+
+        There is at least one.
+        """
         return self.seeds[: max(1, round(self.effort * self.settings.together))]
 
     def _exhaustive_seeds(self) -> tuple[int, ...]:
-        """Returns the seeds for which the effort suffices to train every subset."""
+        """Returns the seeds for which the effort is sufficient to train every subset."""
         subsets = 2 ** len(self.tasks) - 1
         missing = [subsets - sum(trial.seed == seed for trial in self.seen) for seed in self.seeds]
         enough = self.spent + np.cumsum(missing) <= self.effort + 1e-9
         return self.seeds[: int(enough.sum())] if subsets <= len(self.pool) else ()
 
     def _train(self, trials: Sequence[Trial]) -> bool:
-        """Trains as many new trials as the effort allows; returns whether there were any."""
+        """Trains as many new trials as the effort allows and returns whether there were any."""
         known = {trial for step in self.steps for trial in step.results}
         trials = [trial for trial in trials if trial not in known]
         ends = self.spent + np.cumsum([trial.fraction for trial in trials])
@@ -158,11 +161,11 @@ class _Search:
 
     @property
     def _whole_steps(self) -> int:
-        """The number of steps in a full training, taken from the first network for all tasks."""
+        """The number of steps in a full training run, taken from the first network for all tasks."""
         return self.seen[Trial(frozenset(self.tasks), self.seeds[0])].steps
 
     def _learn(self, found: Trials) -> None:
-        """Adds results; a set of tasks that diverged with one seed is dropped for all seeds."""
+        """Adds results. A set of tasks that diverged for one seed is dropped for all seeds."""
         together = frozenset(self.tasks)  # can diverge only in a partial training
         self.diverged |= {trial.tasks for trial, result in found.items() if result.diverged} - {together}
         converged = {trial: result for trial, result in {**self.seen, **found}.items() if not result.diverged}
@@ -173,7 +176,10 @@ class _Search:
         return pool[[self._tasks_of(row) not in self.diverged for row in pool]] if self.diverged else pool
 
     def _explore(self, count: int) -> bool:
-        """Trains proposals, after screening twice as many if `screen` is set; returns whether there were any."""
+        """Trains proposals and returns whether there were any.
+
+        If `screen` is set, screens twice as many first.
+        """
         screen = self.settings.screen
         if screen is None:
             return self._train(self._proposals(count))
@@ -212,7 +218,7 @@ class _Search:
         return Beliefs(TrialArrays(inside, seeds, is_early, logs), self.hints, self.errors)
 
     def _proposals(self, count: int) -> list[Trial]:
-        """Returns the networks that would be best if optimistic predictions of their losses were true."""
+        """Returns the networks that would be best if optimistic predictions of their losses were correct."""
         beliefs = self._beliefs()
         seen = [tuple(task in trial.tasks for task in self.tasks) for trial in self.seen]
         self.pool = self._without_diverged(add_neighbors(seen, self.pool))
@@ -220,7 +226,7 @@ class _Search:
         return self._choose_trials(means, deviations, count)
 
     def _choose_trials(self, means: Array, deviations: Array, count: int) -> list[Trial]:
-        """Chooses new sets first, since they are more informative than more seeds of known sets."""
+        """Chooses new sets first, since they are more informative than additional seeds of known sets."""
         trials: list[Trial] = []
         trained = np.array([[task in trial.tasks for task in self.tasks] for trial in self.seen if trial.fraction == 1])
         times = (distances(self.pool, trained) == 0).sum(1)
@@ -245,7 +251,7 @@ class _Search:
         return self._train(self._confirmations(count))
 
     def _confirmations(self, count: int) -> list[Trial]:
-        """Returns trials of the currently best networks, and of the network for all tasks, with additional seeds."""
+        """Returns trials that train the currently best networks and the network for all tasks with additional seeds."""
         beliefs, trials = self._beliefs(), []
         for budget in self.budgets:
             for subset in choose(beliefs, self.seen, self.tasks, budget, self.settings, cautious=False).networks:
@@ -273,10 +279,10 @@ class _Search:
 
 
 def first_pool(tasks: int) -> Bools:
-    """Returns the initial candidate sets, [sets, tasks].
+    """Returns the initial candidate sets as an array of shape [sets, tasks].
 
-    The set of all tasks comes first, followed by every other subset if there are few tasks. Otherwise, it is followed
-    by the sets that leave out one or two tasks, single tasks and pairs.
+    The set of all tasks comes first. If there are few tasks, it is followed by every other subset. Otherwise, it is
+    followed by the sets that leave out one or two tasks, single tasks and pairs.
     """
     if 2**tasks - 1 <= MAX_POOL:
         bits = np.arange(2**tasks - 1, 0, -1)[:, None] >> np.arange(tasks) & 1
@@ -289,7 +295,7 @@ def first_pool(tasks: int) -> Bools:
 
 
 def add_neighbors(sets: Iterable[Mask], pool: Bools) -> Bools:
-    """Adds all sets that differ from one of `sets` in a single task to the pool."""
+    """Adds to the pool all sets that differ from one of `sets` in a single task."""
     known = dict.fromkeys(map(tuple, pool.tolist()))
     if len(known) == 2 ** pool.shape[1] - 1:
         return pool
