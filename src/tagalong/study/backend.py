@@ -70,7 +70,7 @@ def open_backend(
     checkpoints of finished networks are removed.
 
     Args:
-        problem: the problem to train on. Networks of other problems can be stored in the same folder.
+        problem: the problem to train on. The same folder can also store networks for other problems.
         out: the folder, which is created if it does not exist.
         executor: see `Study`.
         device: see `Study`.
@@ -140,7 +140,8 @@ class Backend(ABC):
         Args:
             seeds: the seeds of the networks.
             settings: the settings of the `AffinityMeter`.
-            method: the method that uses the affinity, for backends whose affinities are provided by the user.
+            method: the method that uses the affinity. Only needed by backends that do not measure affinities
+                themselves.
 
         Raises:
             Diverged: the network diverged for every seed.
@@ -163,7 +164,7 @@ class Backend(ABC):
 
         Args:
             jobs: the networks.
-            what: a description of the networks for progress updates and messages.
+            what: a description of the networks, used in progress updates and messages.
             diverged: whether to include networks that diverged (see `NetworkResult.diverged`).
 
         Raises:
@@ -183,7 +184,7 @@ class Backend(ABC):
     def requested(self, jobs: Iterable[Job]) -> bool:
         """Whether all of these networks were requested from this backend.
 
-        Results from earlier runs do not count.
+        Requests made by earlier runs do not count.
         """
         return self._requested.issuperset(jobs)
 
@@ -223,7 +224,7 @@ class Backend(ABC):
     def row_losses(self, record: Record, part: str = "test") -> Losses | None:
         """Returns each task's loss on every row from the network that serves it, or None if unknown.
 
-        Rows without a label are NaN.
+        The losses of rows without a label are NaN.
         """
         return None
 
@@ -231,8 +232,8 @@ class Backend(ABC):
 class TrainingBackend(Backend):
     """Trains the networks of one problem unless they are already in the store.
 
-    Results can differ in the last bits depending on which networks share a chunk. Chunks therefore do not depend on
-    which networks are already finished, and each chunk is stored in one transaction.
+    A network's results can differ in the last bits depending on the other networks in its chunk. Chunks therefore do
+    not depend on which networks are already finished, and each chunk is stored in one transaction.
 
     Args:
         problem: the problem to train on.
@@ -355,7 +356,7 @@ class TrainingBackend(Backend):
         return {task: found[task] for task in self.problem.names if task in found}
 
     def weights(self, key: str) -> dict[str, Tensor]:
-        """Returns the weights of a network. Retrains the network if they were not kept."""
+        """Returns the weights of a network. Retrains the network if its weights were not kept."""
         self.restore([key])
         state = self.store.weights(key)
         assert state is not None
@@ -436,7 +437,7 @@ class TrainingBackend(Backend):
 def slices(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     """Splits jobs into chunks of up to `size` plain networks with the same seed and width.
 
-    Other networks get their own chunk.
+    Networks that are not plain get their own chunk.
 
     Example:
         >>> jobs = [Job((task,), seed) for seed in (0, 1) for task in "abc"]

@@ -1,4 +1,4 @@
-"""`Best`: the trained networks that a study recommends, for prediction, saving and export."""
+"""`Best`, the trained networks that a study recommends, which can be used for prediction, saved and exported."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ States = Callable[[str], Mapping[str, Tensor]]
 
 
 class NetworksFileError(DocumentError):
-    """Raised if a folder does not contain the valid networks of a run."""
+    """Raised if a folder does not contain valid networks of a run."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Best:
     Attributes:
         groups: the tasks that each network is trained on and serves.
         networks: one network per group, in evaluation mode, with heads only for the tasks that it serves.
-        tasks: how to convert outputs to predictions, in the order of the problem's tasks.
+        tasks: a description of how to convert each task's outputs to predictions, in the order of the problem's tasks.
         seed: the seed of the networks.
         table: converts raw rows to inputs, or None if the rows are already inputs.
         example: a few rows of inputs, which determine the input shape.
@@ -103,7 +103,7 @@ class Best:
     ) -> Best:
         """Builds the networks of these groups and loads their trained weights (`Trained.state`).
 
-        Widths default to 1.
+        The default width of a network is 1.
         """
         given = zip(groups, states, widths or [1.0] * len(groups), strict=True)
         networks = [_serving_network(problem, group, state, seed, width) for group, state, width in given]
@@ -131,7 +131,7 @@ class Best:
     def save(self, out: str | Path) -> Path:
         """Writes the networks to `networks/` in the run's folder.
 
-        No other files are needed for prediction.
+        Prediction requires no other files.
         """
         # Write to a temporary folder first, so that the previous networks survive if the process is killed.
         folder = Path(out) / FOLDER
@@ -171,11 +171,12 @@ class Best:
         """Exports the networks for use without tagalong: weights, `torch.export` programs and a loader script.
 
         Args:
-            folder: the folder to write to, which is created if it does not exist. Its script `load.py` requires only
-                torch.
+            folder: the folder to write to, which is created if it does not exist. The script `load.py` in this folder
+                requires only torch.
 
         Returns:
-            A note for each network that `torch.export` could not export (its weights are written anyway).
+            A note for each network that `torch.export` could not export. The weights of these networks are still
+            written.
         """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
@@ -201,10 +202,10 @@ def keep_best(
     width_of: Callable[[str], float] = lambda key: 1.0,
     label: Label | None = None,
 ) -> Best:
-    """Builds the recommended networks with the seed that performed best on validation.
+    """Builds the recommended networks for the seed that performed best on validation.
 
     Args:
-        results: the results of a study. Their records contain the store keys of the networks.
+        results: the results of a study. The records contain the networks' keys in the store.
         problem: the problem that the networks were trained on.
         state_of: a function that returns the weights of a network, given its key.
         width_of: a function that returns the width of a network, given its key.
@@ -233,7 +234,7 @@ def _mean_val(found: Sequence[Record]) -> dict[str, Score]:
 
 
 def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:
-    """Returns, for each task of a problem, how to convert outputs to predictions."""
+    """Returns a description of how to convert outputs to predictions, for each task of a problem."""
     labels: Mapping[str, Any] = getattr(problem.table, "classes", None) or {}
     return tuple(
         ServedTask(task.name, task.kind, problem.scales.get(task.name), tuple(labels.get(task.name, ())))
@@ -257,7 +258,10 @@ def _without_parametrizations(network: Network) -> Network:
 
 
 def _replace_folder(draft: Path, folder: Path) -> None:
-    """Replaces `folder` with `draft`. If multiple processes do so at once, the last one wins."""
+    """Replaces `folder` with `draft`.
+
+    If multiple processes replace the folder at once, the last one wins.
+    """
     before = draft.with_name(f"{draft.name}.before")
     while True:
         with suppress(FileNotFoundError):
@@ -370,7 +374,7 @@ def _table(document: dict[str, Any] | None) -> Any:
 def _export_program(network: Network, example: torch.Tensor, path: Path) -> str | None:
     """Exports a network that accepts any number of rows.
 
-    Returns the error message if this fails, otherwise None.
+    Returns the error message if the export fails, otherwise None.
     """
     try:
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Lets each method decide, trains the chosen networks, measures their latency, and records the results."""
+"""Runs each method's decision, trains the chosen networks, measures their latency, and records the results."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def compare_methods(
 
 
 def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
-    """Lets each method decide.
+    """Runs the decision of each method.
 
-    The order is fixed so that networks are always trained in the same batches. If a method cannot decide because a
-    network that it needs diverged, it makes no choices.
+    Methods decide in a fixed order so that networks are always trained in the same batches. If a network that a method
+    needs diverged, the method makes no choice.
     """
     made = {}
     for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
@@ -123,7 +123,7 @@ def _scores(
 ) -> dict[str, Score]:
     """Returns each task's score in the network that serves it, or NaN if no group was chosen.
 
-    If multiple groups can serve a task, its score is the expected value.
+    If multiple groups can serve a task, its expected score is returned.
     """
     scores = {}
     for task in names:

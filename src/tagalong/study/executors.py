@@ -37,9 +37,9 @@ class Chunk:
     """Networks that are trained together in a single computation.
 
     Attributes:
-        jobs: one network, or multiple plain networks with the same seed and width.
-        meter: the settings of the `AffinityMeter` to attach, or None (supported only for single networks).
-        checkpoint: the checkpoint file, or None (supported only for single networks).
+        jobs: the networks to train: either a single network or multiple plain networks with the same seed and width.
+        meter: the settings of the `AffinityMeter` to attach, or None. Meters are supported only for single networks.
+        checkpoint: the checkpoint file, or None. Checkpoints are supported only for single networks.
     """
 
     jobs: tuple[Job, ...]
@@ -49,7 +49,7 @@ class Chunk:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Trains chunks of networks. Executors never write to the store; the caller does."""
+    """Trains chunks of networks. Executors never write to the store. That is up to the caller."""
 
     def start(self, problem: Problem, device: str) -> None:
         """Prepares to train networks on this problem."""
@@ -61,7 +61,7 @@ class Executor(Protocol):
         """
 
     def stop(self) -> None:
-        """Releases the resources acquired by `start`. Can be called more than once."""
+        """Releases the resources acquired by `start`. This method can be called more than once."""
 
 
 def make_executor(executor: str | Executor) -> Executor:
@@ -133,7 +133,7 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
 def _advance_to(advance: Advance) -> Callable[[int], None]:
     """Converts `advance` to a callback that takes a running total.
 
-    A restart does not count networks twice.
+    This way, networks are not counted twice after a restart.
     """
     counted = 0
 
@@ -174,7 +174,7 @@ def _train_or_diverge(problem: Problem, job: Job, **options: Any) -> Trained:
 
 
 class Serial:
-    """Trains chunks one after another in this process."""
+    """Trains chunks sequentially in this process."""
 
     def start(self, problem: Problem, device: str) -> None:
         self._problem, self._device = problem, device
@@ -306,7 +306,7 @@ _problems: dict[str, Problem] = {}  # the problem that this worker has unpickled
 
 
 class Ray:
-    """Trains chunks with Ray.
+    """Trains chunks using Ray.
 
     An existing connection is reused. To train on a cluster, call `ray.init(address="auto")` first. Every node needs
     tagalong and all packages that the problem imports. If there is no connection, `ray.init()` is called, which joins a
@@ -315,8 +315,8 @@ class Ray:
     Args:
         retries: the number of times to retry a chunk if its worker is lost.
         cpus: the number of CPUs per chunk.
-        gpus: the number of GPUs per chunk. Defaults to 1 if the device is CUDA. A fraction lets multiple chunks share a
-            GPU.
+        gpus: the number of GPUs per chunk. Defaults to 1 if the device is CUDA. If this is less than 1, multiple chunks
+            share a GPU.
     """
 
     def __init__(self, retries: int = 3, cpus: float = 1, gpus: float | None = None) -> None:

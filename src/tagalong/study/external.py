@@ -1,7 +1,7 @@
-"""A study of networks trained elsewhere: the networks to train next, the results so far, and the verdict.
+"""A study of networks trained elsewhere, which says what to train next and computes the verdict.
 
-Results are stored in `told.json`, and per-row losses and affinities in a folder next to it, so an interrupted study can
-be continued.
+Results are stored in `told.json`. Per-row losses and affinities are stored in a folder next to it. An interrupted study
+can be continued.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ExternalStudy:
         options: Options | None = None,
         effort: Any = None,
     ) -> TrainingPlan:
-        """Sets what to compare, or continues an identical plan.
+        """Specifies what to compare, or continues a study with the same plan.
 
         Returns the networks known to be needed so far.
 
@@ -90,11 +90,11 @@ class ExternalStudy:
             methods: any methods that need only plain networks: "stl", "tag", "cs", "hoa", "optimal", "oracle", "random"
                 or "auto". "mtl" is always included. Defaults to `stl` and the methods that use the affinities, or to
                 `stl` and `hoa` if there are none.
-            budgets: the maximum numbers of networks. Defaults to 2, 3 and 4, up to the number of tasks.
+            budgets: the limits on the number of networks. Defaults to 2, 3 and 4, up to the number of tasks.
             seeds: the number of seeds, or a list of them.
             options: options by method (see `Study.run`).
-            effort: how much `auto` may train: a number of training runs, "quick" (20), "normal" (60, the default) or
-                "thorough" (200).
+            effort: the effort allowed for `auto`: a number of training runs, "quick" (20), "normal" (60, the default)
+                or "thorough" (200).
         """
         wanted = ("stl", "hoa") if methods is None and affinity is None else methods
         sizes = usual_budgets(len(self.tasks)) if budgets is None else budgets
@@ -139,8 +139,8 @@ class ExternalStudy:
             test: each task's test loss, or a pair (loss, error).
             rows: each task's loss on every test row, with NaN for rows without a label. Without these losses, the
                 verdict's confidence interval does not account for noise due to the test rows.
-            val_rows: each task's loss on every validation row. `auto` compares two halves of these rows to estimate how
-                much of a gain is noise.
+            val_rows: each task's loss on every validation row. `auto` compares the two halves of these rows to estimate
+                how much of a gain is noise.
             steps: the number of optimizer steps.
             seconds: the training time in seconds.
             parameters: the number of parameters.
@@ -154,7 +154,7 @@ class ExternalStudy:
     def results(self) -> Results:
         """Returns the results once all networks are trained.
 
-        If the study has a folder, also writes them and a report.
+        If the study has a folder, the results and a report are written to it.
 
         Raises:
             ValueError: the results of some networks are missing.
@@ -210,16 +210,16 @@ class ExternalStudy:
 
 
 class ExternalRun:
-    """A comparison request and the results of its networks so far.
+    """A request to compare methods, with the results of its networks so far.
 
     Args:
-        request: what to compare.
+        request: the comparison request.
         known: the results so far.
 
     Attributes:
-        request: what to compare.
+        request: the comparison request.
         known: the results so far.
-        plan: the networks known to be needed, given the results so far.
+        plan: the networks that are needed, as far as known from the results so far.
         document: the initial plan, before any results, as a JSON document.
     """
 
@@ -274,7 +274,7 @@ class ExternalRun:
 
 
 def _noise(records: Sequence[Record], backend: ExternalBackend) -> dict[Label, float]:
-    """Returns the noise due to the test rows for each method and budget whose per-row losses are all known."""
+    """Returns the noise due to the test rows for each method and budget for which all per-row losses are known."""
     rows = {id(record): backend.row_losses(record) for record in records}
     unknown = {record.label for record in records if rows[id(record)] is None}
     return row_noise(
@@ -448,7 +448,10 @@ def _read_result(out: Path, entry: Mapping[str, Any]) -> NetworkResult:
 
 
 def _write_rows(out: Path, result: NetworkResult) -> str | None:
-    """Writes the per-row test losses and returns the file name, or None if there are no losses."""
+    """Writes the per-row test losses and returns the file name.
+
+    Returns None if there are no losses.
+    """
     rows = {task: score.rows for task, score in result.test.items() if score.rows is not None}
     if len(rows) < len(result.job.tasks):
         return None

@@ -31,12 +31,12 @@ class MissingNetworks(Exception):
 class ExternalBackend(Backend):
     """Looks up the results of networks trained elsewhere.
 
-    Requesting a network without a result raises `MissingNetworks`. Once its result is available, run the same methods
-    again to continue.
+    Requesting a network without a result raises `MissingNetworks`. Once the missing results are available, the same
+    methods can be run again.
 
     Args:
         tasks: the names of all tasks.
-        results: the results of the networks trained so far. More can be added later.
+        results: the results of the networks trained so far. More results can be added later.
         affinities: the measured affinities, keyed by the method that uses them ("tag" or "cs").
 
     Attributes:
@@ -70,7 +70,7 @@ class ExternalBackend(Backend):
     ) -> tuple[Affinity, dict[int, Cost]]:
         """Returns the affinity provided by the user.
 
-        Each seed is charged one training run and its part of the measuring cost.
+        Each seed incurs the cost of one training run and an equal part of the measuring cost.
         """
         estimator = settings.get("estimator")
         given = self._affinities.get(method) or self._affinities.get(method_of_estimator(estimator))

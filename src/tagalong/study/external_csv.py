@@ -39,10 +39,11 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
     Args:
         path: a CSV or Parquet file (see `Problem.from_table`) with the columns network, seed, task, val_loss and
             test_loss. Optional columns are val_error, test_error, test_rows, steps, seconds and parameters. The column
-            test_rows contains names of npy files with the loss of every test row, which lets the verdict's interval
-            account for noise due to the test rows. In a plan, the columns `serves` and `decides` say which methods use
-            each network. If a table lacks them, the groups with the best validation losses are chosen.
-        budgets: the maximum numbers of networks if the table is not a plan. Defaults to 2, 3 and 4.
+            test_rows contains the names of npy files with the loss of every test row. With these losses, the verdict's
+            interval accounts for noise due to the test rows. In a plan, the columns `serves` and `decides` say which
+            methods use each network. If a table lacks these columns, the groups with the best validation losses are
+            chosen.
+        budgets: the limits on the number of networks, if the table is not a plan. Defaults to 2, 3 and 4.
 
     Raises:
         InvalidInput: the table is incomplete or invalid. The message lists everything that is missing or wrong.
@@ -167,7 +168,7 @@ def _costs(by_task: Mapping[str, Cells]) -> dict[str, Any]:
 
 
 def _read_rows(file: Path) -> tuple[list[tuple[str, Cells]], list[str]]:
-    """Reads the location and cells of every row, and the column names."""
+    """Reads the column names and the location and cells of every row."""
     table = read_table(file)
     columns = table.header.cells
     problems = list(table.problems)
@@ -182,7 +183,7 @@ def _read_rows(file: Path) -> tuple[list[tuple[str, Cells]], list[str]]:
 def _read_cells(table: ParsedTable, row: TableRow) -> Cells:
     """Returns the cells of a row by column.
 
-    Decimal commas are converted to points, and missing numbers are empty.
+    Decimal commas are converted to decimal points, and missing numbers are empty.
     """
     cells = dict(zip(table.header.cells, row.cells, strict=True))
     for column in NUMBERS:

@@ -38,7 +38,7 @@ class Run:
     Attributes:
         folder: the folder of the run.
         results: all records and the verdict.
-        affinities: the measured affinities by estimator. Groups were selected from the first one.
+        affinities: the measured affinities by estimator. Groups were selected from the first affinity.
         groupings: the groupings that the run selected from the first affinity, by budget.
     """
 
@@ -55,7 +55,7 @@ class Run:
     def all_budgets(self) -> dict[int, Grouping]:
         """Returns a grouping for each budget from 1 to n.
 
-        Budgets that were not part of the run are computed in the same way.
+        Groupings for budgets that were not part of the run are selected in the same way.
         """
         affinity = self.affinity
         if affinity is None or len(affinity.tasks) < 2:
@@ -113,7 +113,7 @@ def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
 def _select_missing(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Grouping]:
     """Selects groupings for these budgets.
 
-    With many tasks, the groupings are cached in the run's folder.
+    If there are many tasks, the groupings are cached in the run's folder.
     """
     n = len(affinity.tasks)
     resamples = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
@@ -138,11 +138,11 @@ def _select_options(run: Run) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class GroupingCache:
-    """A file that caches the groupings selected from one affinity, for all budgets and fixed options.
+    """A file that caches the groupings selected from one affinity for all budgets.
 
     Attributes:
         file: the cache file in the run's folder.
-        key: a hash of the affinity, budgets and options. The file is ignored if its key differs.
+        key: a hash of the affinity, budgets and options. The cache is ignored if its key differs.
         tasks: the names of the tasks.
     """
 
@@ -192,7 +192,7 @@ class RunComparison:
     Attributes:
         first: the results of the first run.
         second: the results of the second run.
-        lines: the summary of each method and budget in both runs, or None where a run does not include it.
+        lines: the summary of each method and budget in both runs, or None if a run does not include it.
         remarks: reasons why the numbers may not be comparable.
     """
 

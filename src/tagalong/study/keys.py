@@ -37,7 +37,7 @@ class Keys:
     networks can still be found after those change. `NUMERICS` changes only when training results change.
 
     - A tagalong layer is identified by its class name, its parameters and submodules, and its `extra_repr`, which
-      includes every setting that affects its output. Its code and other attributes may change.
+    includes every setting that affects its output. The layer's code and other attributes may change.
 
     - A torch layer is identified by its class name, its parameters and submodules, and its plain public attributes.
 
@@ -65,7 +65,7 @@ class Keys:
         return self._known[job]
 
     def of_affinity(self, job: Job, settings: Mapping[str, Any]) -> str:
-        """Returns the key of the affinity that a meter with these settings measures while this network trains."""
+        """Returns the key of the affinity that a meter with these settings measures while this network is trained."""
         return _digest({"network": self.of(job), "meter": dict(settings)})
 
     def definition(self, job: Job) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def _identity(value: Any, inside: frozenset[int] = frozenset()) -> Any:
 
     Args:
         value: any value.
-        inside: the `id` of each enclosing value. Recursion stops at a value that contains itself.
+        inside: the `id`s of the enclosing values. Recursion stops at a value that contains itself.
     """
     if id(value) in inside:
         return "…"
@@ -216,7 +216,7 @@ def _function(value: FunctionType, deeper: partial[Any]) -> Any:
 
 
 def _used_globals(function: FunctionType) -> list[Any]:
-    """Returns the module-level constants and functions that a function uses directly or indirectly, by name."""
+    """Returns, by name, the module-level constants and functions that a function uses directly or indirectly."""
     found: dict[str, Any] = {}
     waiting = [function]
     while waiting:

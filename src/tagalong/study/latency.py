@@ -1,4 +1,4 @@
-"""Measures the time of a forward pass."""
+"""Measures the duration of a forward pass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def measure_latency(network: nn.Module, inputs: Tensor, *, repeats: int = 20, wa
     """Returns the median time of a forward pass in evaluation mode on the device of the inputs.
 
     Args:
-        network: the network to time. Its training mode is restored afterwards.
+        network: the network to time. The network's training mode is restored afterwards.
         inputs: a full batch of rows.
         repeats: the number of timed passes.
         warm_up: the number of untimed warm-up passes.

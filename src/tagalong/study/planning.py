@@ -39,11 +39,11 @@ class TrainingPlan:
     Attributes:
         tasks: the names of all tasks.
         methods: the names of the methods to compare, which always include `mtl`.
-        budgets: the maximum numbers of networks.
+        budgets: the limits on the number of networks.
         seeds: the seeds used to train each network.
         groupings: the groups chosen by each method and budget that has already decided.
-        deciding: the networks whose losses are needed by each method and budget that has not decided yet.
-        networks: the tasks and seed of every network known to be needed, starting with those for all tasks.
+        deciding: for each method and budget that has not decided yet, the networks whose losses it needs.
+        networks: the tasks and seed of every network known to be needed. Networks for all tasks come first.
     """
 
     tasks: tuple[str, ...]
@@ -58,7 +58,8 @@ class TrainingPlan:
         """Writes a CSV file with one row per network, seed and task.
 
         The loss columns are empty for you to fill in. The column `serves` lists the methods and budgets for which the
-        network serves the task, and `decides` lists those that need its losses to decide.
+        network serves the task. The column `decides` lists the methods and budgets that need the network's losses to
+        decide.
 
         Raises:
             InvalidInput: a method decides in multiple rounds, which a single table cannot represent, or the name of a
@@ -110,17 +111,18 @@ def plan(
     tasks: Sequence[str] | None = None,
     options: Options | None = None,
 ) -> TrainingPlan:
-    """Returns the networks to train to compare these methods.
+    """Returns the networks that must be trained to compare these methods.
 
     Args:
         affinity: one or more affinities. `cs` uses an affinity measured with "cosine" or "cosine_kernels". `tag` uses
-            any other, e.g. one measured with "lookahead" or "gradient", or a matrix of unknown origin. Alternatively,
-            pass a mapping from "tag", "cs" and "auto" to affinities. Pass None if none of these methods is compared.
-        budgets: the maximum numbers of networks.
+            any other affinity, e.g. one measured with "lookahead" or "gradient", or a matrix of unknown origin.
+            Alternatively, pass a mapping from "tag", "cs" and "auto" to affinities. Pass None if none of these methods
+            is compared.
+        budgets: the limits on the number of networks.
         methods: any methods that need only plain networks ("stl", "tag", "cs", "hoa", "optimal", "random", …). "mtl" is
             always included. Defaults to `stl`, plus `tag` and `cs` if an affinity is provided for them.
         seeds: the number of seeds, or a list of them.
-        tasks: the names of the tasks. Defaults to those of the affinity.
+        tasks: the names of the tasks. Defaults to the tasks of the affinity.
         options: options by method (see `Study.run`).
 
     Raises:
@@ -186,7 +188,7 @@ def check_plan(
 
 
 def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
-    """Lets each method decide as far as the known results allow.
+    """Runs each method's decision as far as the known results allow.
 
     Returns the networks that the methods need.
     """
@@ -257,7 +259,7 @@ class PlannedGroups(Method):
 def _without_measuring(
     options: Options | None, methods: Sequence[Any], affinities: Sequence[Affinity]
 ) -> Options | None:
-    """Disables `auto`'s option `affinity` unless cosines are provided, since `auto` cannot measure them here."""
+    """Disables the `affinity` option of `auto` unless cosines are provided, since `auto` cannot measure them here."""
     if "auto" not in methods or "cs" in _grouping_methods(affinities):
         return options
     given = dict(options or {})

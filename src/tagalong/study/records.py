@@ -1,4 +1,4 @@
-"""Records, which contain the scores of a method for one budget and seed, and a description of the problem."""
+"""The scores of each method for one budget and seed, and a description of the problem."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Record:
             many groupings.
         val: each task's validation score, from the network that serves it.
         test: each task's test score, from the network that serves it.
-        deciding: the cost of deciding on the groups, for all budgets together.
+        deciding: the cost of choosing the groups, summed over all budgets.
         training: the cost of training the groups.
         parameters: the total number of parameters of all networks.
         latency: the time in seconds of a forward pass through all networks in sequence, or None if not measured.
@@ -82,7 +82,7 @@ class Record:
     def diverged(self) -> bool:
         """Whether a network diverged or the method could not decide because of a diverged network.
 
-        Some losses are then NaN.
+        In that case, some losses are NaN.
         """
         return any(math.isnan(outcome.loss) for outcome in self.val.values())
 

@@ -20,7 +20,7 @@ MAX_RATIO = 1e9  # a reference loss of zero must not make all other networks inf
 def relative(mine: float, theirs: float) -> float:
     """Returns the relative change from `theirs` to `mine`.
 
-    Negative is better, even if the losses are negative.
+    A negative change is better, even if the losses are negative.
 
     Example:
         >>> relative(0.9, 1.0) < 0, relative(-1.1, -1.0) < 0, relative(0.0, 0.0)
@@ -36,8 +36,8 @@ def relative_table(
 ) -> dict[Subset, dict[str, float]]:
     """Returns each task's loss relative to that of a reference network with the same seed, averaged over seeds.
 
-    The value is one plus the relative change that the verdict compares. For positive losses, this is their ratio. It is
-    invariant to the scale of a target, and lower is better even if losses are negative.
+    The value is one plus the relative change that the verdict compares. For positive losses, this is the ratio of the
+    two losses. The value is invariant to the scale of a target, and lower is better even if losses are negative.
 
     Args:
         subsets: the tasks of each network.
@@ -80,9 +80,9 @@ def relative_losses(
     part: Literal["val", "test"],
     reference: Reference,
 ) -> dict[Subset, dict[str, float]]:
-    """Returns the `relative_table` of a backend's networks.
+    """Returns the `relative_table` of networks provided by a backend.
 
-    A diverged network ranks below any mean of other networks.
+    Diverged networks rank below any mean of other networks.
 
     Args:
         backend: trains the networks or looks them up.
@@ -105,7 +105,7 @@ def relative_losses(
 
 
 def _fill_diverged(table: dict[Subset, dict[str, float]], n_tasks: int) -> dict[Subset, dict[str, float]]:
-    """Replaces NaN with a value so large that groups affected by it are chosen only as a last resort."""
+    """Replaces NaN with a value so large that the affected groups are chosen only as a last resort."""
     known = [value for values in table.values() for value in values.values() if not math.isnan(value)]
     if len(known) == sum(map(len, table.values())):
         return table

@@ -48,14 +48,14 @@ class ResultsFileError(DocumentError):
 class Results:
     """The results of a study.
 
-    Use `print`, `table`, `to_frame`, `verdict` and `best` to access them.
+    Use `print`, `table`, `to_frame`, `verdict` and `best` to access the results.
 
     Args:
         records: one record per method, budget and seed.
         problem: the problem that was studied.
         noise: for each method and budget, the standard error of its change from `mtl` due to the finite number of test
             rows (see `row_stderr`).
-        settings: the settings of the study. Three of them affect the results: `price_per_hour`, `confirming_seeds`
+        settings: the settings of the study. Three settings affect the results: `price_per_hour`, `confirming_seeds`
             (seeds not used to choose groups; see `decide`) and `diverged_seeds` (seeds without records because `mtl`
             diverged).
         out: the folder of the run, which contains the recommended networks.
@@ -129,8 +129,8 @@ class Results:
         - `val_change` and `test_change` are the relative changes in loss from `mtl` with the same seed (negative is
           better).
 
-        - `network` is a sorted tuple of the tasks of the network that serves the task. It is None for `random`, which
-          is an average over many groupings.
+        - `network` is a sorted tuple of the tasks of the network that serves the task. The value is None for `random`,
+        which is an average over many groupings.
 
         - `networks`, `honest`, `diverged`, `deciding_cost`, `training_cost`, `parameters` and `latency` are the same
           for all tasks of a method, budget and seed (see `MethodSummary`), except that `diverged` is True or False.
@@ -220,7 +220,10 @@ class Results:
         return {task: task_change(task, pairs) for task in self.problem.tasks}
 
     def to_document(self) -> dict[str, Any]:
-        """Converts the results, including the table and the verdict, to a JSON document; NaN becomes null."""
+        """Converts the results, including the table and the verdict, to a JSON document.
+
+        NaN is converted to null.
+        """
         document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         document["caution"] = disclaimer(self.problem.tasks)
         document["problem"] = self.problem.to_document()

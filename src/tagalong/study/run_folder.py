@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 def claim_folder(out: str | Path, problem: Problem, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Prepares a folder for a run by writing `settings.json`.
 
-    Raises an error if the folder contains a different problem.
+    Raises an error if the folder contains a run of a different problem.
 
     Args:
         out: the folder, which is created if it does not exist.
@@ -124,7 +124,7 @@ def _git_hash() -> str | None:
 
 @contextmanager
 def log_to(path: Path) -> Iterator[None]:
-    """Also writes the library's log messages to this file."""
+    """Writes the library's log messages to this file as well."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     levels = {own: own.level for own in map(logging.getLogger, OWN_PACKAGES)}

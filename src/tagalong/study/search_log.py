@@ -27,9 +27,8 @@ class LoggedTraining:
         seed: the seed of the network.
         fraction: the length of the training run, as a fraction of a full run.
         change: the relative change in validation loss from one network for all tasks with the same seed, averaged over
-            the network's tasks. None for the network for all tasks, if training diverged, or if there is nothing to
-            compare with.
-        best: the expected change of the best networks after the round of this training run, by budget.
+            the network's tasks. The change is None if there is nothing to compare with or training diverged.
+        best: for each budget, the expected change of the best networks after the round that includes this training run.
         diverged: whether training diverged.
     """
 
@@ -69,7 +68,7 @@ class SearchLog:
 
     @property
     def curve(self) -> dict[int, list[tuple[float, float]]]:
-        """For each budget, the expected validation change of the best networks after each amount of effort."""
+        """For each budget, the effort spent and the best expected validation change after each round."""
         return {k: [(step["spent"], step["best"][str(k)]) for step in self.about["steps"]] for k in self.budgets}
 
     @property
@@ -116,7 +115,7 @@ def _mean_change(losses: Mapping[str, float], base: Mapping[str, float]) -> floa
 
 
 def _curve_text(points: list[tuple[float, float]]) -> str:
-    """Formats a few points at which the expected change of the best networks changed."""
+    """Formats a few points at which the expected change of the best networks differs from the previous one."""
     changed = [point for before, point in pairwise([(0.0, 0.0), *points]) if percent(point[1]) != percent(before[1])]
     if not changed:
         return "nothing better was expected at any effort"

@@ -53,9 +53,9 @@ PIECES_SCHEMA = "CREATE TABLE IF NOT EXISTS pieces (key TEXT, place INTEGER, con
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """The result of training a network, which workers return and the store contains.
+    """The result of training a network, which is returned by workers and written to the store.
 
-    Large fields are stored as bytes. `Store.results` does not read them and leaves them empty or None.
+    Large fields are stored as bytes. `Store.results` does not read large fields and leaves them empty or None.
 
     Attributes:
         job: the job of the network.
@@ -70,8 +70,9 @@ class NetworkResult:
         curve: the validation losses of each epoch as float32.
         weights: the serialized state dict.
         losses: the validation and test losses of every row.
-        affinity: the measured affinity, or None without a meter. Measuring again gives the same bytes.
-        overhead: the measuring time divided by the training time. Unlike `affinity`, it varies from run to run.
+        affinity: the measured affinity, or None if there was no meter. Measuring it again gives the same bytes.
+        overhead: the measuring time divided by the training time. Unlike `affinity`, the overhead varies from run to
+            run.
     """
 
     job: Job
@@ -173,7 +174,7 @@ class Store:
         Args:
             finished: the definition and the result of each network, by key.
             batch: the keys of all networks that were trained in the same computation, in order. Training the same batch
-                again gives bit-identical results. Returns None if the batch is `finished`.
+                again gives bit-identical results. The value is None if the batch is `finished`.
         """
         together = json.dumps(list(finished if batch is None else batch))
         with self._connection:
@@ -227,7 +228,7 @@ class Store:
     def pruned(self, keys: Iterable[str]) -> list[str]:
         """Returns the keys of networks whose weights or losses were dropped.
 
-        Diverged networks never had any.
+        Diverged networks are excluded.
         """
         condition = "best_epoch >= 0 AND (weights IS NULL OR losses IS NULL)"
         return [key for key, is_pruned in self._select(f"key, {condition}", keys) if is_pruned]
@@ -248,7 +249,7 @@ class Store:
     def prune(self) -> int:
         """Drops the weights and losses of networks that were not marked with `keep`.
 
-        Their other columns are kept.
+        The other columns of these networks are kept.
 
         Returns:
             The number of networks whose weights were dropped.
@@ -278,7 +279,7 @@ class Store:
     def add_affinity(self, key: str, network: str, settings: Mapping[str, Any], result: NetworkResult) -> None:
         """Writes the affinity measured while a network was trained.
 
-        Call this before adding the network itself.
+        Call this method before adding the network itself.
         """
         about: dict[str, Any] = {**settings, "shared": not self.results([network])}
         if result.overhead is not None:
@@ -376,7 +377,7 @@ def _get_weights(connection: sqlite3.Connection, key: str, stored: bytes | int |
 
 
 def _drop_pieces(connection: sqlite3.Connection) -> None:
-    """Removes pieces whose network no longer has weights."""
+    """Removes the pieces of weights that were dropped."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'pieces'").fetchone():
         connection.execute("DELETE FROM pieces WHERE key NOT IN (SELECT key FROM networks WHERE weights IS NOT NULL)")
 
@@ -519,7 +520,7 @@ def _pack_affinity(affinity: Affinity) -> bytes:
 
 
 def _unpack_affinity(content: bytes) -> Affinity:
-    """Deserializes an affinity, bit-identical to the original."""
+    """Deserializes an affinity, which is bit-identical to the original."""
     arrays = unpack_arrays(content)
     about = json.loads(str(arrays["about"]))
     skipped = {why: arrays[f"skipped {i}"] for i, why in enumerate(about["skipped"])}

@@ -1,4 +1,4 @@
-"""`Study`, the complete comparison on one problem: decisions, training and verdict."""
+"""`Study`, the complete comparison of methods on one problem, from decisions and training to the verdict."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ logger = logging.getLogger(__name__)
 class Study:
     """Compares ways of grouping tasks on one problem.
 
-    All networks and results are stored in the folder `out`. If a study is killed and run again, it does not retrain
-    finished networks, and its results are the same.
+    All networks and results are stored in the folder `out`. If a study is killed and run again, finished networks are
+    not retrained, and the results are the same.
 
     Args:
         problem: the problem to train on. For networks trained by your own script, see `ExternalStudy`.
-        out: the folder of the run. An earlier run of the same problem is continued.
+        out: the folder of the run. If it contains an earlier run of the same problem, that run is continued.
         executor: "serial", "processes", "ray" or a custom `Executor`. "processes" trains in multiple processes on this
             machine, e.g. "processes:4" for four. Scripts then need `if __name__ == "__main__":`. "ray" trains on a
             cluster if `ray.init(address="auto")` was called before, otherwise on this machine.
-        device: "auto" (CUDA if available), "cpu", "cuda", ….
+        device: the device to train on, e.g. "cpu" or "cuda". "auto" selects CUDA if it is available.
         progress: receives the number of networks to train and is updated as they finish.
 
     Example:
@@ -91,20 +91,21 @@ class Study:
         Args:
             methods: names like "mtl", "tag" or "tag+pcgrad" (see `make_method`), or `Method` objects. `mtl` is always
                 included as the baseline.
-            budgets: the maximum numbers of networks, for methods that group. Defaults to 2, 3 and 4, up to the number
-                of tasks.
+            budgets: the limits on the number of networks, for methods that group tasks. Defaults to 2, 3 and 4, up to
+                the number of tasks.
             seeds: the number of seeds, or a list of them. Each method decides once per budget, using all seeds
                 together.
             options: options by method, e.g. `{"tag": {"every": 1, "update": "optimizer"}}`.
             price_per_hour: the price of an hour of compute, which adds a cost column to the table.
             confirm: the number of fresh seeds used to retrain the best grouping and the network for all tasks. The
-                verdict is then based only on these seeds, since they cannot have been chosen by luck.
-            effort: how much `auto` may train: a number of training runs, "quick" (20), "normal" (60, the default),
+                verdict is then based only on the fresh seeds, which cannot have been chosen because of luck.
+            effort: the effort allowed for `auto`: a number of training runs, "quick" (20), "normal" (60, the default),
                 "thorough" (200), or a duration, e.g. "10min".
 
         Raises:
             ValueError: the input is invalid. The message lists every problem, and nothing is trained.
-            Diverged: the network for all tasks diverged for every seed. Other diverged networks do not stop the study.
+            Diverged: the network for all tasks diverged for every seed. The study continues if any other network
+                diverges.
         """
         options = with_effort(options, effort)
         request = self._request(methods, budgets, seeds, options, price_per_hour, confirm)
@@ -150,7 +151,7 @@ class Study:
         return results
 
     def best(self, method: str | None = None, budget: int | None = None) -> Best:
-        """Returns the trained networks of a method and budget, with the seed that performed best on validation.
+        """Returns the trained networks of a method and budget for the seed that performed best on validation.
 
         Args:
             method: the name of the method, or None for the verdict's recommendation, as in `Results.best`.

@@ -21,7 +21,7 @@ class StudyRequest:
 
     Attributes:
         methods: the methods to compare. `mtl`, the baseline, is added first if it is missing.
-        budgets: the maximum numbers of networks.
+        budgets: the limits on the number of networks.
         seeds: the seeds of the networks.
         price_per_hour: the price of an hour of compute, which adds a cost column to the table.
         confirming: fresh seeds for the verdict, which are not used to choose groups.

@@ -1,4 +1,4 @@
-"""Summaries of records by method and budget and by task, averaged over seeds."""
+"""Summaries of records, averaged over seeds, for each method and budget and for each task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class MethodSummary:
         method: the name of the method.
         budget: the maximum number of networks, or None for methods without a budget.
         seeds: the number of seeds.
-        groups: the networks of the first seed. Empty for `random`, which averages over many groupings.
+        groups: the networks trained with the first seed. The tuple is empty for `random`, which averages over many
+            groupings.
         honest: whether the groups were chosen without test data.
         total: the sum of raw test losses, as in the paper's tables.
         total_stderr: the standard error of `total` over seeds, or None if there is only one seed.
@@ -33,8 +34,8 @@ class MethodSummary:
         random_change: like `change`, but relative to `random` with the same budget.
         validation: like `change`, but on the validation rows.
         loss: the test loss of each task.
-        error: the test error of each task, using the task's own error metric (lower is better).
-        deciding: the cost of deciding on the groups, for all budgets together.
+        error: the test error of each task in terms of its error metric (lower is better).
+        deciding: the cost of choosing the groups, summed over all budgets.
         training: the cost of training the groups.
         deciding_cost: `deciding` relative to the cost of training `mtl`, in steps if known, otherwise in seconds, or
             None if neither is known.
@@ -44,7 +45,8 @@ class MethodSummary:
         parameters_per_network: `relative_parameters` divided by the number of networks.
         latency: the time in seconds of a forward pass through all networks, or None if not measured.
         money: the total price of deciding and training, or None if there is no price per hour.
-        diverged: the number of seeds for which a network diverged. If it is not zero, totals and changes are unknown.
+        diverged: the number of seeds for which a network diverged. If any network diverged, totals and changes are
+            unknown.
     """
 
     method: str
@@ -148,9 +150,9 @@ class TaskChange:
         task: the name of the task.
         change: the relative change in test loss from `mtl` (negative is better).
         stderr: the standard error of `change` over paired seeds, or None if there is only one seed.
-        loss: the test loss with this method.
-        before: the test error with `mtl`.
-        after: the test error with this method.
+        loss: the test loss of this method.
+        before: the test error of `mtl`.
+        after: the test error of this method.
     """
 
     task: str
@@ -162,7 +164,10 @@ class TaskChange:
 
     @property
     def sure(self) -> bool:
-        """Whether the change exceeds two standard errors. False if there is only one seed."""
+        """Whether the change exceeds two standard errors.
+
+        This is False if there is only one seed.
+        """
         return self.stderr is not None and abs(self.change) > 2 * self.stderr
 
 
@@ -185,7 +190,7 @@ def task_change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange
 
 
 def changes(found: Sequence[Record], others: Sequence[Record], part: str = "test") -> list[float]:
-    """Returns the relative change of each record from the other record with the same seed (negative is better).
+    """Returns the relative change of each record from the record in `others` with the same seed (negative is better).
 
     The list is empty if any record diverged, since the remaining seeds would be biased toward lucky ones.
     """

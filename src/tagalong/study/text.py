@@ -102,7 +102,7 @@ def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, left_out: Seq
 def tasks_table(
     problem: ProblemInfo, together: MethodSummary, mine: MethodSummary, width: int | None = None
 ) -> list[str]:
-    """Makes a table of each task's test loss and error with `mtl` and with another method."""
+    """Makes a table that compares each task's test loss and error under `mtl` and another method."""
     rows = [_task_cells(task, problem, together, mine) for task in problem.tasks]
     for number in TASK_COLUMNS:
         places = [place for place in filled_columns(rows, always=4) if place < number]

@@ -131,8 +131,8 @@ def row_noise(
         rows_of: a function that returns each task's loss on every test row from the network that serves the task, given
             a record.
         clusters: one cluster label per test row, or None if rows are independent.
-        confirming: seeds that were not used to choose groups. If a method has records for these seeds, only they are
-            used.
+        confirming: seeds that were not used to choose groups. If a method has records for these seeds, only those
+            records are used.
     """
     found = by_label(records)
     together = {record.seed: rows_of(record) for record in found.get(TOGETHER, [])}

@@ -25,19 +25,19 @@ RecordsByLabel = Mapping[Label, list[Record]]
 class Verdict:
     """A recommendation on whether to group the tasks, with the evidence.
 
-    The candidate is the grouping that performed best on validation. It is compared with one network for all tasks
-    (`mtl`).
+    The candidate is the grouping that performed best on validation. The candidate is compared with one network for all
+    tasks (`mtl`).
 
     Attributes:
         worth_it: whether the candidate beats one network on the test rows by more than the noise.
-        provisional: reasons why the verdict may change, e.g. too few seeds. Empty if the verdict is final.
+        provisional: reasons why the verdict may change, e.g. too few seeds. The tuple is empty if the verdict is final.
         recommended: the method and budget of the networks to use, or ("mtl", None) if grouping is not worth it.
         groups: the networks to use.
         candidate: the method and budget of the candidate, or None if no grouping was tried.
         candidate_groups: the networks of the candidate.
-        validation: the relative change in the candidate's validation losses from one network, averaged over tasks and
+        validation: the relative change in validation loss from one network to the candidate, averaged over tasks and
             seeds (negative is better).
-        estimate: the relative change in the candidate's test losses (negative is better).
+        estimate: the relative change in test loss from one network to the candidate (negative is better).
         low: the lower bound of the confidence interval of `estimate`, or None if there is only one seed.
         high: the upper bound of the confidence interval, or None if there is only one seed.
         confidence: the confidence level of the interval.
@@ -45,7 +45,7 @@ class Verdict:
         tried: the number of different groupings from which the candidate was chosen.
         seed_stderr: the standard error of `estimate` over seeds, or None if there is only one seed.
         row_stderr: the standard error of `estimate` due to the finite number of test rows, or None if unknown.
-        at_least: the fraction by which the losses had to be reduced.
+        at_least: the fraction by which grouping had to reduce the losses to be worth it.
         training_cost: the cost of training the candidate's networks, relative to training one network, or None if
             unknown.
         deciding_cost: the cost of deciding on the candidate's networks, in the same units as `training_cost`.
@@ -149,22 +149,23 @@ def decide(
 ) -> Verdict:
     """Decides whether grouping is worth it.
 
-    The candidate is the grouping with the best validation losses. Test rows are not used to choose it, so the change in
-    its test losses is an unbiased estimate for these networks. The confidence interval accounts for noise due to the
-    seeds and the test rows (see `interval_half_width` and `row_stderr`). However, networks may have been chosen because
-    their seeds were lucky. The seeds in `confirming`, which are trained after the choice, do not have this bias. If
-    there are any, only they are used for the estimate.
+    The candidate is the grouping with the best validation losses. Test rows are not used to choose the candidate, so
+    the change in its test losses is an unbiased estimate for these networks. The confidence interval accounts for noise
+    due to the seeds and the test rows (see `interval_half_width` and `row_stderr`). However, networks may have been
+    chosen because their seeds were lucky. The seeds in `confirming`, which are trained after the choice, do not have
+    this bias. If there are confirming seeds, only those are used for the estimate.
 
-    Not every method can be the candidate. Groupings trained with a rule (e.g. "tag+pcgrad") cannot, since the effect of
-    grouping could not be separated from the effect of the rule. The oracle, averages over groupings, and groupings with
-    a diverged network cannot be the candidate either. If `auto` found groups, the candidate is one of them, since
+    Not every method can be the candidate. Groupings trained with a rule (e.g. "tag+pcgrad") are excluded, since the
+    effect of grouping could not be separated from the effect of the rule. The oracle, averages over groupings, and
+    groupings with a diverged network are also excluded. If `auto` found groups, the candidate is one of those, since
     `auto` has already accounted for luck.
 
     Args:
         records: the records of a study, including those of `mtl`.
         noise: the standard error due to the test rows, by method and budget.
         at_least: the fraction by which grouping must reduce the losses to be worth it.
-        confirming: seeds that were not used to choose groups. Only `mtl` and the candidate need records for them.
+        confirming: seeds that were not used to choose groups. Only `mtl` and the candidate need records for these
+            seeds.
         left_out: seeds without records because `mtl` diverged.
 
     Raises:
@@ -195,7 +196,7 @@ def decide(
 
 
 def _candidates(found: RecordsByLabel) -> dict[Label, float]:
-    """Returns the validation change of each honest grouping of plain networks that has records for all seeds."""
+    """Returns the validation change of each grouping that can be the candidate and has records for all seeds."""
     together = found[TOGETHER]
     seeds = {record.seed for record in together}
     chosen = {}

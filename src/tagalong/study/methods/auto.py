@@ -35,8 +35,8 @@ class AutoMethod(Method):
     """Trains a few networks suggested by affinities and earlier results, and recommends those confirmed on validation.
 
     Args:
-        effort: the number of full training runs, including the first networks for all tasks, or "quick" (20), "normal"
-            (60), "thorough" (200), or a duration, e.g. "10min".
+        effort: the number of full training runs, "quick" (20), "normal" (60), "thorough" (200), or a duration, e.g.
+            "10min". The first networks for all tasks are included.
         affinity: whether to measure affinities in the first training run and base the first proposals on them.
         screen: the fraction of a training run after which the worse half of the proposals is dropped, or None to train
             all of them fully.
@@ -149,12 +149,12 @@ def _round_document(step: Round, tasks: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much a search may train: a number of training runs or a duration.
+    """The effort allowed for a search: a number of training runs or a duration.
 
     Attributes:
         trainings: the number of full training runs, or None.
-        seconds: the duration in seconds, or None. It is converted to training runs using the training time of the
-            network for all tasks.
+        seconds: the duration in seconds, or None. The duration is converted to training runs using the training time of
+            the network for all tasks.
     """
 
     trainings: float | None = None

@@ -22,8 +22,8 @@ MAX_TASKS = 12  # by default, for training all subsets
 class Hoa(Method):
     """Trains all single tasks and pairs, and predicts a task's loss in a larger group as the mean over its pairs.
 
-    Groups are chosen by their validation losses. Each loss is divided by that of the task trained alone with the same
-    seed, and the ratios are averaged over seeds. The choice is therefore invariant to the scale of a target.
+    Groups are chosen by their validation losses. Each loss is divided by the loss of the task trained alone with the
+    same seed, and the ratios are averaged over seeds. The choice is therefore invariant to the scale of a target.
     """
 
     name = "hoa"
@@ -42,8 +42,8 @@ class Hoa(Method):
 class Optimal(Method):
     """Trains every subset of tasks and chooses the groups with the lowest validation losses.
 
-    Losses are relative to the network for all tasks with the same seed and averaged over seeds. The verdict compares
-    exactly these values, so no other grouping of these networks performs better on validation.
+    Losses are divided by those of the network for all tasks with the same seed and averaged over seeds. The verdict
+    compares exactly these values, so no other grouping of these networks performs better on validation.
 
     Args:
         max_size: the maximum size of the subsets to train, in addition to the network for all tasks, or None for no
@@ -92,7 +92,7 @@ class Optimal(Method):
 class Oracle(Optimal):
     """Like `Optimal`, but chooses by test losses, as the paper's "Optimal" does.
 
-    This is an upper bound on the possible gain.
+    The result is an upper bound on the possible gain.
     """
 
     name = "oracle"

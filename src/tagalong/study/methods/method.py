@@ -46,8 +46,8 @@ class Decision:
     """A method's decision.
 
     Attributes:
-        choices: the choice for each budget and seed. The budget is None for methods without one.
-        deciding: the cost of deciding for all budgets together, for each seed.
+        choices: the choice for each budget and seed. The budget is None for methods without a budget.
+        deciding: the cost of deciding for each seed, summed over all budgets.
         affinity: the affinity that the method measured, or None.
         about: a JSON document that describes how the method reached its decision, for reports.
     """
@@ -65,7 +65,7 @@ class Decision:
         affinity: Affinity | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> Decision:
-        """Returns a decision with one choice per budget that is the same for all seeds."""
+        """Returns a decision with one choice per budget, which is the same for all seeds."""
         each = {(budget, seed): choice for budget, choice in choices.items() for seed in seeds}
         return Decision(each, deciding or {}, affinity, about or {})
 
@@ -75,8 +75,8 @@ class Method(ABC):
 
     Attributes:
         name: the method's name in tables.
-        order: the position in which the method decides. Methods with a lower number decide first, regardless of their
-            order in the request.
+        order: the method's position in the order of decisions. Methods with a lower number decide first, regardless of
+            their order in the request.
         budgeted: whether the method makes a separate choice for each budget.
         honest: whether the method avoids using test data.
         rule: the rule that combines the task losses in each network.
@@ -89,7 +89,9 @@ class Method(ABC):
     rule: str = "plain"
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
-        """Returns the reasons why this method cannot be used. Called before any training.
+        """Returns the reasons why this method cannot be used.
+
+        This method is called before any training.
 
         Args:
             tasks: the names of all tasks.
@@ -104,7 +106,7 @@ class Method(ABC):
     def begin(self, backend: Backend, seeds: Sequence[int]) -> None:  # noqa: B027 - optional hook
         """Makes measurements that also train the network for all tasks.
 
-        Called before that network is trained without them.
+        This method is called before the network is trained without measurements.
         """
 
     @abstractmethod

@@ -39,7 +39,7 @@ def register_method(name: str, method: Factory) -> None:
 
     Args:
         name: the name of the method, which must not contain "+".
-        method: a callable that creates the method from keyword options, usually the class itself. Other packages can
+        method: a callable that creates the method from keyword options, usually the method's class. Other packages can
             declare methods in the entry point group "tagalong.methods" instead.
 
     Raises:
@@ -79,7 +79,7 @@ def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = Non
         options: the keyword options of each method, by name.
 
     Raises:
-        InvalidInput: no method has this name, or the method does not accept one of its options.
+        InvalidInput: no method has this name, or the method does not accept one of the options.
         PluginError: the package that provides the method is broken.
 
     Example:

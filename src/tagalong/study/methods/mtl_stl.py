@@ -44,7 +44,7 @@ class Wide(Mtl):
 
     Args:
         times: the factor by which to enlarge the network.
-        of: the quantity to multiply: the number of channels ("wide") or of parameters ("big").
+        of: what to multiply: the number of channels ("wide") or the number of parameters ("big").
     """
 
     order = 10
@@ -78,7 +78,7 @@ class Wide(Mtl):
 class Stl(Method):
     """Trains each task in a separate network.
 
-    Deciding costs nothing here, although the paper counts the n training runs as its cost.
+    Deciding is free here, although the paper counts the n training runs as its cost.
     """
 
     name = "stl"
@@ -93,7 +93,7 @@ class Combined(Method):
     """Uses the groups of another method, but trains each network with a rule that balances its tasks.
 
     Args:
-        groups: the method that chooses the groups. The rule does not affect its choice.
+        groups: the method that chooses the groups. The rule does not affect the choice of groups.
         rule: the rule that combines the task losses in each network.
     """
 

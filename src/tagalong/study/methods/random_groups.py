@@ -23,17 +23,18 @@ Names = tuple[str, ...]
 
 
 class Random(Method):
-    """The expected result of random groupings.
+    """Computes the expected result of random groupings.
 
     The paper reports an "expected value from randomly selecting task groupings" without defining it. Here, every
     partition into exactly k groups is equally likely. The expectation is exact if other methods in the same run request
-    the networks of all possible groups, as `optimal` does. Otherwise, it is estimated by sampling partitions.
+    the networks of all possible groups, as `optimal` does. Otherwise, the expectation is estimated by sampling
+    partitions.
 
     Args:
         samples: the number of partitions to sample for each seed and budget.
         exact: whether to train any missing networks to compute the exact expectation (True) or always sample (False).
-            If None, the expectation is exact only if no additional networks must be trained. Networks from earlier runs
-            do not count, so repeating a run gives the same results.
+            If None, the exact expectation is computed only if this requires no additional networks. Networks from
+            earlier runs are ignored here, so repeating a run gives the same results.
         overlap: whether to sample covers instead of partitions. A cover consists of k different groups that may
             overlap, and each task is served by a random group that includes it. All covers are equally likely.
     """
@@ -113,7 +114,7 @@ def block_share(size: int, n: int, k: int) -> float:
 
 
 def random_partition(names: Names, k: int, rng: np.random.Generator) -> list[frozenset[str]]:
-    """Draws a partition into exactly k groups; all partitions are equally likely."""
+    """Draws a random partition into exactly k groups. All partitions are equally likely."""
     blocks: list[set[str]] = []
     remaining = k
     assignments = []
@@ -130,7 +131,7 @@ def random_partition(names: Names, k: int, rng: np.random.Generator) -> list[fro
 
 
 def random_cover(names: Names, k: int, rng: np.random.Generator) -> list[Group]:
-    """Draws k different groups that cover all tasks; all covers are equally likely.
+    """Draws k different random groups that cover all tasks. All covers are equally likely.
 
     Each task is served by a random group.
     """

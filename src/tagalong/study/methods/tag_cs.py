@@ -79,7 +79,7 @@ class AffinityMethod(Method):
 
 
 def _numbered_links(select: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Replaces task names in links with indices, which are the task names used for a bare matrix."""
+    """Replaces task names in links with indices, which name the tasks of a bare matrix."""
     return {
         option: [[str(names.index(name)) if name in names else name for name in link] for link in select[option]]
         for option in ("must_link", "cannot_link")
@@ -90,7 +90,7 @@ def _numbered_links(select: dict[str, Any], names: Sequence[str]) -> dict[str, A
 class Tag(AffinityMethod):
     """Task affinity groupings (Fifty et al., NeurIPS 2021), using equation 1 with the paper's plain gradient step.
 
-    Affinities are measured every 10 steps, as the paper recommends and uses on Taskonomy.
+    Affinities are measured every 10 steps, as the paper recommends and does on Taskonomy.
     """
 
     name = "tag"

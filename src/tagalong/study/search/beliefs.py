@@ -6,10 +6,10 @@ The logarithm of a task's validation loss in a network is modeled as the followi
 
 Sets that differ in few tasks have similar effects. The covariance decreases by a constant factor with each task that is
 in only one of the two sets. This is a product kernel on the membership bits, so it includes main effects as well as
-pairwise and higher-order interactions with decreasing weight. The trends are shared by all tasks. They comprise the
-effects of affinity, of the number of omitted tasks, and of omitting each individual task. The seed noise is common to
-all networks with the same seed, which share initial weights and row order. Networks are therefore compared with others
-that have the same seed, so a bad result of the network for all tasks is not mistaken for a gain.
+pairwise and higher-order interactions with decreasing weight. The trends are shared by all tasks. The trends include
+the effects of affinity, of the number of omitted tasks, and of omitting each task. The seed noise is common to all
+networks with the same seed, which share initial weights and row order. Networks are therefore compared with other
+networks that have the same seed. A bad result of the network for all tasks is thus not mistaken for a gain.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class TrialArrays:
     """The losses of all trials as arrays.
 
     Attributes:
-        inside: whether each network was trained on each task, of shape [trials, tasks].
-        seeds: the seed of each network, of shape [trials].
-        early: whether each training run was partial, of shape [trials].
-        logs: the logarithms of the validation losses, of shape [trials, tasks].
+        inside: an array of shape [trials, tasks] that says whether each network was trained on each task.
+        seeds: an array of shape [trials] with the seed of each network.
+        early: an array of shape [trials] that says whether each training run was partial.
+        logs: an array of shape [trials, tasks] with the logarithms of the validation losses.
     """
 
     inside: Bools
@@ -83,8 +83,8 @@ class Beliefs:
 
     Args:
         seen: all trials, including those of the network for all tasks.
-        hints: a prior estimate of how much each task helps another, e.g. affinities, of shape [source, target], or
-            None.
+        hints: an array of shape [source, target] with prior estimates of how much each task helps another, e.g.
+            affinities. If None, there is no prior.
         errors: the standard errors of the hints, or None if they are exact.
         shapes: the hyperparameters to average over.
     """
@@ -118,7 +118,7 @@ class Beliefs:
         """Predicts the log losses of networks relative to one network for all tasks.
 
         Returns:
-            Means and standard deviations of shape [networks, tasks], with NaN if a network does not train a task.
+            Means and standard deviations of shape [networks, tasks], with NaN where a network is not trained on a task.
         """
         means, deviations = np.full(pool.shape, np.nan), np.full(pool.shape, np.nan)
         for j in range(pool.shape[1]):
@@ -139,7 +139,7 @@ class Beliefs:
         return means, np.sqrt(variances + between)
 
     def _trends(self, j: int, sets: Bools) -> Array:
-        """Returns task j's regressors for each set: the number of omitted tasks, their indicators, and hints."""
+        """Returns task j's regressors for each set: the number of omitted tasks, which tasks they are, and hints."""
         out = (~sets).astype(np.float64)
         columns = [out.sum(1) / max(1, sets.shape[1] - 1), *out.T]
         if self._helps is not None:

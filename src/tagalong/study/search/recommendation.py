@@ -118,8 +118,8 @@ def halves_of(seen: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
     On each half, every network is compared with the network for all tasks with the same seed.
 
     Returns:
-        The fraction of the differences that is not noise, from 0 to 1. It is the Spearman–Brown reliability computed
-        from the correlation between the halves. Also returns the standard deviation of the noise for each task.
+        The fraction of the differences that is not noise, from 0 to 1. This is the Spearman–Brown reliability computed
+        from the correlation between the halves. The second value is the standard deviation of the noise for each task.
     """
     everything = frozenset(tasks)
     whole = {trial: result for trial, result in seen.items() if trial.fraction == 1}
@@ -148,7 +148,7 @@ def _agreement(found: Array) -> float:
 
 
 def _row_noise(found: Array) -> Array:
-    """Estimates each task's noise from the difference between the two halves, with shrinkage toward the other tasks."""
+    """Estimates each task's noise from the difference between the two halves, with shrinkage toward other tasks."""
     squares = (found[..., 0] - found[..., 1]) ** 2 / 4
     counts = np.sum(~np.isnan(squares), axis=0)
     sums = np.nansum(squares, axis=0)
@@ -163,8 +163,8 @@ def cover(values: Array, budget: int) -> tuple[int, ...]:
     while the sum decreases. A fast heuristic is needed because the search calls this function thousands of times.
 
     Args:
-        values: an array of shape [networks, tasks] that is infinite if a network does not train a task. The first row
-            must be finite.
+        values: an array of shape [networks, tasks], which is infinite where a network is not trained on a task. The
+            first row must be finite.
         budget: the maximum number of networks.
 
     Returns:

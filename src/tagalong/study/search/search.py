@@ -1,4 +1,4 @@
-"""The search loop behind `auto`: affinities suggest networks, and validation losses decide between them."""
+"""The search loop behind `auto`, in which affinities suggest networks and validation losses decide between them."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def search(
 
     Args:
         backend: trains the networks or looks them up.
-        budgets: the maximum numbers of networks to search for.
+        budgets: the limits on the number of networks.
         effort: the number of full training runs, including the first networks for all tasks.
         seeds: the seeds to choose from. Each set of tasks is trained with one seed, and with more seeds if its result
             could affect the choice. The network for all tasks must not diverge for any of these seeds.
-        hints: a prior estimate of how much each task helps another, e.g. affinities, of shape [source, target], or
-            None.
+        hints: an array of shape [source, target] with prior estimates of how much each task helps another, e.g.
+            affinities. If None, there is no prior.
         errors: the standard errors of the hints. Hints with larger errors get less weight.
         spent: the effort already spent on measuring the hints.
         settings: the settings of the search, or None for the defaults.
@@ -116,7 +116,7 @@ class _Search:
         return SearchResult(chosen, tuple(self.steps), self.spent)
 
     def _in_doubt(self) -> bool:
-        """Whether the best networks for any budget are not clearly better than one network for all tasks."""
+        """Whether, for any budget, the best networks are not clearly better than one network for all tasks."""
         beliefs = self._beliefs()
         best = [choose(beliefs, self.seen, self.tasks, k, self.settings, cautious=False) for k in self.budgets]
         return any(one.expected > -self.settings.clear * one.doubt for one in best)
@@ -124,7 +124,7 @@ class _Search:
     def _first_seeds(self) -> tuple[int, ...]:
         """Returns the seeds of the first networks for all tasks, the baseline of every comparison.
 
-        There is at least one.
+        At least one seed is returned.
         """
         return self.seeds[: max(1, round(self.effort * self.settings.together))]
 
@@ -178,7 +178,7 @@ class _Search:
     def _explore(self, count: int) -> bool:
         """Trains proposals and returns whether there were any.
 
-        If `screen` is set, screens twice as many first.
+        If `screen` is set, twice as many proposals are screened first.
         """
         screen = self.settings.screen
         if screen is None:
@@ -251,7 +251,7 @@ class _Search:
         return self._train(self._confirmations(count))
 
     def _confirmations(self, count: int) -> list[Trial]:
-        """Returns trials that train the currently best networks and the network for all tasks with additional seeds."""
+        """Returns trials that train the best networks so far and the network for all tasks with additional seeds."""
         beliefs, trials = self._beliefs(), []
         for budget in self.budgets:
             for subset in choose(beliefs, self.seen, self.tasks, budget, self.settings, cautious=False).networks:
@@ -281,8 +281,8 @@ class _Search:
 def first_pool(tasks: int) -> Bools:
     """Returns the initial candidate sets as an array of shape [sets, tasks].
 
-    The set of all tasks comes first. If there are few tasks, it is followed by every other subset. Otherwise, it is
-    followed by the sets that leave out one or two tasks, single tasks and pairs.
+    The set of all tasks comes first. If there are few tasks, all other subsets follow. Otherwise, single tasks, pairs
+    and the sets that omit one or two tasks follow.
     """
     if 2**tasks - 1 <= MAX_POOL:
         bits = np.arange(2**tasks - 1, 0, -1)[:, None] >> np.arange(tasks) & 1

@@ -1,4 +1,4 @@
-"""Trials, which are networks trained by the search, and their losses on each half of the validation rows."""
+"""The networks trained by the search, and their losses on each half of the validation rows."""
 
 from __future__ import annotations
 
