@@ -49,7 +49,7 @@ class Chunk:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Trains chunks of networks. Executors never write to the store. That is up to the caller."""
+    """Trains chunks of networks. Executors never write to the store, which is left to the caller."""
 
     def start(self, problem: Problem, device: str) -> None:
         """Prepares to train networks on this problem."""

@@ -37,7 +37,7 @@ class Keys:
     networks can still be found after those change. `NUMERICS` changes only when training results change.
 
     - A tagalong layer is identified by its class name, its parameters and submodules, and its `extra_repr`, which
-    includes every setting that affects its output. The layer's code and other attributes may change.
+      includes every setting that affects its output. The layer's code and other attributes may change.
 
     - A torch layer is identified by its class name, its parameters and submodules, and its plain public attributes.
 

@@ -52,7 +52,7 @@ class Record:
             many groupings.
         val: each task's validation score, from the network that serves it.
         test: each task's test score, from the network that serves it.
-        deciding: the cost of choosing the groups, summed over all budgets.
+        deciding: the cost of choosing the groups, which is shared by all budgets.
         training: the cost of training the groups.
         parameters: the total number of parameters of all networks.
         latency: the time in seconds of a forward pass through all networks in sequence, or None if not measured.

@@ -130,7 +130,7 @@ class Results:
           better).
 
         - `network` is a sorted tuple of the tasks of the network that serves the task. The value is None for `random`,
-        which is an average over many groupings.
+          which is an average over many groupings.
 
         - `networks`, `honest`, `diverged`, `deciding_cost`, `training_cost`, `parameters` and `latency` are the same
           for all tasks of a method, budget and seed (see `MethodSummary`), except that `diverged` is True or False.

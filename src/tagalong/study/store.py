@@ -174,7 +174,7 @@ class Store:
         Args:
             finished: the definition and the result of each network, by key.
             batch: the keys of all networks that were trained in the same computation, in order. Training the same batch
-                again gives bit-identical results. The value is None if the batch is `finished`.
+                again gives bit-identical results. Defaults to the networks in `finished`.
         """
         together = json.dumps(list(finished if batch is None else batch))
         with self._connection:

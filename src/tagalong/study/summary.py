@@ -35,7 +35,7 @@ class MethodSummary:
         validation: like `change`, but on the validation rows.
         loss: the test loss of each task.
         error: the test error of each task in terms of its error metric (lower is better).
-        deciding: the cost of choosing the groups, summed over all budgets.
+        deciding: the cost of choosing the groups, which is shared by all budgets.
         training: the cost of training the groups.
         deciding_cost: `deciding` relative to the cost of training `mtl`, in steps if known, otherwise in seconds, or
             None if neither is known.

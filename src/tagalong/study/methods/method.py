@@ -47,7 +47,7 @@ class Decision:
 
     Attributes:
         choices: the choice for each budget and seed. The budget is None for methods without a budget.
-        deciding: the cost of deciding for each seed, summed over all budgets.
+        deciding: the total cost of deciding for all budgets, for each seed.
         affinity: the affinity that the method measured, or None.
         about: a JSON document that describes how the method reached its decision, for reports.
     """

@@ -6,8 +6,8 @@ The logarithm of a task's validation loss in a network is modeled as the followi
 
 Sets that differ in few tasks have similar effects. The covariance decreases by a constant factor with each task that is
 in only one of the two sets. This is a product kernel on the membership bits, so it includes main effects as well as
-pairwise and higher-order interactions with decreasing weight. The trends are shared by all tasks. The trends include
-the effects of affinity, of the number of omitted tasks, and of omitting each task. The seed noise is common to all
+pairwise and higher-order interactions with decreasing weight. The trends are shared by all tasks. They include the
+effects of affinity, of the number of omitted tasks, and of omitting each task. The seed noise is common to all
 networks with the same seed, which share initial weights and row order. Networks are therefore compared with other
 networks that have the same seed. A bad result of the network for all tasks is thus not mistaken for a gain.
 """
