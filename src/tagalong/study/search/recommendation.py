@@ -55,7 +55,7 @@ class Recommendation:
         doubt: the standard deviation of `expected`.
         tried: the number of sets of tasks that were trained, excluding the set of all tasks.
         agreement: the fraction of the differences between networks on the validation rows that is not noise (see
-            `halves_of`).
+            `compare_halves`).
     """
 
     serves: dict[str, Subset]
@@ -70,9 +70,9 @@ class Recommendation:
         return tuple(dict.fromkeys(self.serves.values()))
 
 
-def choose(
+def recommend(
     beliefs: Beliefs,
-    seen: Trials,
+    trials: Trials,
     tasks: Sequence[str],
     budget: int,
     settings: SearchSettings,
@@ -83,25 +83,25 @@ def choose(
 
     Args:
         beliefs: the predicted losses.
-        seen: all trials and their results.
+        trials: all trials and their results.
         tasks: the names of all tasks.
         budget: the maximum number of networks.
         settings: the settings of the search, which determine how certain a gain must be.
         cautious: whether to recommend one network for all tasks unless the gain is certain.
     """
     everything = frozenset(tasks)
-    whole = dict.fromkeys(trial.tasks for trial in seen if trial.fraction == 1)
+    whole = dict.fromkeys(trial.tasks for trial in trials if trial.fraction == 1)
     sets = [everything, *(subset for subset in whole if subset != everything)]
     pool = np.array([[task in subset for task in tasks] for subset in sets])
     means, deviations = beliefs.expect(pool)
-    agreement, row_noise = halves_of(seen, tasks)
+    agreement, row_noise = compare_halves(trials, tasks)
     means = agreement * means
     deviations = np.sqrt((agreement * deviations) ** 2 + row_noise**2)
     deviations[0] = 0.0
     together = Recommendation(dict.fromkeys(tasks, everything), 0.0, 0.0, len(sets) - 1, agreement)
     values = np.where(pool, means + (settings.caution if cautious else 0.0) * deviations, np.inf)
     values[0] = 0.0
-    rows = served_by(values, cover(values, budget))
+    rows = serving_rows(values, select_cover(values, budget))
     columns = np.arange(len(tasks))
     expected = float(means[rows, columns].mean())
     doubt = float(np.sqrt((deviations[rows, columns] ** 2).sum()) / len(tasks))
@@ -112,7 +112,7 @@ def choose(
     return Recommendation(serves, ratio - 1, ratio * doubt, len(sets) - 1, agreement)
 
 
-def halves_of(seen: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
+def compare_halves(trials: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
     """Estimates the noise due to the validation rows by comparing two halves of these rows.
 
     On each half, every network is compared with the network for all tasks with the same seed.
@@ -122,7 +122,7 @@ def halves_of(seen: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
         from the correlation between the halves. The second value is the standard deviation of the noise for each task.
     """
     everything = frozenset(tasks)
-    whole = {trial: result for trial, result in seen.items() if trial.fraction == 1}
+    whole = {trial: result for trial, result in trials.items() if trial.fraction == 1}
     base = {trial.seed: result for trial, result in whole.items() if trial.tasks == everything}
     by_set: dict[Subset, list[NetworkResult]] = {}
     for trial, result in whole.items():
@@ -134,11 +134,11 @@ def halves_of(seen: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
             if task in subset:
                 pairs = [(half_losses(one, task), half_losses(base[one.job.seed], task)) for one in some]
                 found[row, column] = np.mean([np.log(np.divide(mine, theirs)) for mine, theirs in pairs], axis=0)
-    return _agreement(found), _row_noise(found)
+    return _reliability(found), _row_noise(found)
 
 
-def _agreement(found: Array) -> float:
-    first, second = found[~np.isnan(found).any(-1)].T  # one half may have no labels
+def _reliability(log_ratios: Array) -> float:
+    first, second = log_ratios[~np.isnan(log_ratios).any(-1)].T  # one half may have no labels
     size = (np.sum(first**2) + np.sum(second**2)) / 2
     if not size > 0:
         return 0.0
@@ -147,16 +147,16 @@ def _agreement(found: Array) -> float:
     return float(2 * half / (1 + half))
 
 
-def _row_noise(found: Array) -> Array:
+def _row_noise(log_ratios: Array) -> Array:
     """Estimates each task's noise from the difference between the two halves, with shrinkage toward other tasks."""
-    squares = (found[..., 0] - found[..., 1]) ** 2 / 4
+    squares = (log_ratios[..., 0] - log_ratios[..., 1]) ** 2 / 4
     counts = np.sum(~np.isnan(squares), axis=0)
     sums = np.nansum(squares, axis=0)
     usual = sums.sum() / max(1, counts.sum())
     return np.asarray(np.sqrt((sums + 4 * usual) / (counts + 4)))
 
 
-def cover(values: Array, budget: int) -> tuple[int, ...]:
+def select_cover(values: Array, budget: int) -> tuple[int, ...]:
     """Selects rows (networks) that approximately minimize the sum of the lowest value in each column (task).
 
     Starting from the first row and from each promising row, rows are added greedily and then replaced one at a time
@@ -172,18 +172,18 @@ def cover(values: Array, budget: int) -> tuple[int, ...]:
 
     Example:
         >>> inf = np.inf
-        >>> cover(np.array([[0.0, 0.0, 0.0], [-1.0, inf, inf], [inf, -1.0, 1.0], [inf, -2.0, inf]]), 2)
+        >>> select_cover(np.array([[0.0, 0.0, 0.0], [-1.0, inf, inf], [inf, -1.0, 1.0], [inf, -2.0, inf]]), 2)
         (0, 3)
     """
     starts = [(0,), *((row,) for row in _promising_rows(values))]
     finite = np.isfinite(values)
     values = np.where(finite, values, 1000 * (np.abs(values[finite]).max() + 1))  # worse than any finite value
-    found = [_improve(values, _extend(values, start, budget)) for start in starts]
-    best = min(found, key=lambda rows: (round(_total(values, rows), 12), len(rows)))
+    found = [_replace_rows(values, _add_rows(values, start, budget)) for start in starts]
+    best = min(found, key=lambda rows: (round(_sum_of_lowest(values, rows), 12), len(rows)))
     return _drop_redundant(values, best)
 
 
-def served_by(values: Array, rows: tuple[int, ...]) -> NDArray[np.intp]:
+def serving_rows(values: Array, rows: tuple[int, ...]) -> NDArray[np.intp]:
     """Returns the row that serves each task, preferring the first one if several are equally good."""
     best: NDArray[np.intp] = np.asarray(rows, dtype=np.intp)[np.argmin(values[list(rows)], axis=0)]
     return best
@@ -194,11 +194,11 @@ def _promising_rows(values: Array, count: int = 3) -> NDArray[np.intp]:
     return np.argsort(gains, kind="stable")[:count]
 
 
-def _total(values: Array, rows: tuple[int, ...]) -> float:
+def _sum_of_lowest(values: Array, rows: tuple[int, ...]) -> float:
     return float(values[list(rows)].min(0).sum())
 
 
-def _extend(values: Array, rows: tuple[int, ...], budget: int) -> tuple[int, ...]:
+def _add_rows(values: Array, rows: tuple[int, ...], budget: int) -> tuple[int, ...]:
     while len(rows) < budget:
         rows = (*rows, _best_addition(values, rows))
     return rows
@@ -210,13 +210,13 @@ def _best_addition(values: Array, rows: tuple[int, ...]) -> int:
     return int(np.argmin(np.minimum(values, lowest).sum(1)))
 
 
-def _improve(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
-    total = _total(values, rows)
+def _replace_rows(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
+    total = _sum_of_lowest(values, rows)
     while True:
         for place in range(len(rows)):
             others = rows[:place] + rows[place + 1 :]
             changed = (*others, _best_addition(values, others))
-            if (lower := _total(values, changed)) < total - 1e-12:
+            if (lower := _sum_of_lowest(values, changed)) < total - 1e-12:
                 rows, total = changed, lower
                 break
         else:
@@ -228,6 +228,6 @@ def _drop_redundant(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
     kept = tuple(dict.fromkeys(sorted(rows)))
     for row in kept[::-1]:
         rest = tuple(other for other in kept if other != row)
-        if rest and _total(values, rest) <= _total(values, kept) + 1e-12:
+        if rest and _sum_of_lowest(values, rest) <= _sum_of_lowest(values, kept) + 1e-12:
             kept = rest
     return kept
