@@ -130,7 +130,7 @@ def test_costs_count_each_network_once(backend):
 
 @pytest.mark.parametrize("reference", ["alone", "together"])
 def test_relative_losses_are_ratios_per_seed_averaged(backend, reference):
-    table = relative_losses(backend, backend.subsets(), [0, 1], part="val", reference=reference)
+    table = relative_losses(backend, backend.subsets(), [0, 1], split="val", reference=reference)
     assert table.keys() == set(backend.subsets())
     ratios = []
     for seed in (0, 1):

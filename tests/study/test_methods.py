@@ -8,7 +8,7 @@ from packages import install
 from tagalong.group import Group, select_groups
 from tagalong.learn import Score, Trained
 from tagalong.study import Choice, Decision, Method, Store, TrainingBackend, make_method, method_names, register_method
-from tagalong.study.decisions import records_of
+from tagalong.study.decisions import train_choices
 from tagalong.study.executors import Serial
 from tagalong.study.methods import method_registry
 from tagalong.study.methods.random_groups import block_share, random_cover, random_partition
@@ -26,7 +26,7 @@ def five(tmp_path_factory):
 def decide(backend, name, budgets=(1, 2, 3), seeds=(0, 1), options=None):
     method = make_method(name, options)
     decision = method.decide(backend, budgets, seeds)
-    return decision, records_of(backend, {name: (method, decision)}, seeds)
+    return decision, train_choices(backend, {name: (method, decision)}, seeds)
 
 
 def record_for(records, budget, seed=0):

@@ -49,7 +49,7 @@ def compare_methods(
     request = check_request(backend.tasks, methods, budgets, seeds, options, problem=backend.problem)
     # The networks for all tasks come first, since every cost is relative to theirs.
     backend.networks([backend.job(backend.tasks, seed) for seed in request.seeds], "all tasks together")
-    return records_of(backend, decide_all(backend, request), request.seeds)
+    return train_choices(backend, decide_all(backend, request), request.seeds)
 
 
 def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
@@ -65,16 +65,18 @@ def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
             decision = method.decide(backend, request.budgets, request.seeds)
         except Diverged as error:
             logger.warning("%s cannot decide: %s", method.name, error)
-            decision = Decision({(k, s): Choice(()) for k in _budgets(method, request) for s in request.seeds})
+            decision = Decision(
+                {(k, s): Choice(()) for k in _budgets_of_method(method, request) for s in request.seeds}
+            )
         made[method.name] = method, decision
     return {method.name: made[method.name] for method in request.methods}
 
 
-def _budgets(method: Method, request: StudyRequest) -> tuple[int | None, ...]:
+def _budgets_of_method(method: Method, request: StudyRequest) -> tuple[int | None, ...]:
     return request.budgets if method.budgeted else (None,)
 
 
-def records_of(backend: Backend, decisions: Decisions, seeds: Sequence[int]) -> list[Record]:
+def train_choices(backend: Backend, decisions: Decisions, seeds: Sequence[int]) -> list[Record]:
     """Trains the chosen networks of all methods at once, since methods can share networks.
 
     Returns their records.
@@ -85,18 +87,20 @@ def records_of(backend: Backend, decisions: Decisions, seeds: Sequence[int]) -> 
         for (budget, seed), choice in decision.choices.items()
         if seed in seeds
     ]
-    widths = {method.name: _width(method, backend) for method, *_ in chosen}
+    widths = {method.name: _network_width(method, backend) for method, *_ in chosen}
     jobs = [backend.job(g.trains, seed, m.rule, widths[m.name]) for m, _, _, seed, c in chosen for g in c.groups]
     jobs.sort(key=lambda job: (job.seed, job.rule, job.width, len(job.tasks), job.tasks))
     backend.networks(jobs, "the groups", diverged=True)
     return [
-        _record(backend, method, budget, seed, choice, decision.deciding.get(seed, Cost()))
+        _make_record(backend, method, budget, seed, choice, decision.deciding.get(seed, Cost()))
         for method, decision, budget, seed, choice in chosen
     ]
 
 
-def _record(backend: Backend, method: Method, budget: int | None, seed: int, choice: Choice, deciding: Cost) -> Record:
-    width = _width(method, backend)
+def _make_record(
+    backend: Backend, method: Method, budget: int | None, seed: int, choice: Choice, deciding: Cost
+) -> Record:
+    width = _network_width(method, backend)
     jobs = [backend.job(group.trains, seed, method.rule, width) for group in choice.groups]
     found = backend.networks(jobs, diverged=True)
     rows = [found[job] for job in jobs]
@@ -107,67 +111,68 @@ def _record(backend: Backend, method: Method, budget: int | None, seed: int, cho
         budget,
         seed,
         groups=choice.groups if is_single_grouping else (),
-        val=_scores(backend.tasks, choice, rows, shares, "val"),
-        test=_scores(backend.tasks, choice, rows, shares, "test"),
+        val=_expected_scores(backend.tasks, choice, rows, shares, "val"),
+        test=_expected_scores(backend.tasks, choice, rows, shares, "test"),
         deciding=deciding,
         training=_expected_cost(rows, shares),
-        parameters=_parameters(rows, shares),
-        latency=_latency(backend, choice.groups, width) if is_single_grouping else None,
+        parameters=_expected_parameters(rows, shares),
+        latency=_total_latency(backend, choice.groups, width) if is_single_grouping else None,
         networks=tuple(row.key for row in rows if row.key) if is_single_grouping else (),
         honest=method.honest,
     )
 
 
-def _scores(
-    names: Iterable[str], choice: Choice, rows: Sequence[NetworkResult], shares: Sequence[float], part: str
+def _expected_scores(
+    tasks: Iterable[str], choice: Choice, results: Sequence[NetworkResult], probabilities: Sequence[float], split: str
 ) -> dict[str, Score]:
     """Returns each task's score in the network that serves it, or NaN if no group was chosen.
 
     If multiple groups can serve a task, its expected score is returned.
     """
     scores = {}
-    for task in names:
+    for task in tasks:
         served = [
-            (share, getattr(row, part)[task])
-            for group, row, share in zip(choice.groups, rows, shares, strict=True)
+            (share, getattr(row, split)[task])
+            for group, row, share in zip(choice.groups, results, probabilities, strict=True)
             if task in group.serves
         ]
         scores[task] = _expected_score(served)
     return scores
 
 
-def _expected_score(served: Sequence[tuple[float, Score]]) -> Score:
-    if not served:
+def _expected_score(weighted_scores: Sequence[tuple[float, Score]]) -> Score:
+    if not weighted_scores:
         return Score(math.nan, math.nan)
-    if len(served) == 1 and served[0][0] == 1:
-        return replace(served[0][1], rows=None)
+    if len(weighted_scores) == 1 and weighted_scores[0][0] == 1:
+        return replace(weighted_scores[0][1], rows=None)
     return Score(
-        sum(share * score.loss for share, score in served), sum(share * score.error for share, score in served)
+        sum(share * score.loss for share, score in weighted_scores),
+        sum(share * score.error for share, score in weighted_scores),
     )
 
 
-def _width(method: Method, backend: Backend) -> float:
+def _network_width(method: Method, backend: Backend) -> float:
     return 1.0 if backend.problem is None else method.width(backend.problem)
 
 
-def _parameters(rows: Sequence[NetworkResult], shares: Sequence[float]) -> int:
+def _expected_parameters(results: Sequence[NetworkResult], probabilities: Sequence[float]) -> int:
     """Returns the expected total number of parameters, or 0 if it is unknown for any network."""
-    if not all(row.parameters for row in rows):
+    if not all(row.parameters for row in results):
         return 0
-    return round(sum(share * row.parameters for share, row in zip(shares, rows, strict=True)))
+    return round(sum(share * row.parameters for share, row in zip(probabilities, results, strict=True)))
 
 
-def _latency(backend: Backend, groups: Sequence[Group], width: float) -> float | None:
+def _total_latency(backend: Backend, groups: Sequence[Group], width: float) -> float | None:
     """Returns the inference time per row, in seconds, of all networks together, or None if unknown."""
     seconds = [backend.latency(group.serves, width) for group in groups if group.serves]
     known = [one for one in seconds if one is not None]
     return sum(known) if known and len(known) == len(seconds) else None
 
 
-def _expected_cost(rows: Sequence[NetworkResult], shares: Sequence[float]) -> Cost:
-    weighted = list(zip(shares, rows, strict=True))
+def _expected_cost(results: Sequence[NetworkResult], probabilities: Sequence[float]) -> Cost:
+    weighted = list(zip(probabilities, results, strict=True))
     return Cost(
-        round(sum(shares)),
+        round(sum(probabilities)),
         round(sum(share * row.steps for share, row in weighted)),
         sum(share * row.seconds for share, row in weighted),
     )
@@ -194,10 +199,10 @@ def confirm(
     lost: list[int] = []
     tried: list[Label] = [TOGETHER]
     left = list(seeds)
-    while left and (candidate := _candidate([*records, *found], seeds, info)) not in (None, *tried):
+    while left and (candidate := _find_candidate([*records, *found], seeds, info)) not in (None, *tried):
         assert candidate is not None
         labels = [candidate] if found else [TOGETHER, candidate]
-        found += records_of(backend, _with_seeds(decisions, *labels, seeds=left), left)
+        found += train_choices(backend, _copy_to_seeds(decisions, *labels, seeds=left), left)
         lost += [record.seed for record in found if record.method == "mtl" and record.diverged]
         found = [record for record in found if record.seed not in lost]
         left = [seed for seed in left if seed not in lost]
@@ -205,11 +210,11 @@ def confirm(
     return found, lost
 
 
-def _candidate(records: Sequence[Record], seeds: Sequence[int], info: ProblemInfo) -> Label | None:
+def _find_candidate(records: Sequence[Record], seeds: Sequence[int], info: ProblemInfo) -> Label | None:
     return Results(records, problem=info, settings={"confirming_seeds": list(seeds)}).verdict().candidate
 
 
-def _with_seeds(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> Decisions:
+def _copy_to_seeds(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> Decisions:
     """Returns the choices of these methods and budgets for different seeds."""
     copied = {}
     for name, budget in labels:
@@ -220,7 +225,7 @@ def _with_seeds(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> D
     return copied
 
 
-def about_decisions(decisions: Decisions) -> dict[str, Any]:
+def explain_decisions(decisions: Decisions) -> dict[str, Any]:
     """Returns the methods' explanations of their decisions, or an empty mapping if there are none."""
     about = {name: dict(decision.about) for name, (_, decision) in decisions.items() if decision.about}
     return {"decisions": about} if about else {}

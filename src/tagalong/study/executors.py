@@ -29,7 +29,7 @@ from .store import NetworkResult, pack
 
 Advance = Callable[[int], None]
 CHECKPOINT_SECONDS = 15.0
-NAMES = ("serial", "processes", "ray")
+EXECUTOR_NAMES = ("serial", "processes", "ray")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def make_executor(executor: str | Executor) -> Executor:
     if executor == "ray":
         return Ray()
     if isinstance(executor, str) or not isinstance(executor, Executor):
-        raise unknown_name("executor", "executor", executor, NAMES)
+        raise unknown_name("executor", "executor", executor, EXECUTOR_NAMES)
     return executor
 
 
@@ -99,11 +99,11 @@ def device_name(device: str | torch.device) -> str:
         expected = f"must be one of the {number} CUDA devices visible to torch, starting at cuda:0"
         raise InvalidInput("device", expected, repr(str(device)))
     if found.type not in ("cpu", "cuda"):
-        _check_usable(found)
+        _check_device(found)
     return str(found)
 
 
-def _check_usable(device: torch.device) -> None:
+def _check_device(device: torch.device) -> None:
     """Raises an error if this build of torch cannot use the device."""
     try:
         torch.zeros(1, device=device).item()
@@ -117,10 +117,10 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
     """Trains the networks of a chunk and returns their results in order, including those that diverged."""
     advance = advance or (lambda n: None)
     if len(chunk.jobs) == 1:
-        result = _train_one(problem, chunk, device, _after_epochs(problem, getattr(advance, "steps", None)))
+        result = _train_one(problem, chunk, device, _epoch_callback(problem, getattr(advance, "steps", None)))
         advance(1)
         return [result]
-    report_stopped = _advance_to(advance)  # reports networks as they stop early
+    report_stopped = _running_total_callback(advance)  # reports networks as they stop early
     found: dict[Job, NetworkResult] = {}
     try:
         for trained in train_many(problem, chunk.jobs, device=device, progress=report_stopped):
@@ -130,7 +130,7 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
     return [found[job] for job in chunk.jobs]
 
 
-def _advance_to(advance: Advance) -> Callable[[int], None]:
+def _running_total_callback(advance: Advance) -> Callable[[int], None]:
     """Converts `advance` to a callback that takes a running total.
 
     This way, networks are not counted twice after a restart.
@@ -146,7 +146,7 @@ def _advance_to(advance: Advance) -> Callable[[int], None]:
     return count
 
 
-def _after_epochs(problem: Problem, steps: Advance | None) -> Callable[[int], None] | None:
+def _epoch_callback(problem: Problem, steps: Advance | None) -> Callable[[int], None] | None:
     """Returns a callback that reports the number of steps after each epoch, or None if `steps` is None."""
     steps_per_epoch = -(-len(problem.train) // problem.recipe.batch_size)
     return None if steps is None else lambda epoch: steps(steps_per_epoch)
@@ -217,7 +217,7 @@ class Processes:
         self._folder = TemporaryDirectory(prefix="tagalong-")
         path = Path(self._folder.name, "problem.pkl")
         write_atomic(path, cloudpickle.dumps(problem))
-        devices = _devices(device, self._workers)
+        devices = _worker_devices(device, self._workers)
         context = multiprocessing.get_context("spawn")
         free = context.SimpleQueue()
         for name in devices:
@@ -227,7 +227,7 @@ class Processes:
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         assert self._pool is not None
         with _interrupts_blocked():  # submitting a chunk starts the processes
-            futures = self._under_way = {self._pool.submit(_work_in_process, chunk): chunk for chunk in chunks}
+            futures = self._under_way = {self._pool.submit(_train_in_process, chunk): chunk for chunk in chunks}
         try:
             for future in as_completed(futures):
                 results = future.result()
@@ -245,13 +245,13 @@ class Processes:
     def stop(self) -> None:
         if self._pool is not None:
             if self._under_way:  # after an interrupt or an error, do not wait for unfinished results
-                _terminate(self._pool)
+                _terminate_workers(self._pool)
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
             self._folder.cleanup()
 
 
-def _devices(device: str, workers: int | None) -> list[str]:
+def _worker_devices(device: str, workers: int | None) -> list[str]:
     """Returns the device that each worker uses."""
     if device != "cuda":
         return [device] * (workers or os.cpu_count() or 1)
@@ -275,12 +275,12 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _terminate(pool: ProcessPoolExecutor) -> None:
+def _terminate_workers(pool: ProcessPoolExecutor) -> None:
     for process in list((getattr(pool, "_processes", None) or {}).values()):
         process.terminate()
 
 
-def _start_worker(path: Path, free: Any) -> None:
+def _start_worker(problem_path: Path, free_devices: Any) -> None:
     import cloudpickle
 
     signal.signal(
@@ -288,17 +288,17 @@ def _start_worker(path: Path, free: Any) -> None:
     )  # Ctrl-C reaches all processes; the main process terminates the workers
     parent = multiprocessing.parent_process()
     if parent is not None:  # workers must exit even if the main process is killed
-        threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
+        threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
-    _worker.update(problem=cloudpickle.loads(path.read_bytes()), device=free.get())
+    _worker.update(problem=cloudpickle.loads(problem_path.read_bytes()), device=free_devices.get())
 
 
-def _exit_after(parent: Any) -> None:
+def _exit_with_parent(parent: Any) -> None:
     parent.join()
     os._exit(1)
 
 
-def _work_in_process(chunk: Chunk) -> list[NetworkResult]:
+def _train_in_process(chunk: Chunk) -> list[NetworkResult]:
     return train_chunk(_worker["problem"], chunk, _worker["device"])
 
 
@@ -336,7 +336,7 @@ class Ray:
             ray.init(include_dashboard=False, log_to_driver=False)
             self._own = True
         gpus = (1 if device.startswith("cuda") else 0) if self._gpus is None else self._gpus
-        remote = ray.remote(num_cpus=self._cpus, num_gpus=gpus, max_retries=self._retries)(_work_on_ray)
+        remote = ray.remote(num_cpus=self._cpus, num_gpus=gpus, max_retries=self._retries)(_train_on_ray)
         dumps: Any = cloudpickle.dumps
         content, run = ray.put(dumps(problem)), uuid.uuid4().hex
         self._train = lambda chunk: remote.remote(content, run, chunk, device, self._cpus)
@@ -364,15 +364,15 @@ class Ray:
             self._own = False
 
 
-def _work_on_ray(content: bytes, run: str, chunk: Chunk, device: str, cpus: float) -> list[NetworkResult]:
+def _train_on_ray(pickled_problem: bytes, run_id: str, chunk: Chunk, device: str, cpus: float) -> list[NetworkResult]:
     """Trains a chunk on a Ray worker."""
     import torch
     from ray import cloudpickle
 
     torch.set_num_threads(max(1, int(cpus)))
-    if run not in _problems:
+    if run_id not in _problems:
         _problems.clear()
-        _problems[run] = cloudpickle.loads(content)
+        _problems[run_id] = cloudpickle.loads(pickled_problem)
     if chunk.checkpoint is not None and not chunk.checkpoint.parent.parent.exists():
         chunk = replace(chunk, checkpoint=None)  # the run folder is not mounted on this node
-    return train_chunk(_problems[run], chunk, device)
+    return train_chunk(_problems[run_id], chunk, device)

@@ -24,7 +24,7 @@ from tagalong.group import Group
 from tagalong.learn import Job
 from tagalong.score import Score
 
-from .decisions import about_decisions, decide_all, records_of
+from .decisions import decide_all, explain_decisions, train_choices
 from .external_backend import ExternalBackend
 from .methods import Method, make_method
 from .planning import Affinities, PlannedGroups, PlanRequest, TrainingPlan, check_plan, explore
@@ -267,9 +267,9 @@ class ExternalRun:
             raise InvalidInput("", expected, hint="train them and add their results")
         backend, study = self._backend, self.request.study
         decisions = decide_all(backend, study)
-        records = records_of(backend, decisions, study.seeds)
+        records = train_choices(backend, decisions, study.seeds)
         settings: dict[str, Any] = {name: list(getattr(self.plan, name)) for name in ("methods", "budgets", "seeds")}
-        settings |= about_decisions(decisions)
+        settings |= explain_decisions(decisions)
         return Results(records, problem=problem, noise=_noise(records, backend), settings=settings, out=out)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from tagalong.errors import require_package
 
 from .records import TOGETHER, Cost, ProblemInfo, Record
-from .relative_losses import relative
-from .summary import in_units_of, mean_cost
+from .relative_losses import relative_change
+from .summary import mean_cost, relative_cost
 
 
 def make_frame(records: Sequence[Record], problem: ProblemInfo) -> Any:
@@ -48,8 +48,8 @@ def _task_cells(task: str, record: Record, together: Record | None, problem: Pro
         "val_error": val.error,
         "test_error": test.error,
         "error_measure": problem.errors.get(task),
-        "val_change": math.nan if together is None else relative(val.loss, together.val[task].loss),
-        "test_change": math.nan if together is None else relative(test.loss, together.test[task].loss),
+        "val_change": math.nan if together is None else relative_change(val.loss, together.val[task].loss),
+        "test_change": math.nan if together is None else relative_change(test.loss, together.test[task].loss),
         "network": next((tuple(sorted(group.trains)) for group in record.groups if task in group.serves), None),
     }
 
@@ -59,8 +59,8 @@ def _record_cells(record: Record, unit: Cost) -> dict[str, Any]:
         "networks": len(record.groups),
         "honest": record.honest,
         "diverged": record.diverged,
-        "deciding_cost": in_units_of(record.deciding, unit),
-        "training_cost": in_units_of(record.training, unit),
+        "deciding_cost": relative_cost(record.deciding, unit),
+        "training_cost": relative_cost(record.training, unit),
         "parameters": record.parameters,
         "latency": record.latency,
     }

@@ -11,7 +11,7 @@ from tagalong.errors import as_names, raise_problems, task_name_problems
 from tagalong.group import Group
 from tagalong.score import Score
 
-from .relative_losses import relative
+from .relative_losses import relative_change
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
@@ -95,7 +95,7 @@ class Record:
         """The relative change in loss from another record to this one, averaged over tasks (negative is better)."""
         mine: Mapping[str, Score] = getattr(self, part)
         theirs: Mapping[str, Score] = getattr(other, part)
-        return sum(relative(mine[task].loss, theirs[task].loss) for task in mine) / len(mine)
+        return sum(relative_change(mine[task].loss, theirs[task].loss) for task in mine) / len(mine)
 
 
 def by_label(records: Sequence[Record]) -> dict[Label, list[Record]]:

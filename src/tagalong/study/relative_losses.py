@@ -17,18 +17,18 @@ Reference = Literal["alone", "together"]
 MAX_RATIO = 1e9  # a reference loss of zero must not make all other networks infinitely worse
 
 
-def relative(mine: float, theirs: float) -> float:
-    """Returns the relative change from `theirs` to `mine`.
+def relative_change(loss: float, reference: float) -> float:
+    """Returns the relative change from `reference` to `loss`.
 
     A negative change is better, even if the losses are negative.
 
     Example:
-        >>> relative(0.9, 1.0) < 0, relative(-1.1, -1.0) < 0, relative(0.0, 0.0)
+        >>> relative_change(0.9, 1.0) < 0, relative_change(-1.1, -1.0) < 0, relative_change(0.0, 0.0)
         (True, True, 0.0)
     """
-    if mine == theirs:
+    if loss == reference:
         return 0.0
-    return (mine - theirs) / abs(theirs) if theirs else math.copysign(math.inf, mine)
+    return (loss - reference) / abs(reference) if reference else math.copysign(math.inf, loss)
 
 
 def relative_table(
@@ -64,7 +64,7 @@ def relative_table(
     def ratio(subset: Subset, task: str, seed: int) -> float:
         base = losses(frozenset([task]) if reference == "alone" else together, task, seed)
         base = losses(together, task, seed) if math.isnan(base) else base
-        return float(np.clip(1 + relative(losses(subset, task, seed), base), -MAX_RATIO, MAX_RATIO))
+        return float(np.clip(1 + relative_change(losses(subset, task, seed), base), -MAX_RATIO, MAX_RATIO))
 
     return {
         subset: {task: float(np.mean([ratio(subset, task, seed) for seed in seeds])) for task in subset}
@@ -77,7 +77,7 @@ def relative_losses(
     subsets: Iterable[Subset],
     seeds: Sequence[int],
     *,
-    part: Literal["val", "test"],
+    split: Literal["val", "test"],
     reference: Reference,
 ) -> dict[Subset, dict[str, float]]:
     """Returns the `relative_table` of networks provided by a backend.
@@ -88,7 +88,7 @@ def relative_losses(
         backend: trains the networks or looks them up.
         subsets: the tasks of each network.
         seeds: the seeds to average over.
-        part: the split on which losses are computed.
+        split: the split on which losses are computed.
         reference: the reference network (see `relative_table`).
     """
     wanted, names = list(subsets), backend.tasks
@@ -99,7 +99,7 @@ def relative_losses(
         rows |= backend.networks(backend.job(names, seed) for seed in seeds)
 
     def loss(subset: Subset, task: str, seed: int) -> float:
-        return float(getattr(rows[backend.job(subset, seed)], part)[task].loss)
+        return float(getattr(rows[backend.job(subset, seed)], split)[task].loss)
 
     return _fill_diverged(relative_table(wanted, names, seeds, loss, reference), len(names))
 

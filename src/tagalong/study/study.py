@@ -15,7 +15,7 @@ from tagalong.progress import Progress
 
 from .backend import TrainingBackend, open_backend
 from .best import Best, keep_best
-from .decisions import about_decisions, confirm, decide_all, records_of, write_decisions
+from .decisions import confirm, decide_all, explain_decisions, train_choices, write_decisions
 from .executors import Executor, device_name, make_executor
 from .methods import Method
 from .records import ProblemInfo
@@ -187,9 +187,9 @@ class Study:
         wanted, request = request.seeds, replace(request, seeds=backend.converged_seeds(request.seeds))
         decisions = decide_all(backend, request)
         write_decisions(self.out, decisions, backend.tasks)
-        settings = settings | about_decisions(decisions)
+        settings = settings | explain_decisions(decisions)
         info = ProblemInfo.of(self.problem)
-        records = records_of(backend, decisions, request.seeds)
+        records = train_choices(backend, decisions, request.seeds)
         fresh, lost = confirm(backend, decisions, records, request.confirming, info)
         records += fresh
         lost = [seed for seed in wanted if seed not in request.seeds] + lost

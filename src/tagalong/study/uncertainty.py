@@ -99,49 +99,49 @@ def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = N
     return math.sqrt(float(np.square(influence).sum()) * count / (count - 1)) if count > 1 else math.inf
 
 
-def _influence(mine: Rows, theirs: Rows) -> NDArray[np.float64]:
+def _influence(candidate: Rows, mtl: Rows) -> NDArray[np.float64]:
     """Returns the influence of each row on the relative change, averaged over tasks."""
-    by_task = [_task_influence(np.asarray(mine[task]), np.asarray(theirs[task])) for task in theirs]
+    by_task = [_task_influence(np.asarray(candidate[task]), np.asarray(mtl[task])) for task in mtl]
     return np.asarray(np.mean(by_task, axis=0))
 
 
-def _task_influence(mine: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.float64]:
-    mine, theirs = mine.astype(np.float64), theirs.astype(np.float64)
-    present = np.isfinite(mine) & np.isfinite(theirs)
+def _task_influence(candidate: NDArray[Any], mtl: NDArray[Any]) -> NDArray[np.float64]:
+    candidate, mtl = candidate.astype(np.float64), mtl.astype(np.float64)
+    present = np.isfinite(candidate) & np.isfinite(mtl)
     if not present.any():
-        return np.zeros(len(mine))
-    loss, base = mine[present].mean(), theirs[present].mean()
-    influence: NDArray[np.float64] = np.zeros(len(mine))
-    if base and not np.array_equal(mine[present], theirs[present]):
-        added = (mine[present] - loss) / base - loss * (theirs[present] - base) / base**2
+        return np.zeros(len(candidate))
+    loss, base = candidate[present].mean(), mtl[present].mean()
+    influence: NDArray[np.float64] = np.zeros(len(candidate))
+    if base and not np.array_equal(candidate[present], mtl[present]):
+        added = (candidate[present] - loss) / base - loss * (mtl[present] - base) / base**2
         influence[present] = np.sign(base) * added
     return influence / np.count_nonzero(present)
 
 
 def row_noise(
     records: Sequence[Record],
-    rows_of: Callable[[Record], Rows],
+    get_rows: Callable[[Record], Rows],
     clusters: Any = None,
-    confirming: Collection[int] = (),
+    confirming_seeds: Collection[int] = (),
 ) -> dict[Label, float]:
     """Returns the `row_stderr` of each method and budget that groups tasks, relative to `mtl` with the same seeds.
 
     Args:
         records: the records of a study.
-        rows_of: a function that returns each task's loss on every test row from the network that serves the task, given
-            a record.
+        get_rows: a function that takes a record and returns each task's loss on every test row, from the network that
+            serves the task.
         clusters: one cluster label per test row, or None if rows are independent.
-        confirming: seeds that were not used to choose groups. If a method has records for these seeds, only those
+        confirming_seeds: seeds that were not used to choose groups. If a method has records for these seeds, only those
             records are used.
     """
     found = by_label(records)
-    together = {record.seed: rows_of(record) for record in found.get(TOGETHER, [])}
+    together = {record.seed: get_rows(record) for record in found.get(TOGETHER, [])}
     noise = {}
     for label, mine in found.items():
         converged = not any(record.diverged for record in mine)
         paired = [record for record in mine if converged and record.seed in together and record.groups]
-        paired = [record for record in paired if record.seed in confirming] or paired
+        paired = [record for record in paired if record.seed in confirming_seeds] or paired
         if paired and label != TOGETHER:
             theirs = [together[record.seed] for record in paired]
-            noise[label] = row_stderr([rows_of(record) for record in paired], theirs, clusters)
+            noise[label] = row_stderr([get_rows(record) for record in paired], theirs, clusters)
     return noise

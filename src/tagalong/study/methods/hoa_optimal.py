@@ -33,7 +33,7 @@ class Hoa(Method):
         subsets = backend.subsets(largest=2)
         jobs = {seed: [backend.job(subset, seed) for subset in subsets] for seed in seeds}
         backend.networks((job for some in jobs.values() for job in some), "all pairs", diverged=True)
-        table = relative_losses(backend, subsets, seeds, part="val", reference="alone")
+        table = relative_losses(backend, subsets, seeds, split="val", reference="alone")
         groupings = select_groups_by_budget(table, budgets, complete="pairs", objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
         return Decision.pooled(choices, seeds, {seed: backend.cost(some) for seed, some in jobs.items()})
@@ -86,7 +86,7 @@ class Optimal(Method):
         self, backend: Backend, subsets: Sequence[frozenset[str]], seeds: Sequence[int]
     ) -> dict[frozenset[str], dict[str, float]]:
         """Returns the relative loss of each task in the network of each subset (lower is better)."""
-        return relative_losses(backend, subsets, seeds, part=self.part, reference="together")
+        return relative_losses(backend, subsets, seeds, split=self.part, reference="together")
 
 
 class Oracle(Optimal):
