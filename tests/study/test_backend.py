@@ -17,7 +17,7 @@ from tagalong.study import (
 )
 from tagalong.study.executors import Serial
 from tagalong.study.relative_losses import relative_losses
-from tagalong.study.store import pack
+from tagalong.study.store import pack_result
 
 
 class CountingExecutor(Serial):
@@ -173,7 +173,7 @@ def test_leftovers_of_killed_trainings_are_removed_once_finished(backend, tmp_pa
     partial.mkdir()
     for name in (f"{key[:32]}.pt", f".{key[:32]}.pt.x.tmp", f"{other[:32]}.pt"):
         (partial / name).touch()
-    backend.store.add({key: (backend.keys.definition(job), pack(train(backend.problem, job)))})
+    backend.store.add({key: (backend.keys.definition(job), pack_result(train(backend.problem, job)))})
     backend.tidy()
     assert [path.name for path in partial.iterdir()] == [f"{other[:32]}.pt"], "that one may be needed"
 

@@ -29,13 +29,13 @@ from .keys import Keys
 from .latency import measure_latency
 from .records import Cost, Record
 from .relative_losses import Subset
-from .run_folder import check_store, log_to
+from .run_folder import check_store, log_to_file
 from .store import Losses, NetworkResult, Store
 
 logger = logging.getLogger(__name__)
 CHUNK_SIZES = {"cpu": 64}  # networks per chunk, by device; larger chunks are no faster, and lose more when killed
 DEFAULT_CHUNK_SIZE = 4096
-FILE_KEY_DIGITS = 32  # digits of a key in file names
+CHECKPOINT_KEY_DIGITS = 32  # digits of a key in file names
 MOST_NAMED = 5  # networks that a message lists
 
 
@@ -91,7 +91,7 @@ def open_backend(
     made_executor, checked_device, folder = make_executor(executor), device_name(device), Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     with (
-        log_to(folder / "run.log"),
+        log_to_file(folder / "run.log"),
         Store(folder / "run.sqlite") as store,
         TrainingBackend(
             problem,
@@ -370,7 +370,7 @@ class TrainingBackend(Backend):
         """Retrains networks whose weights and per-row losses were pruned, and stores them again."""
         pruned = set(self.store.pruned(keys))
         batches = dict.fromkeys(tuple(self.store.batch(key)) for key in sorted(pruned))
-        chunks = [self._chunk(batch) for batch in batches]
+        chunks = [self._make_chunk(batch) for batch in batches]
         for _, packed in self._run_chunks(chunks, "networks whose weights were not kept"):
             for network in packed:
                 if (key := self.keys.of(network.job)) in pruned:
@@ -379,28 +379,30 @@ class TrainingBackend(Backend):
     def tidy(self) -> None:
         """Removes the checkpoints of finished networks."""
         for path in () if self._partial is None else list(self._partial.glob("*")):
-            if self.store.has_key_starting_with(path.name.lstrip(".")[:FILE_KEY_DIGITS]):
+            if self.store.has_key_starting_with(path.name.lstrip(".")[:CHECKPOINT_KEY_DIGITS]):
                 path.unlink(missing_ok=True)
 
     def _train(self, jobs: Sequence[Job], what: str) -> None:
         """Trains these networks and adds them to the store."""
         size = CHUNK_SIZES.get(self.keys.device, DEFAULT_CHUNK_SIZE) if self._batched else 1
-        chunks = [self._chunk(some) for some in slices(jobs, size)]
+        chunks = [self._make_chunk(some) for some in slices(jobs, size)]
         for _, packed in self._run_chunks(chunks, what):
-            self._add(packed)
+            self._store_results(packed)
 
     def _measure(self, jobs: Sequence[Job], settings: Mapping[str, Any], what: str) -> None:
         """Trains networks with a meter.
 
         Stores the affinities and any networks that are missing from the store.
         """
-        chunks = [Chunk((job,), dict(settings), self._checkpoint(self.keys.of_affinity(job, settings))) for job in jobs]
+        chunks = [
+            Chunk((job,), dict(settings), self._checkpoint_path(self.keys.of_affinity(job, settings))) for job in jobs
+        ]
         for chunk, packed in self._run_chunks(chunks, what):
             (job,), (network,) = chunk.jobs, packed
             if network.affinity is not None:  # None if training diverged
                 self.store.add_affinity(self.keys.of_affinity(job, settings), self.keys.of(job), settings, network)
             plain_seconds = network.seconds / (1 + (network.overhead or 0.0))
-            self._add([replace(network, seconds=plain_seconds)])
+            self._store_results([replace(network, seconds=plain_seconds)])
 
     @cached_property
     def _batched(self) -> bool:
@@ -409,14 +411,14 @@ class TrainingBackend(Backend):
             logger.warning("networks of %s are trained one by one: %s", self.problem.name, reason)
         return reason is None
 
-    def _chunk(self, jobs: Sequence[Job]) -> Chunk:
-        return Chunk(tuple(jobs), checkpoint=self._checkpoint(self.keys.of(jobs[0])) if len(jobs) == 1 else None)
+    def _make_chunk(self, jobs: Sequence[Job]) -> Chunk:
+        return Chunk(tuple(jobs), checkpoint=self._checkpoint_path(self.keys.of(jobs[0])) if len(jobs) == 1 else None)
 
-    def _checkpoint(self, key: str) -> Path | None:
-        return None if self._partial is None else self._partial / f"{key[:FILE_KEY_DIGITS]}.pt"
+    def _checkpoint_path(self, key: str) -> Path | None:
+        return None if self._partial is None else self._partial / f"{key[:CHECKPOINT_KEY_DIGITS]}.pt"
 
-    def _add(self, packed: Iterable[NetworkResult]) -> None:
-        self.store.add({self.keys.of(n.job): (self.keys.definition(n.job), n) for n in packed})
+    def _store_results(self, results: Iterable[NetworkResult]) -> None:
+        self.store.add({self.keys.of(n.job): (self.keys.definition(n.job), n) for n in results})
 
     def _run_chunks(self, chunks: Sequence[Chunk], what: str) -> Iterable[tuple[Chunk, list[NetworkResult]]]:
         if not chunks:

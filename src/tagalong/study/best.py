@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 FORMAT = "tagalong-networks"
 VERSION = 2  # version 1 pickled classes that have since been moved
 FOLDER, FILE, EXAMPLE = "networks", "networks.json", "example.pt"
-SCRIPT = "load.py"
+LOADER_SCRIPT = "load.py"
 States = Callable[[str], Mapping[str, Tensor]]
 
 
@@ -142,7 +142,7 @@ class Best:
                 _save_tensors(network.state_dict(), draft / _weights_file(number))
                 write_atomic(draft / _module_file(number), _pickle_without_weights(network))
             _save_tensors(self.example, draft / EXAMPLE)
-            write_document(draft / FILE, FORMAT, VERSION, _document(self))
+            write_document(draft / FILE, FORMAT, VERSION, _to_document(self))
             _replace_folder(draft, folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -156,14 +156,14 @@ class Best:
             out: the folder of a run or its subfolder `networks/`.
         """
         while True:
-            before = _inode(Path(out) / FOLDER)
+            before = _folder_inode(Path(out) / FOLDER)
             try:
-                best = _read(Path(out))
+                best = _read_folder(Path(out))
             except NetworksFileError:
-                if _inode(Path(out) / FOLDER) == before:
+                if _folder_inode(Path(out) / FOLDER) == before:
                     raise
             else:
-                if _inode(Path(out) / FOLDER) == before:
+                if _folder_inode(Path(out) / FOLDER) == before:
                     return best
             # Another process replaced the folder in the meantime; read it again to avoid mixing two runs.
 
@@ -189,17 +189,17 @@ class Best:
             programs.append(None if problem else name)
             if problem:
                 notes.append(f"network {number + 1} ({', '.join(network.tasks)}): torch.export failed: {problem}")
-        document = _document(self) | {"programmes": programs, "notes": notes}
+        document = _to_document(self) | {"programmes": programs, "notes": notes}
         write_document(target / FILE, "tagalong-export", VERSION, document)
-        write_atomic(target / SCRIPT, files("tagalong.study").joinpath("export_loader.py").read_bytes())
+        write_atomic(target / LOADER_SCRIPT, files("tagalong.study").joinpath("export_loader.py").read_bytes())
         return notes
 
 
 def keep_best(
     results: Results,
     problem: Problem,
-    state_of: States,
-    width_of: Callable[[str], float] = lambda key: 1.0,
+    get_state: States,
+    get_width: Callable[[str], float] = lambda key: 1.0,
     label: Label | None = None,
 ) -> Best:
     """Builds the recommended networks for the seed that performed best on validation.
@@ -207,12 +207,12 @@ def keep_best(
     Args:
         results: the results of a study. The records contain the networks' keys in the store.
         problem: the problem that the networks were trained on.
-        state_of: a function that returns the weights of a network, given its key.
-        width_of: a function that returns the width of a network, given its key.
+        get_state: a function that returns the weights of a network, given its key.
+        get_width: a function that returns the width of a network, given its key.
         label: the method and budget to build, or None for the recommended one.
     """
     record = recommended_record(results, label)
-    states, widths = [state_of(key) for key in record.networks], [width_of(key) for key in record.networks]
+    states, widths = [get_state(key) for key in record.networks], [get_width(key) for key in record.networks]
     return Best.build(problem, record.groups, states, record.seed, widths)
 
 
@@ -223,13 +223,13 @@ def recommended_record(results: Results, label: Label | None = None) -> Record:
     if not found:
         expected = f"{wanted[0]!r} has no networks to use, since some diverged with every seed"
         raise InvalidInput("", expected, hint="lower `lr`")
-    mean_records = [Record("mean", None, record.seed, (), _mean_val(found), {}) for record in found]
+    mean_records = [Record("mean", None, record.seed, (), _mean_val_scores(found), {}) for record in found]
     change_from_mean = dict(zip((record.seed for record in found), changes(found, mean_records, "val"), strict=True))
     return min(found, key=lambda record: (change_from_mean[record.seed], record.seed))
 
 
-def _mean_val(found: Sequence[Record]) -> dict[str, Score]:
-    losses = {task: [record.val[task].loss for record in found] for task in found[0].val}
+def _mean_val_scores(records: Sequence[Record]) -> dict[str, Score]:
+    losses = {task: [record.val[task].loss for record in records] for task in records[0].val}
     return {task: Score(sum(values) / len(values), math.nan) for task, values in losses.items()}
 
 
@@ -257,17 +257,17 @@ def _without_parametrizations(network: Network) -> Network:
     return network
 
 
-def _replace_folder(draft: Path, folder: Path) -> None:
-    """Replaces `folder` with `draft`.
+def _replace_folder(new_folder: Path, folder: Path) -> None:
+    """Replaces `folder` with `new_folder`.
 
     If multiple processes replace the folder at once, the last one wins.
     """
-    before = draft.with_name(f"{draft.name}.before")
+    before = new_folder.with_name(f"{new_folder.name}.before")
     while True:
         with suppress(FileNotFoundError):
             folder.rename(before)
         try:
-            draft.rename(folder)
+            new_folder.rename(folder)
             return
         except OSError as error:  # another process created the folder in the meantime
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
@@ -276,13 +276,13 @@ def _replace_folder(draft: Path, folder: Path) -> None:
             shutil.rmtree(before, ignore_errors=True)
 
 
-def _inode(folder: Path) -> int | None:
+def _folder_inode(folder: Path) -> int | None:
     with suppress(FileNotFoundError):
         return folder.stat().st_ino
     return None
 
 
-def _read(out: Path) -> Best:
+def _read_folder(out: Path) -> Best:
     folder = out / FOLDER if (out / FOLDER).is_dir() else out
     if not (folder / FILE).exists():
         raise NetworksFileError("out", "must be the folder of a finished run", f"no {FOLDER}/{FILE} in {out}")
@@ -307,12 +307,12 @@ def _from_document(document: dict[str, Any], folder: Path) -> Best:
         networks=tuple(_load_network(folder, number) for number in range(len(document["groups"]))),
         tasks=tuple(_read_served_task(entry) for entry in document["tasks"]),
         seed=document["seed"],
-        table=_table(document["table"]),
+        table=_read_table(document["table"]),
         example=torch.load(folder / EXAMPLE, weights_only=True),
     )
 
 
-def _document(best: Best) -> dict[str, Any]:
+def _to_document(best: Best) -> dict[str, Any]:
     """Returns a description of the networks as a JSON document."""
     return {
         "seed": best.seed,
@@ -329,14 +329,14 @@ def _save_tensors(tensors: Any, path: Path) -> None:
         torch.save(tensors, file)
 
 
-def _weights_file(number: int) -> str:
+def _weights_file(index: int) -> str:
     """Returns the name of the file that contains a network's weights."""
-    return f"network-{number + 1}.pt"
+    return f"network-{index + 1}.pt"
 
 
-def _module_file(number: int) -> str:
+def _module_file(index: int) -> str:
     """Returns the name of the file that contains a network's pickled module."""
-    return f"network-{number + 1}.pkl"
+    return f"network-{index + 1}.pkl"
 
 
 def _pickle_without_weights(network: Network) -> bytes:
@@ -355,9 +355,9 @@ def _pickle_without_weights(network: Network) -> bytes:
     return pickled
 
 
-def _load_network(folder: Path, number: int) -> Network:
-    network: Network = pickle.loads((folder / _module_file(number)).read_bytes())
-    weights = torch.load(folder / _weights_file(number), weights_only=True, map_location="cpu")
+def _load_network(folder: Path, index: int) -> Network:
+    network: Network = pickle.loads((folder / _module_file(index)).read_bytes())
+    weights = torch.load(folder / _weights_file(index), weights_only=True, map_location="cpu")
     network.load_state_dict(weights, assign=True)
     return network.eval()
 
@@ -367,7 +367,7 @@ def _read_served_task(entry: dict[str, Any]) -> ServedTask:
     return ServedTask(entry["name"], entry["kind"], None if scale is None else tuple(scale), tuple(entry["labels"]))
 
 
-def _table(document: dict[str, Any] | None) -> Any:
+def _read_table(document: dict[str, Any] | None) -> Any:
     return None if document is None else read_preparation(document)
 
 

@@ -17,7 +17,7 @@ from tagalong.score import Score
 
 from .backend import Backend
 from .methods import Choice, Combined, Decision, Method
-from .records import GROUPINGS, TOGETHER, Cost, Label, ProblemInfo, Record
+from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, ProblemInfo, Record
 from .results import Results
 from .store import NetworkResult
 from .study_request import Options, StudyRequest, check_request
@@ -247,7 +247,7 @@ def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> No
         for budget, choice in {budget: choice for (budget, _), choice in decision.choices.items()}.items()
         if choice.shares is None and choice.groups
     ]
-    write_document(out / "groupings.json", GROUPINGS, 1, {"caution": disclaimer(tasks), "groupings": found})
+    write_document(out / "groupings.json", GROUPINGS_FORMAT, 1, {"caution": disclaimer(tasks), "groupings": found})
 
 
 def _choice_document(choice: Choice) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from tagalong.files import write_atomic
 from tagalong.learn import Diverged, Job, Problem, Trained, train, train_many
 from tagalong.plugins import unknown_name
 
-from .store import NetworkResult, pack
+from .store import NetworkResult, pack_result
 
 Advance = Callable[[int], None]
 CHECKPOINT_SECONDS = 15.0
@@ -124,9 +124,9 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
     found: dict[Job, NetworkResult] = {}
     try:
         for trained in train_many(problem, chunk.jobs, device=device, progress=report_stopped):
-            found[trained.job] = pack(trained, problem.val.groups)
+            found[trained.job] = pack_result(trained, problem.val.groups)
     except Diverged as error:
-        found |= {trained.job: pack(trained) for trained in error.networks}
+        found |= {trained.job: pack_result(trained) for trained in error.networks}
     return [found[job] for job in chunk.jobs]
 
 
@@ -162,7 +162,7 @@ def _train_one(problem: Problem, chunk: Chunk, device: str, progress: Callable[[
             raise
         # Another process working in this folder has finished the same network and removed the checkpoint.
         trained = run()
-    return pack(trained, problem.val.groups)
+    return pack_result(trained, problem.val.groups)
 
 
 def _train_or_diverge(problem: Problem, job: Job, **options: Any) -> Trained:

@@ -27,12 +27,12 @@ from tagalong.score import Score
 from .decisions import decide_all, explain_decisions, train_choices
 from .external_backend import ExternalBackend
 from .methods import Method, make_method
-from .planning import Affinities, PlannedGroups, PlanRequest, TrainingPlan, check_plan, explore
+from .planning import Affinities, PlannedGroups, PlanRequest, TrainingPlan, check_plan, make_plan
 from .records import Label, ProblemInfo, Record
 from .results import Results
-from .run_folder import draw_page
+from .run_folder import write_run_report
 from .store import NetworkResult, halve_rows
-from .study_request import Options, StudyRequest, usual_budgets, with_effort
+from .study_request import Options, StudyRequest, default_budgets, with_effort
 from .uncertainty import row_noise
 
 FORMAT, VERSION, FILE, FOLDER = "tagalong-told", 1, "told.json", "told"
@@ -97,15 +97,15 @@ class ExternalStudy:
                 or "thorough" (200).
         """
         wanted = ("stl", "hoa") if methods is None and affinity is None else methods
-        sizes = usual_budgets(len(self.tasks)) if budgets is None else budgets
+        sizes = default_budgets(len(self.tasks)) if budgets is None else budgets
         options = with_effort(options, effort)
         request = check_plan(affinity, sizes, wanted, seeds, tasks=self.tasks, options=options)
         run = ExternalRun(request)
         if self.out is not None:
             if has_plan(self.out):
-                run = self._read_same(run)
+                run = self._read_run_with_same_plan(run)
             else:
-                _write(self.out, run)
+                _write_run(self.out, run)
         self._run = run
         return run.plan
 
@@ -115,7 +115,7 @@ class ExternalStudy:
 
     def pending(self) -> list[Network]:
         """Returns all networks that can be trained now, e.g. in parallel."""
-        return self._open.pending
+        return self._current_run.pending
 
     def tell(
         self,
@@ -147,9 +147,9 @@ class ExternalStudy:
         """
         job = self._planned_job(tasks, seed)
         result = check_result(job, val, test, rows, steps, seconds, parameters, val_rows=val_rows)
-        self._open.add(result)
+        self._current_run.add(result)
         if self.out is not None:
-            _write(self.out, self._open)
+            _write_run(self.out, self._current_run)
 
     def results(self) -> Results:
         """Returns the results once all networks are trained.
@@ -161,14 +161,14 @@ class ExternalStudy:
         """
         if self._run is None and not (self.out is not None and has_plan(self.out)):
             raise InvalidInput("", "there are no results yet", hint="call ask() and tell() first")
-        results = self._open.results(ProblemInfo.from_tasks(self.tasks), self.out)
+        results = self._current_run.results(ProblemInfo.from_tasks(self.tasks), self.out)
         if self.out is not None:
             results.save(self.out / "results.json")
-            draw_page(self.out)
+            write_run_report(self.out)
         return results
 
     @property
-    def _open(self) -> ExternalRun:
+    def _current_run(self) -> ExternalRun:
         if self._run is None:
             if self.out is not None and has_plan(self.out):
                 self._run = self._read()
@@ -186,7 +186,7 @@ class ExternalStudy:
             raise InvalidInput("out", expected, f"one for {', '.join(found)}", "use a new folder")
         return run
 
-    def _read_same(self, run: ExternalRun) -> ExternalRun:
+    def _read_run_with_same_plan(self, run: ExternalRun) -> ExternalRun:
         """Reads the run in this folder, which must have the same plan."""
         saved = self._read()
         if json.dumps(saved.document) != json.dumps(run.document):
@@ -198,12 +198,12 @@ class ExternalStudy:
     def _planned_job(self, tasks: Sequence[str], seed: int) -> Job:
         given = frozenset([tasks] if isinstance(tasks, str) else tasks)
         job = Job(tuple(task for task in self.tasks if task in given), seed)
-        if given - set(self.tasks) or (job.tasks, seed) not in self._open.plan.networks:
+        if given - set(self.tasks) or (job.tasks, seed) not in self._current_run.plan.networks:
             following = self.ask()
             hint = "nothing is left to train" if following is None else f"ask() returns {following!r} next"
             found = f"{sorted(given)}, {seed!r}"
             raise InvalidInput("`tasks` and `seed`", "must be a network of the plan", found, hint)
-        if job in self._open.known:
+        if job in self._current_run.known:
             known = f"{sorted(given)} with seed {seed} already has a result"
             raise InvalidInput("`tasks` and `seed`:", known, hint="use a new `out`")
         return Job(job.tasks, int(seed))
@@ -225,14 +225,14 @@ class ExternalRun:
 
     def __init__(self, request: PlanRequest, known: Mapping[Job, NetworkResult] | None = None) -> None:
         self.request, self.known = request, dict(known or {})
-        first = explore(request.study, ExternalBackend(request.tasks, {}, request.affinities))
+        first = make_plan(request.study, ExternalBackend(request.tasks, {}, request.affinities))
         self.document = _plan_document(first, request.options)
         self.plan = first
         if self.known:
-            self._explore()
+            self._update_plan()
 
-    def _explore(self) -> None:
-        self.plan = explore(self.request.study, self._backend)
+    def _update_plan(self) -> None:
+        self.plan = make_plan(self.request.study, self._backend)
 
     @property
     def _backend(self) -> ExternalBackend:
@@ -241,13 +241,13 @@ class ExternalRun:
     @property
     def pending(self) -> list[Network]:
         """The tasks and seeds of all networks that have no result yet, in training order."""
-        waiting = self._missing()
+        waiting = self._missing_networks()
         if not waiting and self.plan.deciding:
-            self._explore()
-            waiting = self._missing()
+            self._update_plan()
+            waiting = self._missing_networks()
         return waiting
 
-    def _missing(self) -> list[Network]:
+    def _missing_networks(self) -> list[Network]:
         return [(tasks, seed) for tasks, seed in self.plan.networks if Job(tasks, seed) not in self.known]
 
     def add(self, result: NetworkResult) -> None:
@@ -270,10 +270,10 @@ class ExternalRun:
         records = train_choices(backend, decisions, study.seeds)
         settings: dict[str, Any] = {name: list(getattr(self.plan, name)) for name in ("methods", "budgets", "seeds")}
         settings |= explain_decisions(decisions)
-        return Results(records, problem=problem, noise=_noise(records, backend), settings=settings, out=out)
+        return Results(records, problem=problem, noise=_known_row_noise(records, backend), settings=settings, out=out)
 
 
-def _noise(records: Sequence[Record], backend: ExternalBackend) -> dict[Label, float]:
+def _known_row_noise(records: Sequence[Record], backend: ExternalBackend) -> dict[Label, float]:
     """Returns the noise due to the test rows for each method and budget for which all per-row losses are known."""
     rows = {id(record): backend.row_losses(record) for record in records}
     unknown = {record.label for record in records if rows[id(record)] is None}
@@ -362,7 +362,7 @@ def has_plan(out: Path) -> bool:
     return (out / FILE).exists()
 
 
-def _write(out: Path, run: ExternalRun) -> None:
+def _write_run(out: Path, run: ExternalRun) -> None:
     """Writes the per-row losses and affinities first, then the JSON document that refers to them."""
     affinities = {}
     for method, affinity in run.request.affinities.items():
@@ -423,7 +423,7 @@ def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
         "rows": _write_rows(out, result),
         "val": _scores_document(result.val),
         "test": _scores_document(result.test),
-        "halves": {task: [_or_none(loss) for loss in pair] for task, pair in result.halves.items()},
+        "halves": {task: [_none_if_not_finite(loss) for loss in pair] for task, pair in result.halves.items()},
         "steps": result.steps,
         "seconds": result.seconds,
         "parameters": result.parameters,
@@ -431,7 +431,7 @@ def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
 
 
 def _scores_document(scores: Mapping[str, Score]) -> dict[str, list[float | None]]:
-    return {task: [score.loss, _or_none(score.error)] for task, score in scores.items()}
+    return {task: [score.loss, _none_if_not_finite(score.error)] for task, score in scores.items()}
 
 
 def _read_result(out: Path, entry: Mapping[str, Any]) -> NetworkResult:
@@ -439,9 +439,9 @@ def _read_result(out: Path, entry: Mapping[str, Any]) -> NetworkResult:
     if entry["rows"] is not None:
         archive = unpack_arrays((out / entry["rows"]).read_bytes())
         rows = {task: archive[f"rows_{number}"] for number, task in enumerate(entry["tasks"])}
-    val = {task: Score(loss, _number(error)) for task, (loss, error) in entry["val"].items()}
-    test = {task: Score(loss, _number(error), rows.get(task)) for task, (loss, error) in entry["test"].items()}
-    halves = {task: (_number(one), _number(two)) for task, (one, two) in entry.get("halves", {}).items()}
+    val = {task: Score(loss, _nan_if_none(error)) for task, (loss, error) in entry["val"].items()}
+    test = {task: Score(loss, _nan_if_none(error), rows.get(task)) for task, (loss, error) in entry["test"].items()}
+    halves = {task: (_nan_if_none(one), _nan_if_none(two)) for task, (one, two) in entry.get("halves", {}).items()}
     job = Job(tuple(entry["tasks"]), entry["seed"])
     costs = entry["steps"], entry["seconds"], entry["parameters"]
     return NetworkResult(job, val, test, *costs, halves=halves)
@@ -462,9 +462,9 @@ def _write_rows(out: Path, result: NetworkResult) -> str | None:
     return name
 
 
-def _or_none(value: float) -> float | None:
+def _none_if_not_finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _number(value: float | None) -> float:
+def _nan_if_none(value: float | None) -> float:
     return math.nan if value is None else value

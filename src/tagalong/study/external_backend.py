@@ -13,7 +13,7 @@ from .backend import Backend, describe_jobs
 from .records import Cost, Record
 from .store import Losses, NetworkResult, plain_steps
 
-COSINES = ("cosine", "cosine_kernels")  # estimators whose affinities `cs` uses
+COSINE_ESTIMATORS = ("cosine", "cosine_kernels")  # estimators whose affinities `cs` uses
 
 
 class MissingNetworks(Exception):
@@ -100,4 +100,4 @@ class ExternalBackend(Backend):
 def method_of_estimator(estimator: Any) -> str:
     """Returns the method that uses this estimator's affinities: "cs" for cosines, otherwise "tag"."""
     # Matrices without settings and user-defined estimators are assumed to be for `tag`.
-    return "cs" if estimator in COSINES else "tag"
+    return "cs" if estimator in COSINE_ESTIMATORS else "tag"

@@ -16,16 +16,16 @@ from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, read_document, write_document
 from tagalong.group import Grouping, select_groups_by_budget
 
-from .records import GROUPINGS, Label
+from .records import GROUPINGS_FORMAT, Label
 from .results import Results
 from .summary import MethodSummary
 
 FILE, FORMAT, VERSION = "budgets.json", "tagalong-budgets", 1
-TIME_LIMIT = 4.0  # seconds for the solver
+SOLVER_TIME_LIMIT = 4.0  # seconds for the solver
 MAX_EXACT_TASKS = 24  # with more tasks, local search does as well in a fraction of the time
 MAX_UNCACHED_TASKS = 12  # with more tasks, groupings are cached in a file
 # (maximum number of tasks, resamples); with more tasks, only the run's own budgets are resampled
-RESAMPLES = ((9, 100), (MAX_UNCACHED_TASKS, 20))
+RESAMPLES_BY_TASKS = ((9, 100), (MAX_UNCACHED_TASKS, 20))
 SELECT_OPTIONS = ("allow_single", "max_size", "must_link", "cannot_link", "solver")
 Pair = tuple[MethodSummary | None, MethodSummary | None]
 logger = logging.getLogger(__name__)
@@ -83,12 +83,12 @@ def read_run(folder: str | Path) -> Run:
     if not (folder / "results.json").exists():
         raise InvalidInput("", f"{folder} is not the folder of a finished run: it contains no results.json")
     results = Results.load(folder)
-    affinities = _affinities(folder)
+    affinities = _read_affinities(folder)
     first = next(iter(affinities), None)
-    return Run(folder, results, affinities, _groupings(folder, "cs" if first == "cosine" else "tag"))
+    return Run(folder, results, affinities, _read_groupings(folder, "cs" if first == "cosine" else "tag"))
 
 
-def _affinities(folder: Path) -> dict[str, Affinity]:
+def _read_affinities(folder: Path) -> dict[str, Affinity]:
     main = folder / "affinity.json"
     files = [main, *sorted(folder.glob("affinity-*.json"))] if main.exists() else []
     found: dict[str, Affinity] = {}
@@ -98,7 +98,7 @@ def _affinities(folder: Path) -> dict[str, Affinity]:
     return found
 
 
-def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
+def _read_groupings(folder: Path, method: str) -> dict[int, Grouping]:
     file = folder / "groupings.json"
     if not file.exists():
         return {}
@@ -107,22 +107,22 @@ def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
         entries = [entry for entry in document["groupings"] if entry["method"] == method and entry["grouping"]]
         return {int(entry["budget"]): Grouping.from_document(entry["grouping"]) for entry in entries}
 
-    return read_document(file, GROUPINGS, (1,), parse, hint="run the study again")
+    return read_document(file, GROUPINGS_FORMAT, (1,), parse, hint="run the study again")
 
 
-def _select_missing(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Grouping]:
+def _select_missing(run: Run, affinity: Affinity, budgets: list[int]) -> dict[int, Grouping]:
     """Selects groupings for these budgets.
 
     If there are many tasks, the groupings are cached in the run's folder.
     """
     n = len(affinity.tasks)
-    resamples = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
+    resamples = next((most for tasks, most in RESAMPLES_BY_TASKS if n <= tasks), 0)
     solver = "auto" if n <= MAX_EXACT_TASKS else "search"
-    options: dict[str, Any] = {"solver": solver, "time_limit": TIME_LIMIT, **_select_options(run)}
-    cache = GroupingCache.of(run.folder, affinity, missing, options) if n > MAX_UNCACHED_TASKS else None
+    options: dict[str, Any] = {"solver": solver, "time_limit": SOLVER_TIME_LIMIT, **_select_options(run)}
+    cache = GroupingCache.of(run.folder, affinity, budgets, options) if n > MAX_UNCACHED_TASKS else None
     if cache is not None and (cached := cache.read()):
         return cached
-    selected = select_groups_by_budget(affinity, missing, resamples=resamples, **options)
+    selected = select_groups_by_budget(affinity, budgets, resamples=resamples, **options)
     groupings = {int(k): grouping for k, grouping in selected.items()}
     if cache is not None:
         cache.write(groupings)
@@ -218,10 +218,10 @@ def compare_runs(first: Results, second: Results) -> RunComparison:
     tables = [{line.label: line for line in results.table()} for results in (first, second)]
     labels = dict.fromkeys([*tables[0], *tables[1]])
     lines: dict[Label, Pair] = {label: (tables[0].get(label), tables[1].get(label)) for label in labels}
-    return RunComparison(first, second, lines, tuple(_remarks(first, second)))
+    return RunComparison(first, second, lines, tuple(_comparison_remarks(first, second)))
 
 
-def _remarks(first: Results, second: Results) -> list[str]:
+def _comparison_remarks(first: Results, second: Results) -> list[str]:
     remarks = []
     if set(first.problem.tasks) != set(second.problem.tasks):
         remarks.append("the runs have different tasks, so their changes are means over different tasks")
@@ -233,9 +233,9 @@ def _remarks(first: Results, second: Results) -> list[str]:
     return remarks
 
 
-def _summary_document(line: MethodSummary | None) -> dict[str, Any] | None:
+def _summary_document(summary: MethodSummary | None) -> dict[str, Any] | None:
     names = ("change", "change_stderr", "total", "total_stderr", "deciding_cost", "training_cost")
-    if line is None:
+    if summary is None:
         return None
-    found = {name: getattr(line, name) for name in names}
-    return found | {"total": None} if line.diverged else found
+    found = {name: getattr(summary, name) for name in names}
+    return found | {"total": None} if summary.diverged else found

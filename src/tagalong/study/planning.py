@@ -17,18 +17,18 @@ from tagalong.group import Group
 from tagalong.learn import Job
 
 from .backend import Backend
-from .external_backend import COSINES, ExternalBackend, MissingNetworks, method_of_estimator
+from .external_backend import COSINE_ESTIMATORS, ExternalBackend, MissingNetworks, method_of_estimator
 from .methods import AutoMethod, Choice, Decision, Method, make_method, read_effort
 from .records import Label
 from .relative_losses import Subset
 from .study_request import Options, StudyRequest, check_request
 
-ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": COSINES}
+ESTIMATORS_BY_METHOD = {"tag": ("lookahead", "gradient"), "cs": COSINE_ESTIMATORS}
 # Columns of the CSV file: the network and task, their purpose, and the required and optional values to fill in.
-KEYS = ("network", "seed", "task")
-PLANNED = ("serves", "decides")
-NEEDED = ("val_loss", "test_loss")
-OPTIONAL = ("val_error", "test_error", "test_rows", "steps", "seconds", "parameters")
+KEY_COLUMNS = ("network", "seed", "task")
+PLAN_COLUMNS = ("serves", "decides")
+REQUIRED_COLUMNS = ("val_loss", "test_loss")
+OPTIONAL_COLUMNS = ("val_error", "test_error", "test_rows", "steps", "seconds", "parameters")
 Affinities = Affinity | Sequence[Affinity] | Mapping[str, Affinity] | None
 
 
@@ -74,18 +74,20 @@ class TrainingPlan:
             raise InvalidInput("task names", expected, ", ".join(map(repr, joined)), "rename them")
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*KEYS, *PLANNED, *NEEDED, *OPTIONAL[:2]])
+        writer.writerow([*KEY_COLUMNS, *PLAN_COLUMNS, *REQUIRED_COLUMNS, *OPTIONAL_COLUMNS[:2]])
         for tasks, seed in self.networks:
             subset = frozenset(tasks)
             decides = [csv_label(label) for label, subsets in self.deciding.items() if subset in subsets]
             for task in tasks:
-                serves = [csv_label(label) for label, groups in self.groupings.items() if _serves(groups, subset, task)]
+                serves = [
+                    csv_label(label) for label, groups in self.groupings.items() if _is_served(groups, subset, task)
+                ]
                 writer.writerow(["+".join(tasks), seed, task, " ".join(serves), " ".join(decides), "", "", "", ""])
         write_atomic(Path(path), text.getvalue())
         return Path(path)
 
 
-def _serves(groups: Sequence[Group], subset: Subset, task: str) -> bool:
+def _is_served(groups: Sequence[Group], subset: Subset, task: str) -> bool:
     return any(group.trains == subset and task in group.serves for group in groups)
 
 
@@ -138,7 +140,7 @@ def plan(
         age fit
     """
     request = check_plan(affinity, budgets, methods, seeds, tasks=tasks, options=options)
-    return explore(request.study, ExternalBackend(request.tasks, {}, request.affinities))
+    return make_plan(request.study, ExternalBackend(request.tasks, {}, request.affinities))
 
 
 @dataclass(frozen=True)
@@ -169,15 +171,15 @@ def check_plan(
 ) -> PlanRequest:
     """Returns the validated arguments of `plan`, or raises a single error that lists every problem."""
     problems: list[InvalidInput] = []
-    given = collect(problems, _affinities, affinity)
+    given = collect(problems, _read_affinities, affinity)
     by_name = affinity if isinstance(affinity, Mapping) else {}
-    names = collect(problems, _tasks, given or (), tasks)
-    wanted = ("stl", *(_grouping_methods(given or ()) or ("tag",))) if methods is None else methods
+    names = collect(problems, _task_names, given or (), tasks)
+    wanted = ("stl", *(_methods_using(given or ()) or ("tag",))) if methods is None else methods
     chosen = collect(problems, as_tuple, wanted, "methods", "names", "['stl', 'tag']") or ()
     if given is not None and names is not None:
         problems += task_name_problems(names)
-        options = _without_measuring(options, chosen, given)
-        affinities = _by_method(chosen, by_name or given, names, problems)
+        options = _disable_measuring(options, chosen, given)
+        affinities = _affinities_by_method(chosen, by_name or given, names, problems)
         for method in chosen:
             problems += _training_problems(str(method), options)
         if not chosen and not problems:
@@ -187,7 +189,7 @@ def check_plan(
     return PlanRequest(names, study, affinities, options or {})
 
 
-def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
+def make_plan(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
     """Runs each method's decision as far as the known results allow.
 
     Returns the networks that the methods need.
@@ -205,11 +207,11 @@ def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
     groupings: dict[Label, tuple[Group, ...]] = {}
     for name, (_, decision) in decisions.items():
         if any(choice.shares is not None for choice in decision.choices.values()):  # the groups differ between seeds
-            deciding[name] = _jobs_of(backend, decision)
+            deciding[name] = _jobs_of_decision(backend, decision)
         else:
             groupings |= {(name, budget): choice.groups for (budget, _), choice in decision.choices.items()}
     together = [backend.job(backend.tasks, seed) for seed in request.seeds]
-    chosen = [job for _, decision in decisions.values() for job in _jobs_of(backend, decision)]
+    chosen = [job for _, decision in decisions.values() for job in _jobs_of_decision(backend, decision)]
     missing = [job for method in request.methods for job in deciding.get(method.name, ())]
     jobs = sorted(dict.fromkeys([*together, *chosen, *missing]), key=lambda job: request.seeds.index(job.seed))
     return TrainingPlan(
@@ -228,7 +230,7 @@ def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
     )
 
 
-def _jobs_of(backend: ExternalBackend, decision: Decision) -> list[Job]:
+def _jobs_of_decision(backend: ExternalBackend, decision: Decision) -> list[Job]:
     """Returns the networks that a decision needs."""
     return [
         backend.job(group.trains, seed) for (_, seed), choice in decision.choices.items() for group in choice.groups
@@ -249,44 +251,44 @@ class PlannedGroups(Method):
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         costs = {}
-        if self.name in ESTIMATORS:  # affinities are measured in one training of all tasks
+        if self.name in ESTIMATORS_BY_METHOD:  # affinities are measured in one training of all tasks
             with suppress(MissingNetworks):
                 costs = {seed: backend.cost([backend.job(backend.tasks, seed)]) for seed in seeds}
         choices = {(budget, seed): Choice(groups) for budget, groups in self._groups.items() for seed in seeds}
         return Decision(choices, costs)
 
 
-def _without_measuring(
+def _disable_measuring(
     options: Options | None, methods: Sequence[Any], affinities: Sequence[Affinity]
 ) -> Options | None:
     """Disables the `affinity` option of `auto` unless cosines are provided, since `auto` cannot measure them here."""
-    if "auto" not in methods or "cs" in _grouping_methods(affinities):
+    if "auto" not in methods or "cs" in _methods_using(affinities):
         return options
     given = dict(options or {})
     return given | {"auto": {**given.get("auto", {}), "affinity": False}}
 
 
-def _grouping_methods(affinities: Sequence[Affinity]) -> tuple[str, ...]:
+def _methods_using(affinities: Sequence[Affinity]) -> tuple[str, ...]:
     """Returns the methods that use these affinities."""
     found = {method_of_estimator(affinity.settings.get("estimator")) for affinity in affinities}
-    return tuple(method for method in ESTIMATORS if method in found)
+    return tuple(method for method in ESTIMATORS_BY_METHOD if method in found)
 
 
-def _affinities(given: Affinities) -> tuple[Affinity, ...]:
-    if isinstance(given, Mapping):
-        unknown = [name for name in given if name not in (*ESTIMATORS, "auto")]
+def _read_affinities(affinities: Affinities) -> tuple[Affinity, ...]:
+    if isinstance(affinities, Mapping):
+        unknown = [name for name in affinities if name not in (*ESTIMATORS_BY_METHOD, "auto")]
         if unknown:
             expected = "must be for 'tag', 'cs' or 'auto'"
             raise InvalidInput("affinity", expected, ", ".join(map(repr, unknown)))
-        given = tuple(given.values())
-    found = () if given is None else (given,) if isinstance(given, Affinity) else given
+        affinities = tuple(affinities.values())
+    found = () if affinities is None else (affinities,) if isinstance(affinities, Affinity) else affinities
     if not isinstance(found, Sequence) or not all(isinstance(one, Affinity) for one in found):
         expected = "must be an Affinity, a list or mapping of them, or None"
-        raise InvalidInput("affinity", expected, repr(given), "see Affinity.from_matrix")
+        raise InvalidInput("affinity", expected, repr(affinities), "see Affinity.from_matrix")
     return tuple(found)
 
 
-def _tasks(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> tuple[str, ...]:
+def _task_names(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> tuple[str, ...]:
     if tasks is None and len({frozenset(affinity.tasks) for affinity in affinities}) > 1:
         found = " and ".join(", ".join(affinity.tasks) for affinity in affinities)
         raise InvalidInput("affinity", "must contain affinities between the same tasks", found)
@@ -313,7 +315,7 @@ def _training_problems(name: str, options: Options | None) -> list[InvalidInput]
     return []
 
 
-def _by_method(
+def _affinities_by_method(
     methods: Sequence[str],
     affinities: Sequence[Affinity] | Mapping[str, Affinity],
     tasks: Sequence[str],
@@ -323,7 +325,7 @@ def _by_method(
 
     `auto` can use the affinity for `cs`.
     """
-    required = [method for method in ESTIMATORS if method in methods]
+    required = [method for method in ESTIMATORS_BY_METHOD if method in methods]
     if required and not affinities:
         expected = f"must be given for {', '.join(map(repr, required))}"
         problems.append(InvalidInput("affinity", expected, "None", "measure it or leave them out"))
@@ -332,18 +334,21 @@ def _by_method(
     if isinstance(affinities, Mapping):
         found = {method: affinities[method] for method in (*required, "auto") if method in affinities}
         affinities = [one for method, one in affinities.items() if method not in found]
-    for method in ESTIMATORS:
+    for method in ESTIMATORS_BY_METHOD:
         if method in found:
             continue
         mine = [one for one in affinities if method_of_estimator(one.settings.get("estimator")) == method]
         if not mine and method in required:
-            estimators = " or ".join(map(repr, ESTIMATORS[method]))
+            estimators = " or ".join(map(repr, ESTIMATORS_BY_METHOD[method]))
             expected = f"must include one measured with estimator {estimators} for {method!r}"
             hint = f"measure it or leave {method!r} out"
-            problems.append(InvalidInput("affinity", expected, _origins(affinities), hint))
+            problems.append(InvalidInput("affinity", expected, _describe_estimators(affinities), hint))
         if method in required or (method == "cs" and "auto" in methods):
             if len(mine) > 1:
-                expected, origins = f"must contain only one for {method!r}", f"{len(mine)}: {_origins(mine)}"
+                expected, origins = (
+                    f"must contain only one for {method!r}",
+                    f"{len(mine)}: {_describe_estimators(mine)}",
+                )
                 problems.append(InvalidInput("affinity", expected, origins, "choose one"))
             if mine:
                 found[method] = mine[0]
@@ -354,6 +359,6 @@ def _by_method(
     return found
 
 
-def _origins(affinities: Sequence[Affinity]) -> str:
+def _describe_estimators(affinities: Sequence[Affinity]) -> str:
     known = [affinity.settings.get("estimator") for affinity in affinities]
     return ", ".join("one without an estimator" if name is None else repr(name) for name in known)

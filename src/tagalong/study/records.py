@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tagalong.learn import Problem
 
 Label = tuple[str, int | None]  # a method and its budget
-GROUPINGS = "tagalong-groupings"  # the format name in `groupings.json`
+GROUPINGS_FORMAT = "tagalong-groupings"  # the format name in `groupings.json`
 TOGETHER: Label = ("mtl", None)  # the baseline of every comparison
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .best import Best
 
 FORMAT, VERSION, FILE = "tagalong-results", 1, "results.json"
-PLAIN_FIELDS = ("method", "budget", "seed", "parameters", "latency", "honest")
+RECORD_FIELDS = ("method", "budget", "seed", "parameters", "latency", "honest")
 
 
 class ResultsFileError(DocumentError):
@@ -79,9 +79,9 @@ class Results:
         self.noise = dict(noise or {})
         self.settings = dict(settings or {})
         self.out = None if out is None else Path(out)
-        raise_problems(self._problems())
+        raise_problems(self._find_problems())
 
-    def _problems(self) -> list[InvalidInput]:
+    def _find_problems(self) -> list[InvalidInput]:
         if not self.records:
             return [InvalidInput("records", "must have at least one record", "none")]
         problems, seen = [], set()
@@ -161,9 +161,9 @@ class Results:
 
     @cached_property
     def _verdict(self) -> Verdict:
-        return self._decide(0.0)
+        return self._make_verdict(0.0)
 
-    def _decide(self, at_least: float) -> Verdict:
+    def _make_verdict(self, at_least: float) -> Verdict:
         confirming = self.settings.get("confirming_seeds", ())
         left_out = self.settings.get("diverged_seeds", ())
         return decide(self.records, self.noise, at_least=at_least, confirming_seeds=confirming, excluded_seeds=left_out)
@@ -177,7 +177,7 @@ class Results:
         Raises:
             InvalidInput: there are no results for `mtl` to compare with, or `at_least` is negative.
         """
-        return self._decide(at_least) if at_least else self._verdict
+        return self._make_verdict(at_least) if at_least else self._verdict
 
     def best(self) -> Best:
         """Loads the recommended networks from the run's folder, with heads only for the tasks that each network serves.
@@ -304,7 +304,7 @@ class Results:
         return self.to_text(terminal_width())
 
     def _repr_html_(self) -> str:
-        return _html(self)
+        return _to_html(self)
 
     def __repr__(self) -> str:
         methods = ", ".join(dict.fromkeys(record.method for record in self.records))
@@ -312,7 +312,7 @@ class Results:
 
 
 def _from_document(document: Mapping[str, Any], out: Path) -> Results:
-    noise = {(entry["method"], entry["budget"]): _number(entry["row_stderr"]) for entry in document["noise"]}
+    noise = {(entry["method"], entry["budget"]): _nan_if_none(entry["row_stderr"]) for entry in document["noise"]}
     return Results(
         [_read_record(entry) for entry in document["records"]],
         problem=ProblemInfo.from_document(document["problem"]),
@@ -323,7 +323,7 @@ def _from_document(document: Mapping[str, Any], out: Path) -> Results:
 
 
 def _record_document(record: Record) -> dict[str, Any]:
-    document = {name: getattr(record, name) for name in PLAIN_FIELDS}
+    document = {name: getattr(record, name) for name in RECORD_FIELDS}
     document["groups"] = _groups_document(record.groups)
     for part in ("val", "test"):
         document[part] = {
@@ -351,19 +351,19 @@ def _read_record(entry: Mapping[str, Any]) -> Record:
         deciding=Cost(**entry["deciding"]),
         training=Cost(**entry["training"]),
         networks=tuple(entry["networks"]),
-        **{name: entry[name] for name in PLAIN_FIELDS},
+        **{name: entry[name] for name in RECORD_FIELDS},
     )
 
 
 def _read_scores(entries: Mapping[str, Any]) -> dict[str, Score]:
-    return {task: Score(_number(entry["loss"]), _number(entry["error"])) for task, entry in entries.items()}
+    return {task: Score(_nan_if_none(entry["loss"]), _nan_if_none(entry["error"])) for task, entry in entries.items()}
 
 
-def _number(value: float | None) -> float:
+def _nan_if_none(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _html(results: Results) -> str:
+def _to_html(results: Results) -> str:
     """Formats the verdict and a table of methods and budgets as HTML."""
     summaries = results.table()
     rows = [method_cells(summary) for summary in summaries]

@@ -22,7 +22,7 @@ from .keys import Keys
 from .store import Store
 
 FORMAT, VERSION = "tagalong-run", 1
-PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
+RECORDED_PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 logger = logging.getLogger(__name__)
 
@@ -93,27 +93,27 @@ def write_settings(out: Path, problem: Problem, architecture: str, request: Mapp
         "architecture": architecture,
         **request,
         "command": sys.argv,
-        "git": _git_hash(),
-        "versions": {"tagalong": __version__, "python": platform.python_version()} | _versions(),
+        "git": _git_commit(),
+        "versions": {"tagalong": __version__, "python": platform.python_version()} | _package_versions(),
         "machine": platform.platform(),
     }
     write_document(path, FORMAT, VERSION, document, default=repr)
     return read_document(path, FORMAT, (VERSION,), dict)
 
 
-def _versions() -> dict[str, str]:
-    found = {package: _version(package) for package in PACKAGES}
+def _package_versions() -> dict[str, str]:
+    found = {package: _package_version(package) for package in RECORDED_PACKAGES}
     return {package: number for package, number in found.items() if number is not None}
 
 
-def _version(package: str) -> str | None:
+def _package_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def _git_hash() -> str | None:
+def _git_commit() -> str | None:
     """Returns the current Git commit of the working directory, or None if it is not in a repository."""
     try:
         done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
@@ -123,7 +123,7 @@ def _git_hash() -> str | None:
 
 
 @contextmanager
-def log_to(path: Path) -> Iterator[None]:
+def log_to_file(path: Path) -> Iterator[None]:
     """Writes the library's log messages to this file as well."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
@@ -141,7 +141,7 @@ def log_to(path: Path) -> Iterator[None]:
         handler.close()
 
 
-def draw_page(out: Path) -> None:
+def write_run_report(out: Path) -> None:
     """Writes `report.html`. Errors are only logged, so they cannot affect the results."""
     try:
         from tagalong.report import write_report

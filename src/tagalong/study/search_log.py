@@ -13,7 +13,7 @@ from tagalong.rendering import wrap
 
 from .text import WIDTH, percent
 
-MAX_POINTS = 6  # points of the curve shown in a line of text
+MAX_CURVE_POINTS = 6  # points of the curve shown in a line of text
 NO_BREAK_SPACE = "\u00a0"
 
 
@@ -90,7 +90,7 @@ class SearchLog:
             found = "all together"
             if chosen["expected"]:
                 found = f"{percent(chosen['expected'])} ± {100 * chosen['doubt']:.1f}"
-            text = f"  budget {budget}: {found}; {_curve_text(points)}".replace(" %", f"{NO_BREAK_SPACE}%")
+            text = f"  budget {budget}: {found}; {_format_curve(points)}".replace(" %", f"{NO_BREAK_SPACE}%")
             lines += [line.replace(NO_BREAK_SPACE, " ") for line in wrap(text, width, hang="    ")]
         return "\n".join(lines)
 
@@ -110,16 +110,16 @@ def _read_trainings(about: Mapping[str, Any]) -> Iterator[LoggedTraining]:
             yield LoggedTraining(spent, tuple(one["tasks"]), one["seed"], one["fraction"], change, best, diverged)
 
 
-def _mean_change(losses: Mapping[str, float], base: Mapping[str, float]) -> float:
-    return math.exp(sum(math.log(losses[task] / base[task]) for task in losses) / len(losses)) - 1
+def _mean_change(losses: Mapping[str, float], reference: Mapping[str, float]) -> float:
+    return math.exp(sum(math.log(losses[task] / reference[task]) for task in losses) / len(losses)) - 1
 
 
-def _curve_text(points: list[tuple[float, float]]) -> str:
+def _format_curve(points: list[tuple[float, float]]) -> str:
     """Formats a few points at which the expected change of the best networks differs from the previous one."""
     changed = [point for before, point in pairwise([(0.0, 0.0), *points]) if percent(point[1]) != percent(before[1])]
     if not changed:
         return "nothing better was expected at any effort"
-    kept = changed[:: -(-len(changed) // MAX_POINTS)]
+    kept = changed[:: -(-len(changed) // MAX_CURVE_POINTS)]
     listed = ", ".join(
         f"{percent(value)} at {format_effort(spent)}".replace(" ", NO_BREAK_SPACE) for spent, value in kept
     )

@@ -30,9 +30,9 @@ from tagalong.score import Score
 from .records import Cost
 
 Losses = dict[str, NDArray[np.float32]]
-PARTS = ("val", "test")
+SPLITS = ("val", "test")
 AFFINITY_ARRAYS = ("mean", "stderr", "count", "steps", "history", "null")
-PIECE = 2**28  # maximum bytes of weights in one blob; larger weights are split
+MAX_PIECE_BYTES = 2**28  # maximum bytes of weights in one blob; larger weights are split
 VERSION = 2  # keys of version 1 depended on the release and on module paths, so their networks cannot be found
 LOCK_TIMEOUT = 120.0  # seconds to wait for another process to finish writing
 SCHEMA = """
@@ -47,7 +47,7 @@ CREATE TABLE IF NOT EXISTS affinities (
 );
 CREATE TABLE IF NOT EXISTS latencies (key TEXT PRIMARY KEY, seconds REAL NOT NULL);
 """
-COLUMNS = "key, definition, scores, steps, seconds, parameters, best_epoch"
+RESULT_COLUMNS = "key, definition, scores, steps, seconds, parameters, best_epoch"
 PIECES_SCHEMA = "CREATE TABLE IF NOT EXISTS pieces (key TEXT, place INTEGER, content BLOB, PRIMARY KEY (key, place))"
 
 
@@ -125,12 +125,12 @@ class Store:
         except sqlite3.OperationalError as error:
             raise StoreError(f"{self.path}: {error}; choose another folder") from error
         try:
-            self._prepare()
+            self._prepare_tables()
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self) -> None:
+    def _prepare_tables(self) -> None:
         # No write-ahead log: it is not safe on network file systems.
         try:
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
@@ -160,7 +160,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.close()
         if isinstance(error, sqlite3.DatabaseError):
             advice = "if it is damaged, remove it or choose another folder"
@@ -179,14 +179,14 @@ class Store:
         together = json.dumps(list(finished if batch is None else batch))
         with self._connection:
             values = [
-                (key, json.dumps(definition, default=repr), _scores_text(result), result.steps, result.seconds,
+                (key, json.dumps(definition, default=repr), _scores_to_json(result), result.steps, result.seconds,
                  result.parameters, result.best_epoch, together, result.curve,
                  _put_weights(self._connection, key, result.weights), result.losses)
                 for key, (definition, result) in finished.items()
             ]  # fmt: skip
             self._connection.executemany(
-                f"INSERT OR IGNORE INTO networks ({COLUMNS}, batch, curve, weights, losses) "
-                f"VALUES ({_placeholders(11)})",
+                f"INSERT OR IGNORE INTO networks ({RESULT_COLUMNS}, batch, curve, weights, losses) "
+                f"VALUES ({_sql_placeholders(11)})",
                 values,
             )
 
@@ -195,7 +195,7 @@ class Store:
 
         Networks that are not in the store are omitted.
         """
-        return {key: _read_result(key, *values) for key, *values in self._select(COLUMNS, keys)}
+        return {key: _read_result(key, *values) for key, *values in self._select_rows(RESULT_COLUMNS, keys)}
 
     def __len__(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM networks").fetchone()[0])
@@ -209,21 +209,23 @@ class Store:
 
     def batch(self, key: str) -> list[Job]:
         """Returns the jobs that were trained in the same computation as this network, in order."""
-        ((_, text),) = self._select("key, batch", [key])
+        ((_, text),) = self._select_rows("key, batch", [key])
         keys = json.loads(text)
-        found = {other: _job(json.loads(definition)) for other, definition in self._select("key, definition", keys)}
+        found = {
+            other: _read_job(json.loads(definition)) for other, definition in self._select_rows("key, definition", keys)
+        }
         return [found[other] for other in keys]
 
     def weights(self, key: str) -> dict[str, Tensor] | None:
         """Returns the weights of a network, or None if they were not kept."""
-        ((_, stored),) = self._select("key, weights", [key])
+        ((_, stored),) = self._select_rows("key, weights", [key])
         content = _get_weights(self._connection, key, stored)
         return None if content is None else _unpack_weights(content)
 
     def losses(self, key: str, part: str = "test") -> Losses | None:
         """Returns the loss of every row by task, or None if losses were not kept."""
-        ((_, definition, content),) = self._select("key, definition, losses", [key])
-        return None if content is None else _unpack_losses(content, _job(json.loads(definition)).tasks, part)
+        ((_, definition, content),) = self._select_rows("key, definition, losses", [key])
+        return None if content is None else _unpack_losses(content, _read_job(json.loads(definition)).tasks, part)
 
     def pruned(self, keys: Iterable[str]) -> list[str]:
         """Returns the keys of networks whose weights or losses were dropped.
@@ -231,7 +233,7 @@ class Store:
         Diverged networks are excluded.
         """
         condition = "best_epoch >= 0 AND (weights IS NULL OR losses IS NULL)"
-        return [key for key, is_pruned in self._select(f"key, {condition}", keys) if is_pruned]
+        return [key for key, is_pruned in self._select_rows(f"key, {condition}", keys) if is_pruned]
 
     def restore(self, key: str, result: NetworkResult) -> None:
         """Restores the weights and losses of a pruned network without changing its scores."""
@@ -288,7 +290,7 @@ class Store:
         with self._connection:
             self._connection.execute(
                 "INSERT OR IGNORE INTO affinities (key, network, settings, steps, seconds, affinity) "
-                f"VALUES ({_placeholders(6)})",
+                f"VALUES ({_sql_placeholders(6)})",
                 (*values, result.affinity),
             )
 
@@ -307,20 +309,20 @@ class Store:
         with self._connection:
             self._connection.execute("INSERT OR IGNORE INTO latencies VALUES (?, ?)", (key, seconds))
 
-    def _select(self, columns: str, keys: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+    def _select_rows(self, columns: str, keys: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         wanted = list(keys)
         for start in range(0, len(wanted), 500):  # SQLite limits the number of placeholders
             some = wanted[start : start + 500]
             yield from self._connection.execute(
-                f"SELECT {columns} FROM networks WHERE key IN ({_placeholders(len(some))})", some
+                f"SELECT {columns} FROM networks WHERE key IN ({_sql_placeholders(len(some))})", some
             ).fetchall()
 
 
-def _placeholders(number: int) -> str:
-    return ", ".join("?" * number)
+def _sql_placeholders(count: int) -> str:
+    return ", ".join("?" * count)
 
 
-def _job(definition: Mapping[str, Any]) -> Job:
+def _read_job(definition: Mapping[str, Any]) -> Job:
     named = {name: definition[name] for name in ("seed", "rule", "width")}
     return Job(tuple(definition["tasks"]), **named, epochs=definition.get("epochs"))
 
@@ -330,40 +332,44 @@ def _read_result(
 ) -> NetworkResult:
     document = json.loads(scores)
     val, test = (
-        {task: Score(_number(loss), _number(error)) for task, (loss, error) in document[part].items()} for part in PARTS
+        {task: Score(_nan_if_none(loss), _nan_if_none(error)) for task, (loss, error) in document[part].items()}
+        for part in SPLITS
     )
-    halves = {task: (_number(one), _number(two)) for task, (one, two) in document.get("halves", {}).items()}
-    job = _job(json.loads(definition))
+    halves = {task: (_nan_if_none(one), _nan_if_none(two)) for task, (one, two) in document.get("halves", {}).items()}
+    job = _read_job(json.loads(definition))
     return NetworkResult(job, val, test, steps, seconds, parameters, best_epoch, halves, key)
 
 
-def _scores_text(result: NetworkResult) -> str:
+def _scores_to_json(result: NetworkResult) -> str:
     """Formats scores and half losses as JSON, with null for non-finite values."""
     scores: dict[str, Any] = {
-        part: {task: [_or_none(score.loss), _or_none(score.error)] for task, score in getattr(result, part).items()}
-        for part in PARTS
+        part: {
+            task: [_none_if_not_finite(score.loss), _none_if_not_finite(score.error)]
+            for task, score in getattr(result, part).items()
+        }
+        for part in SPLITS
     }
-    scores["halves"] = {task: [_or_none(loss) for loss in pair] for task, pair in result.halves.items()}
+    scores["halves"] = {task: [_none_if_not_finite(loss) for loss in pair] for task, pair in result.halves.items()}
     return json.dumps(scores, allow_nan=False)
 
 
-def _number(value: float | None) -> float:
+def _nan_if_none(value: float | None) -> float:
     return float("nan") if value is None else float(value)
 
 
-def _put_weights(connection: sqlite3.Connection, key: str, content: bytes | None) -> bytes | int | None:
+def _put_weights(connection: sqlite3.Connection, key: str, packed: bytes | None) -> bytes | int | None:
     """Returns the value for a network's weights column: the weights, or the number of pieces if they were split.
 
     The pieces are written in the caller's transaction.
     """
-    if content is None or len(content) <= PIECE:
-        return content
+    if packed is None or len(packed) <= MAX_PIECE_BYTES:
+        return packed
     connection.execute(PIECES_SCHEMA)
-    places = range(-(-len(content) // PIECE))
-    view = memoryview(content)
+    places = range(-(-len(packed) // MAX_PIECE_BYTES))
+    view = memoryview(packed)
     connection.executemany(
         "INSERT OR IGNORE INTO pieces VALUES (?, ?, ?)",
-        ((key, place, view[place * PIECE : (place + 1) * PIECE]) for place in places),
+        ((key, place, view[place * MAX_PIECE_BYTES : (place + 1) * MAX_PIECE_BYTES]) for place in places),
     )
     return len(places)
 
@@ -414,7 +420,7 @@ def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
     return round(steps + len(affinity.steps) * (passes - 3) / 3 / runs)
 
 
-def pack(trained: Trained, groups: Tensor | None = None) -> NetworkResult:
+def pack_result(trained: Trained, groups: Tensor | None = None) -> NetworkResult:
     """Converts a trained network to a result that can be stored.
 
     Args:
@@ -422,7 +428,7 @@ def pack(trained: Trained, groups: Tensor | None = None) -> NetworkResult:
         groups: the group of each validation row. Rows in the same group are assigned to the same half.
     """
     val, test = (
-        {task: Score(score.loss, score.error) for task, score in getattr(trained, part).items()} for part in PARTS
+        {task: Score(score.loss, score.error) for task, score in getattr(trained, part).items()} for part in SPLITS
     )
     affinity, overhead = trained.affinity, None
     if affinity is not None:
@@ -471,15 +477,15 @@ def halve_rows(
     if groups is not None:
         number = np.unique(groups.numpy(), return_inverse=True)[1]
     first = number % 2 == 0
-    return {task: (_mean(values[first]), _mean(values[~first])) for task, values in rows.items()}
+    return {task: (_mean_loss(values[first]), _mean_loss(values[~first])) for task, values in rows.items()}
 
 
-def _mean(losses: NDArray[np.float32]) -> float:
+def _mean_loss(losses: NDArray[np.float32]) -> float:
     present = losses[np.isfinite(losses)].astype(np.float64)
     return float(present.mean()) if len(present) else math.nan
 
 
-def _or_none(value: float) -> float | None:
+def _none_if_not_finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
@@ -490,15 +496,15 @@ def _pack_weights(state: Mapping[str, Tensor]) -> bytes:
     return content.getvalue()
 
 
-def _unpack_weights(content: bytes) -> dict[str, Tensor]:
+def _unpack_weights(packed: bytes) -> dict[str, Tensor]:
     """Deserializes a state dict."""
-    state: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    state: dict[str, Tensor] = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True)
     return state
 
 
 def _pack_losses(trained: Trained) -> bytes | None:
     arrays = {}
-    for part in PARTS:
+    for part in SPLITS:
         rows = [getattr(trained, part)[task].rows for task in trained.job.tasks]
         if any(losses is None for losses in rows):
             return None
@@ -506,9 +512,9 @@ def _pack_losses(trained: Trained) -> bytes | None:
     return pack_arrays(arrays)
 
 
-def _unpack_losses(content: bytes, tasks: tuple[str, ...], part: str) -> Losses:
+def _unpack_losses(packed: bytes, tasks: tuple[str, ...], split: str) -> Losses:
     """Deserializes the loss of every row in a split, by task."""
-    return dict(zip(tasks, unpack_arrays(content, [part])[part], strict=True))
+    return dict(zip(tasks, unpack_arrays(packed, [split])[split], strict=True))
 
 
 def _pack_affinity(affinity: Affinity) -> bytes:
@@ -519,9 +525,9 @@ def _pack_affinity(affinity: Affinity) -> bytes:
     return pack_arrays(arrays | {"about": np.array(json.dumps(about))})
 
 
-def _unpack_affinity(content: bytes) -> Affinity:
+def _unpack_affinity(packed: bytes) -> Affinity:
     """Deserializes an affinity, which is bit-identical to the original."""
-    arrays = unpack_arrays(content)
+    arrays = unpack_arrays(packed)
     about = json.loads(str(arrays["about"]))
     skipped = {why: arrays[f"skipped {i}"] for i, why in enumerate(about["skipped"])}
     fields = {name: arrays[name] for name in AFFINITY_ARRAYS}

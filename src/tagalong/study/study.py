@@ -20,7 +20,7 @@ from .executors import Executor, device_name, make_executor
 from .methods import Method
 from .records import ProblemInfo
 from .results import Results
-from .run_folder import check_folder, draw_page, write_settings
+from .run_folder import check_folder, write_run_report, write_settings
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
 from .text import label_text
@@ -115,7 +115,7 @@ class Study:
             about = {**request.to_document(options), "device": self._device, "executor": self._executor_name}
             settings = write_settings(self.out, self.problem, backend.keys.architecture, about)
             results = self._compare(backend, request, settings)
-            draw_page(self.out)
+            write_run_report(self.out)
             logger.info("finished: %d networks in the store", len(backend.store))
         return results
 

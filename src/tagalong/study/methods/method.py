@@ -120,12 +120,12 @@ class Method(ABC):
         return f"{type(self).__name__}({self.name!r})"
 
 
-def everything(tasks: Sequence[str]) -> tuple[Group, ...]:
+def single_group(tasks: Sequence[str]) -> tuple[Group, ...]:
     """Returns a single group with all tasks."""
     return (Group(tasks, tasks),)
 
 
-RULES = ("uw", "gradnorm", "pcgrad")
+RULE_NAMES = ("uw", "gradnorm", "pcgrad")
 
 
 def rule_problem(rule: str, tasks: int = 2) -> str | None:

@@ -9,7 +9,7 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import Problem, count_parameters, seeded_rng, width_for
 
-from .method import Choice, Decision, Method, everything, rule_problem
+from .method import Choice, Decision, Method, rule_problem, single_group
 
 if TYPE_CHECKING:
     from ..backend import Backend
@@ -23,7 +23,7 @@ class Mtl(Method):
     budgeted = False
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        return Decision.pooled({None: Choice(everything(backend.tasks))}, seeds)
+        return Decision.pooled({None: Choice(single_group(backend.tasks))}, seeds)
 
 
 class Ruled(Mtl):

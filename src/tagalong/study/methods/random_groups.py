@@ -63,54 +63,54 @@ class Random(Method):
             seed: backend.cost([backend.job(backend.tasks, seed)]) for seed in seeds
         }  # as in the paper, deciding costs one training
         choices: dict[tuple[Budget, int], Choice] = {
-            (budget, seed): self._choice(backend, budget, seed) for budget in budgets for seed in seeds
+            (budget, seed): self._make_choice(backend, budget, seed) for budget in budgets for seed in seeds
         }
         return Decision(choices, mtl)
 
-    def _choice(self, backend: Backend, budget: int, seed: int) -> Choice:
+    def _make_choice(self, backend: Backend, budget: int, seed: int) -> Choice:
         names = backend.tasks
         possible = backend.subsets(largest=len(names) - budget + 1)
         exact = self.exact
         if exact is None:
             exact = not self.overlap and backend.requested(backend.job(subset, seed) for subset in possible)
         if exact:
-            shares = {Group(block, block): block_share(len(block), len(names), budget) for block in possible}
+            shares = {Group(block, block): block_probability(len(block), len(names), budget) for block in possible}
         else:
             # Each seed and budget has its own random stream, so that results do not depend on the other budgets.
             rng = np.random.default_rng([seed % 2**32, budget, len(names), self.overlap])
-            drawn = [self._draw(names, budget, rng) for _ in range(self.samples)]
+            drawn = [self._draw_groups(names, budget, rng) for _ in range(self.samples)]
             counts = Counter(group for groups in drawn for group in groups)
             shares = {group: count / self.samples for group, count in counts.items()}
         likely = {group: share for group, share in sorted(shares.items()) if share}
         return Choice(tuple(likely), tuple(likely.values()))
 
-    def _draw(self, names: Names, budget: int, rng: np.random.Generator) -> list[Group]:
+    def _draw_groups(self, names: Names, budget: int, rng: np.random.Generator) -> list[Group]:
         if self.overlap:
             return random_cover(names, budget, rng)
         return [Group(block, block) for block in random_partition(names, budget, rng)]
 
 
 @cache
-def partitions(n: int, k: int) -> int:
+def count_partitions(n: int, k: int) -> int:
     """Returns the number of partitions of n tasks into exactly k groups (a Stirling number of the second kind).
 
     Example:
-        >>> [partitions(4, k) for k in range(6)]
+        >>> [count_partitions(4, k) for k in range(6)]
         [0, 1, 7, 6, 1, 0]
     """
     if n == 0 or k == 0:
         return int(n == k)
-    return partitions(n - 1, k - 1) + k * partitions(n - 1, k)
+    return count_partitions(n - 1, k - 1) + k * count_partitions(n - 1, k)
 
 
-def block_share(size: int, n: int, k: int) -> float:
+def block_probability(size: int, n: int, k: int) -> float:
     """Returns the probability that a given set of this size is a group in a random partition of n tasks into k groups.
 
     Example:
-        >>> block_share(1, 3, 2)  # one of {a}{bc}, {b}{ac} and {c}{ab} has {a}
+        >>> block_probability(1, 3, 2)  # one of {a}{bc}, {b}{ac} and {c}{ab} has {a}
         0.3333333333333333
     """
-    return partitions(n - size, k - 1) / partitions(n, k)
+    return count_partitions(n - size, k - 1) / count_partitions(n, k)
 
 
 def random_partition(names: Names, k: int, rng: np.random.Generator) -> list[frozenset[str]]:
@@ -119,7 +119,7 @@ def random_partition(names: Names, k: int, rng: np.random.Generator) -> list[fro
     remaining = k
     assignments = []
     for n in range(len(names), 0, -1):  # the last name either starts a new group or joins an existing one
-        starts_group = rng.random() < partitions(n - 1, remaining - 1) / partitions(n, remaining)
+        starts_group = rng.random() < count_partitions(n - 1, remaining - 1) / count_partitions(n, remaining)
         assignments.append((names[n - 1], starts_group))
         remaining -= starts_group
     for name, starts_group in reversed(assignments):

@@ -12,15 +12,15 @@ from tagalong.errors import InvalidInput
 from tagalong.group import select_groups, select_groups_by_budget
 from tagalong.measure import AffinityMeter
 
-from .method import Choice, Decision, Method, everything
+from .method import Choice, Decision, Method, single_group
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
 
     from ..backend import Backend
 
-SET_BY_TRAINER = ("self", "shared", "optimizer", "model", "tasks", "weights", "scaler", "process_group", "log")
-METER_OPTIONS = {"held_out", *inspect.signature(AffinityMeter.__init__).parameters} - set(SET_BY_TRAINER)
+OPTIONS_SET_BY_TRAINER = ("self", "shared", "optimizer", "model", "tasks", "weights", "scaler", "process_group", "log")
+METER_OPTIONS = {"held_out", *inspect.signature(AffinityMeter.__init__).parameters} - set(OPTIONS_SET_BY_TRAINER)
 SELECT_OPTIONS = ("allow_single", "max_size", "must_link", "cannot_link", "solver", "time_limit")
 
 
@@ -69,7 +69,7 @@ class AffinityMethod(Method):
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         if len(backend.tasks) == 1:  # there are no affinities to measure
-            return Decision.pooled({budget: Choice(everything(backend.tasks)) for budget in budgets}, seeds)
+            return Decision.pooled({budget: Choice(single_group(backend.tasks)) for budget in budgets}, seeds)
         affinity, costs = backend.measure_affinity(seeds, self.meter, self.name)
         if self.average != "mean":
             affinity = affinity.averaged(self.average, self.trim)
@@ -78,12 +78,12 @@ class AffinityMethod(Method):
         return Decision.pooled(choices, seeds, costs, affinity)
 
 
-def _numbered_links(select: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _numbered_links(options: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
     """Replaces task names in links with indices, which name the tasks of a bare matrix."""
     return {
-        option: [[str(names.index(name)) if name in names else name for name in link] for link in select[option]]
+        option: [[str(tasks.index(name)) if name in tasks else name for name in link] for link in options[option]]
         for option in ("must_link", "cannot_link")
-        if option in select
+        if option in options
     }
 
 
