@@ -85,7 +85,7 @@ def test_prune_drops_weights_of_networks_that_are_not_recommended_and_keeps_rows
 
 
 def test_weights_larger_than_a_row_may_be_are_cut_into_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "PIECE", 100)
+    monkeypatch.setattr(store_module, "MAX_PIECE_BYTES", 100)
     kept, dropped = (train(PROBLEM, Job(("a", "c"), seed)) for seed in (1, 2))
     keys = [KEYS.of(trained.job) for trained in (kept, dropped)]
     pieces = "SELECT DISTINCT key FROM pieces"
