@@ -133,7 +133,7 @@ def test_confirming_seeds_are_the_only_ones_reported() -> None:
     chosen = records("tag", 2, [-0.2] * 3, [-0.2] * 3)
     fresh = records("tag", 2, [0.3] * 3, [0.01, 0.0, 0.02], first=3)
     found = [*together(6), *chosen, *fresh]
-    verdict = decide(found, ROWS, confirming_seeds=[3, 4, 5])
+    verdict = decide(found, ROWS, confirming=[3, 4, 5])
     assert verdict.validation == pytest.approx(-0.2)
     assert verdict.estimate == pytest.approx(0.01)
     assert not verdict.worth_it

@@ -65,14 +65,12 @@ def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
             decision = method.decide(backend, request.budgets, request.seeds)
         except Diverged as error:
             logger.warning("%s cannot decide: %s", method.name, error)
-            decision = Decision(
-                {(k, s): Choice(()) for k in _budgets_of_method(method, request) for s in request.seeds}
-            )
+            decision = Decision({(k, s): Choice(()) for k in _budgets(method, request) for s in request.seeds})
         made[method.name] = method, decision
     return {method.name: made[method.name] for method in request.methods}
 
 
-def _budgets_of_method(method: Method, request: StudyRequest) -> tuple[int | None, ...]:
+def _budgets(method: Method, request: StudyRequest) -> tuple[int | None, ...]:
     return request.budgets if method.budgeted else (None,)
 
 

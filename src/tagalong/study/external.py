@@ -115,7 +115,7 @@ class ExternalStudy:
 
     def pending(self) -> list[Network]:
         """Returns all networks that can be trained now, e.g. in parallel."""
-        return self._current_run.pending
+        return self._open.pending
 
     def tell(
         self,
@@ -147,9 +147,9 @@ class ExternalStudy:
         """
         job = self._planned_job(tasks, seed)
         result = check_result(job, val, test, rows, steps, seconds, parameters, val_rows=val_rows)
-        self._current_run.add(result)
+        self._open.add(result)
         if self.out is not None:
-            _write_run(self.out, self._current_run)
+            _write_run(self.out, self._open)
 
     def results(self) -> Results:
         """Returns the results once all networks are trained.
@@ -161,14 +161,14 @@ class ExternalStudy:
         """
         if self._run is None and not (self.out is not None and has_plan(self.out)):
             raise InvalidInput("", "there are no results yet", hint="call ask() and tell() first")
-        results = self._current_run.results(ProblemInfo.from_tasks(self.tasks), self.out)
+        results = self._open.results(ProblemInfo.from_tasks(self.tasks), self.out)
         if self.out is not None:
             results.save(self.out / "results.json")
             write_run_report(self.out)
         return results
 
     @property
-    def _current_run(self) -> ExternalRun:
+    def _open(self) -> ExternalRun:
         if self._run is None:
             if self.out is not None and has_plan(self.out):
                 self._run = self._read()
@@ -198,12 +198,12 @@ class ExternalStudy:
     def _planned_job(self, tasks: Sequence[str], seed: int) -> Job:
         given = frozenset([tasks] if isinstance(tasks, str) else tasks)
         job = Job(tuple(task for task in self.tasks if task in given), seed)
-        if given - set(self.tasks) or (job.tasks, seed) not in self._current_run.plan.networks:
+        if given - set(self.tasks) or (job.tasks, seed) not in self._open.plan.networks:
             following = self.ask()
             hint = "nothing is left to train" if following is None else f"ask() returns {following!r} next"
             found = f"{sorted(given)}, {seed!r}"
             raise InvalidInput("`tasks` and `seed`", "must be a network of the plan", found, hint)
-        if job in self._current_run.known:
+        if job in self._open.known:
             known = f"{sorted(given)} with seed {seed} already has a result"
             raise InvalidInput("`tasks` and `seed`:", known, hint="use a new `out`")
         return Job(job.tasks, int(seed))

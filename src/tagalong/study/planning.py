@@ -23,7 +23,7 @@ from .records import Label
 from .relative_losses import Subset
 from .study_request import Options, StudyRequest, check_request
 
-ESTIMATORS_BY_METHOD = {"tag": ("lookahead", "gradient"), "cs": COSINE_ESTIMATORS}
+ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": COSINE_ESTIMATORS}
 # Columns of the CSV file: the network and task, their purpose, and the required and optional values to fill in.
 KEY_COLUMNS = ("network", "seed", "task")
 PLAN_COLUMNS = ("serves", "decides")
@@ -251,7 +251,7 @@ class PlannedGroups(Method):
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         costs = {}
-        if self.name in ESTIMATORS_BY_METHOD:  # affinities are measured in one training of all tasks
+        if self.name in ESTIMATORS:  # affinities are measured in one training of all tasks
             with suppress(MissingNetworks):
                 costs = {seed: backend.cost([backend.job(backend.tasks, seed)]) for seed in seeds}
         choices = {(budget, seed): Choice(groups) for budget, groups in self._groups.items() for seed in seeds}
@@ -271,20 +271,20 @@ def _disable_measuring(
 def _methods_using(affinities: Sequence[Affinity]) -> tuple[str, ...]:
     """Returns the methods that use these affinities."""
     found = {method_of_estimator(affinity.settings.get("estimator")) for affinity in affinities}
-    return tuple(method for method in ESTIMATORS_BY_METHOD if method in found)
+    return tuple(method for method in ESTIMATORS if method in found)
 
 
-def _read_affinities(affinities: Affinities) -> tuple[Affinity, ...]:
-    if isinstance(affinities, Mapping):
-        unknown = [name for name in affinities if name not in (*ESTIMATORS_BY_METHOD, "auto")]
+def _read_affinities(given: Affinities) -> tuple[Affinity, ...]:
+    if isinstance(given, Mapping):
+        unknown = [name for name in given if name not in (*ESTIMATORS, "auto")]
         if unknown:
             expected = "must be for 'tag', 'cs' or 'auto'"
             raise InvalidInput("affinity", expected, ", ".join(map(repr, unknown)))
-        affinities = tuple(affinities.values())
-    found = () if affinities is None else (affinities,) if isinstance(affinities, Affinity) else affinities
+        given = tuple(given.values())
+    found = () if given is None else (given,) if isinstance(given, Affinity) else given
     if not isinstance(found, Sequence) or not all(isinstance(one, Affinity) for one in found):
         expected = "must be an Affinity, a list or mapping of them, or None"
-        raise InvalidInput("affinity", expected, repr(affinities), "see Affinity.from_matrix")
+        raise InvalidInput("affinity", expected, repr(given), "see Affinity.from_matrix")
     return tuple(found)
 
 
@@ -325,7 +325,7 @@ def _affinities_by_method(
 
     `auto` can use the affinity for `cs`.
     """
-    required = [method for method in ESTIMATORS_BY_METHOD if method in methods]
+    required = [method for method in ESTIMATORS if method in methods]
     if required and not affinities:
         expected = f"must be given for {', '.join(map(repr, required))}"
         problems.append(InvalidInput("affinity", expected, "None", "measure it or leave them out"))
@@ -334,21 +334,18 @@ def _affinities_by_method(
     if isinstance(affinities, Mapping):
         found = {method: affinities[method] for method in (*required, "auto") if method in affinities}
         affinities = [one for method, one in affinities.items() if method not in found]
-    for method in ESTIMATORS_BY_METHOD:
+    for method in ESTIMATORS:
         if method in found:
             continue
         mine = [one for one in affinities if method_of_estimator(one.settings.get("estimator")) == method]
         if not mine and method in required:
-            estimators = " or ".join(map(repr, ESTIMATORS_BY_METHOD[method]))
+            estimators = " or ".join(map(repr, ESTIMATORS[method]))
             expected = f"must include one measured with estimator {estimators} for {method!r}"
             hint = f"measure it or leave {method!r} out"
-            problems.append(InvalidInput("affinity", expected, _describe_estimators(affinities), hint))
+            problems.append(InvalidInput("affinity", expected, _origins(affinities), hint))
         if method in required or (method == "cs" and "auto" in methods):
             if len(mine) > 1:
-                expected, origins = (
-                    f"must contain only one for {method!r}",
-                    f"{len(mine)}: {_describe_estimators(mine)}",
-                )
+                expected, origins = f"must contain only one for {method!r}", f"{len(mine)}: {_origins(mine)}"
                 problems.append(InvalidInput("affinity", expected, origins, "choose one"))
             if mine:
                 found[method] = mine[0]
@@ -359,6 +356,6 @@ def _affinities_by_method(
     return found
 
 
-def _describe_estimators(affinities: Sequence[Affinity]) -> str:
+def _origins(affinities: Sequence[Affinity]) -> str:
     known = [affinity.settings.get("estimator") for affinity in affinities]
     return ", ".join("one without an estimator" if name is None else repr(name) for name in known)

@@ -166,7 +166,7 @@ class Results:
     def _make_verdict(self, at_least: float) -> Verdict:
         confirming = self.settings.get("confirming_seeds", ())
         left_out = self.settings.get("diverged_seeds", ())
-        return decide(self.records, self.noise, at_least=at_least, confirming_seeds=confirming, excluded_seeds=left_out)
+        return decide(self.records, self.noise, at_least=at_least, confirming=confirming, excluded_seeds=left_out)
 
     def verdict(self, *, at_least: float = 0.0) -> Verdict:
         """Decides whether any grouping is worth it.

@@ -146,7 +146,7 @@ def decide(
     noise: Mapping[Label, float],
     *,
     at_least: float = 0.0,
-    confirming_seeds: Collection[int] = (),
+    confirming: Collection[int] = (),
     excluded_seeds: Sequence[int] = (),
 ) -> Verdict:
     """Decides whether grouping is worth it.
@@ -166,7 +166,7 @@ def decide(
         records: the records of a study, including those of `mtl`.
         noise: the standard error due to the test rows, by method and budget.
         at_least: the fraction by which grouping must reduce the losses to be worth it.
-        confirming_seeds: seeds that were not used to choose groups. Only `mtl` and the candidate need records for these
+        confirming: seeds that were not used to choose groups. Only `mtl` and the candidate need records for these
             seeds.
         excluded_seeds: seeds without records because `mtl` diverged.
 
@@ -175,7 +175,7 @@ def decide(
     """
     if not (math.isfinite(at_least) and at_least >= 0):
         raise InvalidInput("at_least", "must be a nonnegative fraction", repr(at_least))
-    choosing = by_label([record for record in records if record.seed not in confirming_seeds])
+    choosing = by_label([record for record in records if record.seed not in confirming])
     if TOGETHER not in choosing:
         raise InvalidInput("records", "must include results for 'mtl' to compare with", "none", "add it to `methods`")
     diverged = tuple(dict.fromkeys(record.label for record in records if record.diverged))
@@ -188,7 +188,7 @@ def decide(
         verdict = Verdict(False, left_out_note, TOGETHER, together[0].groups, seeds=len(together), at_least=at_least)
         return replace(verdict, searched=searched, diverged=diverged)
     label = min(candidates, key=lambda label: (candidates[label], len(choosing[label][0].groups), str(label)))
-    fresh = by_label([record for record in records if record.seed in confirming_seeds])
+    fresh = by_label([record for record in records if record.seed in confirming])
     confirmed = bool(changes(fresh.get(label, []), fresh.get(TOGETHER, [])))
     different = {choosing[other][0].groups: changes(choosing[other], together) for other in candidates}
     found, tried = (fresh, []) if confirmed else (choosing, list(different.values()))
