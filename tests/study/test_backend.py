@@ -157,13 +157,13 @@ def test_row_losses_come_from_the_network_that_serves_the_task_even_after_prunin
 
 
 def test_slices_do_not_depend_on_which_networks_are_finished():
-    from tagalong.study.backend import slices
+    from tagalong.study.backend import split_into_chunks
 
     jobs = [Job((task,), seed) for seed in (0, 1) for task in "abcdefgh"]
-    whole = slices(jobs, 3)
+    whole = split_into_chunks(jobs, 3)
     for finished in range(2 ** len(whole)):
         left = [some for i, some in enumerate(whole) if not finished >> i & 1]
-        assert slices([job for some in left for job in some], 3) == left
+        assert split_into_chunks([job for some in left for job in some], 3) == left
 
 
 def test_leftovers_of_killed_trainings_are_removed_once_finished(backend, tmp_path):

@@ -385,7 +385,7 @@ class TrainingBackend(Backend):
     def _train(self, jobs: Sequence[Job], what: str) -> None:
         """Trains these networks and adds them to the store."""
         size = CHUNK_SIZES.get(self.keys.device, DEFAULT_CHUNK_SIZE) if self._batched else 1
-        chunks = [self._make_chunk(some) for some in slices(jobs, size)]
+        chunks = [self._make_chunk(some) for some in split_into_chunks(jobs, size)]
         for _, packed in self._run_chunks(chunks, what):
             self._store_results(packed)
 
@@ -436,14 +436,14 @@ class TrainingBackend(Backend):
             self._progress.done()
 
 
-def slices(jobs: Sequence[Job], size: int) -> list[list[Job]]:
+def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     """Splits jobs into chunks of up to `size` plain networks with the same seed and width.
 
     Networks that are not plain get their own chunk.
 
     Example:
         >>> jobs = [Job((task,), seed) for seed in (0, 1) for task in "abc"]
-        >>> [[job.tasks[0] for job in some] for some in slices(jobs, 2)]
+        >>> [[job.tasks[0] for job in some] for some in split_into_chunks(jobs, 2)]
         [['a', 'b'], ['c'], ['a', 'b'], ['c']]
     """
     together: dict[tuple[Any, ...], list[Job]] = {}

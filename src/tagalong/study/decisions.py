@@ -176,8 +176,8 @@ def _expected_cost(results: Sequence[NetworkResult], probabilities: Sequence[flo
     )
 
 
-def confirm(
-    backend: Backend, decisions: Decisions, records: Sequence[Record], seeds: Sequence[int], info: ProblemInfo
+def confirm_candidate(
+    backend: Backend, decisions: Decisions, records: Sequence[Record], seeds: Sequence[int], problem_info: ProblemInfo
 ) -> tuple[list[Record], list[int]]:
     """Trains the verdict's candidate and one network for all tasks with fresh seeds.
 
@@ -188,7 +188,7 @@ def confirm(
         decisions: the decisions of all methods.
         records: the records of all methods for the original seeds.
         seeds: the fresh seeds.
-        info: the description of the problem.
+        problem_info: the description of the problem.
 
     Returns:
         The records for the fresh seeds, and the seeds that cannot be used because the network for all tasks diverged.
@@ -197,7 +197,7 @@ def confirm(
     lost: list[int] = []
     tried: list[Label] = [TOGETHER]
     left = list(seeds)
-    while left and (candidate := _find_candidate([*records, *found], seeds, info)) not in (None, *tried):
+    while left and (candidate := _find_candidate([*records, *found], seeds, problem_info)) not in (None, *tried):
         assert candidate is not None
         labels = [candidate] if found else [TOGETHER, candidate]
         found += train_choices(backend, _copy_to_seeds(decisions, *labels, seeds=left), left)
@@ -208,8 +208,8 @@ def confirm(
     return found, lost
 
 
-def _find_candidate(records: Sequence[Record], seeds: Sequence[int], info: ProblemInfo) -> Label | None:
-    return Results(records, problem=info, settings={"confirming_seeds": list(seeds)}).verdict().candidate
+def _find_candidate(records: Sequence[Record], seeds: Sequence[int], problem_info: ProblemInfo) -> Label | None:
+    return Results(records, problem=problem_info, settings={"confirming_seeds": list(seeds)}).verdict().candidate
 
 
 def _copy_to_seeds(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> Decisions:

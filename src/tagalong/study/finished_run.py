@@ -63,7 +63,7 @@ class Run:
         known = {k: grouping for k, grouping in self.groupings.items() if set(grouping.tasks) == set(affinity.tasks)}
         missing = [k for k in range(1, len(affinity.tasks) + 1) if k not in known]
         if missing:
-            known |= _select_missing(self, affinity, missing)
+            known |= _select_missing_groupings(self, affinity, missing)
         return dict(sorted(known.items()))
 
     def shown_budget(self, groupings: dict[int, Grouping]) -> int:
@@ -110,7 +110,7 @@ def _read_groupings(folder: Path, method: str) -> dict[int, Grouping]:
     return read_document(file, GROUPINGS_FORMAT, (1,), parse, hint="run the study again")
 
 
-def _select_missing(run: Run, affinity: Affinity, budgets: list[int]) -> dict[int, Grouping]:
+def _select_missing_groupings(run: Run, affinity: Affinity, budgets: list[int]) -> dict[int, Grouping]:
     """Selects groupings for these budgets.
 
     If there are many tasks, the groupings are cached in the run's folder.

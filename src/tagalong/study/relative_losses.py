@@ -31,7 +31,7 @@ def relative_change(loss: float, reference: float) -> float:
     return (loss - reference) / abs(reference) if reference else math.copysign(math.inf, loss)
 
 
-def relative_table(
+def relative_loss_table(
     subsets: Iterable[Subset], tasks: Sequence[str], seeds: Sequence[int], losses: Losses, reference: Reference
 ) -> dict[Subset, dict[str, float]]:
     """Returns each task's loss relative to that of a reference network with the same seed, averaged over seeds.
@@ -55,7 +55,7 @@ def relative_table(
         >>> pair = frozenset({"age", "ill"})
         >>> def loss(subset, task, seed):
         ...     return losses[task, len(subset)]
-        >>> found = relative_table([pair], ["age", "ill"], [0], loss, "alone")[pair]
+        >>> found = relative_loss_table([pair], ["age", "ill"], [0], loss, "alone")[pair]
         >>> [round(found[task], 3) for task in ("age", "ill")]
         [1.5, 0.667]
     """
@@ -80,7 +80,7 @@ def relative_losses(
     split: Literal["val", "test"],
     reference: Reference,
 ) -> dict[Subset, dict[str, float]]:
-    """Returns the `relative_table` of networks provided by a backend.
+    """Returns the `relative_loss_table` of networks provided by a backend.
 
     Diverged networks rank below any mean of other networks.
 
@@ -89,7 +89,7 @@ def relative_losses(
         subsets: the tasks of each network.
         seeds: the seeds to average over.
         split: the split on which losses are computed.
-        reference: the reference network (see `relative_table`).
+        reference: the reference network (see `relative_loss_table`).
     """
     wanted, names = list(subsets), backend.tasks
     references = [frozenset([name]) for name in names] if reference == "alone" else [frozenset(names)]
@@ -101,7 +101,7 @@ def relative_losses(
     def loss(subset: Subset, task: str, seed: int) -> float:
         return float(getattr(rows[backend.job(subset, seed)], split)[task].loss)
 
-    return _fill_diverged(relative_table(wanted, names, seeds, loss, reference), len(names))
+    return _fill_diverged(relative_loss_table(wanted, names, seeds, loss, reference), len(names))
 
 
 def _fill_diverged(table: dict[Subset, dict[str, float]], n_tasks: int) -> dict[Subset, dict[str, float]]:

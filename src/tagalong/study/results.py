@@ -160,7 +160,7 @@ class Results:
         return make_frame(self.records, self.problem)
 
     @cached_property
-    def _verdict(self) -> Verdict:
+    def _default_verdict(self) -> Verdict:
         return self._make_verdict(0.0)
 
     def _make_verdict(self, at_least: float) -> Verdict:
@@ -177,7 +177,7 @@ class Results:
         Raises:
             InvalidInput: there are no results for `mtl` to compare with, or `at_least` is negative.
         """
-        return self._make_verdict(at_least) if at_least else self._verdict
+        return self._make_verdict(at_least) if at_least else self._default_verdict
 
     def best(self) -> Best:
         """Loads the recommended networks from the run's folder, with heads only for the tasks that each network serves.

@@ -15,7 +15,7 @@ from tagalong.progress import Progress
 
 from .backend import TrainingBackend, open_backend
 from .best import Best, keep_best
-from .decisions import confirm, decide_all, explain_decisions, train_choices, write_decisions
+from .decisions import confirm_candidate, decide_all, explain_decisions, train_choices, write_decisions
 from .executors import Executor, device_name, make_executor
 from .methods import Method
 from .records import ProblemInfo
@@ -108,13 +108,13 @@ class Study:
                 diverges.
         """
         options = with_effort(options, effort)
-        request = self._request(methods, budgets, seeds, options, price_per_hour, confirm)
+        request = self._checked_request(methods, budgets, seeds, options, price_per_hour, confirm)
         with open_backend(
             self.problem, self.out, executor=self._executor, device=self._device, progress=self._progress
         ) as backend:
             about = {**request.to_document(options), "device": self._device, "executor": self._executor_name}
             settings = write_settings(self.out, self.problem, backend.keys.architecture, about)
-            results = self._compare(backend, request, settings)
+            results = self._compare_methods(backend, request, settings)
             write_run_report(self.out)
             logger.info("finished: %d networks in the store", len(backend.store))
         return results
@@ -128,7 +128,7 @@ class Study:
             **more: the other arguments of `run`.
         """
         options = with_effort(more.pop("options", None), more.pop("effort", None))
-        self._request(methods, budgets, options=options, **more)
+        self._checked_request(methods, budgets, options=options, **more)
 
     def results(self) -> Results:
         """Reads the results of `run` from the study's folder.
@@ -174,13 +174,13 @@ class Study:
         ):
             return keep_best(results, self.problem, backend.weights, backend.width, label)
 
-    def _request(self, *arguments: Any, **named: Any) -> StudyRequest:
+    def _checked_request(self, *arguments: Any, **keywords: Any) -> StudyRequest:
         """Returns the request after validating its arguments and checking that it can be run in this folder."""
-        request = check_request(self.problem.names, *arguments, problem=self.problem, **named)
+        request = check_request(self.problem.names, *arguments, problem=self.problem, **keywords)
         check_folder(self.out, self.problem.fingerprint)
         return request
 
-    def _compare(self, backend: TrainingBackend, request: StudyRequest, settings: dict[str, Any]) -> Results:
+    def _compare_methods(self, backend: TrainingBackend, request: StudyRequest, settings: dict[str, Any]) -> Results:
         for method in request.methods:
             method.begin(backend, request.seeds)
         # The networks for all tasks come first, since every cost is relative to theirs.
@@ -190,7 +190,7 @@ class Study:
         settings = settings | explain_decisions(decisions)
         info = ProblemInfo.of(self.problem)
         records = train_choices(backend, decisions, request.seeds)
-        fresh, lost = confirm(backend, decisions, records, request.confirming, info)
+        fresh, lost = confirm_candidate(backend, decisions, records, request.confirming, info)
         records += fresh
         lost = [seed for seed in wanted if seed not in request.seeds] + lost
         settings = settings | ({"diverged_seeds": lost} if lost else {})

@@ -67,7 +67,7 @@ class AutoMethod(Method):
             return Decision.pooled({budget: Choice(single_group(backend.tasks)) for budget in budgets}, seeds)
         self.begin(backend, seeds)
         together = backend.cost([backend.job(backend.tasks, seeds[0])])
-        affinity, extra = self._measure(backend, seeds[0], together)
+        affinity, extra = self._measure_with_extra_cost(backend, seeds[0], together)
         measuring = extra.steps / max(together.steps, 1)
         effort = read_effort(self.effort).in_trainings(together.seconds)
         hints, errors = (None, None) if affinity is None else (affinity.mean, affinity.stderr)
@@ -85,12 +85,12 @@ class AutoMethod(Method):
         }
         return Decision.pooled(choices, seeds, dict.fromkeys(seeds, shared), affinity, about)
 
-    def _measure(self, backend: Backend, seed: int, together: Cost) -> tuple[Affinity | None, Cost]:
+    def _measure_with_extra_cost(self, backend: Backend, seed: int, mtl_cost: Cost) -> tuple[Affinity | None, Cost]:
         """Returns the affinity and the additional cost of measuring it."""
         if not self.affinity:
             return None, Cost()
         affinity, cost = self._measure_affinity(backend, seed)
-        extra = Cost(0, max(0, cost.steps - together.steps), max(0.0, cost.seconds - together.seconds))
+        extra = Cost(0, max(0, cost.steps - mtl_cost.steps), max(0.0, cost.seconds - mtl_cost.seconds))
         return affinity.averaged("trimmed", 0.05) if len(affinity.steps) else affinity, extra
 
     def _measure_affinity(self, backend: Backend, seed: int) -> tuple[Affinity, Cost]:

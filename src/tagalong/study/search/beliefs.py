@@ -114,7 +114,7 @@ class Beliefs:
         weights = np.exp([fit.evidence - max(other.evidence for other in fits) for fit in fits])
         self.fits = [(fit, weight) for fit, weight in zip(fits, weights, strict=True) if weight > MIN_RELATIVE_WEIGHT]
 
-    def expect(self, sets: Bools) -> tuple[Array, Array]:
+    def predict(self, sets: Bools) -> tuple[Array, Array]:
         """Predicts the log losses of networks relative to one network for all tasks.
 
         Returns:

@@ -93,7 +93,7 @@ def recommend(
     whole = dict.fromkeys(trial.tasks for trial in trials if trial.fraction == 1)
     sets = [everything, *(subset for subset in whole if subset != everything)]
     pool = np.array([[task in subset for task in tasks] for subset in sets])
-    means, deviations = beliefs.expect(pool)
+    means, deviations = beliefs.predict(pool)
     agreement, row_noise = compare_halves(trials, tasks)
     means = agreement * means
     deviations = np.sqrt((agreement * deviations) ** 2 + row_noise**2)

@@ -222,7 +222,7 @@ class _SearchLoop:
         beliefs = self._beliefs()
         seen = [tuple(task in trial.tasks for task in self.tasks) for trial in self.seen]
         self.pool = self._drop_diverged(add_neighbors(seen, self.pool))
-        means, deviations = beliefs.expect(self.pool)
+        means, deviations = beliefs.predict(self.pool)
         return self._choose_trials(means, deviations, count)
 
     def _choose_trials(self, means: Array, deviations: Array, count: int) -> list[Trial]:
