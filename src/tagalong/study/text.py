@@ -47,7 +47,7 @@ def methods_table(summaries: Sequence[MethodSummary], width: int | None = None) 
         rows = [method_cells(summary, with_total_error=TOTAL_LOSS_ERROR not in left_out) for summary in summaries]
         places = [place for place in filled_columns(rows) if HEADINGS[place] not in left_out]
         lines = _table_lines(HEADINGS, rows, places, width, SHORTEST_METHOD)
-        if _fits_width(lines, width):
+        if _fits(lines, width):
             break
     return lines, left_out
 
@@ -67,7 +67,7 @@ def _table_lines(
     return table.lines(width)
 
 
-def _fits_width(lines: Sequence[str], width: int | None) -> bool:
+def _fits(lines: Sequence[str], width: int | None) -> bool:
     return width is None or max(map(columns, lines)) <= width
 
 
@@ -105,7 +105,7 @@ def tasks_table(problem: ProblemInfo, mtl: MethodSummary, other: MethodSummary, 
     for number in TASK_COLUMN_COUNTS:
         places = [place for place in filled_columns(rows, n_required=4) if place < number]
         lines = _table_lines(TASK_HEADINGS, rows, places, width, SHORTEST_TASK)
-        if _fits_width(lines, width):
+        if _fits(lines, width):
             break
     return lines
 
