@@ -74,7 +74,7 @@ def open_backend(
         out: the folder, which is created if it does not exist.
         executor: see `Study`.
         device: see `Study`.
-        progress: receives the number of networks to train and is updated as they finish.
+        progress: an object that receives the number of networks to train and an update whenever one finishes.
 
     Example:
         >>> import numpy as np, tempfile
@@ -140,7 +140,7 @@ class Backend(ABC):
         Args:
             seeds: the seeds of the networks.
             settings: the settings of the `AffinityMeter`.
-            method: the method that uses the affinity. Only needed by backends that do not measure affinities
+            method: the method that uses the affinity. This is needed only by backends that do not measure affinities
                 themselves.
 
         Raises:
@@ -238,9 +238,9 @@ class TrainingBackend(Backend):
     Args:
         problem: the problem to train on.
         store: the store of finished networks.
-        executor: trains chunks of networks (see `make_executor`).
+        executor: the executor that trains chunks of networks (see `make_executor`).
         device: the device to train on.
-        progress: receives the number of networks to train and is updated as they finish.
+        progress: an object that receives the number of networks to train and an update whenever one finishes.
         partial: the folder for checkpoints, or None to disable them.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""`Best`, the trained networks that a study recommends, which can be used for prediction, saved and exported."""
+"""Defines `Best`, the trained networks recommended by a study, which can predict and can be saved and exported."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NetworksFileError(DocumentError):
 
 @dataclass(frozen=True)
 class ServedTask:
-    """Describes how to convert the outputs of a head to predictions.
+    """A task served by a network, and how to convert its outputs to predictions.
 
     Attributes:
         name: the name of the task.
@@ -82,7 +82,7 @@ class Best:
         networks: one network per group, in evaluation mode, with heads only for the tasks that it serves.
         tasks: a description of how to convert each task's outputs to predictions, in the order of the problem's tasks.
         seed: the seed of the networks.
-        table: converts raw rows to inputs, or None if the rows are already inputs.
+        table: the object that converts raw rows to inputs, or None if the rows are already inputs.
         example: a few rows of inputs, which determine the input shape.
     """
 
@@ -234,7 +234,7 @@ def _mean_val_scores(records: Sequence[Record]) -> dict[str, Score]:
 
 
 def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:
-    """Returns a description of how to convert outputs to predictions, for each task of a problem."""
+    """Returns, for each task of a problem, a description of how to convert its outputs to predictions."""
     labels: Mapping[str, Any] = getattr(problem.table, "classes", None) or {}
     return tuple(
         ServedTask(task.name, task.kind, problem.scales.get(task.name), tuple(labels.get(task.name, ())))

@@ -1,4 +1,4 @@
-"""Runs each method's decision, trains the chosen networks, measures their latency, and records the results."""
+"""Lets methods choose networks, trains the chosen networks, measures their latency, and records the results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def compare_methods(
     """Compares methods as `Study.run` does, without writing results.
 
     Args:
-        backend: trains the networks or looks them up (see `open_backend`).
+        backend: the backend that trains the networks or looks them up (see `open_backend`).
         methods: see `Study.run`.
         budgets: see `Study.run`.
         seeds: see `Study.run`.
@@ -53,10 +53,10 @@ def compare_methods(
 
 
 def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
-    """Runs the decision of each method.
+    """Lets each method decide which networks to train.
 
-    Methods decide in a fixed order so that networks are always trained in the same batches. If a network that a method
-    needs diverged, the method makes no choice.
+    Methods decide in a fixed order so that networks are always trained in the same batches. If a network needed by a
+    method diverged, the method makes no choice.
     """
     made = {}
     for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
@@ -123,7 +123,7 @@ def _make_record(
 def _expected_scores(
     tasks: Iterable[str], choice: Choice, results: Sequence[NetworkResult], probabilities: Sequence[float], split: str
 ) -> dict[str, Score]:
-    """Returns each task's score in the network that serves it, or NaN if no group was chosen.
+    """Returns each task's score in the network that serves it, or NaN if no groups were chosen.
 
     If multiple groups can serve a task, its expected score is returned.
     """
@@ -184,7 +184,7 @@ def confirm_candidate(
     If the candidate diverges, the next best candidate is trained.
 
     Args:
-        backend: trains the networks.
+        backend: the backend that trains the networks.
         decisions: the decisions of all methods.
         records: the records of all methods for the original seeds.
         seeds: the fresh seeds.
@@ -213,7 +213,7 @@ def _find_candidate(records: Sequence[Record], seeds: Sequence[int], problem_inf
 
 
 def _copy_to_seeds(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> Decisions:
-    """Returns the choices of these methods and budgets for different seeds."""
+    """Returns copies of the decisions for these methods and budgets, with different seeds."""
     copied = {}
     for name, budget in labels:
         method, decision = decisions[name]

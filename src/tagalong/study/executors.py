@@ -49,7 +49,7 @@ class Chunk:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Trains chunks of networks. Executors never write to the store, which is left to the caller."""
+    """Trains chunks of networks. Executors do not write to the store. The caller does."""
 
     def start(self, problem: Problem, device: str) -> None:
         """Prepares to train networks on this problem."""
@@ -263,7 +263,7 @@ def _worker_devices(device: str, workers: int | None) -> list[str]:
 def _interrupts_blocked() -> Iterator[None]:
     """Delays Ctrl-C.
 
-    Processes started in the meantime inherit the signal mask, so Ctrl-C cannot interrupt their imports.
+    Processes that are started meanwhile inherit the signal mask, so Ctrl-C cannot interrupt their imports.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows has no signal masks
         yield
@@ -308,15 +308,15 @@ _problems: dict[str, Problem] = {}  # the problem that this worker has unpickled
 class Ray:
     """Trains chunks using Ray.
 
-    An existing connection is reused. To train on a cluster, call `ray.init(address="auto")` first. Every node needs
+    An existing connection is reused. To train on a cluster, call `ray.init(address="auto")` first. Every node must have
     tagalong and all packages that the problem imports. If there is no connection, `ray.init()` is called, which joins a
     cluster running on this machine or starts a local one. The connection is closed after the study.
 
     Args:
         retries: the number of times to retry a chunk if its worker is lost.
         cpus: the number of CPUs per chunk.
-        gpus: the number of GPUs per chunk. Defaults to 1 if the device is CUDA. If this is less than 1, multiple chunks
-            share a GPU.
+        gpus: the number of GPUs per chunk. Defaults to 1 if the device is CUDA. With a fraction, multiple chunks share
+            a GPU.
     """
 
     def __init__(self, retries: int = 3, cpus: float = 1, gpus: float | None = None) -> None:

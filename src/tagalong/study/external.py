@@ -1,7 +1,7 @@
-"""A study of networks trained elsewhere, which says what to train next and computes the verdict.
+"""A study of networks trained elsewhere.
 
-Results are stored in `told.json`. Per-row losses and affinities are stored in a folder next to it. An interrupted study
-can be continued.
+It determines which networks to train next and computes the verdict. Results are stored in `told.json`. Per-row losses
+and affinities are stored in the folder `told`. An interrupted study can be continued.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ExternalStudy:
     ) -> TrainingPlan:
         """Specifies what to compare, or continues a study with the same plan.
 
-        Returns the networks known to be needed so far.
+        Returns the networks that are known to be needed so far.
 
         Args:
             affinity: one or more affinities measured in your own training loop. `cs` and `auto` use gradient cosines,
@@ -93,8 +93,8 @@ class ExternalStudy:
             budgets: the limits on the number of networks. Defaults to 2, 3 and 4, up to the number of tasks.
             seeds: the number of seeds, or a list of them.
             options: options by method (see `Study.run`).
-            effort: the effort allowed for `auto`: a number of training runs, "quick" (20), "normal" (60, the default)
-                or "thorough" (200).
+            effort: the search effort of `auto`: a number of training runs, "quick" (20), "normal" (60, the default) or
+                "thorough" (200).
         """
         wanted = ("stl", "hoa") if methods is None and affinity is None else methods
         sizes = default_budgets(len(self.tasks)) if budgets is None else budgets
@@ -139,8 +139,8 @@ class ExternalStudy:
             test: each task's test loss, or a pair (loss, error).
             rows: each task's loss on every test row, with NaN for rows without a label. Without these losses, the
                 verdict's confidence interval does not account for noise due to the test rows.
-            val_rows: each task's loss on every validation row. `auto` compares the two halves of these rows to estimate
-                how much of a gain is noise.
+            val_rows: each task's loss on every validation row. `auto` splits these rows into two halves to estimate how
+                much of a gain is noise.
             steps: the number of optimizer steps.
             seconds: the training time in seconds.
             parameters: the number of parameters.
@@ -187,7 +187,7 @@ class ExternalStudy:
         return run
 
     def _read_run_with_same_plan(self, run: ExternalRun) -> ExternalRun:
-        """Reads the run in this folder, which must have the same plan."""
+        """Reads the run in this folder and checks that it has the same plan."""
         saved = self._read()
         if json.dumps(saved.document) != json.dumps(run.document):
             raise InvalidInput(
@@ -219,7 +219,7 @@ class ExternalRun:
     Attributes:
         request: the comparison request.
         known: the results so far.
-        plan: the networks that are needed, as far as known from the results so far.
+        plan: the networks that are known to be needed, given the results so far.
         document: the initial plan, before any results, as a JSON document.
     """
 
@@ -363,7 +363,7 @@ def has_plan(out: Path) -> bool:
 
 
 def _write_run(out: Path, run: ExternalRun) -> None:
-    """Writes the per-row losses and affinities first, then the JSON document that refers to them."""
+    """Writes the per-row losses and affinities, and then the JSON document that refers to them."""
     affinities = {}
     for method, affinity in run.request.affinities.items():
         affinities[method] = f"{FOLDER}/affinity-{method}.json"

@@ -1,4 +1,4 @@
-"""Computes the verdict from a table of losses of networks trained elsewhere.
+"""Computes the verdict from a table with the losses of networks trained elsewhere.
 
 The table can be a completed plan.
 """
@@ -42,7 +42,7 @@ Networks = dict[tuple[str, int], dict[str, Cells]]
 
 
 def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) -> Results:
-    """Computes the results and the verdict from a table of losses of networks trained elsewhere.
+    """Computes the results and the verdict from a table with the losses of networks trained elsewhere.
 
     Args:
         path: a CSV or Parquet file (see `Problem.from_table`) with the columns network, seed, task, val_loss and

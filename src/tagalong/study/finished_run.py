@@ -38,8 +38,8 @@ class Run:
     Attributes:
         folder: the folder of the run.
         results: all records and the verdict.
-        affinities: the measured affinities by estimator. Groups were selected from the first affinity.
-        groupings: the groupings that the run selected from the first affinity, by budget.
+        affinities: the measured affinities, keyed by estimator. Groups were selected from the first affinity.
+        groupings: the groupings that the run selected from the first affinity, keyed by budget.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ class Run:
         return dict(sorted(known.items()))
 
     def shown_budget(self, groupings: dict[int, Grouping]) -> int:
-        """Returns the budget to show first: the candidate's if any, otherwise the run's largest, otherwise 2."""
+        """Returns the budget to show first: the candidate's if there is one, else the run's largest, else 2."""
         candidate = self.results.verdict().candidate
         wanted = [candidate[1] if candidate else None, max(self.groupings, default=None), 2, 1]
         return next(k for k in wanted if k in groupings)
@@ -152,7 +152,7 @@ class GroupingCache:
 
     @staticmethod
     def of(folder: Path, affinity: Affinity, budgets: Sequence[int], options: Mapping[str, Any]) -> GroupingCache:
-        """Returns the cache for this affinity, these budgets and these `select_groups` options."""
+        """Returns the cache for an affinity, a list of budgets, and options of `select_groups`."""
         inputs = [
             VERSION,
             list(affinity.tasks),

@@ -33,8 +33,8 @@ class Keys:
 
     A key depends on the data, the tasks, the losses, the rule, the seed, the recipe, the architecture with its initial
     weights, the width, the device type and `NUMERICS`. A key does not depend on the method that needs the network, so
-    methods can share networks. A key also does not depend on the version of tagalong or on where a class is defined, so
-    networks can still be found after those change. `NUMERICS` changes only when training results change.
+    methods can share networks. Nor does a key depend on the version of tagalong or on where a class is defined, so
+    networks can still be found after either changes. `NUMERICS` changes only when training results change.
 
     - A tagalong layer is identified by its class name, its parameters and submodules, and its `extra_repr`, which
       includes every setting that affects its output. The layer's code and other attributes may change.

@@ -34,7 +34,7 @@ Affinities = Affinity | Sequence[Affinity] | Mapping[str, Affinity] | None
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The networks to train and their purpose.
+    """The networks to train, and the methods that need them.
 
     Attributes:
         tasks: the names of all tasks.
@@ -190,7 +190,7 @@ def check_plan(
 
 
 def make_plan(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
-    """Runs each method's decision as far as the known results allow.
+    """Lets each method decide, as far as the known results allow.
 
     Returns the networks that the methods need.
     """
@@ -238,7 +238,7 @@ def _jobs_of_decision(backend: ExternalBackend, decision: Decision) -> list[Job]
 
 
 class PlannedGroups(Method):
-    """Uses groups chosen earlier, either from an affinity or in a table.
+    """Uses groups that were chosen earlier or read from a table.
 
     Args:
         name: the name of the method that chose the groups.

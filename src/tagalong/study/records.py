@@ -1,4 +1,4 @@
-"""The scores of each method for one budget and seed, and a description of the problem."""
+"""Records with the scores of a method for one budget and seed, and a description of the problem."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Cost:
 
     Attributes:
         networks: the number of trained networks.
-        steps: the total number of optimizer steps. A measured step counts as the number of plain steps with the same
-            cost.
+        steps: the total number of optimizer steps. A step with a measurement counts as the number of plain steps that
+            cost the same.
         seconds: the training time in seconds.
     """
 

@@ -36,8 +36,8 @@ def relative_loss_table(
 ) -> dict[Subset, dict[str, float]]:
     """Returns each task's loss relative to that of a reference network with the same seed, averaged over seeds.
 
-    The value is one plus the relative change that the verdict compares. For positive losses, this is the ratio of the
-    two losses. The value is invariant to the scale of a target, and lower is better even if losses are negative.
+    The value is one plus the relative change used by the verdict. For positive losses, this is the ratio of the two
+    losses. The value is invariant to the scale of a target, and lower is better even if losses are negative.
 
     Args:
         subsets: the tasks of each network.
@@ -82,10 +82,10 @@ def relative_losses(
 ) -> dict[Subset, dict[str, float]]:
     """Returns the `relative_loss_table` of networks provided by a backend.
 
-    Diverged networks rank below any mean of other networks.
+    Diverged networks rank below all other networks.
 
     Args:
-        backend: trains the networks or looks them up.
+        backend: the backend that trains the networks or looks them up.
         subsets: the tasks of each network.
         seeds: the seeds to average over.
         split: the split on which losses are computed.

@@ -124,7 +124,7 @@ def _git_commit() -> str | None:
 
 @contextmanager
 def log_to_file(path: Path) -> Iterator[None]:
-    """Writes the library's log messages to this file as well."""
+    """Also sends the library's log messages to this file."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     levels = {own: own.level for own in map(logging.getLogger, OWN_PACKAGES)}

@@ -73,7 +73,7 @@ class SearchLog:
 
     @property
     def sentence(self) -> str:
-        """A sentence about the effort spent, the number of sets of tasks trained, and the measuring overhead."""
+        """A sentence that states the effort spent, the number of sets of tasks trained, and the measuring overhead."""
         about, sets = self.about, {one.tasks for one in self.trainings}
         diverged = len({one.tasks for one in self.trainings if one.diverged})
         lost = f" ({diverged} diverged)" if diverged else ""
@@ -83,7 +83,7 @@ class SearchLog:
         return f"auto spent {spent} on {len(sets)} sets of tasks, including the set of all tasks{lost}{measuring}."
 
     def to_text(self, width: int = WIDTH) -> str:
-        """Formats the sentence and, for each budget, the best expected change as a function of effort."""
+        """Formats `sentence` and, for each budget, the best expected change as a function of effort."""
         lines = wrap(self.sentence, width)
         for budget, points in self.curve.items():
             chosen = self.about["chosen"][str(budget)]

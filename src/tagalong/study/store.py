@@ -58,7 +58,7 @@ class NetworkResult:
     Large fields are stored as bytes. `Store.results` does not read large fields and leaves them empty or None.
 
     Attributes:
-        job: the job of the network.
+        job: the job that trained the network.
         val: the validation score of each task.
         test: the test score of each task.
         steps: the total number of training steps.
@@ -223,7 +223,7 @@ class Store:
         return None if content is None else _unpack_weights(content)
 
     def losses(self, key: str, part: str = "test") -> Losses | None:
-        """Returns the loss of every row by task, or None if losses were not kept."""
+        """Returns the per-row losses of each task, or None if they were not kept."""
         ((_, definition, content),) = self._select_rows("key, definition, losses", [key])
         return None if content is None else _unpack_losses(content, _read_job(json.loads(definition)).tasks, part)
 
@@ -295,7 +295,7 @@ class Store:
             )
 
     def has_key_starting_with(self, start: str) -> bool:
-        """Whether the store has a network or a measurement whose key starts with `start`."""
+        """Whether the store contains a network or measurement whose key starts with `start`."""
         query = "SELECT key FROM (SELECT key FROM networks UNION ALL SELECT key FROM affinities) WHERE key GLOB ?"
         return self._connection.execute(query, (f"{start}*",)).fetchone() is not None
 
@@ -463,7 +463,7 @@ def halve_rows(
     """Returns each task's mean loss on each half of the rows, or an empty dict if the per-row losses are unknown.
 
     Args:
-        losses: the loss of every row by task, with NaN for rows without a label.
+        losses: the per-row losses of each task, with NaN for rows without a label.
         groups: the group of each row. Rows in the same group are assigned to the same half.
 
     Example:
@@ -513,7 +513,7 @@ def _pack_losses(trained: Trained) -> bytes | None:
 
 
 def _unpack_losses(packed: bytes, tasks: tuple[str, ...], split: str) -> Losses:
-    """Deserializes the loss of every row in a split, by task."""
+    """Deserializes the per-row losses of each task in a split."""
     return dict(zip(tasks, unpack_arrays(packed, [split])[split], strict=True))
 
 

@@ -1,4 +1,4 @@
-"""`Study`, the complete comparison of methods on one problem, from decisions and training to the verdict."""
+"""Defines `Study`, which compares methods on one problem, from decisions and training to the verdict."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Study:
             machine, e.g. "processes:4" for four. Scripts then need `if __name__ == "__main__":`. "ray" trains on a
             cluster if `ray.init(address="auto")` was called before, otherwise on this machine.
         device: the device to train on, e.g. "cpu" or "cuda". "auto" selects CUDA if it is available.
-        progress: receives the number of networks to train and is updated as they finish.
+        progress: an object that receives the number of networks to train and an update whenever one finishes.
 
     Example:
         >>> import numpy as np, tempfile
@@ -93,13 +93,12 @@ class Study:
                 included as the baseline.
             budgets: the limits on the number of networks, for methods that group tasks. Defaults to 2, 3 and 4, up to
                 the number of tasks.
-            seeds: the number of seeds, or a list of them. Each method decides once per budget, using all seeds
-                together.
+            seeds: the number of seeds, or a list of them. Each method decides once per budget, based on all seeds.
             options: options by method, e.g. `{"tag": {"every": 1, "update": "optimizer"}}`.
             price_per_hour: the price of an hour of compute, which adds a cost column to the table.
             confirm: the number of fresh seeds used to retrain the best grouping and the network for all tasks. The
-                verdict is then based only on the fresh seeds, which cannot have been chosen because of luck.
-            effort: the effort allowed for `auto`: a number of training runs, "quick" (20), "normal" (60, the default),
+                verdict is then based only on the fresh seeds, whose results did not influence the choice of groups.
+            effort: the search effort of `auto`: a number of training runs, "quick" (20), "normal" (60, the default),
                 "thorough" (200), or a duration, e.g. "10min".
 
         Raises:

@@ -1,4 +1,4 @@
-"""Summaries of records, averaged over seeds, for each method and budget and for each task."""
+"""Summarizes records, averaged over seeds, by method and budget or by task."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def mean_cost(costs: Sequence[Cost]) -> Cost:
 def relative_cost(cost: Cost, reference: Cost) -> float | None:
     """Returns the ratio of two costs, in steps if known, otherwise in seconds, or None if neither is known.
 
-    Steps are preferred because seconds depend on the machine and favor networks trained in large batches.
+    Steps are preferred because seconds depend on the machine and favor networks trained in large chunks.
     """
     if reference.steps and (cost.steps or not cost.networks):
         return cost.steps / reference.steps

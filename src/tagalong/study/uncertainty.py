@@ -1,4 +1,4 @@
-"""Confidence intervals of a change that account for noise due to seeds, test rows and the choice of grouping."""
+"""Confidence intervals that account for noise due to seeds, test rows and the choice of grouping."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def interval_half_width(
 def seed_half_width(
     chosen: Sequence[float], tried: Sequence[Sequence[float]] = (), confidence: float = CONFIDENCE
 ) -> float:
-    """Returns half the width of the confidence interval of a mean over seeds, which may be the best of several means.
+    """Returns half the width of the confidence interval of a mean over seeds.
 
-    The interval is based on Student's t-distribution over the seeds of the chosen grouping. If several groupings were
-    tried with the same seeds, the chosen one is more likely to have lucky networks, and this luck also affects the test
-    losses. The interval is then at least as wide as the Bonferroni interval for this number of comparisons, with pooled
-    variance.
+    The mean may be the best of several. The interval is based on Student's t-distribution over the seeds of the chosen
+    grouping. If several groupings were tried with the same seeds, the chosen grouping is more likely to have been
+    lucky. This luck also affects the test losses. The interval is then at least as wide as the Bonferroni interval for
+    this number of comparisons, with pooled variance.
 
     Args:
         chosen: the change of the chosen grouping for each seed.
@@ -76,14 +76,14 @@ Rows = Mapping[str, NDArray[Any]]
 def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = None) -> float:
     """Returns the standard error of a grouping's mean relative change due to the finite number of rows.
 
-    The change is a mean of ratios, each between two mean losses over the same rows. The delta method gives the
-    influence of each row (Cochran, Sampling Techniques, section 6.4). Influences are averaged over seeds first, since
-    all seeds use the same rows.
+    The change is a mean of ratios of mean losses over the same rows. The delta method gives the influence of each row
+    (Cochran, Sampling Techniques, section 6.4). Influences are averaged over seeds first, since all seeds use the same
+    rows.
 
     Args:
         candidate: for each seed, each task's loss on every row from the network that serves it, with NaN for rows
             without a label.
-        mtl: the same losses for the network for all tasks, with the seeds in the same order.
+        mtl: the corresponding losses of the network for all tasks, with the seeds in the same order.
         clusters: one cluster label per row. Rows in the same cluster (e.g. a patient or a scene) count as one.
 
     Example:

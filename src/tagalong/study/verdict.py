@@ -154,13 +154,13 @@ def decide(
     The candidate is the grouping with the best validation losses. Test rows are not used to choose the candidate, so
     the change in its test losses is an unbiased estimate for these networks. The confidence interval accounts for noise
     due to the seeds and the test rows (see `interval_half_width` and `row_stderr`). However, networks may have been
-    chosen because their seeds were lucky. Confirming seeds, which are trained after the choice, do not have this bias.
-    If there are any confirming seeds, only those are used for the estimate.
+    chosen because of lucky seeds. Confirming seeds, which are trained after the choice, do not have this bias. If there
+    are any confirming seeds, only those are used for the estimate.
 
     Not every method can be the candidate. Groupings trained with a rule (e.g. "tag+pcgrad") are excluded, since the
     effect of grouping could not be separated from the effect of the rule. The oracle, averages over groupings, and
-    groupings with a diverged network are also excluded. If `auto` found groups, the candidate is one of those, since
-    `auto` has already accounted for luck.
+    groupings with a diverged network are also excluded. If `auto` found groups, the candidate is chosen from those,
+    since `auto` has already accounted for luck.
 
     Args:
         records: the records of a study, including those of `mtl`.

@@ -153,7 +153,7 @@ def _round_document(search_round: Round, tasks: Sequence[str]) -> dict[str, Any]
 
 @dataclass(frozen=True)
 class Effort:
-    """The effort allowed for a search: a number of training runs or a duration.
+    """The effort of a search: a number of training runs or a duration.
 
     Attributes:
         trainings: the number of full training runs, or None.

@@ -1,4 +1,4 @@
-"""`Method`, the base class of all methods, which decide which networks to train for each budget."""
+"""Defines `Method`, the base class of all methods, which decide which networks to train for each budget."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Choice:
 
     @staticmethod
     def of(grouping: Grouping) -> Choice:
-        """Returns the choice that corresponds to a grouping."""
+        """Returns the choice that uses the groups of a grouping."""
         return Choice(grouping.groups, grouping=grouping)
 
 
@@ -75,7 +75,7 @@ class Method(ABC):
 
     Attributes:
         name: the method's name in tables.
-        order: the method's position in the order of decisions. Methods with a lower number decide first, regardless of
+        order: a number that determines when the method decides. Methods with lower numbers decide first, regardless of
             their order in the request.
         budgeted: whether the method makes a separate choice for each budget.
         honest: whether the method avoids using test data.
@@ -104,16 +104,16 @@ class Method(ABC):
         return 1.0
 
     def begin(self, backend: Backend, seeds: Sequence[int]) -> None:  # noqa: B027 - optional hook
-        """Makes measurements that also train the network for all tasks.
+        """Makes measurements during the training of the network for all tasks.
 
-        This method is called before the network is trained without measurements.
+        This method is called before any other training.
         """
 
     @abstractmethod
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        """Chooses networks for each budget, or once with a budget of None if the method is not `budgeted`.
+        """Chooses networks for each budget.
 
-        Honest methods must not use test data.
+        If the method is not `budgeted`, the only budget is None. Honest methods must not use test data.
         """
 
     def __repr__(self) -> str:

@@ -78,7 +78,7 @@ class Wide(Mtl):
 class Stl(Method):
     """Trains each task in a separate network.
 
-    Deciding is free here, although the paper counts the n training runs as its cost.
+    Deciding is free here, although the paper counts the cost of n training runs.
     """
 
     name = "stl"

@@ -4,12 +4,12 @@ The logarithm of a task's validation loss in a network is modeled as the followi
 
     level + shared trends + effect of the set of tasks + seed noise + network noise.
 
-Sets that differ in few tasks have similar effects. The covariance decreases by a constant factor with each task that is
+Sets that differ in few tasks have similar effects. The covariance decreases by a constant factor for each task that is
 in only one of the two sets. This is a product kernel on the membership bits, so it includes main effects as well as
 pairwise and higher-order interactions with decreasing weight. The trends are shared by all tasks. They include the
-effects of affinity, of the number of omitted tasks, and of omitting each task. The seed noise is common to all
-networks with the same seed, which share initial weights and row order. Networks are therefore compared with other
-networks that have the same seed. A bad result of the network for all tasks is thus not mistaken for a gain.
+effects of affinity, of the number of omitted tasks, and of omitting each task. The seed noise is common to all networks
+with the same seed, which share initial weights and row order. Networks are therefore compared with other networks that
+have the same seed. A bad result of the network for all tasks is thus not mistaken for a gain.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class _Fit:
 
 
 def distances(sets: Bools, other_sets: Bools) -> Counts:
-    """Returns the number of tasks by which each pair of sets differs."""
+    """Returns the number of tasks that are in only one set, for each pair of sets."""
     left, right = sets.astype(np.float64), other_sets.astype(np.float64)
     return np.asarray(left.sum(1)[:, None] + right.sum(1) - 2 * left @ right.T, dtype=np.intp)
 

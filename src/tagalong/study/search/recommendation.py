@@ -26,8 +26,7 @@ class SearchSettings:
         together: the fraction of the effort spent on networks for all tasks, the baseline of every comparison.
         reserved: the fraction of the effort reserved for training the best networks with more seeds if the gain is
             uncertain.
-        clear: the number of standard deviations by which the gain must exceed zero to be considered certain during the
-            search.
+        clear: the number of standard deviations by which the gain must exceed zero to stop confirming it.
         caution: the number of standard deviations added to predicted losses in the final choice.
         sure: the number of standard deviations by which the gain must exceed zero for grouping to be recommended.
         screen: the fraction of a training run after which the worse half of the proposals is dropped, or None to train
@@ -113,7 +112,7 @@ def recommend(
 
 
 def compare_halves(trials: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
-    """Estimates the noise due to the validation rows by comparing two halves of these rows.
+    """Estimates the noise due to the validation rows by comparing two halves of them.
 
     On each half, every network is compared with the network for all tasks with the same seed.
 

@@ -28,7 +28,7 @@ class Round:
         results: the results of the networks trained in this round.
         efforts: the effort spent on each of these networks, measured in full training runs.
         spent: the total effort spent by the end of this round.
-        best: the expected change in loss from one network for all tasks to the best networks, by budget.
+        best: for each budget, the expected change in loss from one network for all tasks to the best networks.
     """
 
     results: Trials
@@ -66,7 +66,7 @@ def search(
     """Searches for the best networks for each budget.
 
     Args:
-        backend: trains the networks or looks them up.
+        backend: the backend that trains the networks or looks them up.
         budgets: the limits on the number of networks.
         effort: the number of full training runs, including the first networks for all tasks.
         seeds: the seeds to choose from. Each set of tasks is trained with one seed, and with more seeds if its result
@@ -218,7 +218,7 @@ class _SearchLoop:
         return Beliefs(TrialArrays(inside, seeds, is_early, logs), self.hints, self.errors)
 
     def _proposals(self, count: int) -> list[Trial]:
-        """Returns the networks that would be best if optimistic predictions of their losses were correct."""
+        """Returns the networks that would be best according to optimistic predictions of their losses."""
         beliefs = self._beliefs()
         seen = [tuple(task in trial.tasks for task in self.tasks) for trial in self.seen]
         self.pool = self._drop_diverged(add_neighbors(seen, self.pool))
