@@ -126,7 +126,7 @@ def _layer_identity(module: nn.Module, enclosing: frozenset[int]) -> list[Any]:
     if is_own(kind.__module__):
         settings = module.extra_repr()
     else:
-        user_defined = not _is_library_module(kind.__module__)
+        user_defined = not _is_known(kind.__module__)
         settings = [
             [name, _identity(value, enclosing)]
             for name, value in sorted(vars(module).items())
@@ -137,7 +137,7 @@ def _layer_identity(module: nn.Module, enclosing: frozenset[int]) -> list[Any]:
 
 def _class_code(cls: type, enclosing: frozenset[int]) -> list[Any]:
     """Returns the methods and constants of a user-defined class and of its user-defined base classes."""
-    own = [part for part in cls.__mro__ if not _is_library_module(part.__module__)]
+    own = [part for part in cls.__mro__ if not _is_known(part.__module__)]
     return [[name, _identity(value, enclosing)] for part in own for name, value in _class_members(part)]
 
 
@@ -151,8 +151,8 @@ def _class_members(cls: type) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _is_library_module(module: str) -> bool:
-    """Whether this module is part of tagalong, torch or Python, whose code is identified by name."""
+def _is_known(module: str) -> bool:
+    """Whether this module belongs to tagalong, torch or Python, whose code is identified by name."""
     return is_own(module) or module.partition(".")[0] in ("torch", "builtins")
 
 
@@ -208,7 +208,7 @@ def _array_identity(value: np.ndarray[Any, Any] | Tensor) -> Any:
 def _function_identity(value: FunctionType, identify: partial[Any]) -> Any:
     named = "<" not in value.__qualname__ and not hasattr(value, "__wrapped__")
     # functools.wraps copies the name and module of the wrapped function, but not its globals.
-    if named and _is_library_module(value.__globals__.get("__name__", "")):
+    if named and _is_known(value.__globals__.get("__name__", "")):
         return value.__qualname__
     settings = (value.__defaults__, tuple(sorted((value.__kwdefaults__ or {}).items())))
     parts = [value.__code__, settings, *(cell.cell_contents for cell in value.__closure__ or ())]
@@ -223,7 +223,7 @@ def _used_globals(function: FunctionType) -> list[Any]:
         one = waiting.pop()
         for name in _used_names(one.__code__) - found.keys():
             value = one.__globals__.get(name)
-            if isinstance(value, FunctionType) and not _is_library_module(value.__module__ or ""):
+            if isinstance(value, FunctionType) and not _is_known(value.__module__ or ""):
                 found[name] = _identity(value.__code__)
                 waiting += [value] if value.__globals__ is one.__globals__ else []
             elif value is not None and isinstance(value, CONSTANT_TYPES) and not name.startswith("__"):
