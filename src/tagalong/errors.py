@@ -1,4 +1,4 @@
-"""Errors for invalid input, which report all problems at once, and checks that are shared across the package."""
+"""Errors that report all problems with the input at once, and checks that are used throughout the package."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ REFERENCE = re.compile(r"`([A-Za-z_][\w.]*(?:=[^`]*)?)`")  # an argument, option
 
 
 def in_python(reference: str) -> str:
-    """Formats a reference to an argument for Python users: in backticks."""
+    """Formats a reference to an argument for Python users, in backticks."""
     return f"`{reference}`"
 
 
 class InvalidInput(ValueError):
-    """Raised for invalid input; names the argument, what was expected, what was found, and how to fix it.
+    """Raised for invalid input. The message names the argument, what was expected and found, and how to fix it.
 
-    In `expected` and `hint`, backticks mark references to arguments, with or without a value: `cost`,
-    `solver='auto'`. In Python, messages keep the backticks; the command line replaces the references with the options
-    that a user would type.
+    In `expected` and `hint`, backticks mark references to arguments, with or without a value: `cost`, `solver='auto'`.
+    In Python, messages keep the backticks. On the command line, each reference is replaced with the option that the
+    user would type.
 
     Args:
-        argument: the name of the argument, or the path of a file. Any other text, such as "`recipe.lr`", may contain
-            references, like `expected`. Leave it empty if the message is not about a particular argument.
+        argument: the name of the argument, or the path of a file. Other text is allowed too and may contain references,
+            e.g. "`recipe.lr`". Leave it empty if the message is not about a particular argument.
         expected: the predicate of the sentence, e.g. "must be a positive integer".
-        found: the value that was given, formatted for display; usually its `repr`.
+        found: the value that was passed, usually as its `repr`.
         hint: how to fix the problem.
 
     Attributes:
@@ -41,7 +41,7 @@ class InvalidInput(ValueError):
         expected: see above.
         found: see above.
         hint: see above.
-        problems: all problems with the input; just this one unless multiple errors were joined.
+        problems: the individual errors, if several were joined; otherwise, only this one.
 
     Example:
         >>> error = InvalidInput("max_cost", "needs `cost`", "None", "pass `cost='params'`")
@@ -66,12 +66,12 @@ class InvalidInput(ValueError):
         return joined
 
     def show_as(self, names: Mapping[str, str]) -> None:
-        """Shows arguments under other names, e.g. the file that was passed as `path`; names set earlier are kept."""
+        """Sets the names under which arguments are shown, e.g. the file passed as `path`. Earlier names are kept."""
         for problem in self.problems:
             problem._names = {**names, **problem._names}
 
     def render(self, spelling: Spelling = in_python) -> str:
-        """Returns the message, with each reference to an argument formatted by `spelling`."""
+        """Returns the message, with each argument reference formatted by `spelling`."""
         lines = [problem._sentence(spelling) for problem in self.problems]
         return lines[0] if len(lines) == 1 else "\n".join([SEVERAL_PROBLEMS, *lines])
 
@@ -95,7 +95,7 @@ class InvalidInput(ValueError):
 
 
 def render_references(text: str, spelling: Spelling) -> str:
-    """Returns a text with each reference to an argument, marked by backticks, formatted by `spelling`.
+    """Returns the text, with each argument reference (in backticks) formatted by `spelling`.
 
     Example:
         >>> render_references("pass `cost` or `max_size=3`", lambda reference: f"<{reference}>")
@@ -111,7 +111,7 @@ def raise_problems(problems: Sequence[InvalidInput], error: type[InvalidInput] =
 
 
 def collect(problems: list[InvalidInput], function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function; if it raises an error, appends that to `problems` and returns None.
+    """Calls a function and returns its result; if it fails, adds the error to `problems` and returns None.
 
     This way, one invalid argument does not hide another.
     """
@@ -141,7 +141,7 @@ def task_name_problems(tasks: tuple[Any, ...], argument: str = "tasks") -> list[
 
 
 def as_names(tasks: Iterable[str]) -> tuple[str, ...]:
-    """Returns task names as a tuple; rejects a single string, which would be split into characters."""
+    """Returns task names as a tuple. Rejects a single string, which would be split into characters."""
     expected = "must be a list of names"
     if isinstance(tasks, str):
         raise InvalidInput("tasks", expected, f"the string {tasks!r}", f"write [{tasks!r}]")
@@ -183,7 +183,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def first_few(names: Sequence[str], limit: int = 5) -> str:
-    """Joins the first names and counts the others.
+    """Joins the first few names and counts the rest.
 
     Example:
         >>> first_few(["age", "ill", "fit"], limit=2)
@@ -193,7 +193,7 @@ def first_few(names: Sequence[str], limit: int = 5) -> str:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether this is a finite number; booleans do not count.
+    """Returns whether the value is a finite number. Booleans do not count.
 
     Example:
         >>> is_number(0.5), is_number(float("nan")), is_number(True)
@@ -208,7 +208,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def is_integer(value: object, minimum: float = -math.inf) -> TypeGuard[int]:
-    """Whether this is an integer, NumPy's included, of at least `minimum`; booleans do not count.
+    """Returns whether the value is an integer of at least `minimum`. NumPy integers count, booleans do not.
 
     Example:
         >>> is_integer(-3), is_integer(-3, minimum=0), is_integer(3.0)
@@ -218,7 +218,7 @@ def is_integer(value: object, minimum: float = -math.inf) -> TypeGuard[int]:
 
 
 def is_positive_integer(value: object) -> TypeGuard[int]:
-    """Whether this is an integer, NumPy's included, of at least 1; booleans do not count.
+    """Returns whether the value is a positive integer. NumPy integers count, booleans do not.
 
     Example:
         >>> is_positive_integer(3), is_positive_integer(0), is_positive_integer(1.0)
@@ -228,17 +228,17 @@ def is_positive_integer(value: object) -> TypeGuard[int]:
 
 
 def is_positive(value: object) -> TypeGuard[float]:
-    """Whether this is a finite number above 0; booleans do not count."""
+    """Returns whether the value is a positive finite number. Booleans do not count."""
     return is_number(value) and value > 0
 
 
 def is_nonnegative(value: object) -> bool:
-    """Whether this is a finite number of at least 0."""
+    """Returns whether the value is a finite number of at least 0."""
     return isinstance(value, Real) and 0 <= float(value) < math.inf
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package is installed, without importing it."""
+    """Returns whether a package is installed, without importing it."""
     return importlib.util.find_spec(package) is not None
 
 
@@ -247,7 +247,7 @@ def require_package(user: str, package: str, install: str) -> None:
 
     Args:
         user: the feature that needs the package, as named in the message.
-        package: the name under which it is imported.
+        package: the import name of the package.
         install: the argument for `pip install`, e.g. "tagalong[demo]".
     """
     if not is_installed(package):

@@ -36,7 +36,7 @@ class TableError(InvalidInput):
 
 
 class DataFrameLike(Protocol):
-    """A pandas DataFrame, or one from another package whose columns are selected by name."""
+    """A DataFrame, from pandas or another package, whose columns can be selected by name."""
 
     @property
     def columns(self) -> Any:
@@ -62,15 +62,15 @@ class TableRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedTable:
-    """A table of text cells, without surrounding whitespace and blank rows.
+    """A table of text cells. Surrounding whitespace and blank rows have been removed.
 
     Attributes:
         place: the file, as named in messages.
         header: the first row.
-        rows: all other rows. Those that are too short or too long are padded or truncated, and reported in `problems`.
+        rows: all other rows. Rows that are too short or too long are padded or truncated, and reported in `problems`.
         decimal_comma: whether a comma may be a decimal separator, because it is not the delimiter.
-        problems: repeated column names, rows of the wrong length, or missing rows. Readers append other problems that
-            they find, so that all are reported at once.
+        problems: repeated column names, rows of the wrong length, or a lack of rows. Readers append any other problems,
+            so that all of them are reported at once.
     """
 
     place: str
@@ -84,7 +84,7 @@ class ParsedTable:
         return f"{self.place}, line {row.line}" + ("" if column is None else f", column {column!r}")
 
     def parse_number(self, cell: str) -> float:
-        """Parses a number like the function `parse_number`, but accepts decimal commas if the file may contain them."""
+        """Parses a number like the function `parse_number`, but accepts decimal commas if the file may contain any."""
         try:
             return parse_number(cell)
         except ValueError:
@@ -101,7 +101,7 @@ class RawColumns:
         place: the file or argument that contains the table, as named in messages.
         columns: the columns by name: text cells from a file, or the values of a DataFrame or mapping.
         rows: the number of rows.
-        unnamed: the number of unnamed columns that were dropped, such as an index that was written to the file.
+        unnamed: the number of unnamed columns that were dropped, such as a saved index.
         decimal_comma: see `ParsedTable`.
     """
 
@@ -116,8 +116,9 @@ def read_table(path: str | os.PathLike[str]) -> ParsedTable:
     """Reads a table as text.
 
     Args:
-        path: a file with a header, delimited by commas, semicolons, tabs or pipes; encoded as UTF-8, UTF-16 (with a
-            byte order mark) or Latin-1; optionally compressed (gzip, or zip with one file). Or a Parquet file.
+        path: a file with a header, delimited by commas, semicolons, tabs or pipes. It can be encoded in UTF-8, UTF-16
+            (with a byte order mark) or Latin-1, and compressed with gzip or as the only file in a zip archive. Parquet
+            files are supported too.
 
     Raises:
         TableError: the file does not exist or does not contain a table.
@@ -139,9 +140,9 @@ def parse_table(text: str, path: str | os.PathLike[str], default_header: Sequenc
 
     Args:
         text: the text that `read_text` returned.
-        path: the file that it comes from.
-        default_header: the columns of a table whose header is optional; the first row is treated as a header only if
-            its last cell is the last of these names.
+        path: the file that contains the text.
+        default_header: the column names of a table whose header is optional. The first row is treated as a header only
+            if its last cell is the last of these names.
     """
     place = _name_place(path)
     delimiter, parsed = _parse(text, place)
@@ -159,10 +160,10 @@ def read_columns(source: TableSource, argument: str = "data", keep_empty: bool =
     """Reads the columns of a table.
 
     Args:
-        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list of mappings, one per
-            row.
-        argument: the argument to name in messages, if the source is not a file.
-        keep_empty: whether to keep rows of a file that consist of the right number of empty cells.
+        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list with a mapping for
+            each row.
+        argument: the argument to name in messages if the source is not a file.
+        keep_empty: whether to keep rows of a file in which every cell is empty.
 
     Raises:
         TableError: the file does not exist or does not contain a table, there are no rows, columns differ in length, or
@@ -268,7 +269,7 @@ def _iterate_rows(text: str, delimiter: str) -> Iterator[TableRow]:
 
 
 def _find_delimiter(text: str) -> str:
-    """Returns the delimiter that splits the header into the most names, preferably one that splits all rows equally."""
+    """Returns the delimiter that splits the header into the most names and, if possible, all rows equally."""
     lines = [line for line in re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE])) if line.strip(BLANK)]
     complete = lines[:-1] if len(text) > SAMPLE and len(lines) > 1 else lines
 
@@ -284,7 +285,7 @@ def _is_filled(row: TableRow) -> bool:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Reads a text file in any encoding and compression that `read_table` supports; Parquet is converted to CSV.
+    """Reads a text file in any encoding and compression that `read_table` supports. Parquet is converted to CSV.
 
     Raises:
         TableError: the file does not exist, is empty, or is not a text file.
@@ -297,7 +298,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def _name_place(path: str | os.PathLike[str]) -> str:
-    """Returns the name of a file for messages; on its own, a name without a suffix would look like an argument."""
+    """Returns the name of a file for messages, with "the file" in front if it looks like the name of an argument."""
     name = os.fspath(path)
     return f"the file {name}" if name.isidentifier() else name
 
@@ -364,14 +365,14 @@ def _read_parquet(content: bytes, place: str) -> Any:
 
 
 def _with_index(frame: Any) -> Any:
-    """Returns a frame with its index as the first column, as in a CSV file, unless it merely numbers the rows."""
+    """Returns a frame with its index as the first column, as in a CSV file, unless the index is just the row number."""
     if type(frame.index).__name__ == "RangeIndex" and frame.index.name is None:
         return frame
     return frame.rename_axis(index=[name or "" for name in frame.index.names]).reset_index()
 
 
 def is_missing_word(cell: str) -> bool:
-    """Whether a cell is empty or contains a marker for a missing value.
+    """Returns whether a cell is empty or contains a marker for a missing value.
 
     Example:
         >>> is_missing_word(" N/A "), is_missing_word("none")
@@ -381,7 +382,7 @@ def is_missing_word(cell: str) -> bool:
 
 
 def parse_number(cell: str) -> float:
-    """Parses a number; returns NaN if the value is missing.
+    """Parses a number. Returns NaN if the value is missing.
 
     Raises:
         ValueError: the cell is not a number.
@@ -394,7 +395,7 @@ def parse_number(cell: str) -> float:
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell contains a number, including NaN and infinity.
+    """Returns whether a cell contains a number, including NaN and infinity.
 
     Example:
         >>> is_number("-2e-3"), is_number("12_3")
@@ -408,7 +409,7 @@ def is_number(cell: str) -> bool:
 
 
 def as_number(value: Any) -> float:
-    """Converts a cell to a number; raises ValueError or TypeError if it is not one."""
+    """Converts a cell to a number. Raises ValueError or TypeError if it is not a number."""
     if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
         raise ValueError(value)
     return float(value)

@@ -1,4 +1,4 @@
-"""Builds the fields of a problem from arrays, with the steps that arrays and tables share."""
+"""Creates the fields of a problem from arrays, with steps that are also used for tables."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def fields_from_arrays(
 def _read(
     inputs: Any, targets: Any, tasks: Sequence[Task | str], groups: Any, split: Sequence[Any], encoder: Any
 ) -> tuple[Tensor, list[Target], NDArray[Any] | None]:
-    """Returns inputs, labels and groups; raises one error that lists all problems with them."""
+    """Returns inputs, labels and groups. Raises one error that lists all problems."""
     problems = task_name_problems(task_names(tasks))
     columns = {} if problems else collect(problems, _columns, targets, task_names(tasks)) or {}
     labels = None if groups is None else collect(problems, group_labels, groups)
@@ -94,7 +94,7 @@ def _row_problems(rows: int, columns: Mapping[str, Any], labels: NDArray[Any] | 
 
 
 def check_encoder(raw: Tensor, encoder: Encoder | None) -> None:
-    """Raises an error if there is no encoder for inputs that are not flat."""
+    """Raises an error if the inputs are not flat and no encoder was given."""
     if raw.dim() != 2 and encoder is None:
         shape = ", ".join(map(str, raw.shape[1:]))
         hint = "the default encoder needs flat inputs"
@@ -109,7 +109,7 @@ def input_dtype(given: Any, raw: Tensor) -> torch.dtype:
 
 
 def prepare_with_scaling(raw: Tensor, targets: Sequence[Target], dtype: torch.dtype = torch.float32) -> Prepare:
-    """Returns a function that prepares inputs; flat ones are standardized with the statistics of the training rows."""
+    """Returns a function that prepares inputs. Flat inputs are standardized using the training rows."""
     standardize = raw.dim() == 2 and raw.is_floating_point()
 
     def prepare(train: RowNumbers) -> tuple[Scaling, Tensor, Sequence[str]]:
@@ -137,11 +137,11 @@ def assemble(
         targets: the labels of each task.
         prepare: a function that takes the training rows and returns the fitted preparation, the inputs of all rows, and
             notes.
-        parts: the row numbers of each part.
+        parts: the row numbers of each split.
         groups: the group label of each row.
-        encoder: the encoder; None: an MLP with two hidden layers.
-        recipe: how to train; None: the default recipe.
-        notes: remarks on the data.
+        encoder: the encoder. If None, an MLP with two hidden layers is used.
+        recipe: the training recipe. If None, the default recipe is used.
+        notes: notes on the data.
     """
     table, inputs, more = prepare(parts.train)
     dtype = inputs.dtype if inputs.is_floating_point() else torch.float32

@@ -33,7 +33,7 @@ class Balancer(Protocol):
         """The parameters of the rule itself, trained by the network's optimizer."""
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
-        """Adds the gradients of this step's losses to every `.grad`."""
+        """Adds the gradients of this step's losses to the parameters' `.grad`."""
 
     def after_step(self, losses: Callable[[], Losses]) -> None:
         """Called after the optimizer step; `losses` recomputes the losses on the same batch."""
@@ -56,10 +56,10 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
 
     Args:
         rule: "plain" (the sum), "uw" (Uncertainty Weights), "gradnorm" ("gradnorm:0.5" for another α), "pcgrad", or any
-            TorchJD aggregator or scalarizer with the arguments that it needs ("mgda", "torchjd:CAGrad(c=0.5)"). With
-            the suffix "-uw", an aggregator is applied to losses weighted by Uncertainty Weights ("pcgrad-uw").
+            TorchJD aggregator or scalarizer with its arguments ("mgda", "torchjd:CAGrad(c=0.5)"). With the suffix
+            "-uw", an aggregator is applied to losses weighted by Uncertainty Weights ("pcgrad-uw").
         network: the network to train.
-        tasks: the tasks of the network, in the same order.
+        tasks: the tasks of the network, in the order of its heads.
 
     Raises:
         InvalidInput: the rule is unknown or does not support this number of tasks.
@@ -123,10 +123,10 @@ def _find_kind(rule: str, name: str) -> tuple[Call, type[nn.Module]]:
 
 
 class Rule:
-    """Base class for rules, with no parameters and no state.
+    """Base class for rules. By default, a rule has no parameters and no state.
 
-    Rules balance the losses after multiplying them by the weights of their tasks. A task without labels in a batch has
-    a loss of exactly 0; it must not affect how the rule treats the others.
+    Rules balance the losses after multiplying them by the weights of their tasks. If a task has no labels in a batch,
+    its loss is exactly 0 and must not affect how the rule treats the other tasks.
     """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
@@ -168,21 +168,21 @@ class Plain(Rule):
 
 
 class GradNorm(Rule):
-    """GradNorm: weights the losses to give slowly learning tasks larger gradients (Chen et al. 2018).
+    """GradNorm (Chen et al. 2018): weights the losses so that tasks that learn slowly get larger gradients.
 
-    With W the last shared weight matrix, G_i = ‖∇_W w_i·L_i‖ and r_i the loss ratio L_i(t)/L_i(0) divided by its mean
-    over tasks, a separate Adam optimizer minimizes Σ |G_i − mean(G)·r_i^α| over the weights (equation 2; mean(G)·r_i^α
-    is treated as a constant).
+    Let W be the last shared weight matrix, G_i = ‖∇_W w_i·L_i‖, and r_i the loss ratio L_i(t)/L_i(0) divided by its
+    mean over tasks. A separate Adam optimizer chooses the weights w_i to minimize Σ |G_i − mean(G)·r_i^α|, where
+    mean(G)·r_i^α is treated as a constant (equation 2).
 
-    The paper only renormalizes the weights to sum to the number of tasks; we first clip them to [0.1, 10], like TAG's
-    published code. L_i(0) is the first nonzero loss of a task. A task without labels in a batch is left out of the
-    means, and its weight changes only through the renormalization.
+    The paper only renormalizes the weights to sum to the number of tasks. Like TAG's published code, we first clip them
+    to [0.1, 10]. L_i(0) is the first nonzero loss of task i. A task without labels in a batch is excluded from the
+    means. Its weight changes only through the renormalization.
 
     Args:
         network: the network to train.
         tasks: the tasks of the network.
-        alpha: how strongly slow tasks are favored; the paper and TAG use 1.5 for large problems.
-        lr: the learning rate of the weights.
+        alpha: how strongly slow tasks are favored. The paper and TAG use 1.5 for large problems.
+        lr: the learning rate for the weights.
     """
 
     def __init__(self, network: Network, tasks: Sequence[Task], alpha: float = 1.5, lr: float = 0.025) -> None:
@@ -236,7 +236,7 @@ class GradNorm(Rule):
 
 
 def _last_kernel(encoder: nn.Module) -> nn.Parameter | None:
-    """Returns the last trainable weight matrix, or else the last trainable parameter; None if there is none."""
+    """Returns the last trainable weight matrix, or the last trainable parameter if there is no matrix."""
     trained = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
     kernels = [parameter for parameter in trained if parameter.dim() > 1]
     found = kernels or trained
@@ -244,14 +244,14 @@ def _last_kernel(encoder: nn.Module) -> nn.Parameter | None:
 
 
 class ScalarizerRule(Rule):
-    """Minimizes a function of all losses: a TorchJD scalarizer, whose parameters the network's optimizer trains.
+    """Minimizes a TorchJD scalarizer, i.e. a function of all losses. The network's optimizer trains its parameters.
 
-    Uncertainty Weights (Kendall et al. 2018) minimize Σ ½·exp(−s)·L + ½·s with a learned s for each task, initially 0.
-    TAG's published code minimizes L/exp(2s) + s, with s clipped to [0.01, 10] and initially 1: the same weights except
-    for the factor ½, the initial value and the clipping.
+    Uncertainty Weights (Kendall et al. 2018) minimize Σ ½·exp(−s)·L + ½·s, where s is learned for each task and starts
+    at 0. TAG's published code minimizes L/exp(2s) + s, where s starts at 1 and is clipped to [0.01, 10]. Its weights
+    differ only in the factor ½, the initial value and the clipping.
 
-    For a task without labels in a batch, the scalarizer receives the task's last loss; neither its head nor its weight
-    is trained.
+    If a task has no labels in a batch, the scalarizer receives the task's last loss, and neither the task's head nor
+    its weight is trained.
 
     Args:
         scalarizer: the TorchJD scalarizer.
@@ -276,7 +276,7 @@ class ScalarizerRule(Rule):
         (self.coefficients(values.detach(), scaler) * values).sum().backward()
 
     def coefficients(self, values: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
-        """Returns each loss's weight times the scaler's factor; also backpropagates to the scalarizer's parameters."""
+        """Returns each loss's weight times the scaler's factor. Also backpropagates to the scalarizer's parameters."""
         absent = values == 0
         values = torch.where(absent, self._last_losses, values.to(self._last_losses.dtype)).requires_grad_()
         self._last_losses = values.detach()
@@ -327,15 +327,17 @@ class ScalarizerRule(Rule):
 
 
 class AggregatorRule(Rule):
-    """Combines the tasks' gradients of shared parameters with a TorchJD aggregator; each head uses only its own task's.
+    """Combines the tasks' gradients for the shared parameters with a TorchJD aggregator.
+
+    Each head uses only the gradient of its own task.
 
     Args:
         aggregator: the TorchJD aggregator.
         network: the network to train.
         tasks: the tasks of the network.
-        weigher: weights the losses first, as TAG's published PCGrad run did with Uncertainty Weights.
-        any_number: whether the aggregator accepts any number of gradients; if so, tasks without labels in a batch are
-            left out; otherwise, their gradients are zero.
+        weigher: the rule that first weights the losses. TAG's published PCGrad run used Uncertainty Weights.
+        any_number: whether the aggregator accepts any number of gradients. If so, tasks without labels in a batch are
+            left out. Otherwise, their gradients are set to zero.
     """
 
     def __init__(
@@ -374,7 +376,7 @@ class AggregatorRule(Rule):
             _accumulate(parameter, part.view_as(parameter))
 
     def _gradient(self, value: Tensor, own: list[nn.Parameter]) -> Tensor:
-        """Returns the gradient of the shared parameters as a vector; accumulates those of the head's own parameters."""
+        """Returns the gradient for the shared parameters as a vector, and accumulates the head's own gradients."""
         wanted = [*self._shared, *own]
         found = torch.autograd.grad(value, wanted, retain_graph=True, allow_unused=True, materialize_grads=True)
         for parameter, gradient in zip(own, found[len(self._shared) :], strict=True):
@@ -411,7 +413,7 @@ def _accumulate(parameter: nn.Parameter, gradient: Tensor) -> None:
 
 @dataclass(frozen=True)
 class Call:
-    """A parsed call: a name with arguments.
+    """A parsed call, with its name and arguments.
 
     Example:
         >>> parse_call("CAGrad(c=0.5)")
@@ -429,7 +431,7 @@ class Call:
 
 
 def parse_call(text: str) -> Call | None:
-    """Parses a name with optional literal arguments, without evaluating code; returns None for any other text."""
+    """Parses a name with optional literal arguments, without running code. Returns None for any other text."""
     name, bracket, rest = text.strip().partition("(")
     try:
         node = ast.parse(name.replace("-", "_") + bracket + rest, mode="eval").body
@@ -444,7 +446,10 @@ def parse_call(text: str) -> Call | None:
 
 
 def torchjd_kinds() -> dict[str, type[nn.Module]]:
-    """Returns TorchJD's aggregators and scalarizers by name; if both have the same name, the cheaper scalarizer."""
+    """Returns TorchJD's aggregators and scalarizers by name.
+
+    If an aggregator and a scalarizer have the same name, the scalarizer is used, since it is cheaper.
+    """
     try:
         from torchjd import aggregation, scalarization
     except ImportError as error:
@@ -465,7 +470,7 @@ def torchjd_kind(name: str) -> type[nn.Module] | None:
 
 
 def _make_module(call: Call, kind: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
-    """Creates an aggregator or scalarizer for a number of tasks, after trying out a separate instance."""
+    """Creates an aggregator or scalarizer for a number of tasks, after testing a separate instance."""
     try:
         trial = _construct(call, kind, tasks, torch.empty(0))
         with seeded_rng(0, "trial"), torch.no_grad():

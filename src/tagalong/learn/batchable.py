@@ -1,4 +1,4 @@
-"""Checks with a trial step whether networks can be trained as one computation with the same results."""
+"""Checks whether networks can be trained as one computation, by comparing the results of a trial step."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ GRADIENT = "the gradient of "
 def why_not_batched(
     problem: Problem, jobs: Sequence[Job] | None = None, *, device: torch.device | str = "cpu"
 ) -> str | None:
-    """Returns why `train_many` cannot train these networks together; None if it can.
+    """Returns the reason why `train_many` cannot train these networks together, or None if it can.
 
     Args:
         problem: the problem.
-        jobs: the networks to train; None: networks for any tasks, with the rule "plain".
+        jobs: the networks to train. If None, checks networks with any tasks and the rule "plain".
         device: the device to train on.
     """
     if not all(isinstance(split, Split) for split in problem.splits.values()):
@@ -79,7 +79,7 @@ def _shares_weights(network: Network) -> bool:
 
 
 def _step_alone(problem: Problem, network: Network, place: int) -> Tensors:
-    """Returns the losses, gradients and buffers of one step of a single network, by name."""
+    """Performs a step with a single network. Returns its losses, gradients and buffers by name."""
     alone = copy.deepcopy(network)
     with torch.no_grad():
         for name, parameter in alone.named_parameters():
@@ -93,7 +93,7 @@ def _step_alone(problem: Problem, network: Network, place: int) -> Tensors:
 
 
 def _step_together(problem: Problem, network: Network) -> Tensors:
-    """Returns the same for two stacked networks; every tensor has a first dimension of size 2."""
+    """Performs the same step with two stacked networks. The first dimension of each result has size 2."""
     stack = Stack(network, 2)
     shifted = [_trial_weights(network, place) for place in range(2)]
     with torch.no_grad():
@@ -113,7 +113,7 @@ def _step_together(problem: Problem, network: Network) -> Tensors:
 
 
 def _trial_weights(network: Network, place: int) -> Tensors:
-    """Returns the weights of the first or second trial network, which differ."""
+    """Returns the weights of the first or second trial network. The two networks have different weights."""
     return {name: parameter.detach() * (1 + 0.1 * place) for name, parameter in network.named_parameters()}
 
 
@@ -131,9 +131,9 @@ def _by_name(losses: Tensors, parameters: Mapping[str, Tensor], buffers: Mapping
 
 
 def _differences(alone: Tensors, together: Tensors, low_precision: bool) -> list[str]:
-    """Returns the names of the tensors that differ by more than rounding errors.
+    """Returns the names of the tensors that differ by more than rounding error.
 
-    The tolerance for gradients is relative to the largest of them, since some consist only of rounding errors.
+    The tolerance is relative to the largest gradient, since some gradients consist only of rounding error.
     """
     gradients = [float(value.abs().max()) for name, value in alone.items() if name.startswith(GRADIENT)]
     different = []

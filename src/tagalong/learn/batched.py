@@ -36,25 +36,26 @@ def train_many(
     memory: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Trained]:
-    """Trains many networks with the same results as calling `train` for each, in a fraction of the time.
+    """Trains many networks with the same results as separate calls to `train`, but in a fraction of the time.
 
-    Networks with the same seed and width are trained as one batched computation: they share batches, initial weights
+    Networks with the same seed and width are trained as one batched computation. They share batches, initial weights
     and dropout masks, but each has its own early stopping. Networks that cannot be batched (see `why_not_batched`) are
     trained one by one.
 
     Args:
         problem: the problem.
-        jobs: the networks to train, with any tasks, seeds, rules and widths.
+        jobs: the networks to train. Their tasks, seeds, rules and widths may differ.
         device: the device to train on.
-        memory: the number of bytes that networks trained together may use; None: a fraction of the free memory,
-            capped on a CPU at the amount that still speeds up training.
+        memory: the number of bytes that networks trained together may use. If None, a fraction of the free memory is
+            used. On a CPU, this is capped at the amount that still speeds up training.
         progress: called with the number of networks finished so far.
 
     Yields:
-        Each trained network, once all networks trained together with it have finished; not in the order of the jobs.
+        Each trained network, once all networks that are trained together with it have finished. The order of the
+        networks may differ from the order of the jobs.
 
     Raises:
-        Diverged: some networks never had a finite validation loss; raised after all others have been yielded.
+        Diverged: some networks never had a finite validation loss. Raised after all other networks have been yielded.
 
     Example:
         >>> from tagalong.learn import Recipe, Task
@@ -93,7 +94,7 @@ def _train_chunks(
 
 
 def _chunks(problem: Problem, jobs: list[Job], device: torch.device, memory: int | None) -> Iterator[list[Job]]:
-    """Yields the jobs to train together: with equal seed and width, in chunks of similar size that fit into memory."""
+    """Yields chunks of jobs to train together: jobs with the same seed and width that fit into memory."""
     kinds: dict[tuple[str, float, int | None], list[Job]] = {}
     for job in jobs:
         kinds.setdefault((job.rule, job.width, job.epochs), []).append(job)
@@ -127,7 +128,7 @@ def _split_evenly(jobs: list[Job], size: int) -> Iterator[list[Job]]:
 def _train_chunk(
     problem: Problem, jobs: list[Job], device: torch.device, report: Callable[[int], None]
 ) -> list[Trained]:
-    """Trains a chunk and returns its networks, including diverged ones; splits the chunk if it runs out of memory."""
+    """Trains a chunk of networks and returns them, including diverged ones. Halves the chunk if memory runs out."""
     if len(jobs) == 1:
         try:
             return [train(problem, jobs[0], device=device)]
@@ -145,7 +146,7 @@ def _train_chunk(
 
 
 class BatchedTraining:
-    """Trains multiple networks together; each row of the stack is a network, which may already have stopped.
+    """Trains multiple networks together. Networks that have stopped remain in the stack for a while.
 
     Args:
         problem: the problem.
@@ -172,7 +173,7 @@ class BatchedTraining:
 
     @property
     def running(self) -> NDArray[np.bool_]:
-        """Which jobs have reached neither the last epoch nor the end of their patience."""
+        """Whether each job is still training, i.e. has reached neither the last epoch nor the end of its patience."""
         stop = [self.recipe.should_stop(self.epoch, self.epoch - 1 - int(best)) for best in self.best_epoch]
         running: NDArray[np.bool_] = (self.epochs_run == self.epoch) & ~np.array(stop)
         return running & (self.epoch < self.jobs[0].last_epoch(self.recipe))

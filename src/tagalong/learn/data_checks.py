@@ -24,9 +24,10 @@ MIN_SHARED_FRACTION = 0.02
 
 
 def check_data(problem: Problem) -> None:
-    """Raises an error if parts have no rows, inputs are not finite, or tasks cannot be learned from their labels.
+    """Raises an error if a split has no rows, inputs are not finite, or tasks cannot be learned from their labels.
 
-    Only the number of rows that are read from files is checked: reading all of them would take longer than an epoch.
+    For rows that are read from files, only the number of rows is checked, since reading all of them would take longer
+    than an epoch.
 
     Raises:
         InvalidInput: lists all problems with the data.
@@ -82,7 +83,7 @@ def _too_large_problem(task: Task, part: str, labels: Tensor) -> InvalidInput:
 
 
 def _class_problems(task: Task, values: dict[str, Tensor]) -> list[InvalidInput]:
-    """Finds labels that are not classes, or else classes that do not occur in train."""
+    """Finds labels that are not classes. If there are none, finds classes that are missing from the training rows."""
     classes = torch.arange(task.classes or 2, device=values["train"].device)
     problems = []
     for part in PARTS:
@@ -105,7 +106,7 @@ def _class_problems(task: Task, values: dict[str, Tensor]) -> list[InvalidInput]
 def label_summary(problem: Problem) -> LabelSummary:
     """Counts the labels of a problem.
 
-    Warns about pairs of tasks that share fewer than 50 training rows, or fewer than 2% of them.
+    Warns about pairs of tasks that share fewer than 50 training rows, or less than 2% of them.
     """
     present = {part: _present(split, problem.names) for part, split in problem.splits.items()}
     lines = tuple(
@@ -125,14 +126,15 @@ def label_summary(problem: Problem) -> LabelSummary:
 
 @dataclass(frozen=True, eq=False)
 class LabelSummary:
-    """Counts of a problem's labels; `str` formats them as a table.
+    """The label counts of a problem. `str` formats them as a table.
 
     Attributes:
-        rows: the number of rows in each part.
+        rows: the number of rows in each split.
         tasks: the label counts of each task.
-        overlap: the number of training rows with labels for both tasks, [task, task]; on the diagonal, all labels.
-        warnings: pairs of tasks that share too few training rows to learn from each other, and parts with only one
-            class.
+        overlap: the number of training rows with labels for both tasks, [task, task]. The diagonal contains the number
+            of labels of each task.
+        warnings: warnings about pairs of tasks that share too few training rows to learn from each other, and about
+            splits with only one class.
     """
 
     rows: Mapping[str, int]
@@ -149,7 +151,7 @@ class LabelSummary:
 
     @property
     def pairs(self) -> str:
-        """A one-line summary of how many training rows pairs of tasks share."""
+        """Summarizes in one line how many training rows the pairs of tasks share."""
         names = [line.task for line in self.tasks]
         if len(names) < 2:
             return "one task, no pairs"
@@ -169,8 +171,8 @@ class TaskLabels:
     Attributes:
         task: the name of the task.
         kind: the kind of the task.
-        labels: the number of rows with a label, by part.
-        positives: the number of positive labels of a binary task, by part; None for other kinds.
+        labels: the number of rows with a label in each split.
+        positives: the number of positive labels in each split; None if the task is not binary.
     """
 
     task: str
@@ -186,7 +188,7 @@ def _cell(line: TaskLabels, part: str) -> str:
 
 
 def _present(split: Rows, names: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Returns whether each row has a label, [task, row]; for dense targets, at least one."""
+    """Returns whether each row has a label, [task, row]. A dense target needs at least one."""
     return np.stack([split.labelled(name).cpu().numpy() for name in names])
 
 

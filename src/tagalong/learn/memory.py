@@ -22,18 +22,18 @@ def networks_at_once(problem: Problem, network: Network, device: torch.device, m
 
     Args:
         problem: the problem.
-        network: a network with the tasks of all these networks.
+        network: a network with the tasks of all networks to train.
         device: the device to train on.
-        memory: the number of bytes that may be used; None: a fraction of the free memory.
+        memory: the number of bytes that may be used. If None, a fraction of the free memory is used.
     """
     available = usable_bytes(device) if memory is None else memory
     return max(1, available // bytes_per_network(problem, network, device))
 
 
 def bytes_per_network(problem: Problem, network: Network, device: torch.device) -> int:
-    """Estimates the bytes that one network needs: weights, optimizer state, activations of a batch, outputs of a part.
+    """Estimates the bytes that one network needs for its weights, optimizer state, activations and outputs.
 
-    Activations count twice, since their gradients need the same amount.
+    Activations are counted twice, since their gradients need the same amount of memory.
     """
     weights = sum(p.numel() * p.element_size() for p in network.parameters())
     # Weights and moments, which exist twice while stopped networks are dropped, and the gradient and best weights.
@@ -44,7 +44,7 @@ def bytes_per_network(problem: Problem, network: Network, device: torch.device) 
 
 
 def _activations(problem: Problem, network: Network, device: torch.device) -> tuple[int, float]:
-    """Returns the bytes that a training step keeps for its backward pass, and the bytes of the outputs per row."""
+    """Returns the bytes that a training step keeps for its backward pass, and the output bytes per row."""
     rows = torch.arange(min(problem.recipe.batch_size, len(problem.train)))
     inputs, targets = problem.train.only(network.tasks).to(device).batch(rows)
     own = {tensor.untyped_storage().data_ptr() for tensor in (inputs, *network.parameters(), *network.buffers())}
@@ -70,7 +70,7 @@ def _activations(problem: Problem, network: Network, device: torch.device) -> tu
 
 
 def usable_bytes(device: torch.device) -> int:
-    """Returns a fraction of the free memory; on a CPU, capped at the amount that still speeds up training."""
+    """Returns a fraction of the free memory. On a CPU, it is capped at the amount that still speeds up training."""
     if device.type == "cuda":
         return int(GPU_FRACTION * torch.cuda.mem_get_info(device)[0])
     return min(CPU_LIMIT, int(CPU_FRACTION * _free_cpu_bytes()))

@@ -24,7 +24,7 @@ UNKNOWN = Score(float("nan"), float("nan"))  # the score of a task in a network 
 
 @torch.no_grad()
 def scores_on(problem: Problem, network: Network, rows: Rows) -> dict[str, Score]:
-    """Returns the loss and error of each task, with the loss of each row.
+    """Returns the loss and error of each task, including the loss of each row.
 
     Outputs are kept only for tasks whose error is not the loss itself.
     """
@@ -55,13 +55,13 @@ def _score(
 
 
 def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
-    """Returns the loss of each row, NaN where its label is missing."""
+    """Returns the loss of each row, with NaN for missing labels."""
     losses, present = task.row_losses(*as_float64(task, outputs, targets))
     return np.asarray(torch.where(present > 0, losses, torch.nan).double().cpu().numpy())
 
 
 def as_float64(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns outputs and targets in float64; unchanged for custom losses, which may use tensors of another dtype."""
+    """Converts outputs and targets to float64, except for custom losses, which may need another dtype."""
     return (outputs.double(), targets.double()) if task.loss is None else (outputs, targets)
 
 
@@ -79,12 +79,12 @@ def losses_on(network: Network, tasks: Sequence[Task], rows: Rows) -> list[Tenso
 
 
 def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Returns the mean loss over the rows with a label; 0 if there are none."""
+    """Returns the mean loss over the labeled rows, or 0 if there are none."""
     return loss_and_labels(task, outputs, targets)[0]
 
 
 def loss_and_labels(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the mean loss over the rows with a label, and the number of these rows."""
+    """Returns the mean loss over the labeled rows, and the number of these rows."""
     losses, present = task.row_losses(outputs, targets)
     labels = present.sum()
     return losses.sum() / labels.clamp(min=1), labels
@@ -99,7 +99,7 @@ def outputs_on(network: Network, inputs: Tensor, at_once: int | None = None) -> 
 
 
 def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, loss: float) -> float:
-    """Returns the error of a task, ignoring missing labels; NaN if all labels are missing.
+    """Returns the error of a task, ignoring missing labels. NaN if all labels are missing.
 
     Dense targets are compared element by element; a custom error function receives only the rows without missing
     labels.
@@ -107,8 +107,9 @@ def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, f
     Args:
         task: the task.
         outputs: the outputs of the network.
-        targets: the targets, NaN where a label is missing.
-        scale: the (mean, standard deviation) used to standardize the targets; errors are in the units of the data.
+        targets: the targets, with NaN for missing labels.
+        scale: the mean and standard deviation used to standardize the targets. Errors are in the units of the original
+            data.
         loss: the mean loss, returned for tasks whose error is the loss.
     """
     if task.error_is_loss:
@@ -127,7 +128,7 @@ def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, f
 
 
 def error_rate(predicted: Tensor, targets: Tensor) -> Tensor:
-    """Returns the fraction of wrong predictions; predictions are classes, or logits of the positive class.
+    """Returns the fraction of wrong predictions. These are classes, or logits of the positive class.
 
     Example:
         >>> error_rate(torch.tensor([-1.0, 2.0]), torch.tensor([0.0, 0.0])).item()
@@ -138,7 +139,7 @@ def error_rate(predicted: Tensor, targets: Tensor) -> Tensor:
 
 
 def auroc(scores: Tensor, targets: Tensor) -> Tensor:
-    """Returns one minus the area under the ROC curve: the fraction of misordered negative-positive pairs.
+    """Returns one minus the area under the ROC curve, i.e. the fraction of misordered negative-positive pairs.
 
     Ties count as half.
 
@@ -152,7 +153,7 @@ def auroc(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def auprc(scores: Tensor, targets: Tensor) -> Tensor:
-    """Returns one minus the average precision; equal scores are one step of the precision-recall curve.
+    """Returns one minus the average precision. Equal scores form one step of the precision-recall curve.
 
     Example:
         >>> auprc(torch.tensor([0.2, 0.4, 0.7, 0.9]), torch.tensor([1.0, 0.0, 0.0, 1.0])).item()  # 1 - (1 + 1/2) / 2
@@ -167,10 +168,10 @@ def auprc(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _class_counts(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the numbers of positives and negatives with each score, from the highest score down.
+    """Returns the number of positives and negatives with each score, from the highest score to the lowest.
 
-    Scores that differ only by rounding count as equal: otherwise, the way in which a network with dead units ranks rows
-    would depend on the networks trained together with it.
+    Scores that differ only by rounding error count as equal. Otherwise, the ranking of rows by a network with dead
+    units would depend on the networks trained together with it.
     """
     step = TIE_TOLERANCE * scores.abs().max() if len(scores) else scores.new_tensor(0.0)
     if torch.isfinite(step) and step > 0:
@@ -192,7 +193,7 @@ def rmse(predicted: Tensor, targets: Tensor) -> Tensor:
 
 
 def one_minus_r2(predicted: Tensor, targets: Tensor) -> Tensor:
-    """Returns one minus R², the unexplained fraction of the targets' variance; NaN for constant targets.
+    """Returns one minus R², i.e. the unexplained fraction of the targets' variance. NaN for constant targets.
 
     Example:
         >>> one_minus_r2(torch.tensor([1.0, 1.0]), torch.tensor([0.0, 2.0])).item()

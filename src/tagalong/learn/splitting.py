@@ -1,4 +1,4 @@
-"""Splits rows into training, validation and test parts."""
+"""Splits rows into training, validation and test rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RowNumbers = NDArray[np.int64]
 
 
 class Parts(NamedTuple):
-    """The row numbers of each part, in ascending order."""
+    """The row numbers of each split, in ascending order."""
 
     train: RowNumbers
     val: RowNumbers
@@ -31,10 +31,10 @@ class Parts(NamedTuple):
 def choose_parts(
     targets: Sequence[Target], rows: int, split: Sequence[Any], groups: NDArray[Any] | None, seed: int
 ) -> Parts:
-    """Returns the given parts, or the first of several random splits in which every task has labels and classes.
+    """Returns the given split, or the first of several random ones in which every task has labels and classes.
 
     Raises:
-        InvalidInput: lists all problems with the split and with the labels in its parts.
+        InvalidInput: lists all problems with the split and with the labels of its rows.
     """
     if not are_fractions(split):
         parts = read_parts(split, rows, groups)
@@ -68,7 +68,7 @@ def check_fractions(
         split: the fractions of training, validation and test rows.
         rows: the number of rows.
         groups: the group label of each row, or None.
-        names: the names of the rows and the groups in messages.
+        names: the words for rows and groups in messages.
     """
     if len(split) != 3 or not all(isinstance(part, (int, float)) and part > 0 for part in split):
         raise InvalidInput("split", "must be three positive fractions (train, validation, test)", repr(tuple(split)))
@@ -86,9 +86,10 @@ def check_fractions(
 
 
 def split_rows(rows: int, fractions: Sequence[float], groups: NDArray[Any] | None = None, seed: int = 0) -> Parts:
-    """Randomly splits rows into three parts; rows of the same group stay together.
+    """Randomly splits rows into training, validation and test rows. Rows of the same group stay together.
 
-    Without groups, sizes are exact to within one row; with groups, to within twice the size of the largest group.
+    Without groups, sizes are exact to within one row. With groups, they are exact to within twice the size of the
+    largest group.
 
     Args:
         rows: the number of rows.
@@ -110,7 +111,7 @@ def split_rows(rows: int, fractions: Sequence[float], groups: NDArray[Any] | Non
 
 
 def _sizes(rows: int, fractions: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Returns the size of each part, at least 1; rows left over by rounding go to the largest remainders."""
+    """Returns the size of each split, at least 1. Leftover rows go to the splits with the largest remainders."""
     sizes = np.maximum(np.floor(fractions * rows + 1e-9), 1).astype(np.int64)
     while (left := rows - int(sizes.sum())) != 0:
         sizes[np.argmax(fractions * rows - sizes if left > 0 else sizes)] += np.sign(left)
@@ -120,7 +121,7 @@ def _sizes(rows: int, fractions: NDArray[np.float64]) -> NDArray[np.int64]:
 def _assign_groups(
     sizes: NDArray[np.int64], fractions: NDArray[np.float64], random: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Assigns groups, in random order, to the part that lacks the most rows; no part remains empty."""
+    """Assigns groups in random order to the split that needs the most rows. No split is left empty."""
     lacking = (fractions * sizes.sum()).tolist()
     empty = {0, 1, 2}
     part = np.zeros(len(sizes), dtype=np.int64)
@@ -133,10 +134,10 @@ def _assign_groups(
 
 
 def read_parts(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = None) -> Parts:
-    """Reads and checks the parts from three arrays of row numbers or booleans.
+    """Reads and checks three arrays of row numbers or booleans.
 
     Raises:
-        InvalidInput: rows do not exist or are in two parts, or rows of the same group are in different parts.
+        InvalidInput: a row does not exist or is in two splits, or rows of the same group are in different splits.
     """
     if len(split) != 3:
         expected = "must be three arrays of row numbers (train, validation, test)"
@@ -182,7 +183,7 @@ def _group_problems(groups: list[NDArray[Any]]) -> list[InvalidInput]:
 
 
 def _label_problems(targets: Sequence[Target], parts: Parts) -> list[InvalidInput]:
-    """Finds tasks without labels in a part, with one value in train, or with a class that does not occur in train."""
+    """Finds tasks with no labels in a split, only one value in train, or a class that is missing from train."""
     problems = []
     for target in targets:
         where = f"`split`: {target.task.name!r}"
@@ -207,7 +208,7 @@ def _label_problems(targets: Sequence[Target], parts: Parts) -> list[InvalidInpu
 
 
 def one_class_notes(targets: Sequence[Target], parts: Parts) -> list[str]:
-    """Returns notes on binary tasks with only one class in validation or test."""
+    """Returns notes on binary tasks with only one class in the validation or test rows."""
     return [
         f"{target.task.name!r} has only one class in {part}"
         for target in targets
@@ -227,7 +228,7 @@ def _label(target: Target, code: float) -> Any:
 
 
 def group_labels(groups: Any, argument: str = "`groups`") -> NDArray[Any]:
-    """Returns the group label of each row, all of the same type so that they can be sorted."""
+    """Returns the group label of each row. All labels have the same type, so that they can be sorted."""
     labels = as_column(groups)
     missing = [label is None or label != label for label in labels.tolist()]
     if any(missing):

@@ -1,4 +1,4 @@
-"""Networks of the same architecture with stacked weights, computed together: outputs, losses and scores."""
+"""Networks with the same architecture whose weights are stacked, so that they are computed together."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ class Stack:
     """Copies of a network with separate weights.
 
     Args:
-        network: the network that is copied with its weights; afterwards, only its layers are used.
+        network: the network to copy. Its layers are still used by the copies, but its weights are not.
         copies: the number of copies.
 
     Attributes:
-        network: the layers, on the device and in the mode (training or evaluation) of the stack.
-        parameters: stacked parameters [networks, …] by name; leaf tensors that an optimizer can train.
-        buffers: stacked buffers [networks, …] by name.
+        network: the layers of the networks. They determine the device and the mode (training or evaluation) of the
+            stack.
+        parameters: the stacked parameters [networks, …] by name, as leaf tensors that an optimizer can train.
+        buffers: the stacked buffers [networks, …] by name.
     """
 
     def __init__(self, network: Network, copies: int) -> None:
@@ -81,7 +82,7 @@ class Stack:
         return _call_each(self.network.heads[place], self._part(f"heads.{place}."), features, 0)
 
     def _linear_heads(self, features: Tensor) -> Tensors:
-        """Computes all heads in one matrix product, since separate ones would often have only one column each."""
+        """Computes all heads with one matrix product, since separate products would often have only one column each."""
         places = range(len(self.network.tasks))
         weight = torch.cat([self.parameters[f"heads.{place}.weight"] for place in places], 1)
         bias = torch.cat([self.parameters[f"heads.{place}.bias"] for place in places], 1)
@@ -93,7 +94,7 @@ class Stack:
         return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
 
     def keep(self, networks: Tensor) -> Mapping[Tensor, Tensor]:
-        """Drops all networks except these; returns the new parameter for each old one."""
+        """Drops all networks except these. Returns a mapping from the old parameters to the new ones."""
         with torch.no_grad():
             kept = {
                 name: parameter.detach().index_select(0, networks).requires_grad_(parameter.requires_grad)
@@ -112,7 +113,7 @@ class Stack:
             tensor.index_copy_(0, mine, source[name].index_select(0, theirs))
 
     def states(self, tasks: Sequence[Sequence[str]]) -> list[Tensors]:
-        """Returns a state dict for every network, with the heads of its own tasks only."""
+        """Returns a state dict for each network, with only the heads of its own tasks."""
         names = {id(tensor): name for name, tensor in (*self.network.named_parameters(), *self.network.named_buffers())}
         stored = self.network.state_dict(keep_vars=True)
         tensors = {key: self.tensors[names[id(tensor)]].detach().cpu() for key, tensor in stored.items()}
@@ -127,7 +128,7 @@ class Stack:
         return sum(p[0].numel() for name, p in self.parameters.items() if self._own_name(name, wanted))
 
     def _own_name(self, key: str, wanted: set[str]) -> str | None:
-        """Returns the name of a state entry in a network with only these tasks; None if that network lacks it."""
+        """Returns the name of a state dict entry in a network with only these tasks, or None if it is not included."""
         if not key.startswith("heads."):
             return key
         _, place, rest = key.split(".", 2)
@@ -142,7 +143,7 @@ def _repeat(tensor: Tensor, copies: int) -> Tensor:
 
 
 def _call_each(module: nn.Module, tensors: Tensors, inputs: Tensor, inputs_dim: int | None) -> Tensor:
-    """Calls a module with the weights of each network; all use the same random numbers (dropout masks)."""
+    """Calls a module with the weights of each network. All networks use the same random numbers, e.g. dropout masks."""
 
     def alone(own: Tensors, rows: Tensor) -> Tensor:
         outputs: Tensor = functional_call(module, own, (rows,))
@@ -161,7 +162,7 @@ def _are_linear(heads: nn.ModuleList) -> bool:
 
 
 class PairLosses:
-    """Computes the losses of all pairs of a network and one of its tasks.
+    """Computes the loss of each network on each of its tasks.
 
     Args:
         problem: the problem.
@@ -197,16 +198,16 @@ class PairLosses:
         self.weights = torch.tensor(weights, dtype=dtype, device=device)
 
     def targets(self, targets: Mapping[str, Tensor]) -> list[Tensor]:
-        """Stacks the targets of each family of tasks: [members, rows, …]."""
+        """Stacks the targets of each family of tasks as [members, rows, …]."""
         return [torch.stack([targets[task.name] for task in family.tasks]) for family in self._families]
 
     def __call__(self, outputs: Mapping[str, Tensor], targets: Sequence[Tensor]) -> Tensor:
-        """Returns the mean loss of every pair, from outputs [networks, rows, …] of each task."""
+        """Returns the mean loss of every pair from the outputs [networks, rows, …] of each task."""
         parts = [family.losses(outputs, target) for family, target in zip(self._families, targets, strict=True)]
         return torch.cat(parts)
 
     def table(self, losses: Tensor) -> NDArray[np.float64]:
-        """Returns the losses of pairs as a numpy array [networks, tasks], NaN where a network does not train a task."""
+        """Returns the losses as a NumPy array [networks, tasks], with NaN for tasks that a network does not train."""
         table = np.full(self.trains.shape, np.nan)
         table[self._networks, self._columns] = losses.detach().cpu().double().numpy()
         return table
@@ -214,12 +215,12 @@ class PairLosses:
 
 @dataclass(frozen=True)
 class _Family:
-    """Tasks with the same loss, and the pairs of a network and one of these tasks.
+    """Tasks with the same loss, and all pairs of a network and one of these tasks.
 
     Attributes:
         tasks: the members of the family.
-        pairs: indices of the pairs in the flattened [networks, members]; None if it contains all pairs.
-        members: the member of each pair, to find its targets; None if there is only one member.
+        pairs: the indices of the pairs in the flattened array [networks, members], or None for all pairs.
+        members: the family member of each pair, or None if there is only one member.
     """
 
     tasks: tuple[Task, ...]
@@ -227,7 +228,7 @@ class _Family:
     members: Tensor | None
 
     def losses(self, outputs: Mapping[str, Tensor], targets: Tensor) -> Tensor:
-        """Returns the mean loss of each pair, from outputs [networks, rows, …] and targets [members, rows, …]."""
+        """Returns the mean loss of each pair from outputs [networks, rows, …] and targets [members, rows, …]."""
         member_outputs = [outputs[task.name] for task in self.tasks]
         chosen = member_outputs[0] if self.members is None else torch.stack(member_outputs, 1).flatten(0, 1)
         if self.pairs is not None:
@@ -240,7 +241,7 @@ class _Family:
 
 
 def _family(problem: Problem, task: Task) -> Hashable:
-    """Returns a key that tasks with the same loss and shapes share; each task with a custom head has its own."""
+    """Returns a key that is the same for tasks with equal losses and shapes, and unique for tasks with custom heads."""
     target = require_in_memory(problem.train, PURPOSE).targets[task.name]
     if problem.head is not None or task.head is not None:
         return task.name
@@ -249,13 +250,13 @@ def _family(problem: Problem, task: Task) -> Hashable:
 
 
 def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], part: str) -> list[dict[str, Score]]:
-    """Returns, for every network, the scores of its tasks on a part of the data.
+    """Returns the scores of each network's tasks on the validation or test rows.
 
     Args:
         problem: the problem.
         stack: the networks.
-        trains: which tasks of the stack each network has, [networks, tasks].
-        part: "val" or "test".
+        trains: whether each network trains each task of the stack, [networks, tasks].
+        part: the rows to score, "val" or "test".
     """
     split = require_in_memory(problem.splits[part], PURPOSE)
     device = next(iter(stack.tensors.values())).device
@@ -276,7 +277,7 @@ def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], p
 
 
 def _scores(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> list[Score]:
-    """Returns the scores of one task from outputs [networks, rows, …]; equal to those of `scores_on`."""
+    """Returns the scores of one task from outputs [networks, rows, …], with the same results as `scores_on`."""
     scale = problem.scales.get(task.name)
     rows = _row_losses(task, *as_float64(task, outputs, targets))
     losses = [float(np.nanmean(own)) if np.isfinite(own).any() else float("nan") for own in rows]
@@ -285,6 +286,6 @@ def _scores(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> l
 
 
 def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
-    """Returns the losses [networks, rows], NaN where a label is missing."""
+    """Returns the losses [networks, rows], with NaN for missing labels."""
     losses, present = torch.vmap(lambda out: task.row_losses(out, targets))(outputs)
     return np.asarray(torch.where(present > 0, losses, torch.nan).double().cpu().numpy())

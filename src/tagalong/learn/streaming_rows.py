@@ -1,4 +1,4 @@
-"""Rows that do not fit into memory: read from files batch by batch, slightly ahead of training."""
+"""Rows that do not fit into memory. They are read from files in batches, slightly ahead of training."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Reader(Protocol):
         Args:
             row: the number of the row.
             tasks: the tasks whose targets are needed.
-            draw: the seed for random augmentation; None: return the row unchanged.
+            draw: the seed for random augmentation. If None, the row is returned unchanged.
         """
 
     def contents(self) -> Iterator[bytes]:
@@ -46,9 +46,9 @@ class StreamedRows:
     """Rows that are read from files on demand.
 
     Attributes:
-        reader: reads individual rows.
+        reader: the object that reads individual rows.
         tasks: the tasks whose targets are read.
-        groups: the group number of each row, for rows that belong together; None if all rows are independent.
+        groups: the group number of each row, or None if all rows are independent.
         at_once: the number of rows to evaluate at once.
         device: the device that batches are moved to.
         threads: the number of reader threads.
@@ -75,7 +75,7 @@ class StreamedRows:
         return len(self.reader)
 
     def only(self, tasks: Iterable[str]) -> StreamedRows:
-        """Returns the same rows; targets of other tasks are not read."""
+        """Returns the same rows, without reading the targets of other tasks."""
         return replace(self, tasks=tuple(tasks))
 
     def to(self, device: torch.device | str) -> StreamedRows:
@@ -87,7 +87,7 @@ class StreamedRows:
         return next(self._read([rows], None))
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[Batch]:
-        """Yields the batches of an epoch; the augmentation of a row depends on seed, epoch and row number."""
+        """Yields the batches of an epoch. Augmentation depends on the seed, the epoch and the row number."""
         return self._read(parts, draw)
 
     def chunks(self) -> Iterator[Batch]:
@@ -95,7 +95,7 @@ class StreamedRows:
         return self._read(torch.arange(len(self)).split(self.at_once), None)
 
     def labelled(self, task: str) -> Tensor:
-        """Returns True for every row, since missing labels are only known once they are read."""
+        """Returns True for every row, since missing labels are not known until the rows are read."""
         return torch.ones(len(self), dtype=torch.bool)
 
     def contents(self) -> Iterator[bytes]:

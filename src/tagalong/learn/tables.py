@@ -1,4 +1,4 @@
-"""Builds the fields of a problem from a table, according to the role of each column."""
+"""Creates the fields of a problem from a table, according to the role of each column."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _read_labels(
     errors: Mapping[str, str],
     problems: list[InvalidInput],
 ) -> list[Target]:
-    """Reads the labels of every task that has a column; appends all problems with them to `problems`."""
+    """Reads the labels of every task that has a column. Appends any problems to `problems`."""
     names = task_names(targets)
     for argument, settings in (("kinds", kinds), ("errors", errors)):
         unknown = [name for name in settings if name not in names]
@@ -111,7 +111,7 @@ def _read_groups(columns: Columns, name: str | None) -> NDArray[Any] | None:
 
 
 def _read_split(columns: Columns, name: str | None, split: Sequence[Any]) -> Sequence[Any]:
-    """Returns the row numbers of each part from the column that names the parts, or else the given split."""
+    """Returns the row numbers of each split from the split column. Without one, returns the given split."""
     if name is None or name not in columns:
         return split
     values = columns[name].tolist()
@@ -138,7 +138,7 @@ def _few_rows_problems(
 
 @dataclass(frozen=True)
 class ColumnRequest:
-    """The requested columns, by argument of `Problem.from_table`."""
+    """The column names passed to `Problem.from_table`, by argument."""
 
     targets: tuple[str, ...]
     features: tuple[str, ...] | None
@@ -201,7 +201,7 @@ def missing_column_problems(columns: Columns, request: ColumnRequest) -> list[In
 
 
 def _two_role_problems(request: ColumnRequest) -> list[InvalidInput]:
-    """Lists columns with two roles; for example, a target among the features would give the answer away."""
+    """Lists columns with two roles. For example, a target among the features would give away the answer."""
     uses = {
         "features": request.features or (),
         "categorical": request.categorical,

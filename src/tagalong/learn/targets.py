@@ -25,8 +25,8 @@ class Target:
 
     Attributes:
         task: the task.
-        values: the labels [rows] or [rows, …], NaN where missing.
-        classes: the label that each number 0, 1, … stands for; None for numbers that stand for themselves.
+        values: the labels [rows] or [rows, …], with NaN for missing labels.
+        classes: the original labels of the classes 0, 1, …, or None if the labels were not encoded.
     """
 
     task: Task
@@ -43,10 +43,10 @@ def read_target(wanted: Task | str, raw: Any, kind: Kind | None = None) -> Targe
     """Reads the labels of one task.
 
     Args:
-        wanted: the task, or its name. The kind of a task given by name is `kind` or else inferred: binary for two
-            values, multiclass for text or few distinct integers, and otherwise regression.
+        wanted: the task or its name. If the task is given by name, its kind is `kind`. By default, the kind is
+            inferred: binary for two values, multiclass for text or few distinct integers, and regression otherwise.
         raw: the labels.
-        kind: the kind of a task given by name; None: inferred.
+        kind: the kind of a task that is given by name. If None, it is inferred.
 
     Raises:
         InvalidInput: the labels do not match the kind, or cannot be learned.
@@ -143,10 +143,10 @@ def with_error(target: Target, error: Any) -> Target:
 
 
 def task_names(tasks: Sequence[Task | str]) -> tuple[str, ...]:
-    """Returns the names of tasks that are given as `Task` or by name."""
+    """Returns the names of tasks, which are given as `Task` objects or by name."""
     return tuple(task.name if isinstance(task, Task) else task for task in tasks)
 
 
 def coded_classes(targets: Sequence[Target]) -> dict[str, tuple[Label, ...]]:
-    """Returns the label that each number stands for, for tasks whose classes were encoded."""
+    """Returns the original labels of each task whose classes were encoded as numbers."""
     return {target.task.name: target.classes for target in targets if target.classes is not None}

@@ -28,21 +28,21 @@ class Task:
     """One target that a network learns to predict.
 
     Attributes:
-        name: the name of the task; for tables, the name of its column.
+        name: the name of the task. In a table, this is the name of its column.
         kind: "binary" (labels 0 and 1), "multiclass" (labels 0, 1, …), "regression", or "custom".
         classes: the number of classes of a multiclass task.
-        outputs: the number of outputs of the head; by default, it depends on the kind.
+        outputs: the number of outputs of the head. The default depends on the kind.
         loss: a function of outputs [rows, …] and targets [rows, …] (without NaN) that returns one value per row or per
-            element of the target; by default, cross-entropy or the squared error. It must not branch on values;
-            otherwise, networks cannot be batched.
-        error: the error measure, reported along with the loss; lower is better. One of "error rate", "auroc" or
-            "auprc" (reported as one minus the area), "mae", "rmse", "r2" (reported as one minus R²), "loss", or a
-            function of outputs and targets that returns a number.
-        class_weights: the weight of each class of a binary (negatives, positives) or multiclass task, by which the loss
-            of each row is multiplied. The mean is taken over rows, not over weights, so a row counts the same in every
-            batch.
+            element of the target. The default is cross-entropy or the squared error. It must not branch on values,
+            since such networks cannot be batched.
+        error: the error measure, which is reported along with the loss. Lower is better. One of "error rate", "auroc"
+            or "auprc" (reported as one minus the area), "mae", "rmse", "r2" (reported as one minus R²), "loss", or a
+            function that computes a number from outputs and targets.
+        class_weights: the weight of each class of a binary (negative, positive) or multiclass task. The loss of each
+            row is multiplied by the weight of its class. The mean is taken over rows without normalizing the weights,
+            so a row counts the same in every batch.
         weight: the weight of this task's loss in the loss of a network.
-        head: a function that creates the head from the encoder's number of features; by default, a linear layer.
+        head: a function that creates the head from the encoder's number of features. The default is a linear layer.
 
     Example:
         >>> Task("ill", error="auroc")
@@ -123,9 +123,9 @@ class Task:
         return self.head(features) if self.head is not None else nn.Linear(features, self.head_size)
 
     def row_losses(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the loss of every row (0 where the label is missing) and whether it has a label (1 or 0).
+        """Returns the loss of every row (0 if its label is missing) and whether the row has a label (1 or 0).
 
-        The loss of a row with multiple labels (a dense target) is the mean over those that are not missing.
+        If a row has multiple labels (a dense target), its loss is the mean over the labels that are not missing.
         """
         present = torch.isfinite(targets)
         losses = self._losses(outputs, torch.where(present, targets, torch.zeros_like(targets)))

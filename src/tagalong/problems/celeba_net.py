@@ -1,4 +1,4 @@
-"""The paper's network for CelebA: described as "loosely ResNet 18", but published with a single residual block."""
+"""The paper's network for CelebA, described as "loosely ResNet 18" but published with a single residual block."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class CelebANet:
     convolutions, average pooling (2), and flattening. With 64 channels and 64×64 pixels, it outputs 14,400 features.
 
     Args:
-        channels: the number of channels of every convolution, before scaling by `width`.
+        channels: the number of channels of every convolution, before multiplying by `width`.
         uint8: whether images are integers from 0 to 255 rather than floats from -1 to 1.
-        momentum: the momentum of BatchNorm's running statistics; Keras's default corresponds to 0.01.
+        momentum: the momentum of BatchNorm's running statistics. Keras's default corresponds to 0.01.
         channels_last: whether to use the memory format `torch.channels_last`, which is almost twice as fast on GPUs.
             Networks in this format are trained one at a time, which is no slower for images of this size.
 
@@ -77,7 +77,7 @@ class CelebANet:
 
 
 class Residual(nn.Sequential):
-    """A sequence of layers with a skip connection: their output is added to their input."""
+    """A sequence of layers with a skip connection, which adds their input to their output."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs = inputs
@@ -87,7 +87,7 @@ class Residual(nn.Sequential):
 
 
 class Centred(nn.Module):
-    """Scales pixels from 0…255 to -1…1."""
+    """Scales pixel values from [0, 255] to [-1, 1]."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.float() / 127.5 - 1

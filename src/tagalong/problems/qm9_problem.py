@@ -44,13 +44,13 @@ def qm9(
     """Nine properties of small molecules, predicted from their composition and Coulomb matrix.
 
     Args:
-        tasks: the properties to predict, in this order; None means all nine.
-        rows: the number of molecules, drawn at random; None means all 130,831.
-        hidden: sizes of the encoder's hidden layers.
-        seed: seed for the choice of molecules and the split.
+        tasks: the properties to predict, in this order. If None, all nine are predicted.
+        rows: the number of molecules, drawn at random. If None, all 130,831 are used.
+        hidden: the sizes of the encoder's hidden layers.
+        seed: the seed for the choice of molecules and the split.
         data: a folder with the tables of `qm9pack` (`qm9_part1.csv`, …), or with `qm9_properties.csv.gz` and
-            `qm9_geometry.npz` (arrays `Z`, `R_mA` and `offset`); None means the installed package `qm9pack`.
-        recipe: the training recipe; None means a quick one.
+            `qm9_geometry.npz` (arrays `Z`, `R_mA` and `offset`). If None, the installed package `qm9pack` is used.
+        recipe: the training recipe. If None, a quick recipe is used.
     """
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
     unknown = [task for task in chosen if task not in TARGETS]
@@ -127,7 +127,7 @@ def _parse_geometry(tables: Sequence[Columns], drawn: NDArray[np.int64]) -> Mole
 
 
 def molecule_features(numbers: list[NDArray[np.int64]], positions: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Returns the counts of H, C, N, O, F and the absolute eigenvalues of the Coulomb matrix, largest first.
+    """Returns the number of H, C, N, O and F atoms and the absolute eigenvalues of the Coulomb matrix, largest first.
 
     The Coulomb matrix (Rupp et al. 2012) has 0.5 Z_i^2.4 on its diagonal, and Z_i Z_j / |R_i − R_j| elsewhere.
 
