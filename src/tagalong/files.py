@@ -24,7 +24,7 @@ T = TypeVar("T")
 CACHE = "tagalong-cache"
 UNVERSIONED = 0  # stands for documents without a format, as written by early releases
 # Errors that reading a damaged file may raise.
-DAMAGE = (
+READ_ERRORS = (
     *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError),
     *(pickle.UnpicklingError, zipfile.BadZipFile),
 )
@@ -151,7 +151,7 @@ def read_document(
         0.5
     """
     document = parse_document(path.read_bytes(), str(path), kind, versions, error, hint)
-    with damage_reported(path, error, hint):
+    with report_damage(path, error, hint):
         return parse(document)
 
 
@@ -210,13 +210,13 @@ def check_document(
 
 
 @contextmanager
-def damage_reported(
+def report_damage(
     place: Path | str, error: type[InvalidInput] = DocumentError, hint: str = "recreate it"
 ) -> Iterator[None]:
     """Converts any error that occurs while reading a damaged file into one that names the file."""
     try:
         yield
-    except DAMAGE as reason:
+    except READ_ERRORS as reason:
         message = " ".join(str(reason).splitlines()[:2]).replace("`", "'")  # backticks mark arguments
         description = message if message and isinstance(reason, ValueError) else f"{type(reason).__name__}: {message}"
         raise error(str(place), f"is damaged: {description}", hint=hint) from reason

@@ -20,15 +20,15 @@ from typing import Any, NamedTuple, Protocol
 from .errors import InvalidInput, is_installed, missing_package, raise_problems
 
 DELIMITERS = ("\t", ";", ",", "|")  # in order of preference
-SAMPLE = 200_000  # number of characters that are searched for the delimiter
-BLANK = " " + "".join(DELIMITERS)
+SAMPLE_SIZE = 200_000  # number of characters that are searched for the delimiter
+BLANK_CHARACTERS = " " + "".join(DELIMITERS)
 QUOTED_CELL = re.compile(r'(?:^|(?<=[\r\n,;\t|])) *"(?:[^"]|"")*"(?= *(?:[\r\n,;\t|]|\Z))')
-MOST_SHOWN = 5  # maximum number of invalid rows, or of files in an archive, that are listed individually
+MAX_SHOWN = 5  # maximum number of invalid rows, or of files in an archive, that are listed individually
 MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", "."})
 DECIMAL_COMMA_HINT = "if commas are decimal separators, use points instead or separate columns with semicolons"
-ZIP, PARQUET = b"PK\x03\x04", b"PAR1"
-OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
-EXPECTED = "must be a CSV or Parquet file"
+ZIP_SIGNATURE, PARQUET_SIGNATURE = b"PK\x03\x04", b"PAR1"
+OLD_WORKBOOK_SIGNATURE = b"\xd0\xcf\x11\xe0"
+EXPECTED_FILE = "must be a CSV or Parquet file"
 
 
 class TableError(InvalidInput):
@@ -144,9 +144,9 @@ def parse_table(text: str, path: str | os.PathLike[str], default_header: Sequenc
         default_header: the column names of a table whose header is optional. The first row is treated as a header only
             if its last cell is the last of these names.
     """
-    place = _name_place(path)
-    delimiter, parsed = _parse(text, place)
-    header, *rows = [TableRow(row.line, [cell.strip() for cell in row.cells]) for row in parsed if _is_filled(row)]
+    place = _display_name(path)
+    delimiter, parsed = _parse_rows(text, place)
+    header, *rows = [TableRow(row.line, [cell.strip() for cell in row.cells]) for row in parsed if _has_content(row)]
     if default_header and header.cells[-1].lower() != default_header[-1]:
         header, rows = TableRow(0, list(default_header)), [header, *rows]
     width = len(default_header or header.cells)
@@ -189,13 +189,13 @@ def _is_frame(source: Any) -> bool:
 
 
 def _read_file_columns(path: Path, keep_empty: bool) -> RawColumns:
-    place, content = _name_place(path), _read_content(path)
-    if content.startswith(PARQUET):
+    place, content = _display_name(path), _read_content(path)
+    if content.startswith(PARQUET_SIGNATURE):
         return _read_frame_columns(_with_index(_read_parquet(content, place)), place)
-    delimiter, parsed = _parse(_decode(content, place), place)
-    header, *others = parsed[next((at for at, row in enumerate(parsed) if _is_filled(row)), 0) :]
+    delimiter, parsed = _parse_rows(_decode(content, place), place)
+    header, *others = parsed[next((at for at, row in enumerate(parsed) if _has_content(row)), 0) :]
     names = [name.strip() for name in header.cells]
-    rows = [row for row in others if _is_filled(row) or (keep_empty and len(row.cells) == len(names))]
+    rows = [row for row in others if _has_content(row) or (keep_empty and len(row.cells) == len(names))]
     problems = _header_problems(f"{place}, line {header.line}", names)
     problems += _row_problems(place, rows, len(names), delimiter)
     raise_problems(problems, TableError)
@@ -235,18 +235,18 @@ def _row_problems(place: str, rows: Sequence[TableRow], width: int, delimiter: s
         return [TableError(place, "must have rows below its header", "none")]
     wrong = [row for row in rows if len(row.cells) != width]
     problems: list[InvalidInput] = []
-    for line, cells in wrong[:MOST_SHOWN]:
+    for line, cells in wrong[:MAX_SHOWN]:
         hint = DECIMAL_COMMA_HINT if delimiter == "," and len(cells) > width else ""
         problems.append(TableError(f"{place}, line {line}", f"must have {width} cells", str(len(cells)), hint))
-    if len(wrong) > MOST_SHOWN:
-        more = f"{len(wrong) - MOST_SHOWN:,} more rows of a different length"
+    if len(wrong) > MAX_SHOWN:
+        more = f"{len(wrong) - MAX_SHOWN:,} more rows of a different length"
         problems.append(TableError(place, f"must have {width} cells in each row", more))
     return problems
 
 
-def _parse(text: str, place: str) -> tuple[str, list[TableRow]]:
+def _parse_rows(text: str, place: str) -> tuple[str, list[TableRow]]:
     """Returns the delimiter and all rows, including blank ones, with unmodified cells."""
-    if not text.strip(BLANK + "\r\n"):
+    if not text.strip(BLANK_CHARACTERS + "\r\n"):
         raise TableError(place, "must contain a table", "only delimiters")
     delimiter = _find_delimiter(text)
     rows: list[TableRow] = []
@@ -270,8 +270,10 @@ def _iterate_rows(text: str, delimiter: str) -> Iterator[TableRow]:
 
 def _find_delimiter(text: str) -> str:
     """Returns the delimiter that splits the header into the most names and, if possible, all rows equally."""
-    lines = [line for line in re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE])) if line.strip(BLANK)]
-    complete = lines[:-1] if len(text) > SAMPLE and len(lines) > 1 else lines
+    lines = [
+        line for line in re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE_SIZE])) if line.strip(BLANK_CHARACTERS)
+    ]
+    complete = lines[:-1] if len(text) > SAMPLE_SIZE and len(lines) > 1 else lines
 
     def rank(delimiter: str) -> tuple[bool, int]:
         header, *others = [line.count(delimiter) for line in complete] or [0]
@@ -280,7 +282,7 @@ def _find_delimiter(text: str) -> str:
     return max(DELIMITERS, key=rank) if any(sign in text for sign in DELIMITERS) else ","
 
 
-def _is_filled(row: TableRow) -> bool:
+def _has_content(row: TableRow) -> bool:
     return any(cell.strip() for cell in row.cells)
 
 
@@ -290,14 +292,14 @@ def read_text(path: str | os.PathLike[str]) -> str:
     Raises:
         TableError: the file does not exist, is empty, or is not a text file.
     """
-    place, content = _name_place(path), _read_content(Path(path))
-    if content.startswith(PARQUET):
+    place, content = _display_name(path), _read_content(Path(path))
+    if content.startswith(PARQUET_SIGNATURE):
         text: str = _with_index(_read_parquet(content, place)).to_csv(index=False)
         return text
     return _decode(content, place)
 
 
-def _name_place(path: str | os.PathLike[str]) -> str:
+def _display_name(path: str | os.PathLike[str]) -> str:
     """Returns the name of a file for messages, with "the file" in front if it looks like the name of an argument."""
     name = os.fspath(path)
     return f"the file {name}" if name.isidentifier() else name
@@ -305,7 +307,7 @@ def _name_place(path: str | os.PathLike[str]) -> str:
 
 def _read_content(path: Path) -> bytes:
     """Reads the bytes of a file and decompresses them."""
-    place = _name_place(path)
+    place = _display_name(path)
     if path.is_dir():
         raise TableError(place, "must be a file", "a folder", "specify a file in it")
     try:
@@ -319,7 +321,7 @@ def _read_content(path: Path) -> bytes:
             return gzip.decompress(content)
         except (EOFError, OSError, zlib.error) as error:
             raise TableError(place, "must be a complete gzip file", str(error), "is it truncated?") from error
-    return _unzip(content, place) if content.startswith(ZIP) else content
+    return _unzip(content, place) if content.startswith(ZIP_SIGNATURE) else content
 
 
 def _unzip(content: bytes, place: str) -> bytes:
@@ -327,20 +329,20 @@ def _unzip(content: bytes, place: str) -> bytes:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/")]
             if any(name in names for name in ("[Content_Types].xml", "mimetype")):
-                raise TableError(place, EXPECTED, "a workbook", "save it as CSV")
+                raise TableError(place, EXPECTED_FILE, "a workbook", "save it as CSV")
             tables = [name for name in names if not name.startswith(("__MACOSX/", "."))]
             if len(tables) != 1:
-                found = f"{len(tables)}" + (f": {', '.join(tables[:MOST_SHOWN])}" if tables else "")
+                found = f"{len(tables)}" + (f": {', '.join(tables[:MAX_SHOWN])}" if tables else "")
                 raise TableError(place, "must be a zip archive with one file", found, "extract the one you need")
             return archive.read(tables[0])
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError) as error:
         found = f"a workbook or archive that cannot be opened ({error})"
-        raise TableError(place, EXPECTED, found, "save it as CSV") from error
+        raise TableError(place, EXPECTED_FILE, found, "save it as CSV") from error
 
 
 def _decode(content: bytes, place: str) -> str:
-    if content.startswith(OLD_WORKBOOK):
-        raise TableError(place, EXPECTED, "an old workbook", "save it as CSV")
+    if content.startswith(OLD_WORKBOOK_SIGNATURE):
+        raise TableError(place, EXPECTED_FILE, "an old workbook", "save it as CSV")
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
         text = content.decode(encoding)

@@ -19,10 +19,10 @@ from .network import Network
 from .randomness import seeded_rng
 from .task import Task
 
-NAMES = ("plain", "gradnorm", "gradnorm:ALPHA", "uw", "pcgrad", "pcgrad-uw")
+RULE_NAMES = ("plain", "gradnorm", "gradnorm:ALPHA", "uw", "pcgrad", "pcgrad-uw")
 MIN_WEIGHT, MAX_WEIGHT = 0.1, 10.0  # limits of GradNorm's weights
 TASK_COUNT_ARGUMENTS = ("shape", "n_tasks")  # TorchJD's names for arguments that we set to the number of tasks
-FIXED_ROWS = ("Krum", "TrimmedMean")  # aggregators that fail if gradients are left out
+FIXED_COUNT_AGGREGATORS = ("Krum", "TrimmedMean")  # aggregators that fail if gradients are left out
 Losses = Mapping[str, Tensor]
 
 
@@ -68,9 +68,9 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
     if rule == "plain":
         return Plain(tasks)
     if rule.partition(":")[0] == "gradnorm":
-        return GradNorm(network, tasks, _alpha(rule))
+        return GradNorm(network, tasks, _parse_alpha(rule))
     name = rule.removeprefix("torchjd:").removesuffix("-uw")
-    call, kind = _find_kind(rule, name)
+    call, kind = _find_class(rule, name)
     like = next(network.parameters()).detach()
     module = _make_module(call, kind, len(tasks), like)
     has_uw_suffix = rule.endswith("-uw")
@@ -81,8 +81,8 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
         return ScalarizerRule(module, network, tasks)
     weigher = None
     if has_uw_suffix:
-        weigher = ScalarizerRule(_make_module(*_find_kind("uw", "uw"), len(tasks), like), network, tasks)
-    return AggregatorRule(module, network, tasks, weigher, _takes_any_number(call, kind))
+        weigher = ScalarizerRule(_make_module(*_find_class("uw", "uw"), len(tasks), like), network, tasks)
+    return AggregatorRule(module, network, tasks, weigher, _accepts_any_number(call, kind))
 
 
 def check_rule(rule: str, tasks: int = 2) -> None:
@@ -100,7 +100,7 @@ def check_rule(rule: str, tasks: int = 2) -> None:
     make_balancer(rule, network, [Task(name) for name in names])
 
 
-def _alpha(rule: str) -> float:
+def _parse_alpha(rule: str) -> float:
     if rule == "gradnorm":
         return 1.5
     try:
@@ -112,11 +112,11 @@ def _alpha(rule: str) -> float:
     return alpha
 
 
-def _find_kind(rule: str, name: str) -> tuple[Call, type[nn.Module]]:
+def _find_class(rule: str, name: str) -> tuple[Call, type[nn.Module]]:
     call = parse_call(name)
-    kind = None if call is None else torchjd_kind(call.name)
+    kind = None if call is None else find_torchjd_class(call.name)
     if call is None or kind is None:
-        known = ", ".join([*NAMES, *sorted(torchjd_kinds())])
+        known = ", ".join([*RULE_NAMES, *sorted(torchjd_classes())])
         expected = f"must be one of {known}, with arguments where needed ('CAGrad(c=0.5)')"
         raise InvalidInput("rule", expected, repr(rule))
     return call, kind
@@ -187,7 +187,7 @@ class GradNorm(Rule):
 
     def __init__(self, network: Network, tasks: Sequence[Task], alpha: float = 1.5, lr: float = 0.025) -> None:
         super().__init__(tasks)
-        self._kernel = _last_kernel(network.encoder)
+        self._kernel = _last_weight_matrix(network.encoder)
         self._alpha = alpha
         like = next(network.parameters())
         self._weights = nn.Parameter(like.new_ones(len(tasks)), requires_grad=False)
@@ -196,12 +196,12 @@ class GradNorm(Rule):
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
         values = self.weighted(losses)
-        norms = None if self._kernel is None else self._norms(values, self._kernel, scaler)
+        norms = None if self._kernel is None else self._gradient_norms(values, self._kernel, scaler)
         _scale((self._weights * values).sum(), scaler).backward()
         if norms is not None:
             self._update(values.detach().to(norms.dtype), norms)
 
-    def _norms(self, values: Tensor, kernel: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
+    def _gradient_norms(self, values: Tensor, kernel: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
         found = [
             torch.autograd.grad(value, kernel, retain_graph=True, allow_unused=True, materialize_grads=True)[0].norm()
             for value in _scale(values, scaler)
@@ -235,7 +235,7 @@ class GradNorm(Rule):
         self._optimizer.load_state_dict(state["optimizer"])
 
 
-def _last_kernel(encoder: nn.Module) -> nn.Parameter | None:
+def _last_weight_matrix(encoder: nn.Module) -> nn.Parameter | None:
     """Returns the last trainable weight matrix, or the last trainable parameter if there is no matrix."""
     trained = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
     kernels = [parameter for parameter in trained if parameter.dim() > 1]
@@ -425,7 +425,7 @@ class Call:
     keywords: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def has_lists(self) -> bool:
+    def has_list_arguments(self) -> bool:
         """Whether any argument is a list with one value per task."""
         return any(isinstance(value, list | tuple) for value in (*self.positional, *self.keywords.values()))
 
@@ -445,7 +445,7 @@ def parse_call(text: str) -> Call | None:
     return None
 
 
-def torchjd_kinds() -> dict[str, type[nn.Module]]:
+def torchjd_classes() -> dict[str, type[nn.Module]]:
     """Returns TorchJD's aggregators and scalarizers by name.
 
     If an aggregator and a scalarizer have the same name, the scalarizer is used, since it is cheaper.
@@ -463,10 +463,10 @@ def torchjd_kinds() -> dict[str, type[nn.Module]]:
     }
 
 
-def torchjd_kind(name: str) -> type[nn.Module] | None:
+def find_torchjd_class(name: str) -> type[nn.Module] | None:
     """Returns the class with this name, ignoring case and hyphens: "nash-mtl" means `NashMTL`."""
     wanted = _normalize(name)
-    return next((kind for known, kind in torchjd_kinds().items() if _normalize(known) == wanted), None)
+    return next((kind for known, kind in torchjd_classes().items() if _normalize(known) == wanted), None)
 
 
 def _make_module(call: Call, kind: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
@@ -489,11 +489,11 @@ def _construct(call: Call, kind: type[nn.Module], tasks: int, like: Tensor) -> n
     names = list(inspect.signature(kind).parameters)
     task_counts = {name: tasks for name in names if name in TASK_COUNT_ARGUMENTS and name not in call.keywords}
     filled_in = {} if call.positional else task_counts
-    keywords = {name: _tensor(value, like) for name, value in call.keywords.items()}
-    return kind(*(_tensor(value, like) for value in call.positional), **filled_in, **keywords)
+    keywords = {name: _to_tensor(value, like) for name, value in call.keywords.items()}
+    return kind(*(_to_tensor(value, like) for value in call.positional), **filled_in, **keywords)
 
 
-def _tensor(value: Any, like: Tensor) -> Any:
+def _to_tensor(value: Any, like: Tensor) -> Any:
     return like.new_tensor(value) if isinstance(value, list | tuple) else value
 
 
@@ -504,11 +504,11 @@ def _is_aggregator(kind: type[nn.Module]) -> bool:
     return issubclass(kind, Aggregator)
 
 
-def _takes_any_number(call: Call, kind: type[nn.Module]) -> bool:
+def _accepts_any_number(call: Call, kind: type[nn.Module]) -> bool:
     """Returns whether an aggregator accepts a different number of gradients in each step."""
     from torchjd import Stateful
 
-    return not (issubclass(kind, Stateful) or call.has_lists or kind.__name__ in FIXED_ROWS)
+    return not (issubclass(kind, Stateful) or call.has_list_arguments or kind.__name__ in FIXED_COUNT_AGGREGATORS)
 
 
 def _normalize(name: str) -> str:

@@ -20,7 +20,7 @@ TRIAL_ROWS = 8
 # Tolerances relative to the largest value; GPUs may use TF32.
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-2, torch.int64: 0.0}
 LOW_PRECISION_TOLERANCE, ABSOLUTE_TOLERANCE = 0.1, 1e-12
-GRADIENT = "the gradient of "
+GRADIENT_PREFIX = "the gradient of "
 
 
 def why_not_batched(
@@ -89,7 +89,7 @@ def _step_alone(problem: Problem, network: Network, place: int) -> Tensors:
         outputs = alone(inputs)
         losses = {name: mean_loss(problem.task(name), outputs[name], targets[name]) for name in network.tasks}
     torch.stack(list(losses.values())).sum().backward()
-    return _by_name(losses, dict(alone.named_parameters()), dict(alone.named_buffers()))
+    return _name_tensors(losses, dict(alone.named_parameters()), dict(alone.named_buffers()))
 
 
 def _step_together(problem: Problem, network: Network) -> Tensors:
@@ -109,7 +109,7 @@ def _step_together(problem: Problem, network: Network) -> Tensors:
             losses[name] = torch.vmap(lambda out, own, task=task: mean_loss(task, out, own))(outputs[name], pairs)
     torch.stack(list(losses.values())).sum().backward()
     stack.outputs_on(inputs, TRIAL_ROWS)  # vmap may fail only in evaluation mode
-    return _by_name(losses, stack.parameters, stack.buffers)
+    return _name_tensors(losses, stack.parameters, stack.buffers)
 
 
 def _trial_weights(network: Network, place: int) -> Tensors:
@@ -124,9 +124,9 @@ def _trial_batch(problem: Problem, network: Network) -> tuple[Tensor, Tensors]:
     return inputs.to(device), {name: target.to(device) for name, target in targets.items()}
 
 
-def _by_name(losses: Tensors, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensors:
+def _name_tensors(losses: Tensors, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensors:
     named = {f"the loss of {name}": loss.detach() for name, loss in losses.items()}
-    named |= {f"{GRADIENT}{name}": p.grad for name, p in parameters.items() if p.grad is not None}
+    named |= {f"{GRADIENT_PREFIX}{name}": p.grad for name, p in parameters.items() if p.grad is not None}
     return named | {f"the buffer {name}": buffer for name, buffer in buffers.items()}
 
 
@@ -135,11 +135,11 @@ def _differences(alone: Tensors, together: Tensors, low_precision: bool) -> list
 
     The tolerance is relative to the largest gradient, since some gradients consist only of rounding error.
     """
-    gradients = [float(value.abs().max()) for name, value in alone.items() if name.startswith(GRADIENT)]
+    gradients = [float(value.abs().max()) for name, value in alone.items() if name.startswith(GRADIENT_PREFIX)]
     different = []
     for name, expected in alone.items():
         found = together.get(name)
-        largest = max(gradients) if name.startswith(GRADIENT) else float(expected.abs().max())
+        largest = max(gradients) if name.startswith(GRADIENT_PREFIX) else float(expected.abs().max())
         relative = LOW_PRECISION_TOLERANCE
         if not low_precision:
             relative = TOLERANCES.get(expected.dtype, LOW_PRECISION_TOLERANCE)

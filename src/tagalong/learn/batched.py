@@ -19,12 +19,12 @@ from .network import build_network
 from .problem import Problem
 from .randomness import batches, derive_seed, reseed
 from .rows import require_in_memory
-from .scoring import UNKNOWN
-from .stacking import PURPOSE, PairLosses, Stack, scores_of_stack
+from .scoring import UNKNOWN_SCORE
+from .stacking import OPERATION, PairLosses, Stack, scores_of_stack
 from .trainer import Diverged, Job, Trained, job_problems, train
 
 DROP_FRACTION = 0.25  # drop stopped networks once they make up this fraction of the stack
-FUSED = ("cpu", "cuda")
+FUSED_DEVICES = ("cpu", "cuda")
 logger = logging.getLogger(__name__)
 
 
@@ -162,7 +162,7 @@ class BatchedTraining:
         network = build_network(problem, names, jobs[0].seed, jobs[0].width).to(device)
         self.stack, self.best = Stack(network, len(jobs)), Stack(network, len(jobs))
         self.optimizer = self._make_optimizer()
-        train, val = require_in_memory(problem.train, PURPOSE), require_in_memory(problem.val, PURPOSE)
+        train, val = require_in_memory(problem.train, OPERATION), require_in_memory(problem.val, OPERATION)
         self.rows, self.val = train.only(names).to(device), val.only(names).to(device)
         self.job_of_row = np.arange(len(jobs))  # the index of the job in each row of the stack
         self._make_losses()
@@ -232,7 +232,7 @@ class BatchedTraining:
         if len(rows) > (1 - DROP_FRACTION) * len(self.job_of_row):
             return
         chosen, old = self._indices(rows), self.optimizer
-        moved = self.stack.keep(chosen)
+        moved = self.stack.keep_only(chosen)
         self.job_of_row = self.job_of_row[rows]
         self.optimizer = self._make_optimizer()
         for parameter, state in old.state.items():
@@ -248,7 +248,9 @@ class BatchedTraining:
         self._val_targets = self.losses.targets(self.val.targets)
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
-        return self.recipe.make_optimizer(self.stack.parameters.values(), fused=self.device.type in FUSED or None)
+        return self.recipe.make_optimizer(
+            self.stack.parameters.values(), fused=self.device.type in FUSED_DEVICES or None
+        )
 
     def _indices(self, rows: NDArray[np.intp]) -> Tensor:
         return torch.from_numpy(rows).to(self.device)
@@ -258,15 +260,15 @@ class BatchedTraining:
         trains = [[name for name in names if name in job.tasks] for job in self.jobs]
         learned = self.trains & (self.best_epoch >= 0)[:, None]
         scores = {part: scores_of_stack(self.problem, self.best, learned, part) for part in ("val", "test")}
-        states = self.best.states(trains)
+        states = self.best.state_dicts(trains)
         curve = np.stack(self.curve, 1)  # [jobs, epochs, tasks]
         steps = self.epochs_run * (self.steps // self.epoch)
         seconds = (time.perf_counter() - start) * steps / steps.sum()
         return [
             Trained(
                 job,
-                val={task: scores["val"][k].get(task, UNKNOWN) for task in trains[k]},
-                test={task: scores["test"][k].get(task, UNKNOWN) for task in trains[k]},
+                val={task: scores["val"][k].get(task, UNKNOWN_SCORE) for task in trains[k]},
+                test={task: scores["test"][k].get(task, UNKNOWN_SCORE) for task in trains[k]},
                 curve=curve[k, : self.epochs_run[k]][:, [names.index(task) for task in job.tasks]],
                 best_epoch=int(self.best_epoch[k]),
                 steps=int(steps[k]),

@@ -12,8 +12,8 @@ from torch import Tensor
 from tagalong import tabular
 from tagalong.tabular import MISSING_WORDS, RawColumns, TableSource, as_number
 
-TRUTH = {"true": 1.0, "false": 0.0}
-LARGEST = 1e150  # the square of a larger number overflows
+BOOLEAN_WORDS = {"true": 1.0, "false": 0.0}
+MAX_MAGNITUDE = 1e150  # the square of a larger number overflows
 Column = NDArray[Any]
 
 
@@ -73,8 +73,8 @@ def _convert(raw: Any, decimal_comma: bool) -> Column:
         return as_column(values)
     cells = [_clean(value) for value in values]
     known = [cell for cell in cells if isinstance(cell, str)]
-    if known and all(cell.lower() in TRUTH for cell in known):
-        cells = [TRUTH[cell.lower()] if isinstance(cell, str) else cell for cell in cells]
+    if known and all(cell.lower() in BOOLEAN_WORDS for cell in known):
+        cells = [BOOLEAN_WORDS[cell.lower()] if isinstance(cell, str) else cell for cell in cells]
     column = as_column(_as_objects(cells))
     if column.dtype == object and decimal_comma:
         swapped = as_column(_as_objects(cell.replace(",", ".") if isinstance(cell, str) else cell for cell in cells))

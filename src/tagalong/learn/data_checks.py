@@ -14,11 +14,11 @@ from tagalong.errors import InvalidInput, pluralize, raise_problems
 from tagalong.rendering import TextTable
 
 from .problem import Problem
-from .rows import ROWS_AT_ONCE, Rows, Split, require_in_memory
+from .rows import MAX_CHUNK_ROWS, Rows, Split, require_in_memory
 from .splitting import PARTS
 from .task import Task
 
-LARGEST_LABEL = 1e18  # the square of a much larger number overflows in float32
+MAX_LABEL_MAGNITUDE = 1e18  # the square of a much larger number overflows in float32
 MIN_SHARED_ROWS = 50
 MIN_SHARED_FRACTION = 0.02
 
@@ -32,18 +32,18 @@ def check_data(problem: Problem) -> None:
     Raises:
         InvalidInput: lists all problems with the data.
     """
-    problems = [found for part, split in problem.splits.items() for found in _part_problems(part, split)]
+    problems = [found for part, split in problem.splits.items() for found in _split_problems(part, split)]
     if all(isinstance(split, Split) for split in problem.splits.values()):
         problems += [found for task in problem.tasks for found in _task_problems(problem, task)]
     raise_problems(problems)
 
 
-def _part_problems(part: str, split: Rows) -> list[InvalidInput]:
+def _split_problems(part: str, split: Rows) -> list[InvalidInput]:
     if not len(split):
         return [InvalidInput(part, "must have rows", "none")]
     if not isinstance(split, Split) or not split.inputs.is_floating_point():
         return []
-    rows = sum(int((~some.isfinite()).flatten(1).any(1).sum()) for some in split.inputs.split(ROWS_AT_ONCE))
+    rows = sum(int((~some.isfinite()).flatten(1).any(1).sum()) for some in split.inputs.split(MAX_CHUNK_ROWS))
     found = f"NaN or inf in {pluralize(rows, 'row')}"
     return [InvalidInput(f"`{part}`: inputs", "must be finite", found)] if rows else []
 
@@ -56,7 +56,7 @@ def _task_problems(problem: Problem, task: Task) -> list[InvalidInput]:
         found = str(dtypes[0]).removeprefix("torch.")
         expected = "must be floating point (NaN where a label is missing)"
         return [InvalidInput(f"the target of {name}", expected, found)]
-    too_large = [part for part, labels in targets.items() if bool((labels.abs() > LARGEST_LABEL).any())]
+    too_large = [part for part, labels in targets.items() if bool((labels.abs() > MAX_LABEL_MAGNITUDE).any())]
     if too_large and task.kind != "custom" and task.loss is None:
         return [_too_large_problem(task, part, targets[part]) for part in too_large]
     values = {part: torch.unique(labels[labels.isfinite()]) for part, labels in targets.items()}
@@ -73,10 +73,10 @@ def _task_problems(problem: Problem, task: Task) -> list[InvalidInput]:
 
 
 def _too_large_problem(task: Task, part: str, labels: Tensor) -> InvalidInput:
-    rows = int((labels.abs() > LARGEST_LABEL).reshape(len(labels), -1).any(1).sum())
+    rows = int((labels.abs() > MAX_LABEL_MAGNITUDE).reshape(len(labels), -1).any(1).sum())
     return InvalidInput(
         f"`{part}`: labels of {task.name!r}",
-        f"must not exceed {LARGEST_LABEL:g} in absolute value (after any standardization)",
+        f"must not exceed {MAX_LABEL_MAGNITUDE:g} in absolute value (after any standardization)",
         f"{pluralize(rows, 'row')} with larger values",
         "if they mark missing labels, use NaN instead",
     )
@@ -108,7 +108,7 @@ def label_summary(problem: Problem) -> LabelSummary:
 
     Warns about pairs of tasks that share fewer than 50 training rows, or less than 2% of them.
     """
-    present = {part: _present(split, problem.names) for part, split in problem.splits.items()}
+    present = {part: _labeled_rows(split, problem.names) for part, split in problem.splits.items()}
     lines = tuple(
         TaskLabels(
             task.name,
@@ -187,7 +187,7 @@ def _cell(line: TaskLabels, part: str) -> str:
     return f"{line.labels[part]} ({line.positives[part]} pos)"
 
 
-def _present(split: Rows, names: tuple[str, ...]) -> NDArray[np.bool_]:
+def _labeled_rows(split: Rows, names: tuple[str, ...]) -> NDArray[np.bool_]:
     """Returns whether each row has a label, [task, row]. A dense target needs at least one."""
     return np.stack([split.labelled(name).cpu().numpy() for name in names])
 

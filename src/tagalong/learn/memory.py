@@ -12,8 +12,8 @@ from .network import Network
 from .problem import Problem
 from .scoring import mean_loss
 
-MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
-CPU_LIMIT = 128 * 2**20  # bytes beyond which the time per network no longer decreases, see benchmarks/README.md
+OPTIMIZER_MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
+CPU_BYTES_LIMIT = 128 * 2**20  # bytes beyond which the time per network no longer decreases, see benchmarks/README.md
 GPU_FRACTION, CPU_FRACTION = 0.6, 0.25  # of the free memory
 
 
@@ -37,7 +37,7 @@ def bytes_per_network(problem: Problem, network: Network, device: torch.device) 
     """
     weights = sum(p.numel() * p.element_size() for p in network.parameters())
     # Weights and moments, which exist twice while stopped networks are dropped, and the gradient and best weights.
-    copies = 2 * (1 + MOMENTS[problem.recipe.optimizer]) + 2
+    copies = 2 * (1 + OPTIMIZER_MOMENTS[problem.recipe.optimizer]) + 2
     kept, outputs = _activations(problem, network, device)
     rows = max(len(problem.val), len(problem.test))
     return int(copies * weights + 2 * kept + 2 * rows * outputs)
@@ -73,7 +73,7 @@ def usable_bytes(device: torch.device) -> int:
     """Returns a fraction of the free memory. On a CPU, it is capped at the amount that still speeds up training."""
     if device.type == "cuda":
         return int(GPU_FRACTION * torch.cuda.mem_get_info(device)[0])
-    return min(CPU_LIMIT, int(CPU_FRACTION * _free_cpu_bytes()))
+    return min(CPU_BYTES_LIMIT, int(CPU_FRACTION * _free_cpu_bytes()))
 
 
 def _free_cpu_bytes() -> int:
@@ -84,4 +84,4 @@ def _free_cpu_bytes() -> int:
                 return int(line.split()[1]) * 1024
         return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
     except (OSError, ValueError, AttributeError):
-        return 4 * CPU_LIMIT
+        return 4 * CPU_BYTES_LIMIT

@@ -17,13 +17,13 @@ from torch import Tensor
 from tagalong.errors import InvalidInput, first_few
 from tagalong.tabular import TableSource, as_number
 
-from .column_types import LARGEST, TRUTH, Column, Columns, as_column, read_columns
-from .rows import ROWS_AT_ONCE
+from .column_types import BOOLEAN_WORDS, MAX_MAGNITUDE, Column, Columns, as_column, read_columns
+from .rows import MAX_CHUNK_ROWS
 from .splitting import RowNumbers
 from .targets import Label
 
 MAX_LEVELS = 50
-OTHER = "other or missing"
+OTHER_LEVEL = "other or missing"
 Classes = Mapping[str, Sequence[Label]]
 
 
@@ -200,7 +200,7 @@ def _as_tensor(inputs: Any, columns: list[Any] | None, argument: str) -> Tensor:
 
 def _check_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> None:
     if tensor.dim() > 2:
-        finite = torch.cat([torch.isfinite(part).flatten(1).all(1) for part in tensor.split(ROWS_AT_ONCE)])
+        finite = torch.cat([torch.isfinite(part).flatten(1).all(1) for part in tensor.split(MAX_CHUNK_ROWS)])
         rows = (~finite).nonzero().flatten().tolist()
         if rows:
             raise InvalidInput(argument, "must be finite", f"NaN or inf in {len(rows)} rows, the first is {rows[0]}")
@@ -211,8 +211,8 @@ def _check_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> N
         found = f"NaN or inf in column {first_few(named, 10)}"
         raise InvalidInput(argument, "must be finite", found, "impute or remove them")
     largest = float(tensor.abs().max()) if tensor.numel() else 0.0
-    if largest > LARGEST:
-        raise InvalidInput(argument, f"must be at most {LARGEST:g} in magnitude", f"{largest:g}")
+    if largest > MAX_MAGNITUDE:
+        raise InvalidInput(argument, f"must be at most {MAX_MAGNITUDE:g} in magnitude", f"{largest:g}")
 
 
 def _column_name(number: int, columns: list[Any] | None) -> str:
@@ -359,7 +359,7 @@ class CategoryColumn:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the column's inputs."""
-        return tuple(f"{self.name} = {level}" for level in (*self.levels, OTHER))
+        return tuple(f"{self.name} = {level}" for level in (*self.levels, OTHER_LEVEL))
 
     def values(self, column: Column, place: str = "`rows`") -> NDArray[np.float64]:
         """Returns the inputs [rows, levels + 1] for a column."""
@@ -388,7 +388,7 @@ def as_levels(column: Column) -> list[str | None]:
 def _level(value: object) -> str:
     text = str(value)
     try:
-        return f"{TRUTH[text.lower()] if text.lower() in TRUTH else as_number(text):.17g}"
+        return f"{BOOLEAN_WORDS[text.lower()] if text.lower() in BOOLEAN_WORDS else as_number(text):.17g}"
     except ValueError:
         return text
 

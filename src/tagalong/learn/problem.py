@@ -21,7 +21,7 @@ from .rows import Rows, Split
 from .tables import fields_from_table
 from .task import Kind, Task
 
-SHOWN_TASKS = 6  # by `repr`, to stay readable for problems with hundreds of tasks
+MAX_SHOWN_TASKS = 6  # by `repr`, to stay readable for problems with hundreds of tasks
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,9 +269,9 @@ class Problem:
         )
 
     def __repr__(self) -> str:
-        tasks = [f"{task.name} ({task.kind})" for task in self.tasks[:SHOWN_TASKS]]
-        if len(self.tasks) > SHOWN_TASKS:
-            tasks.append(f"and {len(self.tasks) - SHOWN_TASKS} more")
+        tasks = [f"{task.name} ({task.kind})" for task in self.tasks[:MAX_SHOWN_TASKS]]
+        if len(self.tasks) > MAX_SHOWN_TASKS:
+            tasks.append(f"and {len(self.tasks) - MAX_SHOWN_TASKS} more")
         rows = ", ".join(f"{len(split):,} {part}" for part, split in self.splits.items())
         train = self.train
         inputs = f"inputs of shape {tuple(train.inputs.shape[1:])}" if isinstance(train, Split) else "read from files"

@@ -181,11 +181,11 @@ class Recipe:
         return optimizer
 
 
-MAX_GROWTH = 4  # the largest window, as a multiple of the first
+MAX_WINDOW_GROWTH = 4  # the largest window, as a multiple of the first
 GRACE_EPOCHS = 2  # number of initial epochs in which the rate is never lowered
-COMPARED = 3 / 8  # fraction of a window at its start that is compared with the same fraction at its end
-TRIMMED = 0.05  # fraction of the compared losses that is trimmed at each end
-EQUAL = 0.99  # p-value above which the first and last losses count as equal
+COMPARED_FRACTION = 3 / 8  # fraction of a window at its start that is compared with the same fraction at its end
+TRIMMED_FRACTION = 0.05  # fraction of the compared losses that is trimmed at each end
+EQUALITY_P_VALUE = 0.99  # p-value above which the first and last losses count as equal
 
 
 class LossWindows:
@@ -214,7 +214,7 @@ class LossWindows:
         full = epoch >= GRACE_EPOCHS and len(self._losses) > self._window
         if full and has_stalled(np.array(self._losses[-self._window :])):
             self.rate *= self._factor
-            self._window = min(2 * self._window, MAX_GROWTH * self._first)
+            self._window = min(2 * self._window, MAX_WINDOW_GROWTH * self._first)
             self._losses.clear()
 
     def state_dict(self) -> dict[str, Any]:
@@ -235,15 +235,15 @@ def has_stalled(losses: NDArray[np.float64]) -> bool:
     """
     from scipy.special import stdtr
 
-    size = max(1, int(len(losses) * COMPARED))
+    size = max(1, int(len(losses) * COMPARED_FRACTION))
     gain = _trim(losses[:size]) - _trim(losses[-size:])
     mean, deviation = float(gain.mean()), float(gain.std(ddof=1)) if len(gain) > 1 else 0.0
     if mean <= 0 or not deviation:
         return mean <= 0
     p_value = 2 * stdtr(len(gain) - 1, -mean / deviation * np.sqrt(len(gain)))
-    return bool(p_value > EQUAL)
+    return bool(p_value > EQUALITY_P_VALUE)
 
 
 def _trim(losses: NDArray[np.float64]) -> NDArray[np.float64]:
-    cut = int(len(losses) * TRIMMED)
+    cut = int(len(losses) * TRIMMED_FRACTION)
     return np.sort(losses)[cut : len(losses) - cut]

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tagalong.errors import InvalidInput
 
-ROWS_AT_ONCE = 4096
-NUMBERS_AT_ONCE = 2**22  # limits inputs per batch, so that validating on images takes no more memory than training
+MAX_CHUNK_ROWS = 4096
+MAX_CHUNK_VALUES = 2**22  # limits inputs per batch, so that validating on images takes no more memory than training
 Batch = tuple[Tensor, dict[str, Tensor]]
 Draw = tuple[int, int]
 
@@ -127,18 +127,18 @@ def rows_at_once(inputs: Tensor) -> int:
         >>> rows_at_once(torch.zeros(2, 100)), rows_at_once(torch.zeros(2, 3, 64, 64))
         (4096, 341)
     """
-    return max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // max(1, inputs[:1].numel())))
+    return max(1, min(MAX_CHUNK_ROWS, MAX_CHUNK_VALUES // max(1, inputs[:1].numel())))
 
 
-def require_in_memory(rows: Rows, what: str) -> Split:
+def require_in_memory(rows: Rows, operation: str) -> Split:
     """Returns the rows, or raises an error if they are not in memory.
 
     Args:
         rows: rows of a problem.
-        what: the operation that needs the rows in memory, as named in the message.
+        operation: the operation that needs the rows in memory, as named in the message.
     """
     if not isinstance(rows, Split):
-        raise InvalidInput("", f"{what} needs rows in memory", "rows that are read from files")
+        raise InvalidInput("", f"{operation} needs rows in memory", "rows that are read from files")
     return rows
 
 

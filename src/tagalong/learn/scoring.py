@@ -19,7 +19,7 @@ from .task import Task, squeeze_like
 TIE_TOLERANCE = 1e-6  # relative to the largest score
 
 
-UNKNOWN = Score(float("nan"), float("nan"))  # the score of a task in a network that diverged
+UNKNOWN_SCORE = Score(float("nan"), float("nan"))  # the score of a task in a network that diverged
 
 
 @torch.no_grad()
@@ -30,7 +30,7 @@ def scores_on(problem: Problem, network: Network, rows: Rows) -> dict[str, Score
     """
     tasks = [problem.task(name) for name in network.tasks]
     losses: dict[str, list[NDArray[np.float64]]] = {task.name: [] for task in tasks}
-    kept: dict[str, list[tuple[Tensor, Tensor]]] = {task.name: [] for task in tasks}
+    kept_pairs: dict[str, list[tuple[Tensor, Tensor]]] = {task.name: [] for task in tasks}
     with evaluation_mode(network):
         for inputs, targets in rows.chunks():
             outputs = network(inputs)
@@ -38,18 +38,18 @@ def scores_on(problem: Problem, network: Network, rows: Rows) -> dict[str, Score
                 pair = outputs[task.name], targets[task.name]
                 losses[task.name].append(_row_losses(task, *pair))
                 if not task.error_is_loss:
-                    kept[task.name].append(pair)
-    return {task.name: _score(problem, task, losses[task.name], kept[task.name]) for task in tasks}
+                    kept_pairs[task.name].append(pair)
+    return {task.name: _score(problem, task, losses[task.name], kept_pairs[task.name]) for task in tasks}
 
 
 def _score(
-    problem: Problem, task: Task, losses: Sequence[NDArray[np.float64]], kept: Sequence[tuple[Tensor, Tensor]]
+    problem: Problem, task: Task, losses: Sequence[NDArray[np.float64]], kept_pairs: Sequence[tuple[Tensor, Tensor]]
 ) -> Score:
     rows = np.concatenate(losses)
     loss = float(np.nanmean(rows)) if np.isfinite(rows).any() else float("nan")
     error = loss
     if not task.error_is_loss:
-        outputs, targets = (torch.cat(part) for part in zip(*kept, strict=True))
+        outputs, targets = (torch.cat(part) for part in zip(*kept_pairs, strict=True))
         error = error_of(task, outputs, targets, problem.scales.get(task.name), loss)
     return Score(loss, error, rows.astype(np.float32))
 
@@ -123,7 +123,7 @@ def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, f
         rows = present.flatten(1).all(1) if present.dim() > 1 else present
         return float(task.error(outputs[rows], targets[rows])) if rows.any() else float("nan")
     predicted = outputs.argmax(1) if task.kind == "multiclass" else squeeze_like(outputs, targets)
-    error = MEASURES[task.error_name](predicted[present], targets[present])
+    error = ERROR_MEASURES[task.error_name](predicted[present], targets[present])
     return float(error) if present.any() else float("nan")
 
 
@@ -204,7 +204,7 @@ def one_minus_r2(predicted: Tensor, targets: Tensor) -> Tensor:
     return torch.where(total > 0, residual / total, torch.nan)
 
 
-MEASURES = {
+ERROR_MEASURES = {
     "error rate": error_rate,
     "auroc": auroc,
     "auprc": auprc,

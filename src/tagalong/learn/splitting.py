@@ -16,11 +16,11 @@ from .targets import Target
 
 PARTS = ("train", "val", "test")
 MIN_ROWS = 10
-ATTEMPTS = 20
+MAX_ATTEMPTS = 20
 RowNumbers = NDArray[np.int64]
 
 
-class Parts(NamedTuple):
+class RowSplit(NamedTuple):
     """The row numbers of each split, in ascending order."""
 
     train: RowNumbers
@@ -28,26 +28,26 @@ class Parts(NamedTuple):
     test: RowNumbers
 
 
-def choose_parts(
+def choose_split(
     targets: Sequence[Target], rows: int, split: Sequence[Any], groups: NDArray[Any] | None, seed: int
-) -> Parts:
+) -> RowSplit:
     """Returns the given split, or the first of several random ones in which every task has labels and classes.
 
     Raises:
         InvalidInput: lists all problems with the split and with the labels of its rows.
     """
     if not are_fractions(split):
-        parts = read_parts(split, rows, groups)
-        raise_problems(_label_problems(targets, parts))
-        return parts
+        row_split = read_split(split, rows, groups)
+        raise_problems(_label_problems(targets, row_split))
+        return row_split
     check_fractions(split, rows, groups)
     usable = None
-    for attempt in range(ATTEMPTS):
-        parts = split_rows(rows, split, groups, derive_seed(seed, "attempt", attempt) if attempt else seed)
-        if not _label_problems(targets, parts):
-            usable = usable or parts
-            if not one_class_notes(targets, parts):
-                return parts
+    for attempt in range(MAX_ATTEMPTS):
+        row_split = split_rows(rows, split, groups, derive_seed(seed, "attempt", attempt) if attempt else seed)
+        if not _label_problems(targets, row_split):
+            usable = usable or row_split
+            if not one_class_notes(targets, row_split):
+                return row_split
     if usable is None:
         raise_problems(_label_problems(targets, split_rows(rows, split, groups, seed)))
     assert usable is not None
@@ -85,7 +85,7 @@ def check_fractions(
     raise_problems(problems)
 
 
-def split_rows(rows: int, fractions: Sequence[float], groups: NDArray[Any] | None = None, seed: int = 0) -> Parts:
+def split_rows(rows: int, fractions: Sequence[float], groups: NDArray[Any] | None = None, seed: int = 0) -> RowSplit:
     """Randomly splits rows into training, validation and test rows. Rows of the same group stay together.
 
     Without groups, sizes are exact to within one row. With groups, they are exact to within twice the size of the
@@ -103,14 +103,14 @@ def split_rows(rows: int, fractions: Sequence[float], groups: NDArray[Any] | Non
     """
     random = np.random.default_rng(derive_seed(seed, "split"))
     if groups is None:
-        cuts = np.cumsum(_sizes(rows, np.asarray(fractions)))[:-1]
-        return Parts(*(np.sort(part) for part in np.split(random.permutation(rows), cuts)))
+        cuts = np.cumsum(_split_sizes(rows, np.asarray(fractions)))[:-1]
+        return RowSplit(*(np.sort(part) for part in np.split(random.permutation(rows), cuts)))
     _, member = np.unique(groups, return_inverse=True)
     part = _assign_groups(np.bincount(member), np.asarray(fractions), random)
-    return Parts(*(np.flatnonzero(part[member] == number) for number in range(3)))
+    return RowSplit(*(np.flatnonzero(part[member] == number) for number in range(3)))
 
 
-def _sizes(rows: int, fractions: NDArray[np.float64]) -> NDArray[np.int64]:
+def _split_sizes(rows: int, fractions: NDArray[np.float64]) -> NDArray[np.int64]:
     """Returns the size of each split, at least 1. Leftover rows go to the splits with the largest remainders."""
     sizes = np.maximum(np.floor(fractions * rows + 1e-9), 1).astype(np.int64)
     while (left := rows - int(sizes.sum())) != 0:
@@ -133,7 +133,7 @@ def _assign_groups(
     return part
 
 
-def read_parts(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = None) -> Parts:
+def read_split(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = None) -> RowSplit:
     """Reads and checks three arrays of row numbers or booleans.
 
     Raises:
@@ -142,18 +142,18 @@ def read_parts(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = No
     if len(split) != 3:
         expected = "must be three arrays of row numbers (train, validation, test)"
         raise InvalidInput("split", expected, str(len(split)))
-    parts = [_row_numbers(part) for part in split]
+    numbers = [_row_numbers(part) for part in split]
     raise_problems(
-        [problem for name, part in zip(PARTS, parts, strict=True) for problem in _part_problems(name, part, rows)]
+        [problem for name, part in zip(PARTS, numbers, strict=True) for problem in _split_problems(name, part, rows)]
     )
     problems = []
-    every = np.concatenate(parts)
+    every = np.concatenate(numbers)
     if repeated := len(every) - len(np.unique(every)):
         problems.append(InvalidInput("split", "must contain each row at most once", f"{repeated} repeated"))
     if groups is not None:
-        problems += _group_problems([groups[part] for part in parts])
+        problems += _group_problems([groups[part] for part in numbers])
     raise_problems(problems)
-    return Parts(*(part.astype(np.int64) for part in parts))
+    return RowSplit(*(part.astype(np.int64) for part in numbers))
 
 
 def _row_numbers(part: Any) -> NDArray[Any]:
@@ -161,7 +161,7 @@ def _row_numbers(part: Any) -> NDArray[Any]:
     return np.flatnonzero(part) if part.dtype == bool else part
 
 
-def _part_problems(name: str, part: NDArray[Any], rows: int) -> list[InvalidInput]:
+def _split_problems(name: str, part: NDArray[Any], rows: int) -> list[InvalidInput]:
     where = f"`split`: {name}"
     if part.ndim != 1 or part.dtype.kind not in "iu":
         return [InvalidInput(where, "must be a list of row numbers", f"{part.dtype} of shape {part.shape}")]
@@ -182,23 +182,23 @@ def _group_problems(groups: list[NDArray[Any]]) -> list[InvalidInput]:
     return [InvalidInput("groups", expected, f"{len(shared)} in multiple parts, e.g. {examples}")]
 
 
-def _label_problems(targets: Sequence[Target], parts: Parts) -> list[InvalidInput]:
+def _label_problems(targets: Sequence[Target], row_split: RowSplit) -> list[InvalidInput]:
     """Finds tasks with no labels in a split, only one value in train, or a class that is missing from train."""
     problems = []
     for target in targets:
         where = f"`split`: {target.task.name!r}"
-        found = {part: _labels(target, rows) for part, rows in zip(PARTS, parts, strict=True)}
+        found = {part: _distinct_labels(target, rows) for part, rows in zip(PARTS, row_split, strict=True)}
         empty = [part for part in PARTS if not len(found[part])]
         problems += [InvalidInput(where, f"must have labels in {part}", "none") for part in empty]
         if target.task.kind == "custom" or "train" in empty:
             continue
-        if len(found["train"]) == 1 or (target.task.kind == "regression" and not target.scale(parts.train)[1]):
+        if len(found["train"]) == 1 or (target.task.kind == "regression" and not target.scale(row_split.train)[1]):
             problems.append(InvalidInput(where, "must have more than one value in train", "one"))
         if target.task.kind != "regression":
             problems += [
                 InvalidInput(
                     where,
-                    f"has class {_label(target, code)!r} in {part}, which does not occur in train",
+                    f"has class {_original_label(target, code)!r} in {part}, which does not occur in train",
                     hint="leave those rows out or merge the class with another",
                 )
                 for part in ("val", "test")
@@ -207,23 +207,23 @@ def _label_problems(targets: Sequence[Target], parts: Parts) -> list[InvalidInpu
     return problems
 
 
-def one_class_notes(targets: Sequence[Target], parts: Parts) -> list[str]:
+def one_class_notes(targets: Sequence[Target], row_split: RowSplit) -> list[str]:
     """Returns notes on binary tasks with only one class in the validation or test rows."""
     return [
         f"{target.task.name!r} has only one class in {part}"
         for target in targets
         if target.task.kind == "binary"
-        for part, rows in (("val", parts.val), ("test", parts.test))
-        if len(_labels(target, rows)) < 2
+        for part, rows in (("val", row_split.val), ("test", row_split.test))
+        if len(_distinct_labels(target, rows)) < 2
     ]
 
 
-def _labels(target: Target, rows: RowNumbers) -> NDArray[np.float64]:
+def _distinct_labels(target: Target, rows: RowNumbers) -> NDArray[np.float64]:
     values = target.values[rows]
     return np.unique(values[~np.isnan(values)])
 
 
-def _label(target: Target, code: float) -> Any:
+def _original_label(target: Target, code: float) -> Any:
     return int(code) if target.classes is None else target.classes[int(code)]
 
 

@@ -19,7 +19,7 @@ from .rows import require_in_memory
 from .scoring import as_float64, error_of, mean_loss
 from .task import Task
 
-PURPOSE = "training many networks together"  # what needs rows in memory, for messages
+OPERATION = "training many networks together"  # what needs rows in memory, for messages
 Tensors = dict[str, Tensor]
 
 
@@ -68,18 +68,18 @@ class Stack:
         return {task: torch.cat([part[task] for part in parts], 1) for task in self.network.tasks}
 
     def _encode(self, inputs: Tensor) -> Tensor:
-        tensors = self._part("encoder.")
+        tensors = self._tensors_of("encoder.")
         if tensors:
             return _call_each(self.network.encoder, tensors, inputs, None)
         features: Tensor = self.network.encoder(inputs)
-        return features.expand(self._copies(), *features.shape)
+        return features.expand(self._network_count(), *features.shape)
 
-    def _copies(self) -> int:
+    def _network_count(self) -> int:
         return len(next(iter(self.tensors.values())))
 
     def _head(self, place: int, features: Tensor) -> Tensor:
         self.network.reseed_part(self.network.tasks[place])
-        return _call_each(self.network.heads[place], self._part(f"heads.{place}."), features, 0)
+        return _call_each(self.network.heads[place], self._tensors_of(f"heads.{place}."), features, 0)
 
     def _linear_heads(self, features: Tensor) -> Tensors:
         """Computes all heads with one matrix product, since separate products would often have only one column each."""
@@ -90,10 +90,10 @@ class Stack:
         sizes = [self.parameters[f"heads.{place}.bias"].shape[1] for place in places]
         return dict(zip(self.network.tasks, outputs.split(sizes, 2), strict=True))
 
-    def _part(self, prefix: str) -> Tensors:
+    def _tensors_of(self, prefix: str) -> Tensors:
         return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
 
-    def keep(self, networks: Tensor) -> Mapping[Tensor, Tensor]:
+    def keep_only(self, networks: Tensor) -> Mapping[Tensor, Tensor]:
         """Drops all networks except these. Returns a mapping from the old parameters to the new ones."""
         with torch.no_grad():
             kept = {
@@ -106,28 +106,28 @@ class Stack:
         return moved
 
     @torch.no_grad()
-    def copy_from(self, other: Stack, theirs: Tensor, mine: Tensor) -> None:
+    def copy_from(self, other: Stack, source_indices: Tensor, target_indices: Tensor) -> None:
         """Copies the weights and buffers of some networks from another stack."""
         source = other.tensors
         for name, tensor in self.tensors.items():
-            tensor.index_copy_(0, mine, source[name].index_select(0, theirs))
+            tensor.index_copy_(0, target_indices, source[name].index_select(0, source_indices))
 
-    def states(self, tasks: Sequence[Sequence[str]]) -> list[Tensors]:
+    def state_dicts(self, tasks: Sequence[Sequence[str]]) -> list[Tensors]:
         """Returns a state dict for each network, with only the heads of its own tasks."""
         names = {id(tensor): name for name, tensor in (*self.network.named_parameters(), *self.network.named_buffers())}
         stored = self.network.state_dict(keep_vars=True)
         tensors = {key: self.tensors[names[id(tensor)]].detach().cpu() for key, tensor in stored.items()}
         return [
-            {own: tensors[key][place].clone() for key in tensors if (own := self._own_name(key, set(wanted)))}
+            {own: tensors[key][place].clone() for key in tensors if (own := self._name_in_network(key, set(wanted)))}
             for place, wanted in enumerate(tasks)
         ]
 
     def count_parameters(self, tasks: Sequence[str]) -> int:
         """Returns the number of parameters of a network with these tasks."""
         wanted = set(tasks)
-        return sum(p[0].numel() for name, p in self.parameters.items() if self._own_name(name, wanted))
+        return sum(p[0].numel() for name, p in self.parameters.items() if self._name_in_network(name, wanted))
 
-    def _own_name(self, key: str, wanted: set[str]) -> str | None:
+    def _name_in_network(self, key: str, wanted: set[str]) -> str | None:
         """Returns the name of a state dict entry in a network with only these tasks, or None if it is not included."""
         if not key.startswith("heads."):
             return key
@@ -145,12 +145,12 @@ def _repeat(tensor: Tensor, copies: int) -> Tensor:
 def _call_each(module: nn.Module, tensors: Tensors, inputs: Tensor, inputs_dim: int | None) -> Tensor:
     """Calls a module with the weights of each network. All networks use the same random numbers, e.g. dropout masks."""
 
-    def alone(own: Tensors, rows: Tensor) -> Tensor:
+    def call_one(own: Tensors, rows: Tensor) -> Tensor:
         outputs: Tensor = functional_call(module, own, (rows,))
         return outputs
 
     in_dims = (0 if tensors else None, inputs_dim)
-    return torch.vmap(alone, in_dims=in_dims, randomness="same")(tensors, inputs)
+    return torch.vmap(call_one, in_dims=in_dims, randomness="same")(tensors, inputs)
 
 
 def _are_linear(heads: nn.ModuleList) -> bool:
@@ -181,7 +181,7 @@ class PairLosses:
         self.trains = trains
         columns: dict[Hashable, list[int]] = {}
         for column, task in enumerate(tasks):
-            columns.setdefault(_family(problem, task), []).append(column)
+            columns.setdefault(_family_key(problem, task), []).append(column)
         self._families, networks, places, weights = [], [], [], []
         for members in columns.values():
             if not trains[:, members].any():
@@ -194,7 +194,7 @@ class PairLosses:
             places.append(np.array(members)[member])
             weights += [tasks[column].weight for column in places[-1]]
         self._networks, self._columns = np.concatenate(networks), np.concatenate(places)
-        dtype = require_in_memory(problem.train, PURPOSE).targets[tasks[0].name].dtype
+        dtype = require_in_memory(problem.train, OPERATION).targets[tasks[0].name].dtype
         self.weights = torch.tensor(weights, dtype=dtype, device=device)
 
     def targets(self, targets: Mapping[str, Tensor]) -> list[Tensor]:
@@ -240,9 +240,9 @@ class _Family:
         return each(chosen, targets.index_select(0, self.members))
 
 
-def _family(problem: Problem, task: Task) -> Hashable:
+def _family_key(problem: Problem, task: Task) -> Hashable:
     """Returns a key that is the same for tasks with equal losses and shapes, and unique for tasks with custom heads."""
-    target = require_in_memory(problem.train, PURPOSE).targets[task.name]
+    target = require_in_memory(problem.train, OPERATION).targets[task.name]
     if problem.head is not None or task.head is not None:
         return task.name
     weights = None if task.class_weights is None else tuple(task.class_weights)
@@ -258,7 +258,7 @@ def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], p
         trains: whether each network trains each task of the stack, [networks, tasks].
         part: the rows to score, "val" or "test".
     """
-    split = require_in_memory(problem.splits[part], PURPOSE)
+    split = require_in_memory(problem.splits[part], OPERATION)
     device = next(iter(stack.tensors.values())).device
     outputs = stack.outputs_on(split.inputs.to(device), problem.recipe.batch_size)
     scores: list[dict[str, Score]] = [{} for _ in trains]

@@ -16,7 +16,7 @@ from .randomness import derive_seed
 from .rows import Batch, Draw
 
 THREADS = min(16, os.cpu_count() or 1)
-PREFETCHED = 2  # number of batches to read ahead of training
+PREFETCHED_BATCHES = 2  # number of batches to read ahead of training
 
 
 class Reader(Protocol):
@@ -110,7 +110,7 @@ class StreamedRows:
         try:
             for part in parts:
                 waiting.append([pool.submit(self._row, row, draw) for row in part.tolist()])
-                if len(waiting) > PREFETCHED:
+                if len(waiting) > PREFETCHED_BATCHES:
                     yield self._collate(waiting.popleft())
             while waiting:
                 yield self._collate(waiting.popleft())

@@ -14,8 +14,8 @@ from tagalong.errors import InvalidInput, is_nonnegative, is_positive_integer, r
 
 Kind = Literal["binary", "multiclass", "regression", "custom"]
 Loss = Callable[[Tensor, Tensor], Tensor]
-DEFAULT_ERRORS = {"binary": "error rate", "multiclass": "error rate", "regression": "mae", "custom": "loss"}
-ERRORS = {
+DEFAULT_ERROR_MEASURES = {"binary": "error rate", "multiclass": "error rate", "regression": "mae", "custom": "loss"}
+ERROR_MEASURES = {
     "binary": ("error rate", "auroc", "auprc", "loss"),
     "multiclass": ("error rate", "loss"),
     "regression": ("mae", "rmse", "r2", "loss"),
@@ -68,14 +68,19 @@ class Task:
         problems = []
         if not isinstance(self.name, str) or not self.name:
             problems.append(InvalidInput("name", "must be a non-empty string", repr(self.name)))
-        if self.kind not in DEFAULT_ERRORS:
-            return [*problems, self._problem("kind", f"must be one of {_join(DEFAULT_ERRORS)}", repr(self.kind))]
+        if self.kind not in DEFAULT_ERROR_MEASURES:
+            return [
+                *problems,
+                self._problem("kind", f"must be one of {_join_names(DEFAULT_ERROR_MEASURES)}", repr(self.kind)),
+            ]
         if self.kind == "multiclass" and (self.classes is None or self.classes < 2):
             problems.append(self._problem("classes", "must be an integer of at least 2", repr(self.classes)))
         if self.kind == "custom" and self.loss is None:
             problems.append(self._problem("loss", "is required for a custom task", "None"))
-        if isinstance(self.error, str) and self.error not in ERRORS[self.kind]:
-            problems.append(self._problem("error", f"must be one of {_join(ERRORS[self.kind])}", repr(self.error)))
+        if isinstance(self.error, str) and self.error not in ERROR_MEASURES[self.kind]:
+            problems.append(
+                self._problem("error", f"must be one of {_join_names(ERROR_MEASURES[self.kind])}", repr(self.error))
+            )
         if not (is_nonnegative(self.weight) and self.weight):
             problems.append(self._problem("weight", "must be a positive number", repr(self.weight)))
         return [*problems, *self._size_problems()]
@@ -105,7 +110,7 @@ class Task:
     def error_name(self) -> str:
         """The name of the error measure."""
         if self.error is None:
-            return DEFAULT_ERRORS[self.kind]
+            return DEFAULT_ERROR_MEASURES[self.kind]
         return self.error if isinstance(self.error, str) else getattr(self.error, "__name__", "error")
 
     @property
@@ -154,11 +159,11 @@ class Task:
             values = squeeze_like(outputs, targets)
             if values.shape != targets.shape:
                 raise self._shape_error(values, outputs, targets)
-            return (values - targets).square() if self.kind == "regression" else self._binary(values, targets)
+            return (values - targets).square() if self.kind == "regression" else self._binary_losses(values, targets)
         weights = None if self.class_weights is None else outputs.new_tensor(self.class_weights)
         return functional.cross_entropy(outputs, targets.long(), weight=weights, reduction="none")
 
-    def _binary(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def _binary_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
         if self.class_weights is None:
             return losses
@@ -171,5 +176,5 @@ def squeeze_like(outputs: Tensor, targets: Tensor) -> Tensor:
     return outputs.squeeze(1) if outputs.dim() == targets.dim() + 1 else outputs
 
 
-def _join(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))

@@ -29,7 +29,7 @@ from .problem import Problem
 from .randomness import batches, derive_seed, reseed
 from .recipe import LossWindows, Recipe
 from .rows import Batch, Rows, Split
-from .scoring import UNKNOWN, loss_and_labels, losses_on, scores_on
+from .scoring import UNKNOWN_SCORE, loss_and_labels, losses_on, scores_on
 
 logger = logging.getLogger(__name__)
 
@@ -220,7 +220,7 @@ class Training:
         raise_problems(job_problems(problem, job, self.device))
         self.tasks = [problem.task(name) for name in job.tasks]
         self.network = build_network(problem, job.tasks, job.seed, job.width).to(self.device)
-        self.rows, self.val = self._part(problem.train), self._part(problem.val)
+        self.rows, self.val = self._select_rows(problem.train), self._select_rows(problem.val)
         self.balancer = make_balancer(job.rule, self.network, self.tasks)
         self.optimizer = self.recipe.make_optimizer(self.network.parameters(), self.balancer.parameters())
         self.scaler = torch.amp.GradScaler(self.device.type) if self.recipe.amp == "fp16" else None
@@ -233,7 +233,7 @@ class Training:
         self.best: dict[str, Tensor] = {}
         self.curve: list[list[float]] = []
 
-    def _part(self, rows: Rows) -> Rows:
+    def _select_rows(self, rows: Rows) -> Rows:
         return rows.only(self.job.tasks).to(self.device)
 
     def run_epoch(self) -> None:
@@ -316,8 +316,8 @@ class Training:
 
     def _scores(self, rows: Rows) -> dict[str, Score]:
         if self.best_epoch < 0:
-            return dict.fromkeys(self.job.tasks, UNKNOWN)
-        return scores_on(self.problem, self.network, self._part(rows))
+            return dict.fromkeys(self.job.tasks, UNKNOWN_SCORE)
+        return scores_on(self.problem, self.network, self._select_rows(rows))
 
     @property
     def identity(self) -> str:
@@ -330,14 +330,14 @@ class Training:
 
 
 # Attributes of `Training` that a checkpoint contains: plain ones, and those with a `state_dict`.
-PLAIN = ("epoch", "steps", "seconds", "best_epoch", "best_loss", "best", "curve")
-STATEFUL = ("network", "optimizer", "balancer", "scaler", "meter", "windows")
+PLAIN_ATTRIBUTES = ("epoch", "steps", "seconds", "best_epoch", "best_loss", "best", "curve")
+STATEFUL_ATTRIBUTES = ("network", "optimizer", "balancer", "scaler", "meter", "windows")
 
 
 def save_checkpoint(path: Path, training: Training) -> None:
     """Writes a checkpoint atomically. If the process is killed, the previous checkpoint remains."""
-    state: dict[str, Any] = {"of": training.identity, **{name: getattr(training, name) for name in PLAIN}}
-    parts = {name: getattr(training, name) for name in STATEFUL}
+    state: dict[str, Any] = {"of": training.identity, **{name: getattr(training, name) for name in PLAIN_ATTRIBUTES}}
+    parts = {name: getattr(training, name) for name in STATEFUL_ATTRIBUTES}
     state |= {name: part.state_dict() for name, part in parts.items() if part is not None}
     with open_atomic(path) as file:
         torch.save(state, file)
@@ -350,14 +350,14 @@ def load_checkpoint(path: Path, training: Training) -> None:
         InvalidInput: the checkpoint belongs to another training run.
     """
 
-    def place(storage: Any, location: str) -> Any:
+    def restore_location(storage: Any, location: str) -> Any:
         # tensors saved from the CPU stay there: optimizers' step counters and the state of some rules
         wanted = location if location == "cpu" else str(training.device)
         return torch.serialization.default_restore_location(storage, wanted)
 
     try:
         # the file contains pickled objects (balancing rules), so it must be as trustworthy as code
-        state = torch.load(path, map_location=place, weights_only=False)
+        state = torch.load(path, map_location=restore_location, weights_only=False)
     except Exception as error:
         logger.warning("%s cannot be read (%s); training starts from scratch", path, error)
         return
@@ -368,9 +368,9 @@ def load_checkpoint(path: Path, training: Training) -> None:
             state["of"],
             "delete the file or choose another",
         )
-    for name in PLAIN:
+    for name in PLAIN_ATTRIBUTES:
         setattr(training, name, state[name])
-    for name in STATEFUL:
+    for name in STATEFUL_ATTRIBUTES:
         part = getattr(training, name)
         if part is not None:
             part.load_state_dict(state[name])

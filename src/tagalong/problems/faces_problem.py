@@ -26,7 +26,7 @@ FACES_RECIPES = {
     "small": replace(PAPER_RECIPE, lr=2e-2, batch_size=40, epochs=4, patience=2, period=2),
     "full": PAPER_RECIPE,
 }
-MINIMUM = {"rows": 100, "pixels": 8, "channels": 1}
+MIN_VALUES = {"rows": 100, "pixels": 8, "channels": 1}
 
 
 def faces(
@@ -82,7 +82,7 @@ def faces(
 def _check_options(settings: Mapping[str, Any], noise: Any, seed: Any) -> None:
     problems = [
         InvalidInput(name, f"must be an integer of at least {minimum}", repr(settings[name]))
-        for name, minimum in MINIMUM.items()
+        for name, minimum in MIN_VALUES.items()
         if not isinstance(settings[name], int) or settings[name] < minimum
     ]
     if not isinstance(noise, (int, float)) or not 0 <= noise <= 0.25:

@@ -132,7 +132,7 @@ class ProblemSpec:
         return problem
 
 
-SHIPPED = (
+BUILT_IN_PROBLEMS = (
     ProblemSpec(
         "nhanes",
         "health survey: blood pressure, lipids, sugar and metals of adults",
@@ -161,14 +161,14 @@ SHIPPED = (
 )
 
 
-def _convert(name: str, made: Any) -> ProblemSpec:
-    if isinstance(made, ProblemSpec):
-        if made.name != name:
-            raise InvalidInput("", f"must have the name {name!r}", repr(made.name))
-        return made
-    if not callable(made):
-        raise InvalidInput("", "must be a function or a ProblemSpec", type(made).__name__)
-    return ProblemSpec(name, (inspect.getdoc(made) or name).split("\n")[0], function=made)
+def _to_spec(name: str, problem: Any) -> ProblemSpec:
+    if isinstance(problem, ProblemSpec):
+        if problem.name != name:
+            raise InvalidInput("", f"must have the name {name!r}", repr(problem.name))
+        return problem
+    if not callable(problem):
+        raise InvalidInput("", "must be a function or a ProblemSpec", type(problem).__name__)
+    return ProblemSpec(name, (inspect.getdoc(problem) or name).split("\n")[0], function=problem)
 
 
-_problems: Registry[ProblemSpec] = Registry("problems", _convert, {known.name: known for known in SHIPPED})
+_problems: Registry[ProblemSpec] = Registry("problems", _to_spec, {known.name: known for known in BUILT_IN_PROBLEMS})
