@@ -32,7 +32,7 @@ class InvalidInput(ValueError):
     Args:
         argument: the name of the argument, or the path of a file. Other text is allowed too and may contain references,
             e.g. "`recipe.lr`". Leave it empty if the message is not about a particular argument.
-        expected: the predicate of the sentence, e.g. "must be a positive integer".
+        expected: what the argument must be, as a predicate, e.g. "must be a positive integer".
         found: the value that was passed, usually as its `repr`.
         hint: how to fix the problem.
 
@@ -66,7 +66,10 @@ class InvalidInput(ValueError):
         return joined
 
     def show_as(self, names: Mapping[str, str]) -> None:
-        """Sets the names under which arguments are shown, e.g. the file passed as `path`. Earlier names are kept."""
+        """Sets the names under which arguments are shown, e.g. the file passed as `path`.
+
+        Names that were set earlier are kept.
+        """
         for problem in self.problems:
             problem._names = {**names, **problem._names}
 
@@ -105,7 +108,7 @@ def render_references(text: str, formatter: ReferenceFormatter) -> str:
 
 
 def raise_problems(problems: Sequence[InvalidInput], error: type[InvalidInput] = InvalidInput) -> None:
-    """Raises one error that lists all problems; does nothing if there are none."""
+    """Raises one error that lists all problems, if there are any."""
     if problems:
         raise error.join(problems)
 
@@ -126,7 +129,7 @@ def collect(problems: list[InvalidInput], function: Callable[..., Any], *argumen
 
 
 def task_name_problems(tasks: tuple[Any, ...], argument: str = "tasks") -> list[InvalidInput]:
-    """Returns the problems with a list of task names."""
+    """Returns the problems with a list of task names, such as duplicates."""
     invalid = [task for task in tasks if not isinstance(task, str) or not task]
     repeated = [task for task, times in Counter(map(repr, tasks)).items() if times > 1]
     problems = []
@@ -151,7 +154,7 @@ def as_names(tasks: Iterable[str]) -> tuple[str, ...]:
 
 
 def as_tuple(values: Any, argument: str, items: str, example: str) -> tuple[Any, ...]:
-    """Converts a list to a tuple; rejects strings and single values.
+    """Converts a list to a tuple, and rejects strings and single values.
 
     Example:
         >>> as_tuple(3, "budgets", "numbers of networks", "[2, 3]")
@@ -174,7 +177,7 @@ def pluralize(number: int, noun: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns a hint for an unknown name: the closest known name, or the known names if none is close."""
+    """Returns a hint for an unknown name, which suggests the closest known name or lists the known names."""
     known = list(known)
     closest = difflib.get_close_matches(str(name), known, n=1)
     if closest:
@@ -193,7 +196,7 @@ def first_few(names: Sequence[str], limit: int = 5) -> str:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Returns whether the value is a finite number. Booleans do not count.
+    """Returns whether the value is a finite number, but not a boolean.
 
     Example:
         >>> is_number(0.5), is_number(float("nan")), is_number(True)
@@ -208,7 +211,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def is_integer(value: object, minimum: float = -math.inf) -> TypeGuard[int]:
-    """Returns whether the value is an integer of at least `minimum`. NumPy integers count, booleans do not.
+    """Returns whether the value is an integer (but not a boolean) of at least `minimum`.
 
     Example:
         >>> is_integer(-3), is_integer(-3, minimum=0), is_integer(3.0)
@@ -218,7 +221,7 @@ def is_integer(value: object, minimum: float = -math.inf) -> TypeGuard[int]:
 
 
 def is_positive_integer(value: object) -> TypeGuard[int]:
-    """Returns whether the value is a positive integer. NumPy integers count, booleans do not.
+    """Returns whether the value is a positive integer, but not a boolean.
 
     Example:
         >>> is_positive_integer(3), is_positive_integer(0), is_positive_integer(1.0)
@@ -228,7 +231,7 @@ def is_positive_integer(value: object) -> TypeGuard[int]:
 
 
 def is_positive(value: object) -> TypeGuard[float]:
-    """Returns whether the value is a positive finite number. Booleans do not count."""
+    """Returns whether the value is a positive finite number, but not a boolean."""
     return is_number(value) and value > 0
 
 

@@ -15,9 +15,9 @@ class Score:
     """The loss and error of a network on one task, for a set of rows.
 
     Attributes:
-        loss: the mean loss over the rows with a label.
+        loss: the mean loss over the labeled rows.
         error: the value of the task's error measure; lower is better. NaN if unknown.
-        rows: the loss of each row, with NaN for missing labels. None if the losses were not kept. Ignored in
+        rows: the loss of each row, with NaN for missing labels, or None if the losses were not kept. Ignored in
             comparisons.
     """
 

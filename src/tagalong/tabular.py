@@ -1,4 +1,4 @@
-"""Tables: one reader with the same checks for CSV files, Parquet files and DataFrames."""
+"""Reads tables from CSV files, Parquet files and DataFrames, with the same checks for all of them."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class ParsedTable:
         place: the file, as named in messages.
         header: the first row.
         rows: all other rows. Rows that are too short or too long are padded or truncated, and reported in `problems`.
-        decimal_comma: whether a comma may be a decimal separator, because it is not the delimiter.
-        problems: repeated column names, rows of the wrong length, or a lack of rows. Readers append any other problems,
-            so that all of them are reported at once.
+        decimal_comma: whether commas may be decimal separators, because they are not the delimiter.
+        problems: problems with the table, such as repeated column names or rows of the wrong length. Readers append any
+            other problems, so that all of them are reported at once.
     """
 
     place: str
@@ -99,7 +99,7 @@ class RawColumns:
 
     Attributes:
         place: the file or argument that contains the table, as named in messages.
-        columns: the columns by name: text cells from a file, or the values of a DataFrame or mapping.
+        columns: the columns by name, as text cells from a file or as the values of a DataFrame or mapping.
         rows: the number of rows.
         unnamed: the number of unnamed columns that were dropped, such as a saved index.
         decimal_comma: see `ParsedTable`.
@@ -118,7 +118,7 @@ def read_table(path: str | os.PathLike[str]) -> ParsedTable:
     Args:
         path: a file with a header, delimited by commas, semicolons, tabs or pipes. It can be encoded in UTF-8, UTF-16
             (with a byte order mark) or Latin-1, and compressed with gzip or as the only file in a zip archive. Parquet
-            files are supported too.
+            files are supported as well.
 
     Raises:
         TableError: the file does not exist or does not contain a table.
@@ -162,7 +162,7 @@ def read_columns(source: TableSource, argument: str = "data", keep_empty: bool =
     Args:
         source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list with a mapping for
             each row.
-        argument: the argument to name in messages if the source is not a file.
+        argument: the name of the argument, used in messages if the source is not a file.
         keep_empty: whether to keep rows of a file in which every cell is empty.
 
     Raises:
@@ -367,7 +367,7 @@ def _read_parquet(content: bytes, place: str) -> Any:
 
 
 def _with_index(frame: Any) -> Any:
-    """Returns a frame with its index as the first column, as in a CSV file, unless the index is just the row number."""
+    """Returns a frame with its index as the first column, as in a CSV file, unless the index only numbers the rows."""
     if type(frame.index).__name__ == "RangeIndex" and frame.index.name is None:
         return frame
     return frame.rename_axis(index=[name or "" for name in frame.index.names]).reset_index()

@@ -1,4 +1,4 @@
-"""Creates the fields of a problem from arrays, with steps that are also used for tables."""
+"""Creates the fields of a problem from arrays, and provides steps that are also used for tables."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def make_fields(
         targets: the labels of each task.
         prepare: a function that takes the training rows and returns the fitted preparation, the inputs of all rows, and
             notes.
-        row_split: the row numbers of each split.
+        row_split: the row numbers of the training, validation and test rows.
         groups: the group label of each row.
         encoder: the encoder. If None, an MLP with two hidden layers is used.
         recipe: the training recipe. If None, the default recipe is used.

@@ -30,29 +30,29 @@ class Balancer(Protocol):
     """A rule that computes the gradient of every parameter from the losses of all tasks."""
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        """The parameters of the rule itself, trained by the network's optimizer."""
+        """Returns the parameters of the rule itself, which the network's optimizer trains."""
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
         """Adds the gradients of this step's losses to the parameters' `.grad`."""
 
     def after_step(self, losses: Callable[[], Losses]) -> None:
-        """Called after the optimizer step; `losses` recomputes the losses on the same batch."""
+        """Called after the optimizer step. `losses` recomputes the losses on the same batch."""
 
     def after_epoch(self) -> None:
         """Called after each epoch."""
 
     def weights(self) -> Mapping[str, float]:
-        """The current weight of each task's loss."""
+        """Returns the current weight of each task's loss."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that changes during training."""
+        """Returns the state that changes during training."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a state."""
 
 
 def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balancer:
-    """Creates the rule with this name.
+    """Creates a balancing rule from its name.
 
     Args:
         rule: "plain" (the sum), "uw" (Uncertainty Weights), "gradnorm" ("gradnorm:0.5" for another α), "pcgrad", or any
@@ -161,7 +161,7 @@ def _scale(loss: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
 
 
 class Plain(Rule):
-    """The weighted sum of losses."""
+    """Minimizes the weighted sum of the losses."""
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
         _scale(self.weighted(losses).sum(), scaler).backward()
@@ -335,7 +335,7 @@ class AggregatorRule(Rule):
         aggregator: the TorchJD aggregator.
         network: the network to train.
         tasks: the tasks of the network.
-        weigher: the rule that first weights the losses. TAG's published PCGrad run used Uncertainty Weights.
+        weigher: an optional rule that weights the losses first. TAG's published PCGrad run used Uncertainty Weights.
         any_number: whether the aggregator accepts any number of gradients. If so, tasks without labels in a batch are
             left out. Otherwise, their gradients are set to zero.
     """
@@ -431,7 +431,7 @@ class Call:
 
 
 def parse_call(text: str) -> Call | None:
-    """Parses a name with optional literal arguments, without running code. Returns None for any other text."""
+    """Parses a name with optional literal arguments, without evaluating any code. Returns None for any other text."""
     name, bracket, rest = text.strip().partition("(")
     try:
         node = ast.parse(name.replace("-", "_") + bracket + rest, mode="eval").body

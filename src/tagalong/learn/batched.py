@@ -146,7 +146,7 @@ def _train_chunk(
 
 
 class BatchedTraining:
-    """Trains multiple networks together. Networks that have stopped remain in the stack for a while.
+    """Trains multiple networks together. Networks that have stopped are removed from the stack from time to time.
 
     Args:
         problem: the problem.

@@ -40,7 +40,7 @@ class Capacity:
 def capacities(
     problem: Problem, tasks: Iterable[str] | None = None, times: Sequence[float] = (2, 3, 4)
 ) -> list[Capacity]:
-    """Returns the sizes of the paper's wider networks: n× the channels, then n× the parameters.
+    """Returns the sizes of the paper's wider networks, first with n× the channels, then with n× the parameters.
 
     Args:
         problem: a problem whose encoder is a callable with a `width` argument.

@@ -49,9 +49,9 @@ def read_columns(source: TableSource | Columns, argument: str = "data", keep_emp
     """Reads the columns of a table and detects which are numeric.
 
     Args:
-        source: a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row; see
+        source: a file, a DataFrame, a mapping from names to columns, or a list with a mapping for each row; see
             `Problem.from_table`.
-        argument: the argument to name in messages, if the source is not a file.
+        argument: the name of the argument, used in messages if the source is not a file.
         keep_empty: whether to keep rows of a file in which every cell is empty.
 
     Raises:

@@ -83,7 +83,7 @@ def _too_large_problem(task: Task, part: str, labels: Tensor) -> InvalidInput:
 
 
 def _class_problems(task: Task, values: dict[str, Tensor]) -> list[InvalidInput]:
-    """Finds labels that are not classes. If there are none, finds classes that are missing from the training rows."""
+    """Finds labels that are not valid classes or, if there are none, classes without training rows."""
     classes = torch.arange(task.classes or 2, device=values["train"].device)
     problems = []
     for part in PARTS:
@@ -166,7 +166,7 @@ class LabelSummary:
 
 @dataclass(frozen=True)
 class TaskLabels:
-    """Label counts of one task.
+    """The label counts of one task.
 
     Attributes:
         task: the name of the task.
@@ -188,7 +188,7 @@ def _cell(line: TaskLabels, part: str) -> str:
 
 
 def _labeled_rows(split: Rows, names: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Returns whether each row has a label, [task, row]. A dense target needs at least one."""
+    """Returns an array [task, row] that is True where a row has a label for a task."""
     return np.stack([split.labelled(name).cpu().numpy() for name in names])
 
 

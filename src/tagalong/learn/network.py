@@ -24,7 +24,7 @@ Encoder = nn.Module | Callable[..., nn.Module]
 
 
 class Network(nn.Module):
-    """A network with a shared encoder and one head per task. It returns the outputs of every task.
+    """A network with a shared encoder and one head per task, which returns the outputs of every task.
 
     Attributes:
         tasks: the names of the tasks, in the problem's order.

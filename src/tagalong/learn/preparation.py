@@ -1,4 +1,4 @@
-"""Converts raw rows to network inputs, in the same way for training rows and for new rows."""
+"""Converts raw rows to network inputs, both for training rows and for new rows."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Scaling:
     def fitted(
         inputs: Tensor, rows: RowNumbers, standardize: bool, classes: Classes, dtype: torch.dtype = torch.float32
     ) -> Scaling:
-        """Fits the scaling to some rows of the inputs. The scaling also converts inputs to `dtype`."""
+        """Fits the scaling to some rows of the inputs, and sets the dtype of the scaled inputs."""
         shape, name = tuple(inputs.shape[1:]), str(dtype).removeprefix("torch.")
         if not standardize:
             return Scaling(shape, name, classes=classes)
@@ -118,7 +118,7 @@ class Scaling:
         return ((raw.double() - mean) / deviation).to(dtype)
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document."""
+        """Returns a JSON document that `from_document` can read."""
         return {
             "kind": "scaling",
             "shape": list(self.shape),
@@ -221,7 +221,7 @@ def _column_name(number: int, columns: list[Any] | None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The feature columns of a table, with medians, scales and levels from the training rows.
+    """The feature columns of a table, with medians, scales and levels computed from the training rows.
 
     Attributes:
         columns: the feature columns, in the order of the inputs.
@@ -272,7 +272,7 @@ class Table:
         return torch.as_tensor(np.concatenate(values, axis=1), dtype=torch.float32)
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document."""
+        """Returns a JSON document that `from_document` can read."""
         classes = {task: list(labels) for task, labels in self.classes.items()}
         return {"kind": "table", "columns": [column.to_document() for column in self.columns], "classes": classes}
 
@@ -302,7 +302,7 @@ class NumberColumn:
 
     @staticmethod
     def fitted(name: str, column: Column, rows: RowNumbers) -> NumberColumn | None:
-        """Fits the column to the training rows. Returns None if it is constant in these rows."""
+        """Fits the column to the training rows. Returns None if the column is constant in these rows."""
         train = column[rows].astype(np.float64)
         missing = np.isnan(train)
         if len(np.unique(train[~missing])) < 2:
@@ -318,7 +318,10 @@ class NumberColumn:
         return (self.name, f"{self.name} missing") if self.indicator else (self.name,)
 
     def values(self, column: Column, place: str = "`rows`") -> NDArray[np.float64]:
-        """Returns the inputs [rows, inputs] for a column. Error messages refer to the column's source as `place`."""
+        """Returns the inputs [rows, inputs] for a column.
+
+        In error messages, `place` is the source of the column.
+        """
         where = f"{place}: column {self.name!r}"
         if column.dtype == object:
             found = next(value for value in column if value is not None)
@@ -333,13 +336,13 @@ class NumberColumn:
         return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document."""
+        """Returns a JSON document that `from_document` can read."""
         return {"kind": "number", **asdict(self)}
 
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A one-hot encoded column: one input per level in the training rows, and one for all other or missing values.
+    """A one-hot encoded column, with one input per level in the training rows and one for all other or missing values.
 
     Attributes:
         name: the name of the column.
@@ -369,12 +372,12 @@ class CategoryColumn:
         return np.eye(other + 1)[chosen]
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document."""
+        """Returns a JSON document that `from_document` can read."""
         return {"kind": "category", "name": self.name, "levels": list(self.levels)}
 
 
 def as_levels(column: Column) -> list[str | None]:
-    """Converts categories to text. Integers have no decimal point, so 1 and 1.0 are the same category.
+    """Converts categories to text. Integers are written without a decimal point, so 1 and 1.0 are the same category.
 
     Each cell is converted independently, so its level does not depend on the rest of the column.
 

@@ -1,4 +1,4 @@
-"""`Problem`: tasks; training, validation and test data; and how networks are built and trained."""
+"""`Problem`: the tasks, their training, validation and test data, and the settings for training networks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_SHOWN_TASKS = 6  # by `repr`, to stay readable for problems with hundreds of
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The tasks to learn, the data to learn them from, and how to build and train networks.
+    """The tasks to learn, the data to learn them from, and the settings for building and training networks.
 
     Attributes:
         name: the name of the problem.
@@ -109,8 +109,8 @@ class Problem:
             notes: notes on the data, shown in reports.
 
         Flat inputs and regression targets are standardized with the statistics of the training rows. Images are left
-        unchanged. So are integers if an encoder is given, since it may embed them. Inputs are converted to float32,
-        except for float64 tensors.
+        unchanged. If an encoder is given, integers are left unchanged too, since it may embed them. Inputs are
+        converted to float32, except for float64 tensors.
 
         Raises:
             InvalidInput: lists all problems with the data.
@@ -228,7 +228,7 @@ class Problem:
         split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
         seed: int = 0,
     ) -> Problem:
-        """Creates a problem from a CSV file; see `Problem.from_table`, which has the same arguments.
+        """Creates a problem from a CSV file. See `Problem.from_table`, which has the same arguments.
 
         Args:
             path: the file, or any other source that `Problem.from_table` accepts.
@@ -297,7 +297,7 @@ class Problem:
         raise InvalidInput("task", f"must be one of {', '.join(map(repr, self.names))}", repr(name))
 
     def only(self, names: Iterable[str]) -> Problem:
-        """Returns the problem with only these tasks, in this order."""
+        """Returns a problem with only these tasks, in this order."""
         wanted = as_names(names)
         return replace(
             self,
@@ -314,7 +314,7 @@ class Problem:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of the data and tasks: 16 hexadecimal digits."""
+        """A digest of the data and tasks, consisting of 16 hexadecimal digits."""
         digest = hashlib.sha256(f"[{', '.join(map(_fingerprint_text, self.tasks))}]".encode())
         for part, split in self.splits.items():
             digest.update(part.encode())
@@ -326,7 +326,7 @@ class Problem:
 def _fingerprint_text(task: Task) -> str:
     """Returns the text that represents a task in fingerprints.
 
-    It must never change, because runs and truth tables store fingerprints.
+    This text must never change, because runs and truth tables store fingerprints.
     """
     task_repr = f"Task({task.name!r}, {task.kind}, error {task.error_name!r})"
     return f"({task_repr}, {task.classes!r}, {task.outputs!r}, {task.class_weights!r}, {task.weight!r})"

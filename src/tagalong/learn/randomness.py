@@ -52,8 +52,8 @@ def seeded_rng(seed: int, *purpose: object) -> Iterator[None]:
 def reseed(seed: int) -> None:
     """Seeds torch's random number generators on all devices.
 
-    Without a GPU, only the CPU's generator is seeded, because `torch.manual_seed` records a traceback on every call for
-    the GPU's lazy initialization. This takes longer than computing a small layer.
+    Without a GPU, only the CPU's generator is seeded. On every call, `torch.manual_seed` would record a traceback for
+    the GPU's lazy initialization, which takes longer than computing a small layer.
     """
     if _has_accelerator():
         torch.manual_seed(seed)

@@ -39,7 +39,7 @@ KEY_DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """The training recipe of a network: optimizer, batch size, learning rate and early stopping.
+    """The training settings of a network: optimizer, batch size, learning rate and early stopping.
 
     Attributes:
         optimizer: "sgd", "adam" or "adamw".
@@ -50,7 +50,7 @@ class Recipe:
         epochs: the maximum number of epochs.
         patience: the number of epochs without a better validation loss before training stops. If None, training
             continues for all epochs.
-        keep: the weights to keep: the "best" by validation loss, or the "last" after all epochs (requires
+        keep: the weights to keep, either the "best" by validation loss or the "last" after all epochs (requires
             `patience=None`).
         schedule: "constant", "cosine" (decays to zero over `epochs`), "step" (multiplied by `factor` every `period`
             epochs), or "windows" (multiplied by `factor` when the training loss has not decreased over the last
@@ -58,7 +58,7 @@ class Recipe:
         period: the number of epochs between steps of the schedule.
         factor: the factor by which the schedule multiplies the learning rate.
         window: the number of rows in the first window.
-        lowest_lr: the lowest learning rate. Training stops before an epoch with a lower rate.
+        lowest_lr: the learning rate below which training stops.
         amp: "bf16" or "fp16" for mixed precision. If None, the precision of the inputs is used.
 
     Example:
@@ -117,7 +117,7 @@ class Recipe:
     def definition(self) -> dict[str, Any]:
         """The settings that identify this recipe in the keys of trained networks.
 
-        Settings with their values in `KEY_DEFAULTS` are omitted, so that adding a setting does not change existing
+        Settings that equal their values in `KEY_DEFAULTS` are omitted, so adding a setting does not change existing
         keys.
 
         Example:
@@ -151,7 +151,7 @@ class Recipe:
         return self.lr
 
     def rates(self, epochs: int | None = None) -> list[float]:
-        """Returns the learning rates of the first `epochs` epochs, or of all epochs if this is None."""
+        """Returns the learning rates of the first `epochs` epochs, or of all epochs if `epochs` is None."""
         return [self.rate(epoch) for epoch in range(self.epochs if epochs is None else epochs)]
 
     def precision(self, device: torch.device) -> AbstractContextManager[object]:
@@ -189,10 +189,11 @@ EQUALITY_P_VALUE = 0.99  # p-value above which the first and last losses count a
 
 
 class LossWindows:
-    """The schedule "windows": lowers the rate when the training loss has not decreased over a window of steps.
+    """The schedule "windows", which lowers the rate when the training loss has not decreased over a window of steps.
 
     The losses at the start and end of a window are sorted, trimmed and compared with a paired t-test. Each time the
-    rate is lowered, a new window starts. It is twice as long as the last one, but at most four times the first.
+    rate is lowered, a new window starts. It is twice as long as the previous window, but at most four times as long as
+    the first.
 
     Args:
         recipe: the recipe, which contains the initial learning rate, the size of the first window and the factor.
@@ -218,7 +219,7 @@ class LossWindows:
             self._losses.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that changes during training."""
+        """Returns the state that changes during training."""
         return {"rate": self.rate, "window": self._window, "losses": list(self._losses)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ class Rows(Protocol):
 
         Args:
             parts: the row numbers of each batch.
-            draw: the seed and the epoch. Together with the row number, they determine the augmentation of a row.
+            draw: the seed and the epoch, which together with the row number determine the augmentation of a row.
         """
 
     def chunks(self) -> Iterator[Batch]:
@@ -61,12 +61,12 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Rows in memory: the inputs, and the targets of each task. Missing labels are NaN.
+    """Rows in memory: the inputs, and the targets of each task, with NaN for missing labels.
 
     Attributes:
         inputs: [rows, …].
         targets: the floating-point targets [rows] or [rows, …] of each task.
-        groups: the group number of each row, used for error bars. None if all rows are independent.
+        groups: the group number of each row, used for error bars, or None if all rows are independent.
     """
 
     inputs: Tensor
@@ -134,7 +134,7 @@ def require_in_memory(rows: Rows, operation: str) -> Split:
     """Returns the rows, or raises an error if they are not in memory.
 
     Args:
-        rows: rows of a problem.
+        rows: the rows of a problem.
         operation: the operation that needs the rows in memory, as named in the message.
     """
     if not isinstance(rows, Split):
@@ -175,7 +175,7 @@ class MappedTensor(Tensor):
         Args:
             path: an npy file.
             key: see `MappedTensor`.
-            first: the first row.
+            first: the number of the first row.
             rows: the number of rows. If None, all rows from `first` on are mapped.
 
         Raises:

@@ -99,10 +99,9 @@ def outputs_on(network: Network, inputs: Tensor, at_once: int | None = None) -> 
 
 
 def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, loss: float) -> float:
-    """Returns the error of a task, ignoring missing labels. NaN if all labels are missing.
+    """Returns the error of a task, ignoring missing labels, or NaN if all labels are missing.
 
-    Dense targets are compared element by element; a custom error function receives only the rows without missing
-    labels.
+    Dense targets are compared element by element. A custom error function receives only rows without missing labels.
 
     Args:
         task: the task.
@@ -128,7 +127,7 @@ def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, f
 
 
 def error_rate(predicted: Tensor, targets: Tensor) -> Tensor:
-    """Returns the fraction of wrong predictions. These are classes, or logits of the positive class.
+    """Returns the fraction of wrong predictions, which are classes or logits of the positive class.
 
     Example:
         >>> error_rate(torch.tensor([-1.0, 2.0]), torch.tensor([0.0, 0.0])).item()
@@ -153,7 +152,7 @@ def auroc(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def auprc(scores: Tensor, targets: Tensor) -> Tensor:
-    """Returns one minus the average precision. Equal scores form one step of the precision-recall curve.
+    """Returns one minus the average precision. Equal scores are treated as one step of the precision-recall curve.
 
     Example:
         >>> auprc(torch.tensor([0.2, 0.4, 0.7, 0.9]), torch.tensor([1.0, 0.0, 0.0, 1.0])).item()  # 1 - (1 + 1/2) / 2
@@ -170,8 +169,8 @@ def auprc(scores: Tensor, targets: Tensor) -> Tensor:
 def _class_counts(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the number of positives and negatives with each score, from the highest score to the lowest.
 
-    Scores that differ only by rounding error count as equal. Otherwise, the ranking of rows by a network with dead
-    units would depend on the networks trained together with it.
+    Scores that differ only by rounding error count as equal. Otherwise, a network with dead units would rank rows
+    differently depending on which networks it was trained with.
     """
     step = TIE_TOLERANCE * scores.abs().max() if len(scores) else scores.new_tensor(0.0)
     if torch.isfinite(step) and step > 0:
@@ -193,7 +192,7 @@ def rmse(predicted: Tensor, targets: Tensor) -> Tensor:
 
 
 def one_minus_r2(predicted: Tensor, targets: Tensor) -> Tensor:
-    """Returns one minus R², i.e. the unexplained fraction of the targets' variance. NaN for constant targets.
+    """Returns one minus R² (the unexplained fraction of the targets' variance), or NaN for constant targets.
 
     Example:
         >>> one_minus_r2(torch.tensor([1.0, 1.0]), torch.tensor([0.0, 2.0])).item()

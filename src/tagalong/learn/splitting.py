@@ -31,7 +31,7 @@ class RowSplit(NamedTuple):
 def choose_split(
     targets: Sequence[Target], rows: int, split: Sequence[Any], groups: NDArray[Any] | None, seed: int
 ) -> RowSplit:
-    """Returns the given split, or the first of several random ones in which every task has labels and classes.
+    """Returns the given split, or the first suitable random split, in which every task has labels and classes.
 
     Raises:
         InvalidInput: lists all problems with the split and with the labels of its rows.
@@ -68,7 +68,7 @@ def check_fractions(
         split: the fractions of training, validation and test rows.
         rows: the number of rows.
         groups: the group label of each row, or None.
-        names: the words for rows and groups in messages.
+        names: the names of the rows and groups, used in messages.
     """
     if len(split) != 3 or not all(isinstance(part, (int, float)) and part > 0 for part in split):
         raise InvalidInput("split", "must be three positive fractions (train, validation, test)", repr(tuple(split)))
@@ -121,7 +121,7 @@ def _split_sizes(rows: int, fractions: NDArray[np.float64]) -> NDArray[np.int64]
 def _assign_groups(
     sizes: NDArray[np.int64], fractions: NDArray[np.float64], random: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Assigns groups in random order to the split that needs the most rows. No split is left empty."""
+    """Assigns groups in random order, each to the split that needs the most rows. No split is left empty."""
     lacking = (fractions * sizes.sum()).tolist()
     empty = {0, 1, 2}
     part = np.zeros(len(sizes), dtype=np.int64)
@@ -134,7 +134,7 @@ def _assign_groups(
 
 
 def read_split(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = None) -> RowSplit:
-    """Reads and checks three arrays of row numbers or booleans.
+    """Checks three arrays of row numbers or booleans, and converts them to a split.
 
     Raises:
         InvalidInput: a row does not exist or is in two splits, or rows of the same group are in different splits.
@@ -183,7 +183,7 @@ def _group_problems(groups: list[NDArray[Any]]) -> list[InvalidInput]:
 
 
 def _label_problems(targets: Sequence[Target], row_split: RowSplit) -> list[InvalidInput]:
-    """Finds tasks with no labels in a split, only one value in train, or a class that is missing from train."""
+    """Finds tasks that have no labels in a split, only one value in train, or a class that is missing from train."""
     problems = []
     for target in targets:
         where = f"`split`: {target.task.name!r}"
@@ -228,7 +228,7 @@ def _original_label(target: Target, code: float) -> Any:
 
 
 def group_labels(groups: Any, argument: str = "`groups`") -> NDArray[Any]:
-    """Returns the group label of each row. All labels have the same type, so that they can be sorted."""
+    """Returns the group label of each row, converted to a common type so that labels can be sorted."""
     labels = as_column(groups)
     missing = [label is None or label != label for label in labels.tolist()]
     if any(missing):

@@ -1,4 +1,4 @@
-"""Networks with the same architecture whose weights are stacked, so that they are computed together."""
+"""Networks with the same architecture whose weights are stacked, so that they can be computed together."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ class Stack:
     """Copies of a network with separate weights.
 
     Args:
-        network: the network to copy. Its layers are still used by the copies, but its weights are not.
+        network: the network to copy. Afterwards, only its layers are used, not its weights.
         copies: the number of copies.
 
     Attributes:
-        network: the layers of the networks. They determine the device and the mode (training or evaluation) of the
-            stack.
+        network: the network whose layers are used, with the stack's device and mode (training or evaluation).
         parameters: the stacked parameters [networks, …] by name, as leaf tensors that an optimizer can train.
         buffers: the stacked buffers [networks, …] by name.
     """
@@ -128,7 +127,7 @@ class Stack:
         return sum(p[0].numel() for name, p in self.parameters.items() if self._name_in_network(name, wanted))
 
     def _name_in_network(self, key: str, wanted: set[str]) -> str | None:
-        """Returns the name of a state dict entry in a network with only these tasks, or None if it is not included."""
+        """Returns the name of a state dict entry in a network with only these tasks, or None if there is none."""
         if not key.startswith("heads."):
             return key
         _, place, rest = key.split(".", 2)
@@ -215,12 +214,12 @@ class PairLosses:
 
 @dataclass(frozen=True)
 class _Family:
-    """Tasks with the same loss, and all pairs of a network and one of these tasks.
+    """A group of tasks with the same loss, and the pairs of a network and one of these tasks.
 
     Attributes:
         tasks: the members of the family.
         pairs: the indices of the pairs in the flattened array [networks, members], or None for all pairs.
-        members: the family member of each pair, or None if there is only one member.
+        members: the index of each pair's task in `tasks`, or None if there is only one task.
     """
 
     tasks: tuple[Task, ...]

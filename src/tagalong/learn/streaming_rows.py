@@ -1,4 +1,4 @@
-"""Rows that do not fit into memory. They are read from files in batches, slightly ahead of training."""
+"""Rows that do not fit into memory and are read from files in batches, slightly ahead of training."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class StreamedRows:
         yield from self.reader.contents()
 
     def _read(self, parts: Sequence[Tensor], draw: Draw | None) -> Iterator[Batch]:
-        """Reads rows in a thread pool and yields batches in order; stops reading when the caller stops iterating."""
+        """Reads rows in a thread pool and yields batches in order. Reading stops when the caller stops iterating."""
         pool = ThreadPoolExecutor(self.threads, "tagalong-read")
         waiting: deque[list[Future[Batch]]] = deque()
         try:

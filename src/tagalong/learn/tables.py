@@ -111,7 +111,7 @@ def _read_groups(columns: Columns, name: str | None) -> NDArray[Any] | None:
 
 
 def _read_split(columns: Columns, name: str | None, split: Sequence[Any]) -> Sequence[Any]:
-    """Returns the row numbers of each split from the split column. Without one, returns the given split."""
+    """Returns the row numbers of each split from the split column, or the given split if there is no such column."""
     if name is None or name not in columns:
         return split
     values = columns[name].tolist()
@@ -138,7 +138,7 @@ def _too_few_rows_problems(
 
 @dataclass(frozen=True)
 class ColumnRequest:
-    """The column names passed to `Problem.from_table`, by argument."""
+    """The column names that were passed to each argument of `Problem.from_table`."""
 
     targets: tuple[str, ...]
     features: tuple[str, ...] | None
@@ -201,7 +201,7 @@ def missing_column_problems(columns: Columns, request: ColumnRequest) -> list[In
 
 
 def _two_role_problems(request: ColumnRequest) -> list[InvalidInput]:
-    """Lists columns with two roles. For example, a target among the features would give away the answer."""
+    """Lists columns with two roles. For example, a feature that is also a target would leak the label."""
     uses = {
         "features": request.features or (),
         "categorical": request.categorical,
@@ -274,7 +274,7 @@ def _prepare_file(
 
 
 def _notes(columns: Columns, roles: Roles, table: Table) -> list[str]:
-    """Describes how the columns were processed, for the report."""
+    """Describes how the columns were processed, for use in reports."""
     filled = [column.name for column in table.columns if isinstance(column, NumberColumn) and column.indicator]
     kept = {column.name for column in table.columns}
     dropped = [name for name in (*roles.numbers, *roles.categories) if name not in kept]

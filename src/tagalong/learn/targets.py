@@ -43,10 +43,10 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) ->
     """Reads the labels of one task.
 
     Args:
-        task_or_name: the task or its name. If the task is given by name, its kind is `kind`. By default, the kind is
-            inferred: binary for two values, multiclass for text or few distinct integers, and regression otherwise.
+        task_or_name: the task or its name.
         raw: the labels.
-        kind: the kind of a task that is given by name. If None, it is inferred.
+        kind: the kind of a task that is given by name. If None, the kind is inferred as binary for two values,
+            multiclass for text or few distinct integers, and regression otherwise.
 
     Raises:
         InvalidInput: the labels do not match the kind, or cannot be learned.

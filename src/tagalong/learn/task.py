@@ -33,11 +33,11 @@ class Task:
         classes: the number of classes of a multiclass task.
         outputs: the number of outputs of the head. The default depends on the kind.
         loss: a function of outputs [rows, …] and targets [rows, …] (without NaN) that returns one value per row or per
-            element of the target. The default is cross-entropy or the squared error. It must not branch on values,
-            since such networks cannot be batched.
-        error: the error measure, which is reported along with the loss. Lower is better. One of "error rate", "auroc"
-            or "auprc" (reported as one minus the area), "mae", "rmse", "r2" (reported as one minus R²), "loss", or a
-            function that computes a number from outputs and targets.
+            element of the target. The default is cross-entropy or the squared error. The function must not branch on
+            values, since such networks cannot be batched.
+        error: the error measure, which is reported along with the loss. Lower is better. It is one of "error rate",
+            "auroc" or "auprc" (reported as one minus the area), "mae", "rmse", "r2" (reported as one minus R²), "loss",
+            or a function that computes a number from outputs and targets.
         class_weights: the weight of each class of a binary (negative, positive) or multiclass task. The loss of each
             row is multiplied by the weight of its class. The mean is taken over rows without normalizing the weights,
             so a row counts the same in every batch.
@@ -128,7 +128,7 @@ class Task:
         return self.head(features) if self.head is not None else nn.Linear(features, self.head_size)
 
     def row_losses(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the loss of every row (0 if its label is missing) and whether the row has a label (1 or 0).
+        """Returns the loss of each row (0 if its label is missing) and whether the row has a label (1 or 0).
 
         If a row has multiple labels (a dense target), its loss is the mean over the labels that are not missing.
         """

@@ -43,7 +43,7 @@ class Job:
         seed: the seed for the row order, the initial weights and the dropout masks.
         rule: the rule that combines the losses: "plain", "uw", "gradnorm", "pcgrad", or the name of another rule.
         width: the width of the encoder, as a multiple of its default width.
-        epochs: the number of epochs of a short trial. If None, the recipe's number is used.
+        epochs: the number of epochs of a short trial run. If None, the recipe's number is used.
     """
 
     tasks: tuple[str, ...]
@@ -69,7 +69,8 @@ class Trained:
         best_epoch: the epoch whose weights are kept, counting from 0. If training diverged, this is -1, scores are NaN
             and there are no weights.
         steps: the number of optimizer steps.
-        seconds: the training time. If networks were trained together, their time is divided among them.
+        seconds: the training time in seconds. If several networks were trained together, the time is divided among
+            them.
         parameters: the number of parameters of the encoder and heads.
         state: the kept weights and buffers as a `Network.state_dict`, or None if they were not stored.
         affinity: the measured affinity, if there was a meter.
@@ -88,16 +89,16 @@ class Trained:
 
     @property
     def diverged(self) -> bool:
-        """Whether training diverged. If so, there are neither scores nor weights."""
+        """Whether training diverged, so that there are neither scores nor weights."""
         return self.best_epoch < 0
 
 
 class Diverged(ValueError):
-    """Raised if the validation loss was never finite, or not in the last epoch if `recipe.keep` is "last".
+    """Raised if the validation loss was never finite or, with `recipe.keep` "last", was not finite in the last epoch.
 
     Args:
         message: the error message, which names the diverged networks and suggests a fix.
-        networks: the diverged networks, without scores and weights.
+        networks: the diverged networks, which have no scores or weights.
     """
 
     def __init__(self, message: str, networks: Sequence[Trained] = ()) -> None:
@@ -155,7 +156,7 @@ def train(
 
 
 def job_problems(problem: Problem, job: Job, device: torch.device) -> list[InvalidInput]:
-    """Returns all reasons why a job cannot run for this problem on this device."""
+    """Returns the reasons why a job cannot run for this problem on this device."""
     problems = []
     unknown = [task for task in job.tasks if task not in problem.names]
     if unknown or not job.tasks:
@@ -178,7 +179,7 @@ def job_problems(problem: Problem, job: Job, device: torch.device) -> list[Inval
 class Training:
     """Trains one network like `train`, but can be inspected between epochs.
 
-    Training seeds torch's global random number generators, so use it within `torch.random.fork_rng()`, as `train` does.
+    Training seeds torch's global random number generators, so wrap it in `torch.random.fork_rng()`, as `train` does.
 
     Args:
         problem: the problem.
@@ -190,7 +191,7 @@ class Training:
         InvalidInput: the job is not valid for the problem or the device.
 
     Attributes:
-        network: the network with its current weights. The weights to keep so far are in `best`.
+        network: the network with its current weights. The best weights so far are in `best`.
         rows: the problem's training rows, with the targets of the job's tasks.
         val: the problem's validation rows, with the same targets.
         epoch: the number of finished epochs.
@@ -276,7 +277,7 @@ class Training:
         return {task: loss for task, (loss, _) in self.losses_and_labels(inputs, targets).items()}
 
     def losses_and_labels(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Returns each task's mean loss on some rows, and the number of labels."""
+        """Returns the mean loss of each task on some rows, and the number of labels that were used."""
         with self.recipe.precision(self.device):
             outputs = self.network.at_step(self.steps)(inputs)
             return {task.name: loss_and_labels(task, outputs[task.name], targets[task.name]) for task in self.tasks}
@@ -321,7 +322,10 @@ class Training:
 
     @property
     def identity(self) -> str:
-        """Identifies the training run in checkpoints. Like keys, it omits settings that have key defaults."""
+        """A text that identifies the training run in checkpoints.
+
+        Like the keys of networks, it omits settings that have their default values in keys.
+        """
         job, recipe = self.job, ", ".join(f"{name}={value!r}" for name, value in self.recipe.definition.items())
         network = f"tasks={job.tasks!r}, seed={job.seed}, rule={job.rule!r}, width={job.width}, epochs={job.epochs}"
         meter = "without a meter" if self.meter is None else "with a meter"
@@ -377,7 +381,7 @@ def load_checkpoint(path: Path, training: Training) -> None:
 
 
 class StepMeter:
-    """Computes the losses of each step with an `AffinityMeter`, without affecting the training.
+    """Computes the losses of each step with an `AffinityMeter`, without affecting training.
 
     Args:
         settings: the settings of the meter. With "held_out": True, it measures the losses of validation rows. These

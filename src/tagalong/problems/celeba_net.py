@@ -22,7 +22,7 @@ PAPER_RECIPE = Recipe(
 
 
 class CelebANet:
-    """Builds the paper's encoder for images of 64×64 pixels; other sizes work too.
+    """Builds the paper's encoder for images of 64×64 pixels. Other sizes work too.
 
     It consists of a 3×3 convolution, BatchNorm, ReLU, max pooling (3, stride 2), a residual block of two 3×3
     convolutions, average pooling (2), and flattening. With 64 channels and 64×64 pixels, it outputs 14,400 features.
@@ -32,7 +32,7 @@ class CelebANet:
         uint8: whether images are integers from 0 to 255 rather than floats from -1 to 1.
         momentum: the momentum of BatchNorm's running statistics. Keras's default corresponds to 0.01.
         channels_last: whether to use the memory format `torch.channels_last`, which is almost twice as fast on GPUs.
-            Networks in this format are trained one at a time, which is no slower for images of this size.
+            Networks in this format are trained one at a time, which is not slower for images of this size.
 
     Example:
         >>> import torch

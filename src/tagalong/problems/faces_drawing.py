@@ -32,7 +32,7 @@ MARGIN = 0.3  # the maximum displacement of a facial feature due to the position
 
 
 def draw_attributes(rows: int, random: np.random.Generator) -> tuple[dict[str, Flags], Flags, NDArray[np.float64]]:
-    """Draws the attributes of each face, whether it is a man, and how dark the skin is (from 0 to 1)."""
+    """Draws the attributes of each face, whether it is a man, and how dark the skin is, from 0 to 1."""
 
     def chance(probability: NDArray[np.float64] | float) -> Flags:
         return random.random(rows) < probability
@@ -174,9 +174,9 @@ class Canvas:
     """A batch of images to draw on.
 
     Attributes:
-        image: colors [rows, 3, pixels, pixels] from 0 to 1.
-        x: horizontal coordinates [rows, pixels, pixels] relative to the face, from about -1 to 1.
-        y: vertical coordinates, increasing downward.
+        image: the colors [rows, 3, pixels, pixels], from 0 to 1.
+        x: the horizontal coordinates [rows, pixels, pixels] relative to the face, from about -1 to 1.
+        y: the vertical coordinates, increasing downward.
     """
 
     def __init__(self, rows: int, pixels: int, random: np.random.Generator) -> None:
@@ -190,7 +190,7 @@ class Canvas:
         self.image = np.zeros((rows, 3, pixels, pixels), np.float32)
 
     def draw_normal(self, mean: float, deviation: float) -> Numbers:
-        """Draws a normally distributed value for each face, clipped at 2.5 standard deviations.
+        """Draws a normally distributed number for each face, clipped at 2.5 standard deviations.
 
         The result broadcasts with `x` and `y`.
         """
@@ -216,7 +216,7 @@ class Canvas:
         """Paints an ellipse.
 
         Args:
-            color: one color [3], or a color per face [rows, 3].
+            color: one color [3] for all faces, or one for each face [rows, 3].
             x: the horizontal position of the center.
             y: the vertical position of the center, increasing downward.
             width: half the width of the ellipse.
@@ -248,7 +248,7 @@ class Canvas:
         self._paint(region, coverage * np.float32(strength), color)
 
     def _coverage(self, distance: Numbers, length: float | Numbers, limit: float | Numbers = 1.0) -> Numbers:
-        """Returns how much of each pixel is within the limit, with a soft edge about one pixel wide."""
+        """Returns the fraction of each pixel that lies within the limit, with a soft edge about one pixel wide."""
         coverage = (limit - distance) * (length / self.edge)
         coverage += np.float32(0.5)
         return np.clip(coverage, 0, 1, out=coverage)

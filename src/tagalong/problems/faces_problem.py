@@ -1,4 +1,4 @@
-"""Drawn faces with the paper's nine CelebA attributes, in any number and size, without a download."""
+"""Drawn faces with the paper's nine CelebA attributes. Any number and size can be drawn, without a download."""
 
 from __future__ import annotations
 

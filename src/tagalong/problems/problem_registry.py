@@ -33,7 +33,7 @@ def register_problem(name: str, problem: Callable[..., Problem] | ProblemSpec) -
             can instead declare a problem in the entry point group "tagalong.problems".
 
     Raises:
-        InvalidInput: the name or the problem is not valid.
+        InvalidInput: the name or the problem is invalid.
 
     Example:
         >>> def coins(rows=50):
@@ -47,7 +47,7 @@ def register_problem(name: str, problem: Callable[..., Problem] | ProblemSpec) -
 
 
 def known_problems() -> tuple[ProblemSpec, ...]:
-    """Returns all problems, with those from other packages last. Broken ones are skipped with a warning."""
+    """Returns all problems, with those from other packages last. Broken problems are skipped with a warning."""
     return tuple(_problems.load().values())
 
 
@@ -94,7 +94,7 @@ class ProblemSpec:
             loaded. Set either this or `function`.
         function: a function that creates the problem. Its arguments are the problem's options.
         package: the import name of an additional package that the problem needs.
-        install: the name of that package for `pip install`.
+        install: the argument for `pip install`, e.g. "tagalong[demo]".
     """
 
     name: str
@@ -119,7 +119,7 @@ class ProblemSpec:
             **options: the options of the problem.
 
         Raises:
-            InvalidInput: the problem does not have one of the options.
+            InvalidInput: one of the options does not exist.
         """
         make = self.function or getattr(importlib.import_module(self.module), self.name)
         allowed = inspect.signature(make).parameters

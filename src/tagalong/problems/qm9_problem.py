@@ -129,7 +129,7 @@ def _parse_geometry(tables: Sequence[Columns], chosen_rows: NDArray[np.int64]) -
 def molecule_features(numbers: list[NDArray[np.int64]], positions: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Returns the number of H, C, N, O and F atoms and the absolute eigenvalues of the Coulomb matrix, largest first.
 
-    The Coulomb matrix (Rupp et al. 2012) has 0.5 Z_i^2.4 on its diagonal, and Z_i Z_j / |R_i − R_j| elsewhere.
+    The Coulomb matrix (Rupp et al. 2012) has 0.5 Z_i^2.4 on its diagonal and Z_i Z_j / |R_i − R_j| elsewhere.
 
     Args:
         numbers: the atomic numbers of each molecule.
