@@ -75,13 +75,13 @@ class InvalidInput(ValueError):
 
     def render(self, formatter: ReferenceFormatter = in_backticks) -> str:
         """Returns the message, with each argument reference formatted by `formatter`."""
-        lines = [problem._sentence(formatter) for problem in self.problems]
+        lines = [problem._format_sentence(formatter) for problem in self.problems]
         return lines[0] if len(lines) == 1 else "\n".join([SEVERAL_PROBLEMS, *lines])
 
     def __str__(self) -> str:
         return self.render()
 
-    def _sentence(self, formatter: ReferenceFormatter) -> str:
+    def _format_sentence(self, formatter: ReferenceFormatter) -> str:
         def format_reference(reference: str) -> str:
             return self._names.get(reference) or formatter(reference)
 

@@ -157,7 +157,7 @@ def read_document(
 
 def parse_document(
     text: str | bytes,
-    place: str,
+    source: str,
     kind: str,
     versions: Collection[int],
     error: type[InvalidInput] = DocumentError,
@@ -167,7 +167,7 @@ def parse_document(
 
     Args:
         text: the JSON text.
-        place: the source of the text, as shown in messages.
+        source: the source of the text, as named in messages.
         kind: the expected format.
         versions: the supported versions.
         error: the exception class to raise.
@@ -176,13 +176,13 @@ def parse_document(
     try:
         document = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as reason:
-        raise error(place, "must be valid JSON", str(reason), "is it truncated?") from reason
-    return check_document(document, place, kind, versions, error, hint)
+        raise error(source, "must be valid JSON", str(reason), "is it truncated?") from reason
+    return check_document(document, source, kind, versions, error, hint)
 
 
 def check_document(
     document: Any,
-    place: str,
+    source: str,
     kind: str,
     versions: Collection[int],
     error: type[InvalidInput] = DocumentError,
@@ -200,18 +200,18 @@ def check_document(
     if is_document and found is None and UNVERSIONED in versions:
         return dict(document)
     if found != kind:
-        raise error(place, f"must have the format {kind!r}", repr(found), "choose another file")
+        raise error(source, f"must have the format {kind!r}", repr(found), "choose another file")
     version = document.get("version")
     if version not in versions:
         expected = " or ".join(str(number) for number in sorted(versions) if number != UNVERSIONED)
         is_newer = isinstance(version, int) and version > max(versions)
-        raise error(place, f"must have version {expected}", repr(version), "update tagalong" if is_newer else hint)
+        raise error(source, f"must have version {expected}", repr(version), "update tagalong" if is_newer else hint)
     return dict(document)
 
 
 @contextmanager
 def report_damage(
-    place: Path | str, error: type[InvalidInput] = DocumentError, hint: str = "recreate it"
+    source: Path | str, error: type[InvalidInput] = DocumentError, hint: str = "recreate it"
 ) -> Iterator[None]:
     """Converts any error that occurs while reading a damaged file into one that names the file."""
     try:
@@ -219,7 +219,7 @@ def report_damage(
     except READ_ERRORS as reason:
         message = " ".join(str(reason).splitlines()[:2]).replace("`", "'")  # backticks mark arguments
         description = message if message and isinstance(reason, ValueError) else f"{type(reason).__name__}: {message}"
-        raise error(str(place), f"is damaged: {description}", hint=hint) from reason
+        raise error(str(source), f"is damaged: {description}", hint=hint) from reason
 
 
 def _reject_constant(name: str) -> NoReturn:

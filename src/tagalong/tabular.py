@@ -175,13 +175,13 @@ def read_columns(source: TableSource, argument: str = "data", keep_empty: bool =
     if _is_frame(source):
         return _read_frame_columns(source, place)
     if isinstance(source, Mapping):
-        return _check_columns(source, place)
+        return _make_columns(source, place)
     rows: list[Any] = list(source) if isinstance(source, Iterable) else [source]
     if not all(isinstance(row, Mapping) for row in rows):
         expected = "must be a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row"
         raise TableError(place, expected, type(source).__name__)
     names = dict.fromkeys(name for row in rows for name in row)
-    return _check_columns({name: [row.get(name) for row in rows] for name in names}, place)
+    return _make_columns({name: [row.get(name) for row in rows] for name in names}, place)
 
 
 def _is_frame(source: Any) -> bool:
@@ -208,10 +208,10 @@ def _read_frame_columns(frame: Any, place: str) -> RawColumns:
     names = [str(name) for name in frame.columns]
     raise_problems(_header_problems(place, names), TableError)
     named = {name: frame[own] for name, own in zip(names, frame.columns, strict=True) if name}
-    return _check_columns(named, place, names.count(""))
+    return _make_columns(named, place, names.count(""))
 
 
-def _check_columns(columns: Mapping[str, Any], place: str, unnamed: int = 0) -> RawColumns:
+def _make_columns(columns: Mapping[str, Any], place: str, unnamed: int = 0) -> RawColumns:
     lengths = {len(column) for column in columns.values()}
     if len(lengths) != 1:
         found = ", ".join(map(str, sorted(lengths))) or "no columns"

@@ -37,18 +37,18 @@ def fields_from_arrays(
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """Returns the fields of a problem; see `Problem.from_arrays`."""
-    raw, known, labels = _read(inputs, targets, tasks, groups, split, encoder)
+    raw, known, labels = _read_arrays(inputs, targets, tasks, groups, split, encoder)
     row_split = choose_split(known, len(raw), split, labels, seed)
     prepare = prepare_with_scaling(raw, known, input_dtype(inputs, raw))
     return make_fields(name, known, prepare, row_split, groups=labels, encoder=encoder, recipe=recipe, notes=notes)
 
 
-def _read(
+def _read_arrays(
     inputs: Any, targets: Any, tasks: Sequence[Task | str], groups: Any, split: Sequence[Any], encoder: Any
 ) -> tuple[Tensor, list[Target], NDArray[Any] | None]:
     """Returns inputs, labels and groups. Raises one error that lists all problems."""
     problems = task_name_problems(task_names(tasks))
-    columns = {} if problems else collect(problems, _columns, targets, task_names(tasks)) or {}
+    columns = {} if problems else collect(problems, _target_columns, targets, task_names(tasks)) or {}
     labels = None if groups is None else collect(problems, group_labels, groups)
     raw = collect(problems, read_inputs, inputs, encoder is not None)
     fraction_problems: list[InvalidInput] = []
@@ -65,7 +65,7 @@ def _read(
     return raw, read, labels
 
 
-def _columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:
+def _target_columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:
     """Returns the raw labels of every task."""
     if isinstance(targets, Mapping) or (hasattr(targets, "columns") and set(names) <= set(targets.columns)):
         absent = [name for name in names if name not in targets]

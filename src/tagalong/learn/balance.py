@@ -70,11 +70,11 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
     if rule.partition(":")[0] == "gradnorm":
         return GradNorm(network, tasks, _parse_alpha(rule))
     name = rule.removeprefix("torchjd:").removesuffix("-uw")
-    call, kind = _find_class(rule, name)
+    call, module_class = _find_class(rule, name)
     like = next(network.parameters()).detach()
-    module = _make_module(call, kind, len(tasks), like)
+    module = _make_module(call, module_class, len(tasks), like)
     has_uw_suffix = rule.endswith("-uw")
-    if not _is_aggregator(kind):
+    if not _is_aggregator(module_class):
         if has_uw_suffix:
             expected = "ending in '-uw' must start with the name of an aggregator, e.g. 'pcgrad-uw'"
             raise InvalidInput("rule", expected, repr(rule))
@@ -82,7 +82,7 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
     weigher = None
     if has_uw_suffix:
         weigher = ScalarizerRule(_make_module(*_find_class("uw", "uw"), len(tasks), like), network, tasks)
-    return AggregatorRule(module, network, tasks, weigher, _accepts_any_number(call, kind))
+    return AggregatorRule(module, network, tasks, weigher, _accepts_any_number(call, module_class))
 
 
 def check_rule(rule: str, tasks: int = 2) -> None:
@@ -114,12 +114,12 @@ def _parse_alpha(rule: str) -> float:
 
 def _find_class(rule: str, name: str) -> tuple[Call, type[nn.Module]]:
     call = parse_call(name)
-    kind = None if call is None else find_torchjd_class(call.name)
-    if call is None or kind is None:
+    module_class = None if call is None else find_torchjd_class(call.name)
+    if call is None or module_class is None:
         known = ", ".join([*RULE_NAMES, *sorted(torchjd_classes())])
         expected = f"must be one of {known}, with arguments where needed ('CAGrad(c=0.5)')"
         raise InvalidInput("rule", expected, repr(rule))
-    return call, kind
+    return call, module_class
 
 
 class Rule:
@@ -155,7 +155,7 @@ class Rule:
         return
 
 
-def _scale(loss: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
+def _scale_loss(loss: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
     """Scales a loss for the backward pass in mixed-precision training."""
     return loss if scaler is None else scaler.scale(loss)
 
@@ -164,7 +164,7 @@ class Plain(Rule):
     """Minimizes the weighted sum of the losses."""
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
-        _scale(self.weighted(losses).sum(), scaler).backward()
+        _scale_loss(self.weighted(losses).sum(), scaler).backward()
 
 
 class GradNorm(Rule):
@@ -187,7 +187,7 @@ class GradNorm(Rule):
 
     def __init__(self, network: Network, tasks: Sequence[Task], alpha: float = 1.5, lr: float = 0.025) -> None:
         super().__init__(tasks)
-        self._kernel = _last_weight_matrix(network.encoder)
+        self._weight_matrix = _last_weight_matrix(network.encoder)
         self._alpha = alpha
         like = next(network.parameters())
         self._weights = nn.Parameter(like.new_ones(len(tasks)), requires_grad=False)
@@ -196,19 +196,19 @@ class GradNorm(Rule):
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
         values = self.weighted(losses)
-        norms = None if self._kernel is None else self._gradient_norms(values, self._kernel, scaler)
-        _scale((self._weights * values).sum(), scaler).backward()
+        norms = None if self._weight_matrix is None else self._gradient_norms(values, self._weight_matrix, scaler)
+        _scale_loss((self._weights * values).sum(), scaler).backward()
         if norms is not None:
-            self._update(values.detach().to(norms.dtype), norms)
+            self._update_weights(values.detach().to(norms.dtype), norms)
 
-    def _gradient_norms(self, values: Tensor, kernel: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
+    def _gradient_norms(self, values: Tensor, matrix: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
         found = [
-            torch.autograd.grad(value, kernel, retain_graph=True, allow_unused=True, materialize_grads=True)[0].norm()
-            for value in _scale(values, scaler)
+            torch.autograd.grad(value, matrix, retain_graph=True, allow_unused=True, materialize_grads=True)[0].norm()
+            for value in _scale_loss(values, scaler)
         ]
         return torch.stack(found) / (1.0 if scaler is None else scaler.get_scale())
 
-    def _update(self, values: Tensor, norms: Tensor) -> None:
+    def _update_weights(self, values: Tensor, norms: Tensor) -> None:
         active = (values > 0) & (norms > 0) & norms.isfinite()
         count = active.sum().clamp(min=1)
         self._initial_losses = torch.where(active & self._initial_losses.isnan(), values, self._initial_losses)
@@ -280,7 +280,7 @@ class ScalarizerRule(Rule):
         absent = values == 0
         values = torch.where(absent, self._last_losses, values.to(self._last_losses.dtype)).requires_grad_()
         self._last_losses = values.detach()
-        _scale(self._total(self._scalarizer, values), scaler).backward()
+        _scale_loss(self._total_loss(self._scalarizer, values), scaler).backward()
         self._calls += 1
         assert values.grad is not None
         for parameter in self.parameters():
@@ -303,14 +303,14 @@ class ScalarizerRule(Rule):
     def weights(self) -> Mapping[str, float]:
         values = self._last_losses.clone().requires_grad_()
         with torch.enable_grad():
-            total = self._total(copy.deepcopy(self._scalarizer), values)  # some scalarizers change when called
+            total = self._total_loss(copy.deepcopy(self._scalarizer), values)  # some scalarizers change when called
         (gradients,) = torch.autograd.grad(total, values)
         return {
             task: weight * gradient
             for (task, weight), gradient in zip(self.task_weights.items(), gradients.tolist(), strict=True)
         }
 
-    def _total(self, scalarizer: nn.Module, values: Tensor) -> Tensor:
+    def _total_loss(self, scalarizer: nn.Module, values: Tensor) -> Tensor:
         with seeded_rng(self._seed, "balance", self._calls):
             total: Tensor = scalarizer(values)
         return total
@@ -365,25 +365,30 @@ class AggregatorRule(Rule):
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
         values = self.weighted(losses)
         if self._weigher is None:
-            values = _scale(values, scaler)
+            values = _scale_loss(values, scaler)
         else:
             values = self._weigher.coefficients(values.detach(), scaler) * values
         factor = 1.0 if scaler is None else scaler.get_scale()
-        gradients = torch.stack([self._gradient(value, own) for value, own in zip(values, self._own, strict=True)])
-        combined = self._combine(gradients / factor) * factor
+        gradients = torch.stack(
+            [
+                self._shared_gradient(value, head_parameters)
+                for value, head_parameters in zip(values, self._own, strict=True)
+            ]
+        )
+        combined = self._combine_gradients(gradients / factor) * factor
         parts = combined.split([parameter.numel() for parameter in self._shared])
         for parameter, part in zip(self._shared, parts, strict=True):
             _accumulate(parameter, part.view_as(parameter))
 
-    def _gradient(self, value: Tensor, own: list[nn.Parameter]) -> Tensor:
+    def _shared_gradient(self, value: Tensor, head_parameters: list[nn.Parameter]) -> Tensor:
         """Returns the gradient for the shared parameters as a vector, and accumulates the head's own gradients."""
-        wanted = [*self._shared, *own]
+        wanted = [*self._shared, *head_parameters]
         found = torch.autograd.grad(value, wanted, retain_graph=True, allow_unused=True, materialize_grads=True)
-        for parameter, gradient in zip(own, found[len(self._shared) :], strict=True):
+        for parameter, gradient in zip(head_parameters, found[len(self._shared) :], strict=True):
             _accumulate(parameter, gradient)
         return torch.cat([value.new_zeros(0), *(gradient.flatten() for gradient in found[: len(self._shared)])])
 
-    def _combine(self, gradients: Tensor) -> Tensor:
+    def _combine_gradients(self, gradients: Tensor) -> Tensor:
         # leave out gradients whose square underflows: PCGrad divides by squared norms, MGDA fails for a zero row
         usable = gradients.square().sum(1) >= torch.finfo(gradients.dtype).tiny
         if not gradients.isfinite().all() or not usable.any():
@@ -456,59 +461,65 @@ def torchjd_classes() -> dict[str, type[nn.Module]]:
         raise ImportError("this balancing rule needs TorchJD; pip install torchjd") from error
     bases = ((aggregation, aggregation.Aggregator), (scalarization, scalarization.Scalarizer))
     return {
-        name: kind
+        name: module_class
         for module, base in bases
-        for name, kind in inspect.getmembers(module, inspect.isclass)
-        if issubclass(kind, base) and not inspect.isabstract(kind) and not name.endswith("Aggregator")
+        for name, module_class in inspect.getmembers(module, inspect.isclass)
+        if issubclass(module_class, base) and not inspect.isabstract(module_class) and not name.endswith("Aggregator")
     }
 
 
 def find_torchjd_class(name: str) -> type[nn.Module] | None:
     """Returns the class with this name, ignoring case and hyphens: "nash-mtl" means `NashMTL`."""
     wanted = _normalize(name)
-    return next((kind for known, kind in torchjd_classes().items() if _normalize(known) == wanted), None)
+    return next(
+        (module_class for known, module_class in torchjd_classes().items() if _normalize(known) == wanted), None
+    )
 
 
-def _make_module(call: Call, kind: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
+def _make_module(call: Call, module_class: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
     """Creates an aggregator or scalarizer for a number of tasks, after testing a separate instance."""
     try:
-        trial = _construct(call, kind, tasks, torch.empty(0))
+        trial = _construct_module(call, module_class, tasks, torch.empty(0))
         with seeded_rng(0, "trial"), torch.no_grad():
             rows = torch.rand(tasks, tasks + 1) + torch.eye(tasks, tasks + 1)
-            trial(rows if _is_aggregator(kind) else rows[:, 0])
+            trial(rows if _is_aggregator(module_class) else rows[:, 0])
     except ImportError:
         raise
     except Exception as error:
-        signature = str(inspect.signature(kind)).partition(" ->")[0]
-        message = f"{kind.__name__}{signature} cannot be used for {tasks} tasks: {error}"
+        signature = str(inspect.signature(module_class)).partition(" ->")[0]
+        message = f"{module_class.__name__}{signature} cannot be used for {tasks} tasks: {error}"
         raise InvalidInput("`rule`:", message) from error
-    return _construct(call, kind, tasks, like)
+    return _construct_module(call, module_class, tasks, like)
 
 
-def _construct(call: Call, kind: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
-    names = list(inspect.signature(kind).parameters)
+def _construct_module(call: Call, module_class: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
+    names = list(inspect.signature(module_class).parameters)
     task_counts = {name: tasks for name in names if name in TASK_COUNT_ARGUMENTS and name not in call.keywords}
     filled_in = {} if call.positional else task_counts
     keywords = {name: _to_tensor(value, like) for name, value in call.keywords.items()}
-    return kind(*(_to_tensor(value, like) for value in call.positional), **filled_in, **keywords)
+    return module_class(*(_to_tensor(value, like) for value in call.positional), **filled_in, **keywords)
 
 
 def _to_tensor(value: Any, like: Tensor) -> Any:
     return like.new_tensor(value) if isinstance(value, list | tuple) else value
 
 
-def _is_aggregator(kind: type[nn.Module]) -> bool:
+def _is_aggregator(module_class: type[nn.Module]) -> bool:
     """Returns whether a class combines gradients rather than losses."""
     from torchjd.aggregation import Aggregator
 
-    return issubclass(kind, Aggregator)
+    return issubclass(module_class, Aggregator)
 
 
-def _accepts_any_number(call: Call, kind: type[nn.Module]) -> bool:
+def _accepts_any_number(call: Call, module_class: type[nn.Module]) -> bool:
     """Returns whether an aggregator accepts a different number of gradients in each step."""
     from torchjd import Stateful
 
-    return not (issubclass(kind, Stateful) or call.has_list_arguments or kind.__name__ in FIXED_COUNT_AGGREGATORS)
+    return not (
+        issubclass(module_class, Stateful)
+        or call.has_list_arguments
+        or module_class.__name__ in FIXED_COUNT_AGGREGATORS
+    )
 
 
 def _normalize(name: str) -> str:

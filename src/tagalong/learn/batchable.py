@@ -60,7 +60,7 @@ def _why_not_at_width(problem: Problem, tasks: Sequence[str], width: float, devi
             return "heads share weights with each other or with the encoder"
         if not network.state_dict():
             return "the network has no weights"
-        alone = [_step_alone(problem, network, place) for place in range(2)]
+        alone = [_step_alone(problem, network, index) for index in range(2)]
         try:
             together = _step_together(problem, network)
         except Exception as error:  # layers and losses that cannot be batched may raise anything
@@ -78,12 +78,12 @@ def _shares_weights(network: Network) -> bool:
     return any(len(parts) > 1 for parts in owners.values())
 
 
-def _step_alone(problem: Problem, network: Network, place: int) -> Tensors:
+def _step_alone(problem: Problem, network: Network, index: int) -> Tensors:
     """Performs a step with a single network. Returns its losses, gradients and buffers by name."""
     alone = copy.deepcopy(network)
     with torch.no_grad():
         for name, parameter in alone.named_parameters():
-            parameter.copy_(_trial_weights(network, place)[name])
+            parameter.copy_(_trial_weights(network, index)[name])
     inputs, targets = _trial_batch(problem, network)
     with problem.recipe.precision(inputs.device):
         outputs = alone(inputs)
@@ -95,7 +95,7 @@ def _step_alone(problem: Problem, network: Network, place: int) -> Tensors:
 def _step_together(problem: Problem, network: Network) -> Tensors:
     """Performs the same step with two stacked networks. The first dimension of each result has size 2."""
     stack = Stack(network, 2)
-    shifted = [_trial_weights(network, place) for place in range(2)]
+    shifted = [_trial_weights(network, index) for index in range(2)]
     with torch.no_grad():
         for name, parameter in stack.parameters.items():
             parameter.copy_(torch.stack([own[name] for own in shifted]))
@@ -106,15 +106,15 @@ def _step_together(problem: Problem, network: Network) -> Tensors:
         for name in network.tasks:
             task, target = problem.task(name), targets[name]
             pairs = torch.stack([target, target])
-            losses[name] = torch.vmap(lambda out, own, task=task: mean_loss(task, out, own))(outputs[name], pairs)
+            losses[name] = torch.vmap(lambda output, own, task=task: mean_loss(task, output, own))(outputs[name], pairs)
     torch.stack(list(losses.values())).sum().backward()
     stack.outputs_on(inputs, TRIAL_ROWS)  # vmap may fail only in evaluation mode
     return _name_tensors(losses, stack.parameters, stack.buffers)
 
 
-def _trial_weights(network: Network, place: int) -> Tensors:
+def _trial_weights(network: Network, index: int) -> Tensors:
     """Returns the weights of the first or second trial network. The two networks have different weights."""
-    return {name: parameter.detach() * (1 + 0.1 * place) for name, parameter in network.named_parameters()}
+    return {name: parameter.detach() * (1 + 0.1 * index) for name, parameter in network.named_parameters()}
 
 
 def _trial_batch(problem: Problem, network: Network) -> tuple[Tensor, Tensors]:

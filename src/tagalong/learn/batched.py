@@ -189,7 +189,7 @@ class BatchedTraining:
             self._drop_stopped(running)
             self._run_epoch(running)
             report(int((~self.running).sum()))
-        return self._results(start)
+        return self._make_results(start)
 
     def _run_epoch(self, running: NDArray[np.bool_]) -> None:
         for group in self.optimizer.param_groups:
@@ -216,7 +216,7 @@ class BatchedTraining:
     def _validate(self, running: NDArray[np.bool_]) -> None:
         outputs = self.stack.outputs_on(self.val.inputs, self.recipe.batch_size)
         table = np.full(self.trains.shape, np.nan)
-        table[self.job_of_row] = self.losses.table(self.losses(outputs, self._val_targets))
+        table[self.job_of_row] = self.losses.to_array(self.losses(outputs, self._val_targets))
         self.curve.append(table)
         weights = np.array([task.weight for task in self.tasks])
         total = np.where(self.trains, weights * table, 0).sum(1)
@@ -225,13 +225,13 @@ class BatchedTraining:
         if len(better):
             self.best_epoch[better], self.best_loss[better] = self.epoch, total[better]
             rows = np.flatnonzero(np.isin(self.job_of_row, better))
-            self.best.copy_from(self.stack, self._indices(rows), self._indices(self.job_of_row[rows]))
+            self.best.copy_from(self.stack, self._to_indices(rows), self._to_indices(self.job_of_row[rows]))
 
     def _drop_stopped(self, running: NDArray[np.bool_]) -> None:
         rows = np.flatnonzero(running[self.job_of_row])
         if len(rows) > (1 - DROP_FRACTION) * len(self.job_of_row):
             return
-        chosen, old = self._indices(rows), self.optimizer
+        chosen, old = self._to_indices(rows), self.optimizer
         moved = self.stack.keep_only(chosen)
         self.job_of_row = self.job_of_row[rows]
         self.optimizer = self._make_optimizer()
@@ -252,10 +252,10 @@ class BatchedTraining:
             self.stack.parameters.values(), fused=self.device.type in FUSED_DEVICES or None
         )
 
-    def _indices(self, rows: NDArray[np.intp]) -> Tensor:
+    def _to_indices(self, rows: NDArray[np.intp]) -> Tensor:
         return torch.from_numpy(rows).to(self.device)
 
-    def _results(self, start: float) -> list[Trained]:
+    def _make_results(self, start: float) -> list[Trained]:
         names = [task.name for task in self.tasks]
         trains = [[name for name in names if name in job.tasks] for job in self.jobs]
         learned = self.trains & (self.best_epoch >= 0)[:, None]

@@ -32,38 +32,42 @@ def check_data(problem: Problem) -> None:
     Raises:
         InvalidInput: lists all problems with the data.
     """
-    problems = [found for part, split in problem.splits.items() for found in _split_problems(part, split)]
+    problems = [found for split_name, split in problem.splits.items() for found in _split_problems(split_name, split)]
     if all(isinstance(split, Split) for split in problem.splits.values()):
         problems += [found for task in problem.tasks for found in _task_problems(problem, task)]
     raise_problems(problems)
 
 
-def _split_problems(part: str, split: Rows) -> list[InvalidInput]:
+def _split_problems(split_name: str, split: Rows) -> list[InvalidInput]:
     if not len(split):
-        return [InvalidInput(part, "must have rows", "none")]
+        return [InvalidInput(split_name, "must have rows", "none")]
     if not isinstance(split, Split) or not split.inputs.is_floating_point():
         return []
     rows = sum(int((~some.isfinite()).flatten(1).any(1).sum()) for some in split.inputs.split(MAX_CHUNK_ROWS))
     found = f"NaN or inf in {pluralize(rows, 'row')}"
-    return [InvalidInput(f"`{part}`: inputs", "must be finite", found)] if rows else []
+    return [InvalidInput(f"`{split_name}`: inputs", "must be finite", found)] if rows else []
 
 
 def _task_problems(problem: Problem, task: Task) -> list[InvalidInput]:
     name = repr(task.name)
-    targets = {part: require_in_memory(split, "this").targets[task.name] for part, split in problem.splits.items()}
+    targets = {
+        split_name: require_in_memory(split, "this").targets[task.name] for split_name, split in problem.splits.items()
+    }
     dtypes = [labels.dtype for labels in targets.values() if not labels.is_floating_point()]
     if dtypes:
         found = str(dtypes[0]).removeprefix("torch.")
         expected = "must be floating point (NaN where a label is missing)"
         return [InvalidInput(f"the target of {name}", expected, found)]
-    too_large = [part for part, labels in targets.items() if bool((labels.abs() > MAX_LABEL_MAGNITUDE).any())]
+    too_large = [
+        split_name for split_name, labels in targets.items() if bool((labels.abs() > MAX_LABEL_MAGNITUDE).any())
+    ]
     if too_large and task.kind != "custom" and task.loss is None:
-        return [_too_large_problem(task, part, targets[part]) for part in too_large]
-    values = {part: torch.unique(labels[labels.isfinite()]) for part, labels in targets.items()}
-    unlabeled = [part for part in PARTS if not len(values[part]) and len(problem.splits[part])]
+        return [_too_large_problem(task, split_name, targets[split_name]) for split_name in too_large]
+    values = {split_name: torch.unique(labels[labels.isfinite()]) for split_name, labels in targets.items()}
+    unlabeled = [split_name for split_name in PARTS if not len(values[split_name]) and len(problem.splits[split_name])]
     if unlabeled:
         hint = "leave the task out"
-        return [InvalidInput(f"`{part}`: {name}", "must have labels", "none", hint) for part in unlabeled]
+        return [InvalidInput(f"`{split_name}`: {name}", "must have labels", "none", hint) for split_name in unlabeled]
     if task.kind == "custom" or not len(values["train"]):
         return []
     if len(values["train"]) == 1:
@@ -72,10 +76,10 @@ def _task_problems(problem: Problem, task: Task) -> list[InvalidInput]:
     return [] if task.kind == "regression" or task.loss is not None else _class_problems(task, values)
 
 
-def _too_large_problem(task: Task, part: str, labels: Tensor) -> InvalidInput:
+def _too_large_problem(task: Task, split_name: str, labels: Tensor) -> InvalidInput:
     rows = int((labels.abs() > MAX_LABEL_MAGNITUDE).reshape(len(labels), -1).any(1).sum())
     return InvalidInput(
-        f"`{part}`: labels of {task.name!r}",
+        f"`{split_name}`: labels of {task.name!r}",
         f"must not exceed {MAX_LABEL_MAGNITUDE:g} in absolute value (after any standardization)",
         f"{pluralize(rows, 'row')} with larger values",
         "if they mark missing labels, use NaN instead",
@@ -86,19 +90,21 @@ def _class_problems(task: Task, values: dict[str, Tensor]) -> list[InvalidInput]
     """Finds labels that are not valid classes or, if there are none, classes without training rows."""
     classes = torch.arange(task.classes or 2, device=values["train"].device)
     problems = []
-    for part in PARTS:
-        invalid = values[part][~torch.isin(values[part], classes.to(values[part]))]
+    for split_name in PARTS:
+        invalid = values[split_name][~torch.isin(values[split_name], classes.to(values[split_name]))]
         if len(invalid):
             expected = f"must be integers from 0 to {len(classes) - 1}"
-            problems.append(InvalidInput(f"`{part}`: labels of {task.name!r}", expected, f"{float(invalid[0]):g}"))
+            problems.append(
+                InvalidInput(f"`{split_name}`: labels of {task.name!r}", expected, f"{float(invalid[0]):g}")
+            )
     unseen = [
         InvalidInput(
-            f"`{part}`: {task.name!r}",
+            f"`{split_name}`: {task.name!r}",
             f"has class {float(label):g}, which does not occur in train",
             hint="leave those rows out",
         )
-        for part in ("val", "test")
-        for label in values[part][~torch.isin(values[part], values["train"])]
+        for split_name in ("val", "test")
+        for label in values[split_name][~torch.isin(values[split_name], values["train"])]
     ]
     return problems or unseen
 
@@ -108,20 +114,20 @@ def label_summary(problem: Problem) -> LabelSummary:
 
     Warns about pairs of tasks that share fewer than 50 training rows, or less than 2% of them.
     """
-    present = {part: _labeled_rows(split, problem.names) for part, split in problem.splits.items()}
+    present = {split_name: _labeled_rows(split, problem.names) for split_name, split in problem.splits.items()}
     lines = tuple(
         TaskLabels(
             task.name,
             task.kind,
-            {part: int(present[part][number].sum()) for part in PARTS},
-            _positives(problem, task.name) if task.kind == "binary" else None,
+            {split_name: int(present[split_name][number].sum()) for split_name in PARTS},
+            _count_positives(problem, task.name) if task.kind == "binary" else None,
         )
         for number, task in enumerate(problem.tasks)
     )
     train = present["train"].astype(np.int64)
     overlap = train @ train.T
-    rows = {part: len(split) for part, split in problem.splits.items()}
-    return LabelSummary(rows, lines, overlap, _warnings(problem.names, lines, overlap, rows["train"]))
+    rows = {split_name: len(split) for split_name, split in problem.splits.items()}
+    return LabelSummary(rows, lines, overlap, _find_warnings(problem.names, lines, overlap, rows["train"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,10 +149,10 @@ class LabelSummary:
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
-        headings = [f"{f'{part} ({self.rows[part]})':>20}" for part in PARTS]
+        headings = [f"{f'{split_name} ({self.rows[split_name]})':>20}" for split_name in PARTS]
         table = TextTable("task", f"{'kind':<10}", *headings, numbers=headings)
         for line in self.tasks:
-            table.add_row(line.task, line.kind, *(_cell(line, part) for part in PARTS))
+            table.add_row(line.task, line.kind, *(_format_count(line, split_name) for split_name in PARTS))
         return "\n".join([*table.lines(), self.pairs, *(f"warning: {warning}" for warning in self.warnings)])
 
     @property
@@ -181,10 +187,10 @@ class TaskLabels:
     positives: Mapping[str, int] | None
 
 
-def _cell(line: TaskLabels, part: str) -> str:
+def _format_count(line: TaskLabels, split_name: str) -> str:
     if line.positives is None:
-        return f"{line.labels[part]}"
-    return f"{line.labels[part]} ({line.positives[part]} pos)"
+        return f"{line.labels[split_name]}"
+    return f"{line.labels[split_name]} ({line.positives[split_name]} pos)"
 
 
 def _labeled_rows(split: Rows, names: tuple[str, ...]) -> NDArray[np.bool_]:
@@ -192,14 +198,15 @@ def _labeled_rows(split: Rows, names: tuple[str, ...]) -> NDArray[np.bool_]:
     return np.stack([split.labelled(name).cpu().numpy() for name in names])
 
 
-def _positives(problem: Problem, name: str) -> dict[str, int]:
+def _count_positives(problem: Problem, name: str) -> dict[str, int]:
     targets = {
-        part: require_in_memory(split, "counting positives").targets[name] for part, split in problem.splits.items()
+        split_name: require_in_memory(split, "counting positives").targets[name]
+        for split_name, split in problem.splits.items()
     }
-    return {part: int((labels == 1).sum()) for part, labels in targets.items()}
+    return {split_name: int((labels == 1).sum()) for split_name, labels in targets.items()}
 
 
-def _warnings(
+def _find_warnings(
     names: tuple[str, ...], lines: tuple[TaskLabels, ...], overlap: NDArray[np.int64], rows: int
 ) -> tuple[str, ...]:
     fewest = max(MIN_SHARED_ROWS, MIN_SHARED_FRACTION * rows)
@@ -211,10 +218,10 @@ def _warnings(
         if i < j and overlap[i, j] < fewest
     ]
     one_class = [
-        f"{line.task!r} has only one class in {part}"
+        f"{line.task!r} has only one class in {split_name}"
         for line in lines
         if line.positives is not None
-        for part in PARTS
-        if line.positives[part] in (0, line.labels[part])
+        for split_name in PARTS
+        if line.positives[split_name] in (0, line.labels[split_name])
     ]
     return (*few_shared, *one_class)

@@ -38,19 +38,19 @@ def bytes_per_network(problem: Problem, network: Network, device: torch.device) 
     weights = sum(p.numel() * p.element_size() for p in network.parameters())
     # Weights and moments, which exist twice while stopped networks are dropped, and the gradient and best weights.
     copies = 2 * (1 + OPTIMIZER_MOMENTS[problem.recipe.optimizer]) + 2
-    kept, outputs = _activations(problem, network, device)
+    kept, outputs = _activation_bytes(problem, network, device)
     rows = max(len(problem.val), len(problem.test))
     return int(copies * weights + 2 * kept + 2 * rows * outputs)
 
 
-def _activations(problem: Problem, network: Network, device: torch.device) -> tuple[int, float]:
+def _activation_bytes(problem: Problem, network: Network, device: torch.device) -> tuple[int, float]:
     """Returns the bytes that a training step keeps for its backward pass, and the output bytes per row."""
     rows = torch.arange(min(problem.recipe.batch_size, len(problem.train)))
     inputs, targets = problem.train.only(network.tasks).to(device).batch(rows)
     own = {tensor.untyped_storage().data_ptr() for tensor in (inputs, *network.parameters(), *network.buffers())}
     kept: dict[int, int] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def record_saved(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
@@ -58,7 +58,10 @@ def _activations(problem: Problem, network: Network, device: torch.device) -> tu
 
     before = {name: buffer.clone() for name, buffer in network.named_buffers()}
     devices = range(torch.cuda.device_count())
-    with torch.random.fork_rng(devices=devices), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with (
+        torch.random.fork_rng(devices=devices),
+        torch.autograd.graph.saved_tensors_hooks(record_saved, lambda tensor: tensor),
+    ):
         outputs = network(inputs)
         losses = [mean_loss(problem.task(name), out, targets[name]) for name, out in outputs.items()]
         total = torch.stack(losses).sum()

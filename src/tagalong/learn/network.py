@@ -82,11 +82,11 @@ def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: floa
         encoder = encoder.to(inputs.dtype) if inputs.is_floating_point() else encoder
         features = feature_count(encoder, inputs)  # lazy layers are initialized here
     like = next(encoder.parameters(), inputs)
-    heads = [_head(problem, task, features, seed, like) for task in chosen]
+    heads = [_make_head(problem, task, features, seed, like) for task in chosen]
     return Network(encoder, heads, [task.name for task in chosen], seed)
 
 
-def _head(problem: Problem, task: Task, features: int, seed: int, like: Tensor) -> nn.Module:
+def _make_head(problem: Problem, task: Task, features: int, seed: int, like: Tensor) -> nn.Module:
     with seeded_rng(seed, "head", task.name):
         head = task.make_head(features) if problem.head is None else problem.head(task, features)
     return head.to(like.dtype) if like.is_floating_point() else head

@@ -366,7 +366,7 @@ class CategoryColumn:
 
     def values(self, column: Column, place: str = "`rows`") -> NDArray[np.float64]:
         """Returns the inputs [rows, levels + 1] for a column."""
-        numbers = {_level(level): number for number, level in enumerate(self.levels)}
+        numbers = {_to_level(level): number for number, level in enumerate(self.levels)}
         other = len(numbers)
         chosen = [other if level is None else numbers.get(level, other) for level in as_levels(column)]
         return np.eye(other + 1)[chosen]
@@ -385,10 +385,10 @@ def as_levels(column: Column) -> list[str | None]:
         >>> as_levels(np.array([7.0, np.nan])), as_levels(np.array(["007", "A1", "True"], dtype=object))
         (['7', None], ['7', 'A1', '1'])
     """
-    return [None if value is None or value != value else _level(value) for value in column.tolist()]
+    return [None if value is None or value != value else _to_level(value) for value in column.tolist()]
 
 
-def _level(value: object) -> str:
+def _to_level(value: object) -> str:
     text = str(value)
     try:
         return f"{BOOLEAN_WORDS[text.lower()] if text.lower() in BOOLEAN_WORDS else as_number(text):.17g}"

@@ -117,7 +117,7 @@ class Split:
         """Yields the inputs, then the targets sorted by name. A mapped file is represented by its key."""
         for tensor in (self.inputs, *(self.targets[name] for name in sorted(self.targets))):
             yield f"{tensor.dtype}{tuple(tensor.shape)}".encode()
-            yield _content(tensor)
+            yield _fingerprint_bytes(tensor)
 
 
 def rows_at_once(inputs: Tensor) -> int:
@@ -201,7 +201,7 @@ class MappedTensor(Tensor):
         return MappedTensor.open(self.path, self.key, self.first, len(self))
 
 
-def _content(tensor: Tensor) -> bytes:
+def _fingerprint_bytes(tensor: Tensor) -> bytes:
     """Returns the bytes that represent a tensor in a fingerprint."""
     if isinstance(tensor, MappedTensor):
         return f"{tensor.key} from {tensor.first}".encode()

@@ -39,10 +39,10 @@ def scores_on(problem: Problem, network: Network, rows: Rows) -> dict[str, Score
                 losses[task.name].append(_row_losses(task, *pair))
                 if not task.error_is_loss:
                     kept_pairs[task.name].append(pair)
-    return {task.name: _score(problem, task, losses[task.name], kept_pairs[task.name]) for task in tasks}
+    return {task.name: _make_score(problem, task, losses[task.name], kept_pairs[task.name]) for task in tasks}
 
 
-def _score(
+def _make_score(
     problem: Problem, task: Task, losses: Sequence[NDArray[np.float64]], kept_pairs: Sequence[tuple[Tensor, Tensor]]
 ) -> Score:
     rows = np.concatenate(losses)

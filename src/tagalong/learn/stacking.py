@@ -57,14 +57,14 @@ class Stack:
             features = self._encode(inputs)
             if self._heads_are_linear and features.dim() == 3:
                 return self._linear_heads(features)
-            return {task: self._head(place, features) for place, task in enumerate(self.network.tasks)}
+            return {task: self._apply_head(index, features) for index, task in enumerate(self.network.tasks)}
 
     @torch.no_grad()
     def outputs_on(self, inputs: Tensor, rows_at_once: int) -> Tensors:
         """Returns the outputs of every task in evaluation mode."""
         with evaluation_mode(self.network):
-            parts = [self(part) for part in inputs.split(rows_at_once)]
-        return {task: torch.cat([part[task] for part in parts], 1) for task in self.network.tasks}
+            chunks = [self(chunk) for chunk in inputs.split(rows_at_once)]
+        return {task: torch.cat([chunk[task] for chunk in chunks], 1) for task in self.network.tasks}
 
     def _encode(self, inputs: Tensor) -> Tensor:
         tensors = self._tensors_of("encoder.")
@@ -76,17 +76,17 @@ class Stack:
     def _network_count(self) -> int:
         return len(next(iter(self.tensors.values())))
 
-    def _head(self, place: int, features: Tensor) -> Tensor:
-        self.network.reseed_part(self.network.tasks[place])
-        return _call_each(self.network.heads[place], self._tensors_of(f"heads.{place}."), features, 0)
+    def _apply_head(self, index: int, features: Tensor) -> Tensor:
+        self.network.reseed_part(self.network.tasks[index])
+        return _call_each(self.network.heads[index], self._tensors_of(f"heads.{index}."), features, 0)
 
     def _linear_heads(self, features: Tensor) -> Tensors:
         """Computes all heads with one matrix product, since separate products would often have only one column each."""
-        places = range(len(self.network.tasks))
-        weight = torch.cat([self.parameters[f"heads.{place}.weight"] for place in places], 1)
-        bias = torch.cat([self.parameters[f"heads.{place}.bias"] for place in places], 1)
+        indices = range(len(self.network.tasks))
+        weight = torch.cat([self.parameters[f"heads.{index}.weight"] for index in indices], 1)
+        bias = torch.cat([self.parameters[f"heads.{index}.bias"] for index in indices], 1)
         outputs = torch.baddbmm(bias.unsqueeze(1), features, weight.mT)
-        sizes = [self.parameters[f"heads.{place}.bias"].shape[1] for place in places]
+        sizes = [self.parameters[f"heads.{index}.bias"].shape[1] for index in indices]
         return dict(zip(self.network.tasks, outputs.split(sizes, 2), strict=True))
 
     def _tensors_of(self, prefix: str) -> Tensors:
@@ -117,8 +117,8 @@ class Stack:
         stored = self.network.state_dict(keep_vars=True)
         tensors = {key: self.tensors[names[id(tensor)]].detach().cpu() for key, tensor in stored.items()}
         return [
-            {own: tensors[key][place].clone() for key in tensors if (own := self._name_in_network(key, set(wanted)))}
-            for place, wanted in enumerate(tasks)
+            {own: tensors[key][index].clone() for key in tensors if (own := self._name_in_network(key, set(wanted)))}
+            for index, wanted in enumerate(tasks)
         ]
 
     def count_parameters(self, tasks: Sequence[str]) -> int:
@@ -130,11 +130,11 @@ class Stack:
         """Returns the name of a state dict entry in a network with only these tasks, or None if there is none."""
         if not key.startswith("heads."):
             return key
-        _, place, rest = key.split(".", 2)
+        _, index, rest = key.split(".", 2)
         tasks = self.network.tasks
-        if tasks[int(place)] not in wanted:
+        if tasks[int(index)] not in wanted:
             return None
-        return f"heads.{sum(task in wanted for task in tasks[: int(place)])}.{rest}"
+        return f"heads.{sum(task in wanted for task in tasks[: int(index)])}.{rest}"
 
 
 def _repeat(tensor: Tensor, copies: int) -> Tensor:
@@ -205,7 +205,7 @@ class PairLosses:
         parts = [family.losses(outputs, target) for family, target in zip(self._families, targets, strict=True)]
         return torch.cat(parts)
 
-    def table(self, losses: Tensor) -> NDArray[np.float64]:
+    def to_array(self, losses: Tensor) -> NDArray[np.float64]:
         """Returns the losses as a NumPy array [networks, tasks], with NaN for tasks that a network does not train."""
         table = np.full(self.trains.shape, np.nan)
         table[self._networks, self._columns] = losses.detach().cpu().double().numpy()
@@ -234,8 +234,8 @@ class _Family:
             chosen = chosen.index_select(0, self.pairs)
         task = self.tasks[0]
         if self.members is None:
-            return torch.vmap(lambda out: mean_loss(task, out, targets[0]))(chosen)
-        each = torch.vmap(lambda out, target: mean_loss(task, out, target))
+            return torch.vmap(lambda output: mean_loss(task, output, targets[0]))(chosen)
+        each = torch.vmap(lambda output, target: mean_loss(task, output, target))
         return each(chosen, targets.index_select(0, self.members))
 
 
@@ -248,16 +248,18 @@ def _family_key(problem: Problem, task: Task) -> Hashable:
     return task.kind, id(task.loss), task.head_size, weights, tuple(target.shape[1:]), target.dtype
 
 
-def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], part: str) -> list[dict[str, Score]]:
+def scores_of_stack(
+    problem: Problem, stack: Stack, trains: NDArray[np.bool_], split_name: str
+) -> list[dict[str, Score]]:
     """Returns the scores of each network's tasks on the validation or test rows.
 
     Args:
         problem: the problem.
         stack: the networks.
         trains: whether each network trains each task of the stack, [networks, tasks].
-        part: the rows to score, "val" or "test".
+        split_name: the rows to score, "val" or "test".
     """
-    split = require_in_memory(problem.splits[part], OPERATION)
+    split = require_in_memory(problem.splits[split_name], OPERATION)
     device = next(iter(stack.tensors.values())).device
     outputs = stack.outputs_on(split.inputs.to(device), problem.recipe.batch_size)
     scores: list[dict[str, Score]] = [{} for _ in trains]
@@ -269,22 +271,22 @@ def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], p
         task = problem.task(name)
         custom = task.loss is not None or callable(task.error)  # may use tensors on the device
         where = device if custom else torch.device("cpu")
-        task_scores = _scores(problem, task, chosen.to(where), split.targets[name].to(where))
+        task_scores = _task_scores(problem, task, chosen.to(where), split.targets[name].to(where))
         for network, score in zip(networks, task_scores, strict=True):
             scores[network][name] = score
     return scores
 
 
-def _scores(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> list[Score]:
+def _task_scores(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> list[Score]:
     """Returns the scores of one task from outputs [networks, rows, …], with the same results as `scores_on`."""
     scale = problem.scales.get(task.name)
     rows = _row_losses(task, *as_float64(task, outputs, targets))
     losses = [float(np.nanmean(own)) if np.isfinite(own).any() else float("nan") for own in rows]
-    errors = [error_of(task, out, targets, scale, loss) for out, loss in zip(outputs, losses, strict=True)]
+    errors = [error_of(task, output, targets, scale, loss) for output, loss in zip(outputs, losses, strict=True)]
     return [Score(loss, error, own.astype(np.float32)) for loss, error, own in zip(losses, errors, rows, strict=True)]
 
 
 def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
     """Returns the losses [networks, rows], with NaN for missing labels."""
-    losses, present = torch.vmap(lambda out: task.row_losses(out, targets))(outputs)
+    losses, present = torch.vmap(lambda output: task.row_losses(output, targets))(outputs)
     return np.asarray(torch.where(present > 0, losses, torch.nan).double().cpu().numpy())

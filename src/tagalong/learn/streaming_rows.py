@@ -84,15 +84,15 @@ class StreamedRows:
 
     def batch(self, rows: Tensor) -> Batch:
         """Returns the inputs and targets of these rows, without augmentation."""
-        return next(self._read([rows], None))
+        return next(self._read_batches([rows], None))
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[Batch]:
         """Yields the batches of an epoch. Augmentation depends on the seed, the epoch and the row number."""
-        return self._read(parts, draw)
+        return self._read_batches(parts, draw)
 
     def chunks(self) -> Iterator[Batch]:
         """Yields all rows in order, without augmentation."""
-        return self._read(torch.arange(len(self)).split(self.at_once), None)
+        return self._read_batches(torch.arange(len(self)).split(self.at_once), None)
 
     def labelled(self, task: str) -> Tensor:
         """Returns True for every row, since missing labels are not known until the rows are read."""
@@ -103,13 +103,13 @@ class StreamedRows:
         yield repr(sorted(self.tasks)).encode()
         yield from self.reader.contents()
 
-    def _read(self, parts: Sequence[Tensor], draw: Draw | None) -> Iterator[Batch]:
+    def _read_batches(self, parts: Sequence[Tensor], draw: Draw | None) -> Iterator[Batch]:
         """Reads rows in a thread pool and yields batches in order. Reading stops when the caller stops iterating."""
         pool = ThreadPoolExecutor(self.threads, "tagalong-read")
         waiting: deque[list[Future[Batch]]] = deque()
         try:
             for part in parts:
-                waiting.append([pool.submit(self._row, row, draw) for row in part.tolist()])
+                waiting.append([pool.submit(self._read_row, row, draw) for row in part.tolist()])
                 if len(waiting) > PREFETCHED_BATCHES:
                     yield self._collate(waiting.popleft())
             while waiting:
@@ -117,16 +117,16 @@ class StreamedRows:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _row(self, row: int, draw: Draw | None) -> Batch:
+    def _read_row(self, row: int, draw: Draw | None) -> Batch:
         seed = None if draw is None else derive_seed(draw[0], "augmentation", draw[1], row)
         return self.reader.read(row, self.tasks, seed)
 
     def _collate(self, futures: list[Future[Batch]]) -> Batch:
         read = [future.result() for future in futures]
-        inputs = self._stack([row for row, _ in read])
-        return inputs, {task: self._stack([targets[task] for _, targets in read]) for task in self.tasks}
+        inputs = self._stack_rows([row for row, _ in read])
+        return inputs, {task: self._stack_rows([targets[task] for _, targets in read]) for task in self.tasks}
 
-    def _stack(self, rows: list[Tensor]) -> Tensor:
+    def _stack_rows(self, rows: list[Tensor]) -> Tensor:
         stacked = torch.stack(rows)
         if torch.device(self.device).type != "cuda":
             return stacked.to(self.device)

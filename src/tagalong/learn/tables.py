@@ -249,7 +249,7 @@ def _prepare_columns(columns: Columns, roles: Roles, targets: Sequence[Target]) 
         if not table.columns:
             names = ", ".join(map(repr, (*roles.numbers, *roles.categories)))
             raise InvalidInput("features", "must vary in train", f"one value in each of {names}")
-        return table, table.inputs(columns), _notes(columns, roles, table)
+        return table, table.inputs(columns), _preparation_notes(columns, roles, table)
 
     return prepare
 
@@ -273,7 +273,7 @@ def _prepare_file(
     return prepare_with_scaling(raw, targets, input_dtype(array, raw)), problems
 
 
-def _notes(columns: Columns, roles: Roles, table: Table) -> list[str]:
+def _preparation_notes(columns: Columns, roles: Roles, table: Table) -> list[str]:
     """Describes how the columns were processed, for use in reports."""
     filled = [column.name for column in table.columns if isinstance(column, NumberColumn) and column.indicator]
     kept = {column.name for column in table.columns}

@@ -50,15 +50,15 @@ class CelebANet:
         encoder = nn.Sequential(
             *([Centred()] if self.uint8 else []),
             _convolution(3, channels),
-            self._norm(channels),
+            self._batch_norm(channels),
             nn.ReLU(),
             nn.MaxPool2d(3, 2),
             Residual(
                 _convolution(channels, channels),
-                self._norm(channels),
+                self._batch_norm(channels),
                 nn.ReLU(),
                 _convolution(channels, channels),
-                self._norm(channels),
+                self._batch_norm(channels),
             ),
             nn.ReLU(),
             nn.AvgPool2d(2),
@@ -68,7 +68,7 @@ class CelebANet:
             encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
         return encoder
 
-    def _norm(self, channels: int) -> nn.BatchNorm2d:
+    def _batch_norm(self, channels: int) -> nn.BatchNorm2d:
         return nn.BatchNorm2d(channels, eps=1e-3, momentum=self.momentum)
 
     def __repr__(self) -> str:

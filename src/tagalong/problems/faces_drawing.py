@@ -34,17 +34,17 @@ MARGIN = 0.3  # the maximum displacement of a facial feature due to the position
 def draw_attributes(rows: int, random: np.random.Generator) -> tuple[dict[str, Flags], Flags, NDArray[np.float64]]:
     """Draws the attributes of each face, whether it is a man, and how dark the skin is, from 0 to 1."""
 
-    def chance(probability: NDArray[np.float64] | float) -> Flags:
+    def draw_flags(probability: NDArray[np.float64] | float) -> Flags:
         return random.random(rows) < probability
 
-    is_man = chance(0.45)
+    is_man = draw_flags(0.45)
     skin = random.beta(1.2, 2.2, rows)
-    shaved = chance(np.where(is_man, 0.42, 0.995))
-    shadow = is_man & chance(np.where(shaved, 0.2, 0.42))
-    goatee = is_man & ~shaved & chance(0.45)
-    mustache = is_man & ~shaved & chance(np.where(goatee, 0.55, 0.3))
-    rosy = chance(np.where(is_man, 0.02, 0.24) * np.where(skin < 0.5, 1.2, 0.4))
-    hat = chance(np.where(is_man, 0.2, 0.08))
+    shaved = draw_flags(np.where(is_man, 0.42, 0.995))
+    shadow = is_man & draw_flags(np.where(shaved, 0.2, 0.42))
+    goatee = is_man & ~shaved & draw_flags(0.45)
+    mustache = is_man & ~shaved & draw_flags(np.where(goatee, 0.55, 0.3))
+    rosy = draw_flags(np.where(is_man, 0.02, 0.24) * np.where(skin < 0.5, 1.2, 0.4))
+    hat = draw_flags(np.where(is_man, 0.2, 0.08))
     attributes = {
         "5_o_Clock_Shadow": shadow,
         "Goatee": goatee,
@@ -69,8 +69,8 @@ def add_label_noise(attributes: dict[str, Flags], noise: float, random: np.rando
     for name, flags in attributes.items():
         positive = flags.mean()
         # Equal numbers of errors in both directions preserve the fraction of positive labels.
-        chance = np.where(flags, noise * 2 * (1 - positive), noise * 2 * positive)
-        labels[name] = flags ^ (random.random(len(flags)) < chance)
+        flip_probability = np.where(flags, noise * 2 * (1 - positive), noise * 2 * positive)
+        labels[name] = flags ^ (random.random(len(flags)) < flip_probability)
     return labels
 
 
@@ -83,91 +83,107 @@ def draw_faces(
     for start in range(0, len(is_man), step):
         batch = slice(start, start + step)
         batch_attributes = {name: flags[batch] for name, flags in attributes.items()}
-        images[batch] = _draw(batch_attributes, is_man[batch], skin[batch], Canvas(len(is_man[batch]), pixels, random))
+        images[batch] = _draw_batch(
+            batch_attributes, is_man[batch], skin[batch], Canvas(len(is_man[batch]), pixels, random)
+        )
     return images
 
 
-def _draw(has: dict[str, Flags], is_man: Flags, skin: NDArray[np.float64], canvas: Canvas) -> NDArray[np.uint8]:
+def _draw_batch(
+    attributes: dict[str, Flags], is_man: Flags, skin: NDArray[np.float64], canvas: Canvas
+) -> NDArray[np.uint8]:
     tone = LIGHT_SKIN + skin[:, None] * (DARK_SKIN - LIGHT_SKIN)
     tone += 0.02 * canvas.random.standard_normal(tone.shape)
-    hair = _hair_colors(has, canvas.random)
-    wide, tall = canvas.draw_normal(0.46, 0.03), canvas.draw_normal(0.62, 0.03)
-    canvas.background(*canvas.random.random((2, canvas.rows, 3)) * 0.9)
-    _draw_hair_behind(canvas, hair, is_man, wide)
+    hair = _hair_colors(attributes, canvas.random)
+    face_width, face_height = canvas.draw_normal(0.46, 0.03), canvas.draw_normal(0.62, 0.03)
+    canvas.fill_background(*canvas.random.random((2, canvas.rows, 3)) * 0.9)
+    _draw_hair_behind(canvas, hair, is_man, face_width)
     _draw_body(canvas, tone)
-    canvas.ellipse(tone, 0, 0.05, wide, tall)
-    _draw_hairline(canvas, hair, is_man, wide, tall)
-    canvas.ellipse(
-        np.array([0.90, 0.28, 0.33]), wide * 0.58, 0.2, 0.2, 0.15,
-        which=has["Rosy_Cheeks"], strength=0.62, mirrored=True, blurred=True,
+    canvas.draw_ellipse(tone, 0, 0.05, face_width, face_height)
+    _draw_hairline(canvas, hair, is_man, face_width, face_height)
+    canvas.draw_ellipse(
+        np.array([0.90, 0.28, 0.33]), face_width * 0.58, 0.2, 0.2, 0.15,
+        which=attributes["Rosy_Cheeks"], strength=0.62, mirrored=True, blurred=True,
     )  # fmt: skip
-    _draw_beard(canvas, has, hair, wide, tall)
+    _draw_beard(canvas, attributes, hair, face_width, face_height)
     _draw_features(canvas, tone, hair)
-    canvas.ellipse(hair * 0.8, 0, 0.315, canvas.draw_normal(0.19, 0.015), 0.05, which=has["Mustache"], strength=0.95)
-    _draw_hat(canvas, has["Wearing_Hat"], wide)
+    canvas.draw_ellipse(
+        hair * 0.8, 0, 0.315, canvas.draw_normal(0.19, 0.015), 0.05, which=attributes["Mustache"], strength=0.95
+    )
+    _draw_hat(canvas, attributes["Wearing_Hat"], face_width)
     return canvas.to_images()
 
 
-def _hair_colors(has: dict[str, Flags], random: np.random.Generator) -> Colors:
-    rows = len(has["Black_Hair"])
-    kinds = [has["Black_Hair"], has["Blond_Hair"], has["Brown_Hair"], random.random(rows) < 0.6]
+def _hair_colors(attributes: dict[str, Flags], random: np.random.Generator) -> Colors:
+    rows = len(attributes["Black_Hair"])
+    kinds = [attributes["Black_Hair"], attributes["Blond_Hair"], attributes["Brown_Hair"], random.random(rows) < 0.6]
     colors = np.array([BLACK, BLOND, BROWN, GRAY, RED])[np.select(kinds, list(range(4)), default=4)]
     shade = 1 + 0.18 * random.standard_normal((rows, 1))
     clipped: Colors = np.clip(colors * shade + 0.03 * random.standard_normal((rows, 3)), 0, 1)
     return clipped
 
 
-def _draw_hair_behind(canvas: Canvas, hair: Colors, is_man: Flags, wide: Numbers) -> None:
+def _draw_hair_behind(canvas: Canvas, hair: Colors, is_man: Flags, face_width: Numbers) -> None:
     """Draws the hair behind the face: short for men, mostly long for women."""
     long = ~is_man & (canvas.random.random(canvas.rows) < 0.85)
-    canvas.ellipse(hair, 0, -0.12, wide + 0.1, 0.58)
-    canvas.ellipse(hair, 0, 0.2, wide + canvas.draw_normal(0.16, 0.03), canvas.draw_normal(0.78, 0.08), which=long)
+    canvas.draw_ellipse(hair, 0, -0.12, face_width + 0.1, 0.58)
+    canvas.draw_ellipse(
+        hair, 0, 0.2, face_width + canvas.draw_normal(0.16, 0.03), canvas.draw_normal(0.78, 0.08), which=long
+    )
 
 
 def _draw_body(canvas: Canvas, tone: Colors) -> None:
-    canvas.ellipse(tone * 0.88, 0, 0.72, 0.2, 0.4)
-    canvas.ellipse(canvas.random.random((canvas.rows, 3)) * 0.8, 0, 1.25, 0.85, 0.42)
+    canvas.draw_ellipse(tone * 0.88, 0, 0.72, 0.2, 0.4)
+    canvas.draw_ellipse(canvas.random.random((canvas.rows, 3)) * 0.8, 0, 1.25, 0.85, 0.42)
 
 
-def _draw_hairline(canvas: Canvas, hair: Colors, is_man: Flags, wide: Numbers, tall: Numbers) -> None:
+def _draw_hairline(canvas: Canvas, hair: Colors, is_man: Flags, face_width: Numbers, face_height: Numbers) -> None:
     """Draws the hair above the forehead, at a random height. A few men are bald."""
     visible = ~is_man | (canvas.random.random(canvas.rows) > 0.05)
-    canvas.ellipse(hair, 0, 0.05, wide + 0.03, tall + 0.03, which=visible, above=canvas.draw_normal(-0.33, 0.08))
+    canvas.draw_ellipse(
+        hair, 0, 0.05, face_width + 0.03, face_height + 0.03, which=visible, above=canvas.draw_normal(-0.33, 0.08)
+    )
 
 
-def _draw_beard(canvas: Canvas, has: dict[str, Flags], hair: Colors, wide: Numbers, tall: Numbers) -> None:
+def _draw_beard(
+    canvas: Canvas, attributes: dict[str, Flags], hair: Colors, face_width: Numbers, face_height: Numbers
+) -> None:
     """Draws a shadow (thin and grainy, over the whole jaw), a goatee (thick, around the chin) or a full beard."""
     jaw = canvas.draw_normal(0.26, 0.02)
-    shadow = has["5_o_Clock_Shadow"]
-    canvas.ellipse(hair * 0.4 + 0.1, 0, 0.05, wide, tall, which=shadow, below=jaw, grain=0.5, strength=0.45)
+    shadow = attributes["5_o_Clock_Shadow"]
+    canvas.draw_ellipse(
+        hair * 0.4 + 0.1, 0, 0.05, face_width, face_height, which=shadow, below=jaw, grain=0.5, strength=0.45
+    )
     chin = (canvas.draw_normal(0.56, 0.02), canvas.draw_normal(0.17, 0.015), canvas.draw_normal(0.14, 0.015))
-    canvas.ellipse(hair * 0.85, 0, *chin, which=has["Goatee"], strength=0.92)
-    full = ~has["No_Beard"] & ~has["Goatee"] & ~has["Mustache"]
-    canvas.ellipse(hair * 0.85, 0, 0.05, wide, tall, which=full, below=jaw, grain=0.3, strength=0.6)
+    canvas.draw_ellipse(hair * 0.85, 0, *chin, which=attributes["Goatee"], strength=0.92)
+    full = ~attributes["No_Beard"] & ~attributes["Goatee"] & ~attributes["Mustache"]
+    canvas.draw_ellipse(hair * 0.85, 0, 0.05, face_width, face_height, which=full, below=jaw, grain=0.3, strength=0.6)
 
 
 def _draw_features(canvas: Canvas, tone: Colors, hair: Colors) -> None:
     """Draws eyes, brows, nose and mouth."""
     apart = canvas.draw_normal(0.19, 0.012)
     iris = IRIS_COLORS[canvas.random.integers(0, len(IRIS_COLORS), canvas.rows)]
-    canvas.ellipse(np.array([0.95, 0.95, 0.95]), apart, -0.06, 0.095, canvas.draw_normal(0.055, 0.01), mirrored=True)
-    canvas.ellipse(iris, apart, -0.06, 0.045, 0.05, mirrored=True)
-    canvas.ellipse(hair * 0.7, apart, canvas.draw_normal(-0.18, 0.012), 0.12, 0.028, mirrored=True, strength=0.85)
-    canvas.ellipse(tone * 0.85, 0.02, 0.12, 0.045, 0.15, strength=0.6)
-    canvas.ellipse(tone * 0.78, 0, 0.22, 0.08, 0.04, strength=0.6)
+    canvas.draw_ellipse(
+        np.array([0.95, 0.95, 0.95]), apart, -0.06, 0.095, canvas.draw_normal(0.055, 0.01), mirrored=True
+    )
+    canvas.draw_ellipse(iris, apart, -0.06, 0.045, 0.05, mirrored=True)
+    canvas.draw_ellipse(hair * 0.7, apart, canvas.draw_normal(-0.18, 0.012), 0.12, 0.028, mirrored=True, strength=0.85)
+    canvas.draw_ellipse(tone * 0.85, 0.02, 0.12, 0.045, 0.15, strength=0.6)
+    canvas.draw_ellipse(tone * 0.78, 0, 0.22, 0.08, 0.04, strength=0.6)
     lips = np.clip(tone * 0.5 + [0.38, 0.08, 0.1], 0, 1)
-    canvas.ellipse(lips, 0, 0.4, canvas.draw_normal(0.16, 0.02), canvas.draw_normal(0.045, 0.01))
+    canvas.draw_ellipse(lips, 0, 0.4, canvas.draw_normal(0.16, 0.02), canvas.draw_normal(0.045, 0.01))
 
 
-def _draw_hat(canvas: Canvas, which: Flags, wide: Numbers) -> None:
+def _draw_hat(canvas: Canvas, which: Flags, face_width: Numbers) -> None:
     """Draws a crown over the hair, with a brim or a band."""
     color = canvas.random.random((canvas.rows, 3)) * 0.9
     line = canvas.draw_normal(-0.32, 0.03)
-    crown = (-0.35, wide + canvas.draw_normal(0.12, 0.02), canvas.draw_normal(0.48, 0.04))
-    canvas.ellipse(color, 0, *crown, which=which, above=line)
+    crown = (-0.35, face_width + canvas.draw_normal(0.12, 0.02), canvas.draw_normal(0.48, 0.04))
+    canvas.draw_ellipse(color, 0, *crown, which=which, above=line)
     brimmed = canvas.random.random(canvas.rows) < 0.5
-    canvas.ellipse(color * 0.75, 0, line, wide + 0.3, 0.07, which=which & brimmed)
-    canvas.ellipse(color * 0.6, 0, line, wide + 0.1, 0.05, which=which & ~brimmed)
+    canvas.draw_ellipse(color * 0.75, 0, line, face_width + 0.3, 0.07, which=which & brimmed)
+    canvas.draw_ellipse(color * 0.6, 0, line, face_width + 0.1, 0.05, which=which & ~brimmed)
 
 
 class Canvas:
@@ -197,7 +213,7 @@ class Canvas:
         drawn = np.clip(self.random.standard_normal((self.rows, 1, 1), dtype=np.float32), -2.5, 2.5)
         return np.float32(mean) + np.float32(deviation) * drawn
 
-    def ellipse(
+    def draw_ellipse(
         self,
         color: NDArray[np.float64],
         x: float | Numbers,
@@ -230,19 +246,19 @@ class Canvas:
             blurred: whether the ellipse fades out gradually instead of having an edge.
         """
         chosen = slice(None) if which is None else np.flatnonzero(which)
-        down, across = self._window(y, height), slice(None) if mirrored else self._window(x, width)
+        down, across = self._pixel_range(y, height), slice(None) if mirrored else self._pixel_range(x, width)
         region = (chosen, down, across)
-        x, y, wide, high = (_select(value, chosen) for value in (x, y, width, height))
+        x, y, face_width, high = (_select_faces(value, chosen) for value in (x, y, width, height))
         pixel_x, pixel_y = self.x[region], self.y[region]
-        distance = np.square(((np.abs(pixel_x) if mirrored else pixel_x) - x) / wide)
+        distance = np.square(((np.abs(pixel_x) if mirrored else pixel_x) - x) / face_width)
         distance += np.square((pixel_y - y) / high)
-        radius: Numbers = np.minimum(wide, high)
+        radius: Numbers = np.minimum(face_width, high)
         # Near the edge 1 − r² falls twice as fast as 1 − r.
         coverage = np.exp(-2 * distance) if blurred else self._coverage(distance, radius * np.float32(0.5))
         if above is not None:
-            coverage *= self._coverage(pixel_y, 1.0, _select(above, chosen))
+            coverage *= self._coverage(pixel_y, 1.0, _select_faces(above, chosen))
         if below is not None:
-            coverage *= 1 - self._coverage(pixel_y, 1.0, _select(below, chosen))
+            coverage *= 1 - self._coverage(pixel_y, 1.0, _select_faces(below, chosen))
         if grain:
             coverage *= 1 - np.float32(grain) * self.random.random(coverage.shape, dtype=np.float32)
         self._paint(region, coverage * np.float32(strength), color)
@@ -253,7 +269,7 @@ class Canvas:
         coverage += np.float32(0.5)
         return np.clip(coverage, 0, 1, out=coverage)
 
-    def _window(self, center: float | Numbers, half_size: float | Numbers) -> slice:
+    def _pixel_range(self, center: float | Numbers, half_size: float | Numbers) -> slice:
         first, last = np.min(center - half_size) - MARGIN, np.max(center + half_size) + MARGIN
         return slice(*np.searchsorted(self.grid, [first, last]).tolist())
 
@@ -268,7 +284,7 @@ class Canvas:
             change *= coverage
             self.image[where] += change
 
-    def background(self, top: NDArray[np.float64], bottom: NDArray[np.float64]) -> None:
+    def fill_background(self, top: NDArray[np.float64], bottom: NDArray[np.float64]) -> None:
         """Fills the image with a vertical gradient between two colors."""
         height = ((self.grid + 1) / 2)[None, None, :, None]
         self.image[:] = top.astype(np.float32)[..., None, None] * (1 - height)
@@ -283,5 +299,5 @@ class Canvas:
         return np.clip(self.image, 0, 255, out=self.image).astype(np.uint8)
 
 
-def _select(value: float | Numbers, chosen: slice | NDArray[np.int64]) -> Numbers:
+def _select_faces(value: float | Numbers, chosen: slice | NDArray[np.int64]) -> Numbers:
     return value[chosen] if isinstance(value, np.ndarray) else np.array(value, np.float32)

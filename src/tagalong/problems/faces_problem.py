@@ -72,7 +72,7 @@ def faces(
         {name: flags.astype(np.float64) for name, flags in labels.items()},
         [Task(name, "multiclass", classes=2) if size else Task(name) for name in labels],
         name="faces",
-        encoder=_encoder(size, settings, uint8),
+        encoder=_make_encoder(size, settings, uint8),
         recipe=recipe or FACES_RECIPES[size or "quick"],
         seed=seed,
         notes=[f"drawn: {settings['rows']} faces of {settings['pixels']} pixels, {noise:.0%} label noise"],
@@ -94,7 +94,7 @@ def _check_options(settings: Mapping[str, Any], noise: Any, seed: Any) -> None:
     raise_problems(problems)
 
 
-def _encoder(size: str | None, settings: Mapping[str, Any], uint8: bool) -> Encoder:
+def _make_encoder(size: str | None, settings: Mapping[str, Any], uint8: bool) -> Encoder:
     pixels, channels = settings["pixels"], settings["channels"]
     if size is None:
         return SmallCNN(pixels, channels, uint8=uint8)

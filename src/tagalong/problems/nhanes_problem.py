@@ -110,7 +110,7 @@ def nhanes(
         raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
     columns = _select_adults(read_columns(_data_path() if data is None else data, "`data`"))
     problem = Problem.from_csv(
-        columns | {task: _target(task, columns) for task in chosen},
+        columns | {task: _target_values(task, columns) for task in chosen},
         [Task(task, kind="regression") for task in chosen],
         features=NUMERIC_FEATURES,
         categorical=CATEGORICAL_FEATURES,
@@ -143,7 +143,7 @@ def _restore_zeros(column: NDArray[Any]) -> NDArray[Any]:
     return np.where(np.abs(column) < ZERO_THRESHOLD, 0.0, column)
 
 
-def _target(task: str, columns: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
+def _target_values(task: str, columns: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
     values = columns[TARGETS[task]].astype(np.float64)
     if task == "diastolic":
         values = np.where(values < MIN_DIASTOLIC, np.nan, values)

@@ -66,7 +66,7 @@ def qm9(
     inputs = molecule_features(*molecules)
     return Problem.from_arrays(
         inputs,
-        {task: _target(task, columns, inputs) for task in chosen},
+        {task: _target_values(task, columns, inputs) for task in chosen},
         [Task(task, kind="regression") for task in chosen],
         name="qm9",
         encoder=MLP(inputs.shape[1], hidden),
@@ -99,10 +99,10 @@ def _read_molecules(folder: Path, rows: int | None, seed: int) -> tuple[dict[str
     return _select_properties(tables, chosen_rows), _parse_geometry(tables, chosen_rows)
 
 
-def _choose_rows(available: int, rows: int | None, seed: int) -> NDArray[np.int64]:
-    if rows is None or rows >= available:
-        return np.arange(available)
-    return np.sort(np.random.default_rng(derive_seed(seed, "molecules")).permutation(available)[:rows])
+def _choose_rows(total: int, rows: int | None, seed: int) -> NDArray[np.int64]:
+    if rows is None or rows >= total:
+        return np.arange(total)
+    return np.sort(np.random.default_rng(derive_seed(seed, "molecules")).permutation(total)[:rows])
 
 
 def _select_properties(tables: Sequence[Columns], chosen_rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
@@ -160,7 +160,9 @@ def _eigenvalues(numbers: list[NDArray[np.int64]], positions: list[NDArray[np.fl
     return magnitudes
 
 
-def _target(task: str, columns: dict[str, NDArray[np.float64]], inputs: NDArray[np.float64]) -> NDArray[np.float64]:
+def _target_values(
+    task: str, columns: dict[str, NDArray[np.float64]], inputs: NDArray[np.float64]
+) -> NDArray[np.float64]:
     values = columns[TARGETS[task]]
     return (
         values - inputs[:, : len(ATOMIC_NUMBERS)] @ list(FREE_ATOM_ENERGIES.values())
