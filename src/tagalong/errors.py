@@ -32,7 +32,7 @@ class InvalidInput(ValueError):
     Args:
         argument: the name of the argument, or the path of a file. Other text is allowed too and may contain references,
             e.g. "`recipe.lr`". Leave it empty if the message is not about a particular argument.
-        expected: what the argument must be, as a predicate, e.g. "must be a positive integer".
+        expected: a description of valid values, e.g. "must be a positive integer".
         found: the value that was passed, usually as its `repr`.
         hint: how to fix the problem.
 
@@ -108,7 +108,7 @@ def render_references(text: str, formatter: ReferenceFormatter) -> str:
 
 
 def raise_problems(problems: Sequence[InvalidInput], error: type[InvalidInput] = InvalidInput) -> None:
-    """Raises one error that lists all problems, if there are any."""
+    """Raises one error that lists all problems. Does nothing if there are none."""
     if problems:
         raise error.join(problems)
 
@@ -196,7 +196,7 @@ def first_few(names: Sequence[str], limit: int = 5) -> str:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Returns whether the value is a finite number, but not a boolean.
+    """Returns whether the value is a finite number (excluding booleans).
 
     Example:
         >>> is_number(0.5), is_number(float("nan")), is_number(True)
@@ -211,7 +211,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def is_integer(value: object, minimum: float = -math.inf) -> TypeGuard[int]:
-    """Returns whether the value is an integer (but not a boolean) of at least `minimum`.
+    """Returns whether the value is an integer of at least `minimum` (excluding booleans).
 
     Example:
         >>> is_integer(-3), is_integer(-3, minimum=0), is_integer(3.0)
@@ -221,7 +221,7 @@ def is_integer(value: object, minimum: float = -math.inf) -> TypeGuard[int]:
 
 
 def is_positive_integer(value: object) -> TypeGuard[int]:
-    """Returns whether the value is a positive integer, but not a boolean.
+    """Returns whether the value is a positive integer (excluding booleans).
 
     Example:
         >>> is_positive_integer(3), is_positive_integer(0), is_positive_integer(1.0)
@@ -231,7 +231,7 @@ def is_positive_integer(value: object) -> TypeGuard[int]:
 
 
 def is_positive(value: object) -> TypeGuard[float]:
-    """Returns whether the value is a positive finite number, but not a boolean."""
+    """Returns whether the value is a positive finite number (excluding booleans)."""
     return is_number(value) and value > 0
 
 

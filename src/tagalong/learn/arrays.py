@@ -1,4 +1,4 @@
-"""Creates the fields of a problem from arrays, and provides steps that are also used for tables."""
+"""Creates problems from arrays, and provides helpers that are also used for tables."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .scoring import mean_loss
 
 OPTIMIZER_MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
 CPU_BYTES_LIMIT = 128 * 2**20  # bytes beyond which the time per network no longer decreases, see benchmarks/README.md
-GPU_FRACTION, CPU_FRACTION = 0.6, 0.25  # of the free memory
+GPU_FRACTION, CPU_FRACTION = 0.6, 0.25  # fraction of the free memory
 
 
 def networks_at_once(problem: Problem, network: Network, device: torch.device, memory: int | None) -> int:

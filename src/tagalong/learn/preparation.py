@@ -320,7 +320,7 @@ class NumberColumn:
     def values(self, column: Column, place: str = "`rows`") -> NDArray[np.float64]:
         """Returns the inputs [rows, inputs] for a column.
 
-        In error messages, `place` is the source of the column.
+        Error messages name `place` as the source of the column.
         """
         where = f"{place}: column {self.name!r}"
         if column.dtype == object:

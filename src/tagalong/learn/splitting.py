@@ -31,7 +31,7 @@ class RowSplit(NamedTuple):
 def choose_split(
     targets: Sequence[Target], rows: int, split: Sequence[Any], groups: NDArray[Any] | None, seed: int
 ) -> RowSplit:
-    """Returns the given split, or the first suitable random split, in which every task has labels and classes.
+    """Returns the given split, or a random split in which every task has labels and classes.
 
     Raises:
         InvalidInput: lists all problems with the split and with the labels of its rows.

@@ -31,7 +31,7 @@ class Stack:
         copies: the number of copies.
 
     Attributes:
-        network: the network whose layers are used, with the stack's device and mode (training or evaluation).
+        network: the network whose layers are used. It determines the device and the training mode.
         parameters: the stacked parameters [networks, …] by name, as leaf tensors that an optimizer can train.
         buffers: the stacked buffers [networks, …] by name.
     """

@@ -1,4 +1,4 @@
-"""Creates the fields of a problem from a table, according to the role of each column."""
+"""Creates problems from tables, based on the role of each column."""
 
 from __future__ import annotations
 

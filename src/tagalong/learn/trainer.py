@@ -89,7 +89,7 @@ class Trained:
 
     @property
     def diverged(self) -> bool:
-        """Whether training diverged, so that there are neither scores nor weights."""
+        """Whether training diverged, in which case there are no scores or weights."""
         return self.best_epoch < 0
 
 
@@ -133,7 +133,7 @@ def train(
         Diverged: the validation loss was never finite.
     """
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the losses of all tasks are NaN")  # `Diverged` is clearer than the meter
+        warnings.filterwarnings("ignore", "the losses of all tasks are NaN")  # `Diverged` is clearer than this warning
         training = Training(problem, job, device, meter)
         if checkpoint is not None and checkpoint.exists():
             load_checkpoint(checkpoint, training)
@@ -179,7 +179,7 @@ def job_problems(problem: Problem, job: Job, device: torch.device) -> list[Inval
 class Training:
     """Trains one network like `train`, but can be inspected between epochs.
 
-    Training seeds torch's global random number generators, so wrap it in `torch.random.fork_rng()`, as `train` does.
+    This seeds torch's global random number generators. Use `torch.random.fork_rng()`, as `train` does, to restore them.
 
     Args:
         problem: the problem.
@@ -324,7 +324,7 @@ class Training:
     def identity(self) -> str:
         """A text that identifies the training run in checkpoints.
 
-        Like the keys of networks, it omits settings that have their default values in keys.
+        Like the keys of networks, it omits settings with default values.
         """
         job, recipe = self.job, ", ".join(f"{name}={value!r}" for name, value in self.recipe.definition.items())
         network = f"tasks={job.tasks!r}, seed={job.seed}, rule={job.rule!r}, width={job.width}, epochs={job.epochs}"

@@ -1,4 +1,4 @@
-"""Drawn faces with the paper's nine CelebA attributes. Any number and size can be drawn, without a download."""
+"""Drawn faces with the paper's nine CelebA attributes. No download is needed."""
 
 from __future__ import annotations
 
