@@ -37,21 +37,23 @@ PathLike = str | os.PathLike[str]
 class Affinity:
     """How much each task helps the others, with error bars. Every matrix is [source, target]: the row helps the column.
 
-    Created by a meter, or with `from_history`, `from_matrix`, `from_csv` or `load`. Arrays are read-only.
+    Affinities are returned by a meter, or created with `from_history`, `from_matrix`, `from_csv` or `load`. Arrays are
+    read-only.
 
     Attributes:
         tasks: the task names, in the order of the rows and columns.
         mean: the average over steps. The diagonal is self-affinity; pairs that were never measured are NaN.
-        stderr: the standard error of `mean`, NaN with fewer than two values. Consecutive steps are correlated, so whole
-            steps are resampled in blocks of length b = (2ρ / (1 − ρ²))^(2/3) · T^(1/3), clipped to [1, T/4], where T is
-            the number of steps and ρ the median lag-one autocorrelation over pairs, clipped to [0, 0.97].
+        stderr: the standard error of `mean`, or NaN if a pair has fewer than two values. Consecutive steps are
+            correlated, so whole steps are resampled in blocks. The block length is b = (2ρ / (1 − ρ²))^(2/3) · T^(1/3),
+            clipped to [1, T/4]. Here, T is the number of steps, and ρ is the median lag-one autocorrelation over pairs,
+            clipped to [0, 0.97].
         count: the number of values averaged for each pair.
         steps: the call number of each measured step.
-        history: all measured values (steps × n × n), NaN for pairs that were not measured at that step.
-        null: the effect on each target of an optimizer step with zero gradient (steps × n). If finite, it has been
-            subtracted from the history of that step; if NaN, the history of that step is raw.
+        history: all measured values (steps × n × n). Pairs that were not measured at a step are NaN.
+        null: the effect on each target of an optimizer step with zero gradient (steps × n). Finite values have already
+            been subtracted from `history`. If a value is NaN, the history of that target at that step is raw.
         skipped: the number of skipped values per pair, keyed by reason.
-        settings: what was measured and how, as JSON-compatible values (estimator, update, held_out, per_lr, average …).
+        settings: the measurement settings (estimator, update, held_out, per_lr, average, …), as JSON-compatible values.
 
     Example:
         >>> print(Affinity.from_matrix([[2.0, 0.5], [-0.25, 1.0]], tasks=["age", "ill"]))
@@ -103,17 +105,17 @@ class Affinity:
     ) -> Affinity:
         """Averages a history of measured steps.
 
-        If `null` is finite for some steps of a target and NaN for others, that target's raw steps are shifted by a
-        constant to the level of the others to keep sources comparable.
+        If `null` is known for only some of a target's steps, the other (raw) steps of that target are shifted by a
+        constant to the same level. This keeps sources comparable.
 
         Args:
-            history: the measured values (steps × sources × targets), NaN where nothing was measured, with `null`
-                already subtracted.
+            history: the measured values (steps × sources × targets), with `null` already subtracted. Use NaN for
+                missing values.
             tasks: the task names, in the order of the history's axes.
             steps: the call numbers, in increasing order. Defaults to 0, 1, ….
-            null: the effect on each target of a step with zero gradient (steps × tasks), NaN where unknown.
+            null: the effect on each target of a step with zero gradient (steps × tasks). Use NaN for unknown values.
             skipped: the number of skipped values per pair, keyed by reason.
-            settings: what was measured and how; `average` and `trim` select the kind of average.
+            settings: the measurement settings. `average` and `trim` select the type of average.
 
         Example:
             >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
@@ -135,12 +137,12 @@ class Affinity:
         """Wraps a matrix of averages without a history.
 
         Args:
-            matrix: a square matrix, NaN for unknown values; the diagonal may be NaN.
+            matrix: a square matrix. Unknown values, including the diagonal, may be NaN.
             tasks: the task names. Defaults to "0", "1", ….
-            axis: whether rows are sources or targets. With "target", `matrix`, `stderr` and `count` are transposed.
-            stderr: the standard errors. Unknown (NaN) by default.
+            axis: what the rows represent. With "target", `matrix`, `stderr` and `count` are transposed.
+            stderr: the standard errors. Defaults to NaN (unknown).
             count: the number of values averaged for each pair. Defaults to 1.
-            settings: what was measured and how.
+            settings: the measurement settings.
 
         Example:
             >>> Affinity.from_matrix([[1, 2], [3, 4]], axis="target").mean.tolist()
@@ -153,13 +155,13 @@ class Affinity:
         """Reads a square table with task names in the first row and the first column.
 
         Args:
-            path: a CSV or Parquet file, in any form that `Problem.from_table` accepts. Missing values are NaN, and the
-                columns may be in a different order than the rows.
-            axis: whether rows are sources or targets; "target" if each row contains the affinities onto one task.
+            path: a CSV or Parquet file in any format supported by `Problem.from_table`. Empty cells are read as NaN.
+                Rows and columns may be in different orders.
+            axis: what the rows represent. Use "target" if each row contains the affinities onto one task.
 
         Raises:
             FileNotFoundError: the file does not exist.
-            AffinityFileError: the file is invalid; the message lists every problem with its line number.
+            AffinityFileError: the file is invalid. The message lists every problem with its line number.
 
         Example:
             >>> import tempfile, pathlib
@@ -178,18 +180,18 @@ class Affinity:
 
         Raises:
             FileNotFoundError: the file does not exist.
-            AffinityFileError: the file is damaged, has a different format or a newer version, or its archive is missing
-                or does not match.
+            AffinityFileError: the file is corrupted, has an unsupported format or version, or its archive is missing or
+                does not match.
         """
         values = read_json(Path(path))
         with damage_reported(Path(path), AffinityFileError, SAVE_AGAIN):
             return cls(**values)
 
     def save(self, path: PathLike) -> None:
-        """Writes everything atomically, such that `load` restores it bit for bit.
+        """Saves the affinity atomically. `load` restores it bit for bit.
 
-        The file is versioned JSON. A history of more than 100,000 numbers is stored in an archive next to it,
-        `<name>.<hash>.npz`, which the JSON refers to. Archives of earlier saves are removed.
+        The file is versioned JSON. If the history has more than 100,000 values, it is stored next to the file in
+        `<name>.<hash>.npz`, and the JSON refers to it. Archives from earlier saves are deleted.
 
         Args:
             path: the file to write, usually `affinity.json`.
@@ -208,10 +210,10 @@ class Affinity:
         """Returns the matrix as comma-separated values: a header row of targets, then one row per source.
 
         Args:
-            path: a file to write the text to as well.
+            path: an optional file to which the text is also written.
 
         Returns:
-            The text, with numbers in full precision and empty cells for pairs that were never measured.
+            The CSV text. Numbers have full precision, and the cells of pairs that were never measured are empty.
 
         Example:
             >>> affinity = Affinity.from_matrix([[1.0, 0.5], [0.0, float("nan")]], ["age", "ill"])
@@ -226,10 +228,11 @@ class Affinity:
         return text
 
     def averaged(self, average: Literal["mean", "trimmed", "median"], trim: float = TRIM) -> Affinity:
-        """Averages the same history in a different way.
+        """Returns the affinity with a different type of average over its history.
 
-        Trimming and medians are applied to differences between sources: each value minus the mean of the other sources
-        for the same target and step. The target's level is then added back, so effects common to all sources cancel.
+        The trimmed mean and the median are computed from differences between sources: each value minus the mean of the
+        other sources for the same target and step. This cancels effects common to all sources. The target's level is
+        then added back.
 
         Args:
             average: "mean", "trimmed" or "median".
@@ -251,10 +254,11 @@ class Affinity:
         )
 
     def leveled(self) -> Affinity:
-        """Shifts all steps to a common level to make different parts of the history comparable.
+        """Shifts all steps to a common level, which makes different parts of the history comparable.
 
-        Some steps may be relative to the null step and others raw (see `null`). Averaging shifts each target's raw
-        steps by a constant to the level of the others; this method returns the history after that shift.
+        Some steps may be relative to the null step and others raw (see `null`). Before averaging, each target's raw
+        steps are shifted by a constant to the level of the relative ones. This method returns the history after that
+        shift.
 
         Example:
             >>> history, null = [[[1, 1], [3, 3]], [[0, 0], [2, 2]]], [[float("nan")] * 2, [5, 5]]
@@ -267,7 +271,7 @@ class Affinity:
         )
 
     def between(self, first: int, last: int) -> Affinity:
-        """Keeps the steps with first <= call number < last, like a slice.
+        """Keeps the steps from call number `first` up to, but not including, `last`.
 
         Example:
             >>> affinity = Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"], steps=[0, 10, 20])
@@ -286,7 +290,7 @@ class Affinity:
         return type(self)(**fields_for_steps(self, rows))
 
     def every(self, n: int) -> Affinity:
-        """Keeps every n-th measured step, to show the effect of measuring less often.
+        """Keeps every n-th measured step. This shows the effect of measuring less often.
 
         Example:
             >>> Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"]).every(2).steps.tolist()
@@ -306,15 +310,16 @@ class Affinity:
         return type(self)(**fields_for_tasks(self, tasks))
 
     def merge(self, other: Affinity) -> Affinity:
-        """Combines two affinities over the union of their tasks. Pairs measured by neither are NaN with count 0.
+        """Combines two affinities over the union of their tasks.
 
-        The history of `other` is appended, and its steps are renumbered if they would not come later. If either
-        affinity has no history, neither does the result, and means are weighted by their counts. Levels are not
-        adjusted, so runs with different optimizers should be measured relative to the null step.
+        The history of `other` is appended. Its steps are renumbered if necessary to follow those of this affinity. If
+        either affinity has no history, the result has none either, and its means are weighted by the counts. Pairs
+        that neither affinity measured are NaN with count 0. Levels are not adjusted, so runs with different optimizers
+        should be measured relative to the null step.
 
         Raises:
-            InvalidInput: the affinities differ in a setting that defines the measured quantity (estimator, update,
-                held_out, per_lr, average). Settings that only one of them has are kept.
+            InvalidInput: the affinities measure different quantities, i.e. they differ in estimator, update, held_out,
+                per_lr or average. Settings that only one of the affinities has are kept.
 
         Example:
             >>> first = Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"])
@@ -326,7 +331,7 @@ class Affinity:
         return type(self)(**merge_fields(self, other))
 
     def bootstrap(self, n: int = RESAMPLES, seed: int = 0) -> Floats:
-        """Resamples whole steps in blocks and returns the averaged matrix of each resample (n × tasks × tasks).
+        """Returns the averaged matrix of each block-bootstrap resample of the steps (n × tasks × tasks).
 
         Args:
             n: the number of resamples.
@@ -342,11 +347,13 @@ class Affinity:
         return resamples(self.history, self.null, Average.from_settings(self.settings), n, seed)
 
     def settled(self, budget: int, fractions: Sequence[float] = FRACTIONS) -> Settled:
-        """Checks whether the groups have stopped changing, by selecting groups on growing prefixes of the history.
+        """Checks whether the groups have stopped changing.
+
+        Groups are selected from longer and longer prefixes of the history.
 
         Args:
             budget: the number of groups.
-            fractions: the length of each prefix, as a fraction of the measured steps.
+            fractions: the prefix lengths, as fractions of the number of measured steps.
 
         Example:
             >>> affinity = Affinity.from_history([[[9, 1, 0], [1, 9, 0], [0, 0, 9]]] * 10, ["a", "b", "c"])
@@ -357,7 +364,7 @@ class Affinity:
         return settle(self, budget, fractions)
 
     def spread(self) -> Spread:
-        """Compares the best and worst partner of each task and flags the tasks for which no partner stands out.
+        """Compares the best and worst partner of each task, and flags tasks for which no partner stands out.
 
         Example:
             >>> affinity = Affinity.from_matrix([[0, 5, 0.1], [9, 0, 0], [2, 1, 0]], ["a", "b", "c"])
@@ -367,7 +374,7 @@ class Affinity:
         return spread(self)
 
     def metrics(self) -> dict[str, float]:
-        """Returns the averages as named numbers for loggers: `run.log(affinity.metrics(), step)`.
+        """Returns the averages as a dictionary for loggers, e.g. `run.log(affinity.metrics(), step)`.
 
         Example:
             >>> Affinity.from_matrix([[9, 2], [-1, 9]], ["age", "ill"]).metrics()

@@ -1,4 +1,4 @@
-"""Averages over the steps of a history, and the shifts that make the sources of a target comparable."""
+"""Averages a history over its steps, with shifts that make the sources of a target comparable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRIM = 0.05  # default fraction to drop at each end
 
 @dataclass(frozen=True)
 class Average:
-    """A kind of average: "mean", "trimmed" (a fraction `trim` of the values is dropped at each end) or "median"."""
+    """A type of average: "mean", "trimmed" (which drops a fraction `trim` of the values at each end) or "median"."""
 
     name: str = "mean"
     trim: float = TRIM
@@ -33,23 +33,23 @@ class Average:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Average:
-        """Returns the kind of average specified in the settings of an affinity."""
+        """Returns the type of average specified in the settings of an affinity."""
         return cls(settings.get("average", "mean"), settings.get("trim", TRIM))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The affinity settings that specify this average."""
+        """The settings that describe this average."""
         return {"average": self.name, **({"trim": self.trim} if self.name == "trimmed" else {})}
 
     def cut(self, counts: NDArray[Any]) -> Floats:
-        """Returns how many of `counts` values are dropped at each end."""
+        """Returns the number of values dropped at each end, given the number of values."""
         if self.name == "median":
             return np.maximum((counts - 1.0) // 2, 0.0)
         return np.asarray(np.floor(counts * (self.trim if self.name == "trimmed" else 0.0)))
 
 
 def averages(history: Floats, null: Floats, average: Average) -> Floats:
-    """Returns the averaged matrix [source, target] of a history and its null steps."""
+    """Returns the matrix [source, target] of averages over a history."""
     targets = (history_onto(history, null, j) for j in range(history.shape[1]))
     return np.stack([_average(target, average) for target in targets], axis=1)
 
@@ -66,29 +66,29 @@ def _average(aligned: TargetHistory, average: Average) -> Floats:
 
 
 def center(aligned: TargetHistory) -> Floats:
-    """Subtracts from each value the part of its step that is common to all sources. NaN where nothing was measured.
+    """Subtracts the part common to all sources of a step from each value. Missing values are NaN.
 
-    The common part can be many times larger than the differences between sources. Trimming and medians are nonlinear,
-    so they must be applied to these differences alone.
+    The common part can be many times larger than the differences between sources. Trimmed means and medians are
+    nonlinear, so they must be computed from these differences alone.
     """
     return np.where(aligned.present, aligned.values - step_levels(aligned)[:, None], np.nan)
 
 
 def ratio(sums: Floats, counts: NDArray[Any]) -> Floats:
-    """Divides sums by counts. NaN where there is nothing to average."""
+    """Divides sums by counts. Returns NaN for counts of zero."""
     return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)
 
 
 @dataclass(frozen=True, eq=False)
 class TargetHistory:
-    """The history onto one target (steps × sources).
+    """The measured affinities of all sources onto one target (steps × sources).
 
     Attributes:
-        values: the measured values. Zero elsewhere, so sums need no mask.
-        present: marks the measured values.
-        relative: marks the steps whose values are relative to the null step. The others are raw and include the effect
-            of an optimizer step with zero gradient.
-        others: marks the sources other than the target itself.
+        values: the measured values. Missing values are zero, so sums need no mask.
+        present: a mask of the measured values.
+        relative: a mask of the steps whose values are relative to the null step. The other steps are raw, i.e. they
+            include the effect of an optimizer step with zero gradient.
+        others: a mask of the sources other than the target itself.
     """
 
     values: Floats
@@ -103,24 +103,23 @@ class TargetHistory:
         return bool(self.relative[measured].any() and not self.relative[measured].all())
 
     def counts(self, steps: Mask | None = None) -> NDArray[Any]:
-        """Returns the number of values per source in `steps`."""
+        """Returns the number of values of each source in `steps`."""
         present = self.present if steps is None else self.present[steps]
         return np.asarray(np.count_nonzero(present, axis=0))
 
     def means(self, steps: Mask | None = None) -> Floats:
-        """Returns the mean of each source over `steps`. NaN for sources without values."""
+        """Returns the mean of each source over `steps`, or NaN for sources without values."""
         counts = self.counts(steps)
         sums = (self.values if steps is None else self.values[steps]).sum(axis=0)
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def history_onto(history: Floats, null: Floats, target: int) -> TargetHistory:
-    """Returns the history onto a target, with raw steps shifted to the level of the relative ones.
+    """Returns the history of one target, with raw steps shifted to the level of the relative ones.
 
-    Raw steps include a term common to all sources (momentum, weight decay); relative steps do not. Sources differ in
-    how many relative steps they have, so averaging both kinds unchanged would include that term to a different extent
-    for each source. Every source occurs in every complete step, so shifting these steps by one constant keeps sources
-    comparable.
+    Raw steps include an effect common to all sources (momentum, weight decay), but relative steps do not. The fraction
+    of relative steps varies between sources, so a plain average would include more of that effect for some sources than
+    for others. Shifting all raw steps by the same constant removes this imbalance.
     """
     column = np.ascontiguousarray(history[:, :, target])
     present = np.isfinite(column)
@@ -140,22 +139,22 @@ def level_history(history: Floats, null: Floats) -> Floats:
 
 
 def level_gap(measured: TargetHistory) -> float:
-    """Returns how much higher the relative steps are than the raw ones, on average over the sources in both."""
+    """Returns the average difference between relative and raw steps, over the sources that have both."""
     gap = measured.means(measured.relative) - measured.means(~measured.relative)
     shared = np.isfinite(gap)
     return float(gap[shared].mean()) if shared.any() else 0.0
 
 
 def step_levels(aligned: TargetHistory) -> Floats:
-    """Returns the part of each step that is common to all sources, relative to the target's level (steps,).
+    """Returns the part of each step's values that is common to all sources, relative to the target's level (steps,).
 
-    In a complete step, this is the mean over sources minus the target's level, which is the mean of all source means.
-    In a raw step with fewer sources, it is the mean deviation of these sources from their own means. It is zero
-    elsewhere: an incomplete relative step no longer has a common term, and with a single source (round robin) the
-    entire effect would count as common.
+    In a complete step, the common part is the mean over sources minus the target's level, which is the mean of all
+    source means. In a raw step with missing sources, it is the mean deviation of the measured sources from their own
+    means. In all other steps, it is zero. An incomplete relative step has no common term, and if only one source was
+    measured (round robin), its entire effect would be treated as common.
 
-    The target itself counts as a source only in steps with at most one other source. Self-affinity is large and skewed,
-    and its skew would carry over to all other sources.
+    The target itself is used as a source only in steps with at most one other source. Self-affinity is large and
+    skewed, and would otherwise skew the values of all other sources.
     """
     alone = (aligned.present & aligned.others).sum(axis=1) < 2
     counted = aligned.others | alone[:, None]
@@ -168,7 +167,7 @@ def step_levels(aligned: TargetHistory) -> Floats:
 
 
 def shift_influence(aligned: TargetHistory) -> Floats:
-    """Returns how drawing each step once more changes the means through the shift of raw steps, to first order."""
+    """Returns the first-order change in the means, through the shift of raw steps, if a step is drawn once more."""
     if not aligned.mixed:
         return np.zeros_like(aligned.values)
     raw = ~aligned.relative

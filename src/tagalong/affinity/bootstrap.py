@@ -1,4 +1,4 @@
-"""Standard errors and resamples of a history, from a block bootstrap of whole steps."""
+"""Computes standard errors and resamples of a history with a block bootstrap of whole steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ MAX_CORRELATION = 0.97  # above this, the block length would exceed any history
 
 
 def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
-    """Returns standard errors [source, target], in closed form for the mean and from resamples otherwise."""
+    """Returns standard errors [source, target].
+
+    They are computed in closed form for the mean, and from resamples otherwise.
+    """
     targets = [history_onto(history, null, j) for j in range(history.shape[1])]
     length = block_length(targets, len(history))
     if average.name == "mean":
@@ -28,7 +31,7 @@ def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
 
 
 def resamples(history: Floats, null: Floats, average: Average, n: int, seed: int) -> Floats:
-    """Returns the averaged matrices of `n` resamples of whole steps (n × sources × targets)."""
+    """Returns the averages over each of `n` resamples of the steps (n × sources × targets)."""
     targets = [history_onto(history, null, j) for j in range(history.shape[1])]
     weights = block_weights(len(history), block_length(targets, len(history)), n, seed)
     return np.stack([_resampled_averages(target, average, weights) for target in targets], axis=2)
@@ -68,7 +71,7 @@ def _level_influence(aligned: TargetHistory) -> Floats:
 
 
 def _trimmed_means(values: Floats, average: Average, weights: Floats) -> Floats:
-    """Returns, for each source and resample, the mean of the drawn values after trimming both ends."""
+    """Returns the trimmed mean of each source in each resample (resamples × sources)."""
     steps, sources = values.shape
     # The additional row of zeros stands for missing values, which are never drawn.
     draws = np.concatenate([weights.T, np.zeros((1, len(weights)))])
@@ -86,9 +89,9 @@ def _trimmed_means(values: Floats, average: Average, weights: Floats) -> Floats:
 
 
 def _trimmed_mean(ordered: Floats, drawn: Floats, average: Average) -> Floats:
-    """Returns the trimmed mean of each resample, given the sorted values and how often each was drawn.
+    """Returns the trimmed mean of each resample, given the sorted values and the number of times that each was drawn.
 
-    Values are first summed per chunk. Only the two chunks that contain a cut are searched value by value.
+    Values are first summed per chunk. Only the chunks in which trimming starts or ends are searched value by value.
     """
     per_chunk = np.stack([np.ones_like(ordered), ordered], axis=1) @ drawn
     cumulative = np.concatenate([np.zeros_like(per_chunk[:1]), np.cumsum(per_chunk, axis=0)])
@@ -111,7 +114,7 @@ def _sum_of_smallest(ordered: Floats, drawn: Floats, cumulative: Floats, rank: F
 
 
 def _standard_deviation(draws: Floats) -> Floats:
-    """Returns the standard deviation over the resamples in which a source has values."""
+    """Returns the standard deviation of each source over the resamples in which it has values."""
     known = np.isfinite(draws)
     counts = known.sum(axis=0)
     residuals = np.where(known, draws - ratio(np.where(known, draws, 0.0).sum(axis=0), counts), 0.0)
@@ -119,10 +122,10 @@ def _standard_deviation(draws: Floats) -> Floats:
 
 
 def block_length(targets: list[TargetHistory], steps: int) -> int:
-    """Returns the block length, which is at least 1 and at most a quarter of the measured steps.
+    """Returns the block length, which is at least 1 and at most a quarter of the number of measured steps.
 
-    ρ is the median over pairs of the lag-one autocorrelation of the measured values, clipped to [0, 0.97]. If pairs
-    have missing values, T is the median number of values per pair, and the length is converted from values to steps.
+    The formula is given in the documentation of `Affinity.stderr`. If pairs have missing values, T is the median number
+    of values per pair, and the resulting length is converted to steps.
     """
     series = [target.values[target.present[:, i], i] for target in targets for i in range(len(targets))]
     known = [(lag_one_autocorrelation(one), len(one)) for one in series if len(one) > 2 and np.ptp(one) > 0]
@@ -142,7 +145,7 @@ def lag_one_autocorrelation(series: Floats) -> float:
 
 
 def block_weights(steps: int, length: int, n: int, seed: int) -> Floats:
-    """Returns how often each step was drawn in each resample (n × steps)."""
+    """Returns the number of times that each step is drawn in each resample (n × steps)."""
     starts = np.random.default_rng(seed).integers(steps, size=(n, -(-steps // length)))
     drawn = (starts[:, :, None] + np.arange(length)) % steps
     drawn = drawn.reshape(n, -1)[:, :steps] + steps * np.arange(n)[:, None]
@@ -150,19 +153,19 @@ def block_weights(steps: int, length: int, n: int, seed: int) -> Floats:
 
 
 def block_stderr(influence: Floats, target: TargetHistory, length: int) -> Floats:
-    """Returns the standard error of each source's mean in the limit of infinitely many resamples, to first order.
+    """Returns the first-order standard error of each source's mean, in the limit of infinitely many resamples.
 
-    `influence` (steps × sources) is the change in the mean from drawing a step once more. A resample consists of T / b
-    blocks, so the variance is T / b times that of one block sum.
+    `influence` (steps × sources) is the change in the mean if a step is drawn once more. A resample consists of T / b
+    blocks, so its variance is T / b times the variance of one block sum.
     """
     variance = (_block_sums(influence, length) ** 2).sum(axis=0) / length
     return np.asarray(np.sqrt(variance * small_sample_correction(target, length)))
 
 
 def small_sample_correction(target: TargetHistory, length: int) -> Floats:
-    """Returns the factor that corrects the variance for the use of the sample mean.
+    """Returns the factor that corrects the bias of the variance due to using the sample mean.
 
-    It is N / (N − 1) for blocks of one step, and NaN for sources with fewer than two values.
+    For blocks of one step, the factor is N / (N − 1). For sources with fewer than two values, it is NaN.
     """
     counts = target.counts()
     blocks = _block_sums(target.present.astype(np.float64), length)

@@ -1,4 +1,4 @@
-"""Builds and checks the fields of an affinity: from a history, a matrix, part of an affinity, or two merged ones."""
+"""Builds and checks the fields of an affinity from a history, a matrix, or one or two existing affinities."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fields_from_history(
     skipped: Mapping[str, ArrayLike] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns the fields of an affinity with the averages and standard errors of a history."""
+    """Returns the fields of an affinity with the given history."""
     names = as_names(tasks)
     check, n = FieldChecker(names), len(names)
     average = Average.from_settings(settings or {})
@@ -80,9 +80,9 @@ def fields_from_matrix(
 
 
 def fields_for_steps(affinity: Affinity, rows: NDArray[Any]) -> dict[str, Any]:
-    """Returns the fields of an affinity restricted to some of its measured steps.
+    """Returns the fields of an affinity for only some of its measured steps.
 
-    `skipped` is omitted because it is known only for all steps together.
+    `skipped` is omitted because it is not recorded per step.
     """
     return fields_from_history(
         affinity.history[rows], affinity.tasks, affinity.steps[rows], affinity.null[rows], settings=affinity.settings
@@ -90,7 +90,7 @@ def fields_for_steps(affinity: Affinity, rows: NDArray[Any]) -> dict[str, Any]:
 
 
 def fields_for_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]:
-    """Returns the fields of an affinity restricted to the given tasks, in the given order."""
+    """Returns the fields of an affinity for only the given tasks, in the given order."""
     names = as_names(tasks)
     unknown = [task for task in names if task not in affinity.tasks]
     if unknown:
@@ -120,7 +120,7 @@ def _length(name: str, value: Any) -> int:
 
 
 def merge_fields(first: Affinity, second: Affinity) -> dict[str, Any]:
-    """Returns the fields of the combination of two affinities, over the union of their tasks."""
+    """Returns the fields of the affinity that combines two others over the union of their tasks."""
     settings = _merge_settings(first, second)
     tasks = (*first.tasks, *(task for task in second.tasks if task not in first.tasks))
     skipped = {reason: _sum_skipped(reason, first, second, tasks) for reason in (*first.skipped, *second.skipped)}
@@ -130,7 +130,7 @@ def merge_fields(first: Affinity, second: Affinity) -> dict[str, Any]:
 
 
 def _merge_settings(first: Affinity, second: Affinity) -> dict[str, Any]:
-    """Returns the settings on which both agree or that only one has. Those that define the quantity must agree."""
+    """Returns all settings except those that differ. Settings that define the measured quantity must not differ."""
     ours, theirs = first.settings, second.settings
     differ = [key for key in ours if key in theirs and ours[key] != theirs[key]]
     clash = [f"{key} ({ours[key]!r} and {theirs[key]!r})" for key in differ if key in DEFINING_SETTINGS]
@@ -161,7 +161,7 @@ def _join_histories(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -
 
 
 def _pool_means(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the average of both means, weighted by their numbers of values."""
+    """Returns the average of both means, weighted by the number of values."""
     parts = (first, second)
     means = np.stack([_widen(part.mean, part, tasks, np.nan) for part in parts])
     errors = np.stack([_widen(part.stderr, part, tasks, np.nan) for part in parts])
@@ -181,7 +181,7 @@ def _sum_skipped(reason: str, first: Affinity, second: Affinity, tasks: tuple[st
 
 
 def _widen(matrix: NDArray[Any], part: Affinity, tasks: tuple[str, ...], fill: float) -> Floats:
-    """Extends the matrix of one part to all tasks."""
+    """Returns a matrix for all tasks, with the values of one affinity and `fill` everywhere else."""
     at = [tasks.index(task) for task in part.tasks]
     wide = np.full((len(tasks), len(tasks)), fill)
     wide[np.ix_(at, at)] = matrix
@@ -189,7 +189,7 @@ def _widen(matrix: NDArray[Any], part: Affinity, tasks: tuple[str, ...], fill: f
 
 
 class FieldChecker:
-    """Converts values to read-only arrays and collects the problems found along the way.
+    """Converts values to read-only arrays and collects all problems found.
 
     Args:
         tasks: the task names, which are also checked.
@@ -208,7 +208,7 @@ class FieldChecker:
         self.problems.append(InvalidInput(argument if is_name else f"`{argument}`", expected, found, hint))
 
     def array(self, name: str, value: Any, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> Any:
-        """Returns a read-only copy of `value` with the given type, and checks its shape."""
+        """Checks the shape of `value` and returns it as a read-only array of the given type."""
         try:
             array = np.asarray(value)
             if array.dtype.kind in "cmM":
@@ -249,7 +249,7 @@ class FieldChecker:
         return array
 
     def settings(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns a copy that has been through JSON, so a loaded affinity equals the saved one."""
+        """Returns a copy converted to JSON and back, so a loaded affinity equals the saved one."""
         try:
             return MappingProxyType(json.loads(json.dumps(dict(value), allow_nan=False)))
         except (TypeError, ValueError) as error:
@@ -262,7 +262,7 @@ class FieldChecker:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Returns a read-only array that shares no memory with a writable one. Copies only if necessary."""
+    """Returns a read-only array that shares no memory with writable arrays, making a copy only if necessary."""
     if array.flags.writeable or array.base is not None:
         array = array.copy()
         array.setflags(write=False)

@@ -1,4 +1,4 @@
-"""An affinity as plain text, as an HTML table, and as named numbers for loggers."""
+"""Renders an affinity as plain text, as an HTML table, or as named values for loggers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def text_table(affinity: Affinity, width: int | None = None) -> str:
-    """Returns a table of the means and standard errors, in which the row helps the column.
+    """Returns a table of means and standard errors. Rows are sources and columns are targets.
 
     Args:
         affinity: the affinity to show.
-        width: the width of the terminal in columns. If the table does not fit, standard errors are omitted first, then
-            the ends of long names, then tasks. None shows everything.
+        width: the width of the terminal in columns. If the table does not fit, standard errors are omitted first. If
+            necessary, long names are then truncated, and finally tasks are omitted. If None, everything is shown.
     """
     scale, n = _scale(affinity), len(affinity.tasks)
     rows, shown = _all_rows(affinity, scale) if width is None else _fitted_rows(affinity, scale, width)
@@ -50,7 +50,7 @@ def _all_rows(affinity: Affinity, scale: int) -> tuple[list[str], int]:
 
 
 def _fitted_rows(affinity: Affinity, scale: int, width: int) -> tuple[list[str], int]:
-    """Returns the fullest table that fits, and the number of tasks it shows."""
+    """Returns the most complete table that fits, and the number of tasks shown."""
     most = min(len(affinity.tasks), max(width // MIN_CELL_WIDTH, MIN_TASKS))
     names = [_one_line(task) for task in affinity.tasks[:most]]
     cells = {errors: _cells(affinity, scale, errors, most) for errors in (True, False)}
@@ -77,14 +77,17 @@ def _heading(affinity: Affinity, scale: int) -> str:
 
 
 def _largest(affinity: Affinity) -> float:
-    """Returns the largest absolute affinity between two different tasks, as self-affinities would dwarf the rest."""
+    """Returns the largest absolute affinity between two different tasks.
+
+    Self-affinities would dwarf all other values.
+    """
     off_diagonal = ~np.eye(len(affinity.tasks), dtype=bool)
     values = np.abs(affinity.mean[off_diagonal & np.isfinite(affinity.mean)])
     return float(values.max()) if values.size and values.max() > 1e-300 else 1.0
 
 
 def _scale(affinity: Affinity) -> int:
-    """Returns the exponent, a multiple of three, of the power of ten that scales the largest value to [1, 1000)."""
+    """Returns the exponent of the scale: the multiple of three that brings the largest value into [1, 1000)."""
     largest = _largest(affinity)
     return 0 if 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
 
@@ -122,7 +125,10 @@ MAX_COLUMNS = 40  # in a notebook
 
 
 def html_table(affinity: Affinity) -> str:
-    """Returns an HTML table in which the row helps the column. Blue helps, red hurts, and noise has no color."""
+    """Returns an HTML table with sources as rows and targets as columns.
+
+    Blue means that the source helps, and red that it hurts. Values within the noise have no color.
+    """
     shown = min(len(affinity.tasks), MAX_COLUMNS)
     names = affinity.tasks[:shown]
     rows = [[name, *(_colored_cell(affinity, i, j) for j in range(shown))] for i, name in enumerate(names)]
@@ -142,13 +148,13 @@ def _colored_cell(affinity: Affinity, i: int, j: int) -> Html:
 
 
 def _background(relative_value: float) -> str:
-    """Returns a translucent color, which works in both light and dark notebooks."""
+    """Returns a translucent color that is readable in both light and dark notebooks."""
     color = ", ".join(map(str, HELPS if relative_value > 0 else HURTS))
     return f"background: rgba({color}, {0.55 * min(abs(relative_value), 1.0):.2f})"
 
 
 def named_values(name: str, tasks: Sequence[str], values: Floats) -> dict[str, float]:
-    """Returns the value of each pair of different tasks, keyed such that loggers show all sources of a target together.
+    """Returns the value of each pair of different tasks. The keys make loggers show all sources of a target together.
 
     Example:
         >>> named_values("lookahead", ["age", "ill"], np.array([[9.0, 0.5], [np.nan, 9.0]]))

@@ -1,4 +1,4 @@
-"""File formats of an affinity: CSV for people, and JSON with a separate archive for long histories."""
+"""Reads and writes affinities as CSV, or as JSON with a separate archive for long histories."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ NEEDS_QUOTES = set('",;\t|\r\n')  # names with one of these are quoted, as reade
 
 
 class AffinityFileError(DocumentError):
-    """The file does not contain an affinity or is damaged."""
+    """The file is corrupted or does not contain an affinity."""
 
 
 def csv_text(affinity: Affinity) -> str:
-    """Returns the matrix with task names, numbers in full precision, and empty cells where nothing was measured."""
+    """Returns the matrix as CSV, with numbers in full precision and empty cells for pairs that were never measured."""
     lines = [["source", *map(_quote, affinity.tasks)]]
     for task, row in zip(affinity.tasks, affinity.mean.tolist(), strict=True):
         lines.append([_quote(task), *("" if np.isnan(value) else repr(value) for value in row)])
@@ -71,7 +71,7 @@ def square_matrix(table: ParsedTable, axis: str) -> tuple[Floats, tuple[str, ...
 
 
 def _check_header(table: ParsedTable, columns: tuple[str, ...], rows: tuple[str, ...]) -> None:
-    """Raises an error if the first line is not a header, so that nothing else can be said about the table."""
+    """Raises an error if the first line is not a header, which is required to check the rest of the table."""
     place, expected = table.at(table.header), "must be a header: a label for the rows, then one task name per column"
     if not columns:
         raise AffinityFileError(place, expected, "one cell", "are the columns separated by commas?")
@@ -137,7 +137,7 @@ SAVE_AGAIN = "save the affinity again"
 
 
 def write_json(affinity: Affinity, path: Path) -> None:
-    """Writes an affinity as JSON. A long history goes into an archive, which is written first."""
+    """Writes an affinity as JSON. If the history is long, it is first written to a separate archive."""
     document: dict[str, Any] = {"direction": DIRECTION, "caution": disclaimer(affinity.tasks)}
     document |= {name: getattr(affinity, name) for name in ALWAYS_INLINE}
     per_step = {name: getattr(affinity, name) for name in PER_STEP}
@@ -166,13 +166,16 @@ def _remove_stale_archives(path: Path, archive: str | None) -> None:
 
 
 def _has_archive(path: Path) -> bool:
-    """Whether the archive that the JSON refers to exists. True if it does not refer to one."""
+    """Returns True if the JSON file does not refer to an archive, or if that archive exists."""
     entry = _read_fields(path).get("archive")
     return entry is None or path.with_name(entry["file"]).exists()
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Reads the fields of an affinity. If another process saves to the same path meanwhile, the newer one is read."""
+    """Reads the fields of an affinity.
+
+    If another process overwrites the file in the meantime, the new version is read.
+    """
     found = _read_fields(path)
     try:
         if "archive" not in found:
@@ -185,7 +188,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_fields(path: Path) -> dict[str, Any]:
-    """Reads the fields in the JSON; "archive" locates the other fields if they are stored separately."""
+    """Reads the fields in the JSON file. If other fields are stored in an archive, "archive" specifies its location."""
     document = read_document(path, FORMAT, (VERSION,), dict, AffinityFileError, SAVE_AGAIN)
     direction = document.get("direction", DIRECTION)
     if direction != DIRECTION:

@@ -1,4 +1,4 @@
-"""Whether an affinity is reliable: do partners differ by more than noise, and have the groups stopped changing?"""
+"""Checks whether an affinity is reliable: partners differ by more than noise, and the groups have stopped changing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Spread:
 
     Attributes:
         values: the difference between the highest and lowest affinity of other tasks onto each task.
-        noise: the 95th percentile of the spread due to noise alone. NaN if standard errors are unknown.
+        noise: the 95th percentile of the spread due to noise alone, or NaN if standard errors are unknown.
         flagged: the tasks for which no partner stands out, because their spread is at most `noise` or at most a quarter
             of the median spread.
         best: the partner with the highest affinity onto each task.
@@ -52,7 +52,7 @@ class Spread:
 
 
 def spread(affinity: Affinity) -> Spread:
-    """Returns each task's spread over the other tasks as sources, and the tasks for which no partner stands out."""
+    """Computes the spread of each task and flags the tasks for which no partner stands out."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     values = _range(others[None])[0]
     noise = _noise(affinity)
@@ -70,9 +70,9 @@ def spread(affinity: Affinity) -> Spread:
 
 
 def _noise(affinity: Affinity) -> Floats:
-    """Returns the spread due to errors alone, from resamples around the average or, without them, from normal errors.
+    """Returns the spread due to noise alone, estimated from resamples or, without a history, from normal errors.
 
-    Errors common to all sources of a target cancel in the spread of a resample.
+    Errors that are common to all sources of a target cancel.
     """
     n = len(affinity.tasks)
     if len(affinity.steps) > 1:
@@ -86,7 +86,7 @@ def _noise(affinity: Affinity) -> Floats:
 
 
 def _range(matrices: Floats) -> Floats:
-    """Returns the difference between the highest and lowest value over sources. NaN with fewer than two values."""
+    """Returns the difference between the highest and lowest value over sources, or NaN for fewer than two values."""
     known = np.isfinite(matrices)
     high = np.where(known, matrices, -np.inf).max(axis=1)
     low = np.where(known, matrices, np.inf).min(axis=1)
@@ -116,14 +116,15 @@ ServedSets = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Settled:
-    """Whether the groups stopped changing as the history grew. The truth value is that of `settled`.
+    """Whether the groups stopped changing as the history grew. In boolean contexts, it is equivalent to `settled`.
 
     Attributes:
-        settled: whether the last three prefixes of the history (80, 90 and 100% by default) lead to the same groups,
-            and every prefix is longer than the previous one.
-        since: the last step of the first prefix after which the groups did not change. None if they have not settled.
-        groups: the sets of tasks served together, for each fraction of the history. Empty if some pair of tasks had not
-            been measured yet.
+        settled: whether the last three prefixes of the history (80, 90 and 100% by default) give the same groups. Every
+            prefix must also be longer than the previous one.
+        since: the last step of the shortest prefix after which the groups no longer changed, or None if they have not
+            settled.
+        groups: the sets of tasks served together, for each fraction of the history. A fraction has no sets if some pair
+            of tasks had not been measured yet.
     """
 
     settled: bool
@@ -140,7 +141,7 @@ class Settled:
 
 
 def settle(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settled:
-    """Selects groups on growing prefixes of the history."""
+    """Selects groups from longer and longer prefixes of the history."""
     unique_fractions = sorted(set(fractions))
     if len(unique_fractions) < 2 or not 0 < unique_fractions[0] <= unique_fractions[-1] <= 1:
         raise InvalidInput(
