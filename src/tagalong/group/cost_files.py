@@ -1,4 +1,4 @@
-"""Reads cost files, which list costs by group or by number of tasks."""
+"""Reads files that list costs by group or by number of tasks."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
     """Reads the cost of each group, or of each number of tasks.
 
     Args:
-        path: a two-column table with or without a header, which contains groups (`age+ill`, or a number of tasks) and
-            their costs; or JSON `{group: cost}`.
+        path: a table with two columns, or JSON of the form `{group: cost}`. The first column contains groups (such as
+            `age+ill`, or a number of tasks), the second column their costs. A header is optional.
         tasks: the names of all tasks.
 
     Returns:
         A mapping to pass as `cost` to `select_groups`.
 
     Raises:
-        TableError: the file is invalid; the message lists every problem.
+        TableError: the file is invalid. The message lists every problem.
 
     Example:
         >>> import pathlib, tempfile
@@ -60,7 +60,7 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
 
 
 def _read_entries(path: Path) -> list[tuple[str, str, Any, float]]:
-    """Reads the entries: where each is in the file, its group, and its cost as written and as a number."""
+    """Reads the location, group and cost of each entry. The cost is returned both as written and as a number."""
     text = read_text(path)
     if is_json(text):
         document = parse_json(text, path)

@@ -1,4 +1,4 @@
-"""Reads, scores and compares groups that were chosen by hand or by another method."""
+"""Reads, scores and compares groups chosen by hand or by another method."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ EXPECTED = "must be a list of lists of names, a mapping 'name: [names]', or entr
 
 
 def read_groups(text: str) -> tuple[GivenGroup, ...]:
-    """Reads groups from YAML or JSON text, either a saved grouping or one written by hand.
+    """Reads groups from YAML or JSON text, which may be a saved grouping or written by hand.
 
     Args:
-        text: a list of lists of task names; a mapping from group names to lists of task names; a list (or mapping) of
-            entries with `trains` and, if some tasks only help, `serves`; or the output of `Grouping.to_json` or
-            `Grouping.to_yaml`.
+        text: the output of `Grouping.to_json` or `Grouping.to_yaml`, a list of groups, or a mapping from group names to
+            groups. A group is a list of task names, or an entry with `trains` and optionally `serves`.
 
     Returns:
-        A `Group` for each entry that specifies the tasks it serves, and a set of names for each other entry.
+        The groups. An entry with `serves` is returned as a `Group`, and any other entry as a set of task names.
 
     Raises:
-        GroupingFileError: the text is in none of these forms.
+        GroupingFileError: the text has none of these forms.
 
     Example:
         >>> [sorted(group) for group in read_groups("hair: [black, blond]\\nbeard: [goatee, mustache]")]
@@ -115,22 +114,23 @@ def score_grouping(
     """Scores a grouping made by hand or by another method in the same way as `select_groups`.
 
     Args:
-        scores: the scores, in any form that `select_groups` accepts. The options below also have the same meaning.
-        groups: the groups, each a `Group`, which specifies the tasks it serves, or a set of names of tasks to train. In
-            the latter case, each task is served by the best of the networks that train it.
-        budget: the budget recorded in the grouping, which is not enforced. Defaults to the total cost of the networks.
+        scores: the scores, in any form that `select_groups` accepts. The other options also have the same meaning as
+            there.
+        groups: the groups, given as `Group` objects or as sets of task names. A `Group` specifies which tasks it
+            serves. Otherwise, each task is served by the network in which it has the best score.
+        budget: the budget to record in the grouping. It is not enforced. Defaults to the total cost of the networks.
         objective: "max" or "min".
-        allow_single: whether a network may train a single task.
-        max_size: the largest number of tasks that a network may train.
-        cost: the cost of a network given its tasks.
-        max_cost: the largest cost of a single network.
+        allow_single: whether a network may be trained on a single task.
+        max_size: the maximum number of tasks per network.
+        cost: the cost of a network as a function of its tasks.
+        max_cost: the maximum cost of a single network.
         must_link: sets of tasks that must be served by the same network.
-        cannot_link: sets of tasks of which no network may train more than one.
+        cannot_link: sets of tasks that must not be trained in the same network.
         weights: the weight of each task in the sum.
-        complete: "pairs" computes missing results of larger groups from pairs.
+        complete: if "pairs", missing results of larger groups are computed from pairs.
 
     Returns:
-        A `Grouping` with solver "given". Its bound assumes the best possible partners for every task.
+        A `Grouping` with solver "given". Its bound is the value that would result if every task had its best partner.
 
     Raises:
         InvalidInput: the groups contain unknown tasks, omit tasks, have no known result or violate a constraint.
@@ -178,13 +178,13 @@ def _check_groups(groups: Any) -> list[GivenGroup]:
 
 @dataclass(frozen=True)
 class _ScoredNetwork:
-    """A given network with the scores of the tasks it can serve.
+    """A network in a given grouping, with the scores of the tasks that it can serve.
 
     Attributes:
-        trains: the tasks it trains.
-        serves: the tasks it serves. None if the scores decide.
-        values: the score of each task it can serve.
-        cost: its cost, NaN if the cost table does not list it.
+        trains: the tasks on which the network is trained.
+        serves: the tasks that it must serve, or None if this is decided by the scores.
+        values: the score of each task that the network can serve.
+        cost: the cost of the network, or NaN if the cost table does not list it.
     """
 
     trains: frozenset[str]
@@ -194,7 +194,7 @@ class _ScoredNetwork:
 
     @classmethod
     def look_up(cls, group: GivenGroup, scores: Scores, request: SelectionRequest) -> _ScoredNetwork:
-        """Looks up the scores of a group. Unknown tasks have none, which `problems` reports."""
+        """Looks up the scores of a group. Unknown tasks are reported later by `problems`."""
         trains, serves = (group.trains, group.serves) if isinstance(group, Group) else (group, None)
         if not trains or not trains <= set(scores.tasks):
             return cls(trains, serves, {}, 1.0)
@@ -211,7 +211,7 @@ class _ScoredNetwork:
         return cls(trains, serves, {task: value for task, value in values.items() if np.isfinite(value)}, cost)
 
     def problems(self, scores: Scores, request: SelectionRequest) -> list[InvalidInput]:
-        """Returns the problems of this network, e.g. violated constraints."""
+        """Returns the problems with this network, such as violated constraints."""
         name = group_name(self.trains)
         unknown = sorted(self.trains - set(scores.tasks))
         if unknown or not self.trains:
@@ -242,7 +242,10 @@ def _problem(text: str) -> InvalidInput:
 def _find_candidate(
     group: GivenGroup, trains: frozenset[str], scores: Scores, request: SelectionRequest
 ) -> Candidate | None:
-    """Returns the candidate that trains these tasks, preferring the given cost, then the best score, then low cost."""
+    """Returns the matching candidate.
+
+    If there are several, the given cost is preferred, then high scores, then low cost.
+    """
     same = [entry for entry in scores.candidates or () if entry.trains == trains]
     same_cost = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
     if len(same_cost or same) < 2:
@@ -257,7 +260,7 @@ def _find_candidate(
 
 
 def _coverage_problems(networks: Sequence[_ScoredNetwork], scores: Scores) -> list[InvalidInput]:
-    """Returns a problem for tasks that are not served, and one for tasks served by more than one network."""
+    """Checks that every task is served by exactly one network, and returns the problems found."""
     stated = [task for network in networks for task in network.serves or ()]
     reached = set(stated).union(*(network.values for network in networks if network.serves is None))
     missing = sorted(set(scores.tasks) - reached)
@@ -299,7 +302,7 @@ def _build_grouping(
 def _assign(
     networks: Sequence[_ScoredNetwork], scores: Scores, request: SelectionRequest, units: Units
 ) -> dict[str, int]:
-    """Returns which network serves each task: the specified one or else the best one. Linked tasks stay together."""
+    """Returns the network that serves each task. This is the best one unless specified. Linked tasks stay together."""
     place: dict[str, int] = {}
     problems = []
     for bits in components(scores.tasks, request.must_link):
@@ -329,7 +332,7 @@ def _options(networks: Sequence[_ScoredNetwork], task: str, sign: float) -> tupl
 
 
 def _best_partners(scores: Scores, request: SelectionRequest, units: Units) -> float:
-    """Returns an upper bound on the value, in which every task has its best possible partners."""
+    """Returns an upper bound on the value, assuming that every task has its best partner."""
     best = dict.fromkeys(scores.tasks, -np.inf)
     for entry in scores.candidates or [Candidate(group, values) for group, values in scores.given.items()]:
         for task, value in entry.values.items():
@@ -345,7 +348,7 @@ def _best_partners(scores: Scores, request: SelectionRequest, units: Units) -> f
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two groupings of the same tasks under the same scores.
+    """A comparison of two groupings of the same tasks, based on the same scores.
 
     Attributes:
         mine: the first grouping, usually made by hand and scored with `score_grouping`.
@@ -368,7 +371,7 @@ class Comparison:
 
     @property
     def loss(self) -> float:
-        """How much worse `mine` is in total. Negative if it is better, 0 if they are equal up to rounding."""
+        """How much worse `mine` is in total. A negative value means that it is better, and 0 that the two are equal."""
         sign = 1.0 if self.best.objective == "max" else -1.0
         loss = sign * (self.best.value - self.mine.value)
         largest = max(abs(self.best.value), abs(self.mine.value))
@@ -376,7 +379,7 @@ class Comparison:
 
     @property
     def per_task(self) -> dict[str, float]:
-        """How much worse `mine` is for each task, without weights. Negative if it is better."""
+        """How much worse `mine` is for each task, ignoring weights. Negative values mean that it is better."""
         sign = 1.0 if self.best.objective == "max" else -1.0
         return {task: sign * (score - self.mine.per_task[task]) for task, score in self.best.per_task.items()}
 

@@ -1,4 +1,4 @@
-"""`Grouping`: the selected networks with the tasks that each trains and serves, which can be saved as JSON or YAML."""
+"""`Grouping`: the selected networks and the tasks of each. Groupings can be saved as JSON or YAML."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class GroupingFileError(DocumentError):
 
 @dataclass(frozen=True, init=False)
 class Group:
-    """A network: the tasks it trains, the ones among them that it serves, and its cost.
+    """A network with its cost, the tasks on which it is trained, and the subset of these tasks that it serves.
 
     Example:
         >>> print(Group(trains={"age", "ill"}, serves={"age"}))
@@ -49,7 +49,7 @@ class Group:
 
     @property
     def helpers(self) -> frozenset[str]:
-        """The tasks that are trained only to help the served ones."""
+        """The tasks that are trained but not served, and only help the others."""
         return self.trains - self.serves
 
     def __str__(self) -> str:
@@ -74,22 +74,23 @@ class Option:
 
 @dataclass(frozen=True)
 class Grouping:
-    """The networks chosen for a budget, how good they are, and whether they are proven optimal.
+    """The networks chosen for a budget, their scores, and whether they are proven optimal.
 
     Attributes:
-        groups: the networks, sorted. Every task is served by exactly one of them.
-        value: the (weighted) sum of the scores of all tasks.
-        bound: a bound on the value of any choice, up to a tie (1e-9 of the largest score). Equals `value` if optimal.
-        status: "optimal" if proven optimal up to ties, "feasible" otherwise.
+        groups: the networks, in sorted order. Every task is served by exactly one network.
+        value: the sum of the scores of all tasks, weighted if weights were given.
+        bound: a bound on the value of any grouping, up to a tolerance of 1e-9 times the largest score. If the grouping
+            is proven optimal, the bound equals `value`.
+        status: "optimal" if the grouping is proven optimal up to ties, otherwise "feasible".
         per_task: the score of each task in the network that serves it.
         budget: the requested budget.
         objective: "max" or "min".
-        solver: the name of the solver that found it.
-        ties: up to eight other choices with the same value and the same number of groups.
+        solver: the name of the solver that found the grouping.
+        ties: up to eight other groupings with the same value and the same number of groups.
         options: the score of each task in each of the chosen networks, best first.
-        certificate: the dual prices of the linear program, which prove `certificate.bound`. That bound equals `value`
-            unless the program left a gap that was closed by branching.
-        resampled: the result of repeating the selection on bootstrap resamples of the history. None without a history.
+        certificate: the dual prices of the linear program, which prove `certificate.bound`. This bound equals `value`
+            unless branching was necessary to close a gap.
+        resampled: the result of repeating the selection on bootstrap resamples, or None if there is no history.
 
     Example:
         >>> from tagalong.group import select_groups
@@ -126,7 +127,7 @@ class Grouping:
 
     @property
     def gap(self) -> float:
-        """The relative difference between bound and value. 0 if they are equal."""
+        """The relative difference between `bound` and `value`."""
         distance = abs(self.bound - self.value)
         return distance / abs(self.value) if self.value else (float("inf") if distance else 0.0)
 
@@ -143,7 +144,7 @@ class Grouping:
         raise InvalidInput("task", f"must be one of {', '.join(map(repr, self.tasks))}", repr(task))
 
     def loss_mask(self, group: Group | int) -> dict[str, bool]:
-        """Returns, for each task, whether the network of a group trains on its loss.
+        """Returns a mapping from each task to whether the group's network is trained on its loss.
 
         Args:
             group: one of `groups`, or its index.
@@ -160,7 +161,7 @@ class Grouping:
         return {task: task in chosen.trains for task in self.tasks}
 
     def explain(self, task: str) -> str:
-        """Explains why a task is served by its network, and names the next best one.
+        """Explains why a task is served by its network, and names the second-best network.
 
         Example:
             >>> from tagalong.group import select_groups
@@ -172,12 +173,12 @@ class Grouping:
 
     @property
     def summary(self) -> str:
-        """A one-line summary with the number of networks, their value, and whether it is proven optimal."""
+        """A one-line summary: the number of networks, their total score, and whether it is proven optimal."""
         return summary(self)
 
     @property
     def remarks(self) -> list[str]:
-        """Further remarks, as a list of lines, about equally good groupings and the stability of this one."""
+        """Remarks about equally good groupings and about the stability of this one, as a list of lines."""
         return remarks(self)
 
     def to_document(self) -> dict[str, Any]:
@@ -298,7 +299,7 @@ def _groups(entries: list[dict[str, Any]]) -> tuple[Group, ...]:
 
 
 def read_yaml(text: str, as_text: bool = False) -> Any:
-    """Parses YAML. With `as_text`, every value is a string, which allows task names like `no` or `1`.
+    """Parses YAML. With `as_text`, every value is read as a string, so task names like `no` or `1` are allowed.
 
     Raises:
         ValueError: the text is not valid YAML, or a mapping contains a repeated key.
@@ -322,7 +323,7 @@ def _describe(error: yaml.YAMLError) -> str:
 
 
 class _UniqueKeys:
-    """Rejects mappings with repeated keys. PyYAML's own loaders silently keep the last value."""
+    """A YAML loader that rejects repeated keys. PyYAML's own loaders silently keep the last value."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Renders a grouping as text and HTML: a table, a one-line summary, and an explanation of where a task is served."""
+"""Renders a grouping as text or HTML, summarizes it, and explains why a task is served by its network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def text_table(grouping: Grouping) -> str:
 
 
 def html_table(grouping: Grouping) -> str:
-    """Returns HTML with a table of one row per network, and the remarks."""
+    """Returns HTML that contains a table with one row per network, followed by the remarks."""
     rows = [
         [number, _names(group.serves), _names(group.helpers) or "–", f"{_score(grouping, group):.4g}"]
         for number, group in enumerate(grouping.groups, 1)
@@ -33,7 +33,7 @@ def html_table(grouping: Grouping) -> str:
 
 
 def summary(grouping: Grouping) -> str:
-    """Returns one line with the number of networks, their total score and whether it is proven optimal."""
+    """Returns a one-line summary: the number of networks, their total score, and whether it is proven optimal."""
     count, n = len(grouping.groups), len(grouping.tasks)
     networks = f"{count} network{'s' * (count != 1)} for {n} task{'s' * (n != 1)}"
     gap = f"feasible, bound {grouping.bound:.6g}, gap {grouping.gap:.1%}"
@@ -55,7 +55,7 @@ def remarks(grouping: Grouping) -> list[str]:
 
 
 def explanation(grouping: Grouping, task: str) -> str:
-    """Returns a sentence about the network that serves a task and about the next best one."""
+    """Returns a sentence about the network that serves a task and about the second-best network."""
     group, score = grouping.served_by(task), grouping.per_task[task]
     start = f"{task} is served by {{{_names(group.trains)}}} with {score:.6g}"
     sign = 1 if grouping.objective == "max" else -1

@@ -1,4 +1,4 @@
-"""Explains why no choice of networks serves all tasks, and which budget or cost limit would suffice."""
+"""Explains why no choice of networks serves all tasks, and what budget or cost limit would be sufficient."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _cheapest(problem: SelectionProblem) -> float:
 
 
 def _best_over_splits(worth: Floats) -> Floats:
-    """Returns the best value of each set, over splits into any number of sets."""
+    """Returns the best value of each set over all of its partitions."""
     best = worth
     while True:
         better = best_split(worth, best)

@@ -1,7 +1,7 @@
-"""Converts scores and options to a problem for the solvers: scaled, to be maximized, and with indices as task names.
+"""Converts scores and options to a problem for the solvers, with scaled scores to maximize and tasks as integers.
 
-Solvers use pairwise scores if all groups exist and have the same cost. Otherwise, every network is listed, or only a
-pool of promising networks if there are too many to list.
+Solvers use pairwise scores if all groups exist and have the same cost. Otherwise, they use a list of networks. It
+contains every network, or only promising ones if there are too many.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ CostOf = Callable[[tuple[int, ...]], float]  # the cost of a network that trains
 
 @dataclass(frozen=True)
 class ScaledProblem:
-    """A problem for the solvers, and how to convert its solution back.
+    """A problem for the solvers, and the information needed to convert its solution back.
 
     Attributes:
         problem: the problem to solve.
-        budgets: the budgets in the units of the problem, i.e. numbers of networks if all have the same cost.
-        scale: the divisor of the weighted scores, in `units`.
-        sign: −1 if scores are minimized, 1 otherwise.
+        budgets: the budgets. If all networks have the same cost, these are numbers of networks.
+        scale: the value by which the weighted scores (in `units`) are divided.
+        sign: −1 if scores are minimized, otherwise 1.
         units: the units of the weighted scores.
-        rows: the index of each network of the problem in the list of all networks.
-        networks: the listed networks before `max_cost` is applied, used to find the smallest feasible limit.
+        rows: the index of each of the problem's networks in the list of all networks.
+        networks: the networks before `max_cost` is applied, which are used to find the smallest feasible limit.
     """
 
     problem: SelectionProblem
@@ -97,7 +97,7 @@ def _largest(values: Floats) -> float:
 
 
 def _is_plain(scores: Scores, request: SelectionRequest) -> bool:
-    """Returns whether all groups of allowed size exist and have the same cost, so helpers can be found by sorting."""
+    """Returns whether all groups up to the maximum size are allowed and have the same cost."""
     constant = request.cost is None or not (callable(request.cost) or isinstance(request.cost, Mapping))
     free = request.max_cost is None or not constant or request.cost <= request.max_cost  # type: ignore[operator]
     return constant and free and not request.cannot_link and not scores.given
@@ -131,7 +131,7 @@ def _respects_cannot_link(trains: Bools, tasks: tuple[str, ...], request: Select
 
 
 def _candidate_networks(scores: Scores, request: SelectionRequest, units: Units) -> Networks:
-    """Returns one row per candidate. Candidates that may not be chosen serve no tasks."""
+    """Returns the candidates as networks. Candidates that violate a constraint serve no tasks."""
     assert scores.candidates is not None
     n, count, singles = len(scores.tasks), len(scores.candidates), request.singles(scores)
     place = {task: i for i, task in enumerate(scores.tasks)}
@@ -150,7 +150,7 @@ def _candidate_networks(scores: Scores, request: SelectionRequest, units: Units)
 
 
 def _group_networks(problem: SelectionProblem, scores: Scores, request: SelectionRequest, units: Units) -> Networks:
-    """Returns every group as a network, with its cost and any results given for it."""
+    """Returns a network for every group, with its cost and any results given for it."""
     if problem.n > MAX_LISTED:
         expected = f"with results of larger groups must have at most {MAX_LISTED} tasks"
         hint = "omit some tasks, or list the networks as Candidates"
@@ -167,7 +167,7 @@ def _group_networks(problem: SelectionProblem, scores: Scores, request: Selectio
 
 
 def _build_from_pool(plain: SelectionProblem, scores: Scores, request: SelectionRequest, units: Units) -> ScaledProblem:
-    """Uses a pool of promising networks because there are too many to list. The plain problem provides a bound."""
+    """Builds a problem from promising networks only, because there are too many to list."""
     assert plain.scores is not None
     scale, names = _largest(plain.scores), scores.tasks
     plain = replace(plain, scores=plain.scores / scale)
@@ -194,7 +194,7 @@ def _build_from_pool(plain: SelectionProblem, scores: Scores, request: Selection
 
 
 def _cheapest(request: SelectionRequest) -> float:
-    """Returns a lower bound on the cost of a network, which is unknown (almost 0) if `cost` is a callable."""
+    """Returns a lower bound on the cost of a network. If `cost` is a callable, the bound is almost 0."""
     if request.cost is None:
         return 1.0
     if isinstance(request.cost, Mapping):
@@ -203,7 +203,7 @@ def _cheapest(request: SelectionRequest) -> float:
 
 
 def _feasible_networks(problem: SelectionProblem, forbidden: ForbiddenPairs, cost: CostOf, sets: set[int]) -> Networks:
-    """Returns the given groups as networks, without those that are too large, contain a forbidden pair or cost NaN."""
+    """Returns a network for each given group, except for groups that are too large, forbidden or have no known cost."""
     kept = []
     for bits in sorted(sets):
         group = list(indices(bits))
@@ -220,7 +220,7 @@ def _feasible_networks(problem: SelectionProblem, forbidden: ForbiddenPairs, cos
 
 
 def _promising_groups(problem: SelectionProblem, forbidden: ForbiddenPairs) -> set[int]:
-    """Returns all pairs, groups of tasks with their nearest tasks, and groups that the search finds ignoring costs."""
+    """Returns all pairs, groups of tasks with high affinity, and groups found by a search that ignores costs."""
     near = problem.pairwise + problem.pairwise.T
     found = {1 << task for task in range(problem.n) if np.isfinite(problem.alone[task])}
     found |= {1 << a | 1 << b for a in range(problem.n) for b in range(a)}
@@ -234,7 +234,7 @@ def _promising_groups(problem: SelectionProblem, forbidden: ForbiddenPairs) -> s
 
 
 def _grown_groups(group: list[int], near: Floats, forbidden: ForbiddenPairs) -> Iterator[int]:
-    """Yields a group, then the group with its nearest task added, its two nearest, etc., without forbidden pairs."""
+    """Yields a group and then repeatedly adds the nearest task, skipping tasks that form a forbidden pair."""
     grown = list(group)
     yield bits_of(grown)
     for task in np.argsort(-near[group].sum(axis=0), kind="stable").tolist():
@@ -244,7 +244,7 @@ def _grown_groups(group: list[int], near: Floats, forbidden: ForbiddenPairs) -> 
 
 
 def _shrunk_groups(group: list[int], near: Floats, forbidden: ForbiddenPairs) -> Iterator[int]:
-    """Yields a group, then the group without its most distant task, etc., removing forbidden pairs first."""
+    """Yields a group and then repeatedly removes the most distant task, starting with tasks in forbidden pairs."""
     while group:
         yield bits_of(group)
         inside = np.ix_(group, group)

@@ -39,19 +39,20 @@ EXPECTED = (
 
 
 def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] = "source") -> ScoreTable:
-    """Reads a table of scores for `select_groups`. The kind of table is detected from its content.
+    """Reads a table of scores for `select_groups`. The type of table is detected from its content.
 
     Args:
-        path: a file with pairwise scores or group results. Pairwise scores are a square table with task names in the
-            first row and the first column (CSV or Parquet, in any form that `Problem.from_table` accepts), an affinity
-            saved by tagalong, or JSON of the form `{tasks, matrix}` or `{source: {target: value}}`. Group results are a
-            table with a column `group` and one column per task (or the columns `task` and `value`), or a JSON list of
-            `{trains, values}`. A column or key `cost` turns them into candidates.
+        path: a file that contains pairwise scores or group results. Pairwise scores are an affinity saved by tagalong,
+            JSON of the form `{tasks, matrix}` or `{source: {target: value}}`, or a square table with task names in the
+            first row and the first column. Tables may be in any format supported by `Problem.from_table`. Group results
+            are a table or a JSON list of `{trains, values}`. The table has a column `group`, and either one column per
+            task or the columns `task` and `value`. If there is a column or key `cost`, the results are read as
+            candidates.
         axis: whether the rows of a square table are sources or targets; "target" if each row contains the scores onto
             one task.
 
     Raises:
-        InvalidInput: the file is missing, damaged or of a different kind; the message lists every problem.
+        InvalidInput: the file is missing, corrupted or in an unknown format. The message lists every problem.
 
     Example:
         >>> import pathlib, tempfile
@@ -77,14 +78,14 @@ def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] =
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Scores for `select_groups`, and the kind of table they come from.
+    """Scores for `select_groups`, and the type of table from which they were read.
 
     Attributes:
         kind: "affinity" (saved by tagalong), "square" (a plain square table), "results" (group results) or "candidates"
             (group results with costs).
         tasks: the task names, in the order of the file.
         scores: the scores, in a form that `select_groups` accepts.
-        axis: whether the rows of a square table are sources or targets.
+        axis: what the rows of a square table represent.
     """
 
     kind: Literal["affinity", "square", "results", "candidates"]
@@ -94,11 +95,11 @@ class ScoreTable:
 
     @property
     def has_singles(self) -> bool:
-        """Whether a square table has values on the diagonal, i.e. single-task results if the others are for pairs."""
+        """Whether a square table has values on the diagonal, which may be single-task results."""
         return isinstance(self.scores, Affinity) and bool(np.isfinite(np.diag(self.scores.mean)).any())
 
     def only(self, tasks: Iterable[str]) -> ScoreTable:
-        """Returns the table restricted to the given tasks, or to the groups that contain no other tasks."""
+        """Returns the part of the table that involves only the given tasks."""
         names = tuple(tasks)
         problems = task_name_problems(names)
         unknown = [repr(task) for task in names if task not in self.tasks]
@@ -136,14 +137,17 @@ def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
 
 
 def _has_group_column(table: ParsedTable) -> bool:
-    """Whether a column contains groups. A square table with a task called "group" also has a row of that name."""
+    """Whether a column contains groups.
+
+    If a square table has a task called "group", there is also a row with that name.
+    """
     header = table.header.cells
     names = {row.cells[0] for row in table.rows}
     return any(cell.lower() in GROUP_COLUMNS for cell in header) and names != set(header[1:])
 
 
 def _read_results(table: ParsedTable) -> ScoreTable:
-    """Reads a table with a column of groups. If it also has a column of costs, its rows are candidates."""
+    """Reads a table with a column of groups. If there is also a column of costs, the rows are read as candidates."""
     header = table.header.cells
     lower = [cell.lower() for cell in header]
     problems = list(table.problems)
@@ -159,7 +163,7 @@ def _read_results(table: ParsedTable) -> ScoreTable:
 
 
 class _ResultReader:
-    """Reads the rows of a results table and collects their problems."""
+    """Reads the rows of a table of results and collects all problems found."""
 
     def __init__(self, table: ParsedTable, group: int, cost: int | None) -> None:
         self.table, self.group, self.cost = table, group, cost
@@ -167,7 +171,7 @@ class _ResultReader:
         self.problems: list[InvalidInput] = []
 
     def read_wide(self) -> list[Candidate]:
-        """Reads a table with one column per task. Cells are empty where a group has no result for the task."""
+        """Reads a table with one column per task. If a group has no result for a task, the cell is empty."""
         columns = [at for at in range(len(self.header)) if at not in (self.group, self.cost)]
         known = {self.header[at] for at in columns}
         candidates = []
@@ -301,7 +305,7 @@ def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis
 
 
 def _read_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: str) -> ScoreTable:
-    """Reads a mapping from tasks to rows, or from groups to results if each key combines the names inside."""
+    """Reads a mapping from tasks to rows, or from groups to results."""
     inside = {name for row in document.values() for name in row}
     groups = {key: group_names(key, inside) for key in document}
     if not inside >= set(document) and all(set(row) <= (groups[key] or set()) for key, row in document.items()):
@@ -317,7 +321,7 @@ def _read_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: 
 
 
 def _without_backticks(error: ValueError) -> str:
-    """Returns the message without backticks, because it refers to keys of the file and not to arguments."""
+    """Returns the message without backticks, because it refers to keys in the file rather than to arguments."""
     return str(error).replace("`", "")
 
 
@@ -337,7 +341,7 @@ def _make_square(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
 
 
 def _make_table(place: str, candidates: list[Candidate], has_costs: bool) -> ScoreTable:
-    """Creates a table of results, or of candidates if networks have costs, in which case groups may be repeated."""
+    """Creates a table of results or, if networks have costs, of candidates. Only candidates may repeat a group."""
     tasks = tuple(dict.fromkeys(task for candidate in candidates for task in sorted(candidate.trains)))
     if has_costs:
         return ScoreTable("candidates", tasks, candidates)
@@ -350,12 +354,12 @@ def _make_table(place: str, candidates: list[Candidate], has_costs: bool) -> Sco
 
 
 def is_json(text: str) -> bool:
-    """Whether a text appears to be JSON rather than a table."""
+    """Returns whether a text appears to be JSON rather than a table."""
     return text.lstrip().startswith(("{", "["))
 
 
 def parse_json(text: str, path: Path) -> Any:
-    """Parses a JSON document and rejects repeated keys, which Python's parser would silently drop."""
+    """Parses a JSON document and rejects repeated keys, which Python's parser would silently overwrite."""
 
     def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = [repr(key) for key, times in Counter(key for key, _ in pairs).items() if times > 1]
@@ -373,12 +377,12 @@ def parse_json(text: str, path: Path) -> Any:
 
 
 def group_names(cell: str, known: Collection[str] | None = None) -> frozenset[str] | None:
-    """Returns the task names in a cell. None if it cannot be split into names.
+    """Returns the task names in a cell, or None if it cannot be split into names.
 
     Args:
-        cell: task names with a separator between them, e.g. "age+ill", with or without brackets.
-        known: the names of all tasks, which may contain separators. If omitted, the cell is split at the first kind of
-            separator found.
+        cell: task names joined by a separator, e.g. "age+ill". Enclosing brackets are ignored.
+        known: the names of all tasks, which may contain separators. If omitted, the first separator found is used to
+            split the cell.
 
     Example:
         >>> sorted(group_names("age+ill", {"age", "ill"})), sorted(group_names("{age, ill}"))

@@ -1,4 +1,4 @@
-"""Reads scores in any of the accepted forms: an affinity, a square table, group results, or candidates."""
+"""Reads scores given as an affinity, a square table, group results, or candidates."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .solvers import MAX_LISTED
 
 @dataclass(frozen=True, init=False)
 class Candidate:
-    """A network that may be chosen: the tasks it trains, their results, and its cost.
+    """A network that may be chosen, with its tasks, their results, and its cost.
 
-    Multiple candidates may train the same tasks, for example a full-size and a half-size network for one task.
+    Several candidates may have the same tasks, for example a full-size and a half-size network.
 
     Attributes:
-        trains: the tasks that the network trains.
-        values: the result of each task that the network may serve. Other trained tasks only help.
-        cost: the part of the budget that the network uses.
+        trains: the tasks on which the network is trained.
+        values: the result of each task that the network may serve. The other tasks only help.
+        cost: the amount of the budget that the network uses.
 
     Example:
         >>> Candidate({"age", "ill"}, {"age": 0.9, "ill": 0.7}, cost=1)
@@ -66,16 +66,16 @@ Complete = Literal["pairs"] | None
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of tasks in networks, neither scaled nor weighted.
+    """The scores of tasks in networks, before scaling and weighting.
 
     Attributes:
         tasks: the task names, in alphabetical order.
-        matrix: the pairwise scores [source, target], if the scores in a group are means over pairs.
-        given: results of entire groups, which take precedence over those means.
-        candidates: the only networks that exist, if they are listed. A cost of NaN stands for `cost`, which is 1 by
-            default.
+        matrix: the pairwise scores [source, target]. The score of a task in a group is a mean over pairs.
+        given: the results of entire groups, which take precedence over `matrix`.
+        candidates: the networks that may be chosen, or None if there is no such list. A cost of NaN means that the
+            `cost` option applies.
         singles: whether single-task networks are allowed by default.
-        own_costs: whether every network has its own cost, in which case `cost` is not needed.
+        own_costs: whether every network has its own cost, so the `cost` option is not needed.
     """
 
     tasks: tuple[str, ...]
@@ -86,7 +86,7 @@ class Scores:
     own_costs: bool = False
 
     def score_of(self, task: str, trains: frozenset[str]) -> float:
-        """Returns the score of a task in a network that trains the given tasks. NaN if it is unknown."""
+        """Returns the score of a task in a network trained on the given tasks, or NaN if it is unknown."""
         if trains in self.given and task in self.given[trains]:
             return float(self.given[trains][task])
         if self.matrix is None:
@@ -96,7 +96,7 @@ class Scores:
         return float(_means(self.matrix[sources, target]))
 
     def largest(self, singles: bool) -> Floats:
-        """Returns the largest absolute score of each task, including single-task scores if these are allowed."""
+        """Returns the largest absolute score of each task, including single-task scores if they are allowed."""
         if self.matrix is None:
             return self._largest_result
         n = len(self.tasks)
@@ -106,7 +106,7 @@ class Scores:
 
     @cached_property
     def _largest_result(self) -> Floats:
-        """The largest absolute result of each task over entire groups."""
+        """The largest absolute result of each task in any listed group."""
         most = dict.fromkeys(self.tasks, 0.0)
         for values in (
             [entry.values for entry in self.candidates] if self.candidates is not None else self.given.values()
@@ -126,7 +126,7 @@ def read_scores(scores: Any, complete: Complete, costs: bool = False) -> Scores:
     Args:
         scores: see `select_groups`.
         complete: see `select_groups`.
-        costs: whether `cost` was also passed to `select_groups`.
+        costs: whether the option `cost` was passed to `select_groups`.
     """
     if complete is not None and not (isinstance(complete, str) and complete == "pairs"):
         raise InvalidInput("complete", "must be 'pairs' or None", repr(complete))
@@ -247,9 +247,9 @@ def _complete_table(scores: Scores) -> Scores:
 def _complete_candidates(scores: Scores, costs: bool) -> Scores:
     """Adds groups of three or more tasks, with results computed from pairs as in HOA. Given results and costs are kept.
 
-    With `cost`, every pair must be listed once, and `cost` applies to the added groups. Without it, added groups cost
-    the same as the pairs. If all pairs are listed at multiple costs, e.g. for networks of different sizes, each size is
-    completed separately.
+    If `cost` was passed, every pair must be listed once, and `cost` applies to the added groups. Otherwise, added
+    groups cost the same as pairs. If all pairs are listed at several costs, e.g. for networks of different sizes,
+    groups are added for each of these costs.
     """
     names, listed = scores.tasks, scores.candidates or ()
     if len(names) < 3:
@@ -274,9 +274,10 @@ def _complete_candidates(scores: Scores, costs: bool) -> Scores:
 def _with_larger(
     listed: Sequence[Candidate], larger: Mapping[frozenset[str], dict[str, float]], cost: float, listed_at: float
 ) -> tuple[Candidate, ...]:
-    """Returns the listed networks, with missing results filled in, followed by the added ones.
+    """Fills in missing results of the listed networks and appends networks that are not listed.
 
-    Only networks whose cost is `listed_at` are filled in (all if it is NaN). The added ones have the cost `cost`.
+    Results are filled in only for networks with the cost `listed_at`, or for all networks if it is NaN. The added
+    networks have the cost `cost`.
     """
     found, known = [], set()
     for entry in listed:
@@ -290,7 +291,7 @@ def _with_larger(
 
 
 def _larger_groups(names: tuple[str, ...], matrix: Floats) -> dict[frozenset[str], dict[str, float]]:
-    """Returns all groups of three or more tasks, in order of size, with task scores as means over pairs."""
+    """Returns all groups of three or more tasks, ordered by size. Task scores are means over pairs."""
     found = {}
     for size in range(3, len(names) + 1):
         groups = np.array(list(combinations(range(len(names)), size)))
@@ -303,7 +304,7 @@ def _larger_groups(names: tuple[str, ...], matrix: Floats) -> dict[frozenset[str
 
 
 def _means(values: Floats) -> Floats:
-    """Returns means over the last axis, with scaling to prevent overflow and underflow of sums."""
+    """Returns means over the last axis, scaling values to prevent overflow and underflow."""
     values = np.ascontiguousarray(values)  # makes the order of summation independent of the strides
     power = np.frexp(np.abs(values).max(axis=-1))[1]
     means: Floats = np.ldexp(np.ldexp(values, -power[..., None]).mean(axis=-1), power)
@@ -311,12 +312,12 @@ def _means(values: Floats) -> Floats:
 
 
 def _has_cost(size: float, entry: Candidate) -> bool:
-    """Returns whether a network has the given cost. NaN matches any cost."""
+    """Returns whether a network has the given cost. A cost of NaN matches any network."""
     return math.isnan(size) or entry.cost == size
 
 
 def _pair_matrix(names: tuple[str, ...], listed: Iterable[Candidate]) -> Floats:
-    """Returns the results of pairs [source, target], with single tasks on the diagonal. NaN where there is none."""
+    """Returns the results of pairs [source, target], with single tasks on the diagonal. Missing results are NaN."""
     place = {name: i for i, name in enumerate(names)}
     matrix = np.full((len(names), len(names)), np.nan)
     for entry in listed:
