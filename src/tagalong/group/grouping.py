@@ -133,7 +133,7 @@ class Grouping:
 
     @property
     def stability(self) -> float | None:
-        """The fraction of bootstrap resamples with the same served sets. None without a history."""
+        """The fraction of bootstrap resamples that lead to the same grouping, or None if there is no history."""
         return None if self.resampled is None else self.resampled.share
 
     def served_by(self, task: str) -> Group:

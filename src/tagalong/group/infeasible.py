@@ -45,7 +45,7 @@ def _smallest_limit(scaled: ScaledProblem, budget: float) -> float | None:
 
 
 def _cheapest(problem: SelectionProblem) -> float:
-    """Returns the minimum cost of serving all tasks: infinity if impossible, −1 with too many tasks to compute it."""
+    """Returns the minimum cost of serving all tasks (infinity if impossible), or −1 if there are too many tasks."""
     if not problem.serves_all:
         return float("inf")
     if problem.networks is None:

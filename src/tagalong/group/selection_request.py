@@ -1,4 +1,4 @@
-"""The options of `select_groups` and their checks, and the units in which weighted scores are computed."""
+"""Checks the options of `select_groups`, and defines the scaling of weighted scores."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ class SelectionRequest:
     stop: Callable[[], bool] | None = None
 
     def singles(self, scores: Scores) -> bool:
-        """Returns whether single-task networks are allowed, by request or by default."""
+        """Returns whether single-task networks are allowed."""
         return scores.singles if self.allow_single is None else self.allow_single
 
     def units(self, scores: Scores) -> Units:
-        """Returns the units in which weighted scores are computed."""
+        """Returns the scaling used to compute weighted scores."""
         return Units.for_scores(scores.largest(self.singles(scores)), self._weights(scores))
 
     @property
     def sign(self) -> float:
-        """−1 if scores are minimized, 1 otherwise."""
+        """The sign of the scores: −1 if they are minimized, otherwise 1."""
         return 1.0 if self.objective == "max" else -1.0
 
     def _weights(self, scores: Scores) -> Floats:
         return np.array([float((self.weights or {}).get(task, 1.0)) for task in scores.tasks])
 
     def cost_of(self, group: frozenset[str]) -> float:
-        """Returns the cost of a network that trains the given tasks. NaN if a mapping does not list it."""
+        """Returns the cost of a network trained on the given tasks, or NaN if the mapping does not list them."""
         if self.cost is None:
             return 1.0
         if isinstance(self.cost, Mapping):
@@ -91,7 +91,7 @@ class SelectionRequest:
         return {frozenset(key) if isinstance(key, tuple) else key: cost for key, cost in self.cost.items()}
 
     def check(self, scores: Scores) -> None:
-        """Raises an error that lists all invalid options, if there are any."""
+        """Raises an error that lists all invalid options, if any."""
         value_problems = self._value_problems(scores) if self._has_valid_allow_single else []
         problems = [
             *self._budget_problems(scores),
@@ -217,7 +217,7 @@ class SelectionRequest:
 
 
 def read_links(links: Any) -> Any:
-    """Returns links as tuples of tuples, which can be iterated more than once. `check` rejects anything else."""
+    """Returns the links as tuples, which can be iterated more than once. `check` rejects anything else."""
     if isinstance(links, str) or not isinstance(links, Iterable):
         return links
     return tuple(link if isinstance(link, str) or not isinstance(link, Iterable) else tuple(link) for link in links)
@@ -246,7 +246,7 @@ def _link_problems(name: str, links: Any, scores: Scores) -> list[InvalidInput]:
 
 
 def _number(value: Any) -> float:
-    """Converts a number, or a tensor or array with one element, to a float. NaN for anything else."""
+    """Converts a number, or a tensor or array with one element, to a float. Returns NaN for anything else."""
     if isinstance(value, (str, bytes, bool, complex, np.complexfloating)):
         return math.nan
     try:
@@ -257,15 +257,15 @@ def _number(value: Any) -> float:
 
 @dataclass(frozen=True)
 class Units:
-    """Expresses weighted scores in a power of two near the largest one, so sums neither overflow nor underflow.
+    """Scales weighted scores by a power of two close to the largest one, so sums neither overflow nor underflow.
 
-    Multiplying by a power of two is exact, so scores of any magnitude are treated alike.
+    Multiplying by a power of two is exact, so scores of any magnitude are treated in the same way.
 
     Attributes:
-        exponent: the exponent of the unit, as a power of two.
-        powers: for each task, the exponent of the power of two by which its scores are first divided.
-        weights: for each task, the mantissa of its weight, between 1/2 and 1.
-        shifts: for each task, the exponent of the remaining power of two to multiply by.
+        exponent: the exponent of the power of two used as the common scale.
+        powers: the exponent, for each task, of the power of two by which its scores are first divided.
+        weights: the mantissa (between 1/2 and 1) of each task's weight.
+        shifts: the exponent, for each task, of the power of two by which its scores are finally multiplied.
     """
 
     exponent: int
@@ -275,30 +275,30 @@ class Units:
 
     @classmethod
     def for_scores(cls, largest: Floats, weights: Floats) -> Units:
-        """Returns units for scores of magnitude up to `largest` with the given weights."""
+        """Returns the scaling for scores of magnitude up to `largest` with the given weights."""
         (_, powers), (fractions, more) = np.frexp(largest), np.frexp(weights)
         together = (powers + more).astype(np.int64)
         exponent = int(together[largest > 0].max()) if largest.any() else 0
         return cls(exponent, powers.astype(np.int64), fractions, together - exponent)
 
     def weighted(self, values: Floats) -> Floats:
-        """Returns scores (with tasks along the last axis) times weights, in this unit."""
+        """Returns scores (with tasks along the last axis) times weights, on the common scale."""
         found: Floats = np.ldexp(np.ldexp(values, -self.powers) * self.weights, self.shifts)
         return found
 
     def weighted_score(self, task: int, value: float) -> float:
-        """Returns the score of one task times its weight, in this unit."""
+        """Returns the score of one task times its weight, on the common scale."""
         return math.ldexp(
             math.ldexp(value, -int(self.powers[task])) * float(self.weights[task]), int(self.shifts[task])
         )
 
     def to_scores(self, value: float) -> float:
-        """Converts a value from this unit back to the unit of the scores."""
+        """Converts a value back to the original scale of the scores."""
         return math.ldexp(value, self.exponent)
 
 
 def _range_problems(largest: Floats, weights: Floats) -> list[InvalidInput]:
-    """Returns a problem if the sum of scores over all tasks could overflow, with or without weights."""
+    """Returns a problem if the sum of all scores could overflow, with or without weights."""
     for name, factors in (("scores", np.ones(len(weights))), ("`scores` times `weights`", weights)):
         units = Units.for_scores(largest, factors)
         total = float(units.weighted(largest).sum())

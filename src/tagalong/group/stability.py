@@ -11,14 +11,14 @@ SETTLED = 0.8  # fraction of resamples in which a settled task must be served to
 
 @dataclass(frozen=True)
 class Stability:
-    """How often resamples of the measured steps lead to the same groups.
+    """Measures how often resamples of the measured steps lead to the same groups.
 
     Attributes:
         resamples: the number of resamples.
-        share: the fraction of resamples with the same served sets as the grouping.
+        share: the fraction of resamples that lead to the same grouping.
         tasks: the task names, in the order of `together` and `same`.
-        together: for each pair of tasks, the fraction of resamples in which one network serves both.
-        same: for each task, the fraction of resamples in which it is served together with the same tasks.
+        together: the fraction of resamples in which each pair of tasks is served by the same network.
+        same: the fraction of resamples in which each task is served together with the same tasks.
     """
 
     resamples: int
@@ -29,7 +29,7 @@ class Stability:
 
     @property
     def unsettled(self) -> tuple[str, ...]:
-        """The tasks that are served together with different tasks in more than a fifth of the resamples."""
+        """The tasks whose group differs in more than a fifth of the resamples."""
         return tuple(task for task, share in zip(self.tasks, self.same, strict=True) if share < SETTLED)
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Stability:
 
 
 def stability(chosen: Served, others: Sequence[Served]) -> Stability:
-    """Compares the served sets of a grouping with those found on resamples.
+    """Compares the groups of a grouping with those selected from resamples.
 
     Example:
         >>> one, two = [{"a", "b"}, {"c"}], [{"a"}, {"b", "c"}]

@@ -1,4 +1,4 @@
-"""An independently verifiable proof of a bound, which consists of a price for each task and one for a network."""
+"""An independently verifiable proof of a bound, which consists of a price for each task and a price for a network."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ MAX_NODES = 30_000_000  # partial groups to visit before giving up
 class Certificate:
     """Prices that prove a bound on the score of any set of networks.
 
-    If, for every group G, the sum over its tasks of max(0, score in G − price of the task) is at most the price of a
-    network, then no k networks score more than Σ task prices + k · network price. With objective "min", scores and
-    prices change sign. The prices are the dual solution of the set-partition program.
+    The surplus of a group G is the sum of max(0, score in G − price) over its tasks. If no group has a surplus above
+    the price of a network, then the score of k networks is at most Σ task prices + k · network price. With objective
+    "min", scores and prices change sign. The prices are the dual solution of the set-partition program.
 
     Attributes:
-        tasks: the price of each task, in the units of the (weighted) score.
+        tasks: the price of each task, in the same units as the weighted scores.
         network: the price of one network.
     """
 
@@ -44,7 +44,7 @@ class Certificate:
         return Certificate, (dict(self.tasks), self.network)  # a mapping proxy cannot be pickled
 
     def bound(self, budget: int) -> float:
-        """Returns the score that no set of at most `budget` networks can exceed.
+        """Returns an upper bound on the score of at most `budget` networks.
 
         Example:
             >>> Certificate({"age": 1.0, "ill": 2.0}, network=0.5).bound(2)
@@ -64,26 +64,26 @@ def check_certificate(
     must_link: Iterable[Iterable[str]] = (),
     weights: Mapping[str, float] | None = None,
 ) -> bool:
-    """Returns whether the certificate is valid for every group. Shares no code with the solvers.
+    """Returns whether the certificate is valid for every group, without using any code of the solvers.
 
-    For up to 18 tasks, all groups are enumerated. For more tasks, only those that simple bounds do not rule out are
-    checked.
+    For up to 18 tasks, all groups are checked. For more tasks, groups that are ruled out by simple bounds are skipped.
 
-    The options are those of `select_groups`. Omitting a constraint only adds groups, so a certificate that is valid
-    without it is also valid with it.
+    The options have the same meaning as in `select_groups`. A certificate that is valid without a constraint is also
+    valid with it.
 
     Args:
         matrix: the scores [source, target].
         tasks: the task names, in the order of the rows and columns.
         certificate: the certificate to check, e.g. `Grouping.certificate`.
-        objective: "max" if larger scores are better, "min" if smaller ones are.
-        allow_single: whether single-task groups exist, with the diagonal as their score.
-        max_size: the size of the largest group.
-        must_link: sets of tasks that are served together.
+        objective: "max" if larger scores are better, otherwise "min".
+        allow_single: whether single-task groups are allowed. Their scores are on the diagonal.
+        max_size: the maximum size of a group.
+        must_link: sets of tasks that must be served together.
         weights: the weight of each task. Defaults to 1.
 
     Raises:
-        InvalidInput: there are too many groups to check, which may happen with noisy scores of 30 or more tasks.
+        InvalidInput: there are too many groups to check. This may happen if scores are noisy and there are 30 or more
+            tasks.
 
     Example:
         >>> import numpy as np
@@ -124,7 +124,7 @@ def _scale(scores: Floats, weight: Floats, prices: Floats) -> tuple[Floats, Floa
 
 
 def _units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Floats:
-    """Returns the sets of tasks that are served together (rows). Most contain a single task."""
+    """Returns the sets of tasks that are served together (rows). Most sets contain a single task."""
     units = [{task} for task in tasks]
     for link in map(set, must_link):
         joined = set().union(*(unit for unit in units if unit & link))
@@ -133,7 +133,7 @@ def _units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Floats:
 
 
 def _surplus(groups: Bools, scores: Floats, prices: Floats, units: Floats, allow_single: bool, largest: int) -> Floats:
-    """Returns each group's surplus over the prices of its tasks, if it serves only the units with positive surplus."""
+    """Returns the surplus of each group, which serves only the units with a positive surplus."""
     pairwise = scores.copy()
     np.fill_diagonal(pairwise, 0.0)
     size = groups.sum(axis=1)
@@ -148,7 +148,7 @@ def _surplus(groups: Bools, scores: Floats, prices: Floats, units: Floats, allow
 
 
 def _groups(scores: Floats, prices: Floats, network: float, allow_single: bool, largest: int) -> Iterator[Bools]:
-    """Yields all groups or, with many tasks, only those that simple bounds do not rule out."""
+    """Yields all groups or, if there are many tasks, only those that are not ruled out by simple bounds."""
     n = len(scores)
     if n <= MAX_ENUMERATED:
         yield from _all_groups(n)
@@ -165,7 +165,7 @@ def _all_groups(n: int) -> Iterator[Bools]:
 
 
 def doubtful_groups(scores: Floats, prices: Floats, network: float, largest: int) -> Iterator[Bools]:
-    """Yields groups of at least two tasks (rows), including every group whose surplus exceeds the network price.
+    """Yields groups of at least two tasks (rows), including all groups whose surplus exceeds the network price.
 
     Raises:
         InvalidInput: there are too many groups to check.
@@ -210,7 +210,7 @@ def _grow_groups(surplus: Floats, size: int, least: float) -> Iterator[tuple[Boo
 
 
 def _max_surplus(surplus: Floats, inside: Bools, size: int, depth: int) -> Floats:
-    """Returns an upper bound on the surplus of each partial group once completed, times size − 1."""
+    """Returns (size − 1) times an upper bound on the surplus that each partial group can reach."""
     rows, missing = np.arange(len(inside)), size - inside.sum(axis=1)
     now = inside.astype(np.float64) @ surplus
     later = surplus[depth:].copy()

@@ -73,12 +73,12 @@ def _choose_by_size(problem: SelectionProblem, budgets: Sequence[float], limits:
 
 
 def _columns_then_all(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
-    """Tries a short column generation first, then the table of all served sets if necessary."""
+    """Tries a short column generation first, and falls back to the table of all served sets."""
     return prove_or_improve(problem, budgets, solve_columns(problem, budgets, limits, TRIED_NODES), limits)
 
 
 def _unmet_requirement(name: str, problem: SelectionProblem, budgets: Sequence[float]) -> tuple[str, str] | None:
-    """Returns what the named solver requires and what was found instead. None if it can solve the problem."""
+    """Returns what the solver requires and what was found instead, or None if it can solve the problem."""
     listed, n = problem.networks is not None, problem.n
     if name == "exact" and not fits_exact(problem, max(budgets)):
         largest = MAX_LISTED if listed else MAX_PAIRWISE

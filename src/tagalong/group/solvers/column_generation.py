@@ -1,8 +1,9 @@
-"""Column generation, for problems with too many tasks for a table of all served sets.
+"""Solves problems with too many tasks for a table of all served sets, using column generation.
 
-The prices of the tasks and of a network come from a linear program over the served sets known so far. Sets that are
-worth more than their prices are added: first those found by hill climbing from known sets, then those found by branch
-and bound (`Pricing`). Once branch and bound proves that there are no more such sets, the prices prove a bound.
+A linear program over the known served sets determines the prices of the tasks and of a network. A set is profitable if
+its value exceeds its price, i.e. the prices of its tasks plus the price of a network. Profitable sets are found by hill
+climbing and then by branch and bound (`Pricing`), and are added to the linear program. When there are no more
+profitable sets, the prices prove a bound.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ ROUNDING_SLACK = 1e-12  # far above rounding errors, far below a tie
 def solve_columns(
     problem: SelectionProblem, budgets: Sequence[float], limits: Limits, nodes: float = float("inf")
 ) -> list[Solution]:
-    """Returns the best choice for each budget, proven optimal unless time or branch-and-bound nodes run out."""
+    """Returns the best choice for each budget. It is proven optimal unless the time or node limit is reached."""
     pricing = Pricing(problem)
     return [_solve(problem, int(budget), pricing, limits, NodeBudget(nodes)) for budget in budgets]
 
@@ -58,7 +59,7 @@ def solve_columns(
 def _solve(
     problem: SelectionProblem, networks: int, pricing: Pricing, limits: Limits, node_budget: NodeBudget
 ) -> Solution:
-    """Tries a short search with few nodes, which suffices for clear groups, then a long search with all nodes."""
+    """Tries a short search with few nodes, which is often sufficient, and then a long search with all nodes."""
     start = solve_search(problem, [networks], replace(limits, kicks=min(SHORT_KICKS, limits.kicks)))[0]
     first = NodeBudget(min(node_budget.left, FIRST_NODES))
     generation = _ColumnGeneration(problem, networks, start, pricing, limits, first)
@@ -74,7 +75,7 @@ def _solve(
 
 
 class _ColumnGeneration:
-    """The state of the column generation for one budget: the served sets, prices and bound so far."""
+    """The state of the column generation for one budget: the current served sets, prices and bound."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class _ColumnGeneration:
         self.values = values_of(problem, self.members)
 
     def solve(self) -> Solution:
-        """Returns the solution, which is not proven optimal if time or nodes run out."""
+        """Returns the solution. It is proven optimal unless the time or node limit is reached."""
         try:
             for strength in STABILIZATION_STRENGTHS:
                 if self._has_gap:
@@ -109,7 +110,7 @@ class _ColumnGeneration:
         return Solution(self.start.choices, self.bound, self.bound - self.known <= TIE, prices=prices)
 
     def first_of_ties(self, found: Solution) -> Solution:
-        """Returns the first of equally good choices, if there is enough time to list the sets that they can use."""
+        """Breaks ties between equally good choices if there is enough time to list the sets that they can use."""
         if not found.proven or found.prices is None:
             return found
         dual = Dual.from_prices(found.prices)
@@ -122,7 +123,7 @@ class _ColumnGeneration:
         return first_in_order(self.problem, self.networks, found, sets) or found
 
     def _converge(self, strength: float) -> None:
-        """Adds sets until none is worth more than its prices, or until the bound equals the known value."""
+        """Adds sets until no set is profitable, or until the bound equals the known value."""
         stabilization = Stabilization(self._center() if self.dual is None else self.dual.tasks, strength)
         smallest = TIE / (10 * self.networks)
         min_surplus = initial = max((self.bound - self.known) / self.networks / 2, smallest)
@@ -136,7 +137,7 @@ class _ColumnGeneration:
                 return
 
     def _find_profitable(self, dual: Dual, min_surplus: float) -> Bools:
-        """Returns sets with a surplus of more than `min_surplus`. If there are none, this proves a bound."""
+        """Returns sets with a surplus of more than `min_surplus`. If no such sets exist, the bound is updated."""
         sets = self.pricing.find(PricingQuery(dual.tasks, dual.network + min_surplus), self.node_budget, self.limits)
         raised = Dual(dual.tasks, dual.network + min_surplus)
         bound = raised.bound(self.networks)
@@ -146,11 +147,11 @@ class _ColumnGeneration:
 
     @property
     def _has_gap(self) -> bool:
-        """Whether there is a gap between the bound of the best prices and the value of the known choice."""
+        """Whether there is a gap between the best bound and the value of the known choice."""
         return self.dual is None or self.dual.bound(self.networks) - self.known > TIE
 
     def _climb_to_prices(self, stabilization: Stabilization) -> Dual:
-        """Returns prices at which hill climbing finds no set that is worth more than its prices."""
+        """Returns prices for which hill climbing finds no profitable sets."""
         dual = self._find_prices(stabilization)
         for _ in range(MAX_CLIMB_ROUNDS):
             sets = climb(self.problem, self.members, self.values, dual)
@@ -160,12 +161,12 @@ class _ColumnGeneration:
         return dual
 
     def _find_prices(self, stabilization: Stabilization | None) -> Dual:
-        """Returns optimal prices, preferring a low network price, at which large sets are not worthwhile."""
+        """Returns optimal prices. Low network prices are preferred because they make large sets unprofitable."""
         networks = self.networks + EXTRA_NETWORKS
         return find_prices(self.problem, self.members, self.values, networks, self.limits, stabilization)
 
     def _add(self, sets: Bools, dual: Dual | None = None) -> int:
-        """Adds sets (only those with the largest surplus if there are too many) and returns how many are new."""
+        """Adds the sets with the largest surplus and returns the number of new sets."""
         values = values_of(self.problem, sets)
         if dual is not None and len(sets) > MAX_CLIMBED:
             best = np.argsort(sets @ dual.tasks - values, kind="stable")[:MAX_CLIMBED]
@@ -185,7 +186,7 @@ class _ColumnGeneration:
         return center
 
     def _decide(self, dual: Dual) -> Solution:
-        """Solves the integer program over all sets whose value is below their prices by less than the gap."""
+        """Closes the gap with an integer program over all sets that could be part of a better choice."""
         least = dual.network + self.known - dual.bound(self.networks) - TIE
         sets = self.pricing.find(PricingQuery(dual.tasks, least, every=True), self.node_budget, self.limits)
         values = values_of(self.problem, sets)
@@ -193,7 +194,7 @@ class _ColumnGeneration:
 
 
 def neighbors(problem: SelectionProblem, served: Bools) -> Bools:
-    """Returns the served sets, those with one unit added or removed, single units, and pairs of units."""
+    """Returns the given sets, the sets that differ from them by one unit, all single units, and all pairs of units."""
     pairs = (problem.units[:, None] | problem.units).reshape(-1, problem.n)
     near = (served[:, None] ^ problem.units).reshape(-1, problem.n)
     sets = np.unique(np.concatenate([served, near, pairs]), axis=0)
@@ -201,7 +202,7 @@ def neighbors(problem: SelectionProblem, served: Bools) -> Bools:
 
 
 def climb(problem: SelectionProblem, members: Bools, values: Floats, dual: Dual) -> Bools:
-    """Finds sets that are worth more than their prices by repeatedly adding or dropping the best unit."""
+    """Finds profitable sets by repeatedly adding or dropping the best unit."""
     known_surplus = values - members @ dual.tasks
     start = np.argsort(-known_surplus, kind="stable")[:CLIMB_STARTS]
     here, worth, found = members[start], known_surplus[start], [members[:0]]
@@ -219,7 +220,7 @@ def climb(problem: SelectionProblem, members: Bools, values: Floats, dual: Dual)
 
 
 class NodeBudget:
-    """The number of branch-and-bound nodes that may still be visited."""
+    """A limit on the number of branch-and-bound nodes to visit."""
 
     def __init__(self, nodes: float) -> None:
         self.left = nodes
@@ -228,7 +229,7 @@ class NodeBudget:
         """Counts visited nodes.
 
         Raises:
-            TimeoutError: there are no nodes left, or the time limit is reached.
+            TimeoutError: the time or node limit is reached.
         """
         self.left -= nodes
         if self.left < 0 or limits.over:
@@ -237,12 +238,12 @@ class NodeBudget:
 
 @dataclass(frozen=True)
 class PricingQuery:
-    """A query for served sets that are worth more than the prices of their tasks plus `least`.
+    """A query for served sets whose value exceeds the prices of their tasks by more than `least`.
 
     Attributes:
         prices: the prices of the tasks.
         least: the surplus that a set must exceed.
-        every: whether to find all such sets instead of only the best among similar ones.
+        every: whether to find all such sets. If False, only the best of several similar sets is returned.
     """
 
     prices: Floats
@@ -251,7 +252,10 @@ class PricingQuery:
 
 
 class _Nodes(NamedTuple):
-    """Branch-and-bound nodes: partly decided networks. `gets` and `gives` have a column per undecided position."""
+    """Branch-and-bound nodes, i.e. partially decided networks.
+
+    `gets` and `gives` have one column per undecided position.
+    """
 
     first: Ints  # the first served task
     size: Ints  # the final number of trained tasks
@@ -266,7 +270,7 @@ class _Nodes(NamedTuple):
 
 
 class Pricing:
-    """Finds served sets that are worth more than their prices, by branch and bound."""
+    """Finds profitable served sets by branch and bound."""
 
     def __init__(self, problem: SelectionProblem) -> None:
         n = problem.n
@@ -284,10 +288,10 @@ class Pricing:
         self.begun = np.take_along_axis(partners, self.order, axis=1) < np.arange(n)  # first × position
 
     def find(self, query: PricingQuery, node_budget: NodeBudget, limits: Limits) -> Bools:
-        """Returns sets (rows) that match a query. An empty result proves that there are none.
+        """Returns sets (rows) that match a query. If the result is empty, no such sets exist.
 
         Raises:
-            TimeoutError: nodes or time run out, or there are too many sets.
+            TimeoutError: the time or node limit is reached, or there are too many sets.
         """
         bounds = PricingBounds(self.scores - query.prices[self.order][:, None], self.barred)
         stack, found, count = [(1, self._roots(bounds))], [self._single_task_sets(query)], 0
@@ -329,7 +333,10 @@ class Pricing:
         return nodes.served[good]
 
     def _expand(self, nodes: _Nodes, depth: int, bounds: PricingBounds, query: PricingQuery) -> _Nodes:
-        """Branches on whether the next task is omitted, trained as a helper or served. Drops hopeless nodes."""
+        """Creates a branch for each role of the next task: omitted, trained as a helper, or served.
+
+        Drops hopeless nodes.
+        """
         nodes = nodes.only(self._is_promising(nodes, depth, bounds, query))
         task, which = self.order[nodes.first, depth], (nodes.first, depth, nodes.left - 1)
         serves = ~self.barred[nodes.first, depth]
@@ -348,7 +355,7 @@ class Pricing:
         return _Nodes._make(np.concatenate(columns) for columns in zip(left_out, helped, served, strict=True))
 
     def _is_promising(self, nodes: _Nodes, depth: int, bounds: PricingBounds, query: PricingQuery) -> Bools:
-        """Returns, for each node, whether the best undecided tasks could raise its surplus enough."""
+        """Returns a mask of the nodes that could reach the required surplus with the best undecided tasks."""
         served, helping = (table[nodes.first, nodes.left - 1] for table in bounds.max_contributions(depth))
         gain = nodes.gives + np.maximum(nodes.gets + served, helping)
         best = np.cumsum(-np.sort(-gain, axis=1), axis=1)[np.arange(len(gain)), nodes.left - 1]
@@ -357,14 +364,14 @@ class Pricing:
 
 
 def _with_helper(nodes: _Nodes, depth: int, bounds: PricingBounds) -> _Nodes:
-    """Returns the nodes with the next task as a helper."""
+    """Returns the nodes in which the next task is a helper."""
     gets = nodes.gets[:, 1:] + bounds.surplus[nodes.first, depth, depth + 1 :]
     worth = nodes.worth + nodes.gives[:, 0]
     return nodes._replace(left=nodes.left - 1, worth=worth, gets=gets, gives=nodes.gives[:, 1:])
 
 
 def _with_served(nodes: _Nodes, depth: int, bounds: PricingBounds, task: Ints) -> _Nodes:
-    """Returns the nodes with the next task served."""
+    """Returns the nodes in which the next task is served."""
     trained, served = _with_helper(nodes, depth, bounds), nodes.served.copy()
     served[np.arange(len(task)), task] = True
     gives = trained.gives + bounds.surplus[nodes.first, depth + 1 :, depth]
@@ -372,13 +379,13 @@ def _with_served(nodes: _Nodes, depth: int, bounds: PricingBounds, task: Ints) -
 
 
 class PricingBounds:
-    """Upper bounds for branch and bound, from sums of the largest surpluses of undecided tasks.
+    """Upper bounds for branch and bound, computed as sums of the largest surpluses of undecided tasks.
 
     Attributes:
-        surplus: the score from a source to a target, minus the target's price [first task, source position, target
+        surplus: the score of a source for a target, minus the target's price [first task, source position, target
             position].
-        gets: the most that a served task can get from a given number of later tasks [first task, position, number].
-        gives: the most that a task can give to a given number of later served tasks [first task, position, number].
+        gets: the maximum score that a served task can get from a number of later tasks [first task, position, number].
+        gives: the maximum score that a task can give to a number of later served tasks [first task, position, number].
     """
 
     def __init__(self, surplus: Floats, barred: Bools) -> None:
@@ -390,10 +397,11 @@ class PricingBounds:
         self._max_contributions: dict[int, tuple[Floats, Floats]] = {}
 
     def max_contributions(self, depth: int) -> tuple[Floats, Floats]:
-        """Returns the most that a task can add, served or as a helper [first task, number, undecided position].
+        """Returns the maximum contribution of a task, served or as a helper [first task, number, undecided position].
 
-        This includes its pairs with a given number of other undecided tasks. Each task of a pair is credited with half
-        of the score from source to target, so a pair counts fully only if both tasks are chosen.
+        The contribution includes the pairs that the task forms with a given number of other undecided tasks. Each task
+        in a pair is credited with half of the score from source to target, so a pair counts fully only if both tasks
+        are chosen.
         """
         if depth not in self._max_contributions:
             given = self.given[:, depth:, depth:].transpose(0, 2, 1)
@@ -412,7 +420,7 @@ def _largest_sums(values: Floats, axis: int) -> Floats:
 
 
 def _sums_over_others(values: Floats, barred: Bools | None = None) -> Floats:
-    """Returns the sums of the 0, 1, 2, … largest values[:, other, position] over others. −inf where barred."""
+    """Returns the sums of the 0, 1, 2, … largest values over all other tasks, or −inf for excluded positions."""
     same = np.arange(values.shape[1])
     values[:, same, same] = -np.inf
     sums = _largest_sums(values, axis=1)[:, : len(same)]
@@ -420,7 +428,7 @@ def _sums_over_others(values: Floats, barred: Bools | None = None) -> Floats:
 
 
 def task_orders(problem: SelectionProblem) -> Ints:
-    """Returns, for each first task, all tasks with the nearest ones first and linked ones next to each other."""
+    """Returns an order of all tasks for each first task: nearest tasks first, with linked tasks next to each other."""
     return np.array([_nearest_first(problem, first) for first in range(problem.n)])
 
 

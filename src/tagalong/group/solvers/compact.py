@@ -1,7 +1,8 @@
-"""Solves a compact binary program whose variables are which networks exist and which of them serves each task.
+"""Solves a compact binary program that decides which networks are chosen and which of them serves each task.
 
-This is the formulation of Standley et al. (2020) that Fifty et al. (2021) cite for network selection. It is slow with
-many groups and therefore mainly used as a cross-check, but it works for any list of candidates and number of tasks.
+This is the formulation of Standley et al. (2020) that Fifty et al. (2021) cite for network selection. This solver works
+for any list of candidates and any number of tasks. It is slow with many groups and therefore mainly used as a
+cross-check.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _read_solution(
 def _constraints(
     problem: SelectionProblem, networks: Networks, row: Ints, task: Ints, budget: float
 ) -> list[LinearConstraint]:
-    """Returns the constraints: the budget holds, one chosen network serves each task, and links are not split."""
+    """Returns the constraints: the budget is respected, each task is served by one network, and links are not split."""
     pairs, count = len(row), len(networks.cost)
     number = np.arange(pairs)
     cost = coo_matrix(np.append(networks.cost, np.zeros(pairs))[None])
@@ -120,7 +121,7 @@ def _constraints(
 
 
 def _linked_variables(problem: SelectionProblem, row: Ints, task: Ints) -> list[tuple[int, int]]:
-    """Returns pairs of variables that must be equal, one for each two adjacent tasks of a link in a network."""
+    """Returns pairs of variables that must be equal because they refer to linked tasks in the same network."""
     where = {pair: i for i, pair in enumerate(zip(row.tolist(), task.tolist(), strict=True))}
     neighbors = {one: other for link in map(indices, problem.links) for one, other in pairwise(link)}
     return [(i, where[which, neighbors[one]]) for (which, one), i in where.items() if one in neighbors]

@@ -1,7 +1,7 @@
 """Finds the optimal networks by dynamic programming over sets of served tasks.
 
-A solution is a partition of the tasks into served sets, each of which is served by the best network for it. The served
-sets share the budget, so a state of the program consists of a set of tasks and the cost so far.
+A solution is a partition of the tasks into served sets. Each set is served by the best network for it. The served sets
+share the budget, so a state consists of a set of tasks and the cost so far.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ class ServedTable:
 
     Attributes:
         costs: the distinct costs of networks, in ascending order.
-        values: the values (costs × sets of tasks), minus a tiny price that makes fewer and smaller groups win ties.
+        values: the values (costs × sets of tasks), minus a tiny price that breaks ties in favor of fewer and smaller
+            groups.
         network: a function that returns the network for a cost and a set.
-        slack: the difference below which values count as equal.
+        slack: the difference below which values are considered equal.
     """
 
     costs: Floats
@@ -109,12 +110,12 @@ def listed_table(problem: SelectionProblem) -> ServedTable:
 
 
 def _slack(n: int, price: float) -> float:
-    """Returns a tolerance that is below the price of one trained task but above rounding errors."""
+    """Returns a tolerance that is smaller than the price of one trained task but larger than rounding errors."""
     return max(price / (4 * n), n * ROUNDING / 2)
 
 
 def spending_levels(costs: Floats, budget: float) -> Floats | None:
-    """Returns all sums of costs within the budget, starting with 0. None if there are too many."""
+    """Returns all sums of costs within the budget, starting with 0, or None if there are too many."""
     allowed = budget * (1 + 1e-9)
     if len(costs) == 1:
         count = int(allowed / costs[0])
@@ -134,7 +135,7 @@ def spending_levels(costs: Floats, budget: float) -> Floats | None:
 
 @dataclass(frozen=True)
 class DynamicProgram:
-    """A solved program, with the highest value of each set of tasks at every spending level."""
+    """A solved dynamic program: the highest value of each set of tasks at every spending level."""
 
     served: ServedTable
     levels: Floats
@@ -158,11 +159,11 @@ class DynamicProgram:
         return plan
 
     def level_at(self, spent: float) -> int:
-        """Returns the highest level that does not exceed `spent`. −1 if there is none."""
+        """Returns the highest level that does not exceed `spent`, or −1 if there is none."""
         return int(np.searchsorted(self.levels, spent + 1e-9 * self.levels[-1], side="right")) - 1
 
     def continuations(self, left: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
-        """Returns, for each kind of network, the level that remains after it and the sets it can serve without loss.
+        """Returns the remaining level and the sets that can be served without loss, for each network cost.
 
         All sets contain the lowest remaining task, so each partition is found only once.
         """
@@ -177,7 +178,10 @@ class DynamicProgram:
         return found
 
     def trace(self, top: int) -> tuple[NetworkChoice, ...]:
-        """Returns the networks that achieve the value at a level. Ties go to those that serve the first tasks."""
+        """Returns the networks that achieve the value at a level.
+
+        Ties are broken in favor of networks that serve the first tasks.
+        """
         left, level, choices = self.served.values.shape[1] - 1, top, []
         while left:
             steps = self.continuations(left, level, self.served.slack)

@@ -1,4 +1,4 @@
-"""Linear and integer programs over served sets, solved by HiGHS within time limits."""
+"""Solves linear and integer programs over served sets with HiGHS, within a time limit."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ POLL_SECONDS = 0.05  # between calls of `stop`
 
 @dataclass(frozen=True)
 class Dual:
-    """The dual prices of the tasks and of a network, which prove a bound."""
+    """The dual prices of the tasks and of a network. They prove a bound."""
 
     tasks: Floats
     network: float
 
     @classmethod
     def from_prices(cls, prices: Floats) -> Dual:
-        """Splits the dual vector of a solution into prices of the tasks and of a network."""
+        """Splits the dual vector of a solution into the prices of the tasks and the price of a network."""
         return cls(prices[:-1], float(prices[-1]))
 
     def bound(self, networks: int) -> float:
-        """Returns a bound on the value of any choice, which is valid if no served set is worth more than its prices."""
+        """Returns a bound on the value of any choice. It is valid if no served set is profitable."""
         return float(self.tasks.sum() + networks * self.network)
 
     @property
@@ -42,10 +42,10 @@ class Dual:
 
 @dataclass(frozen=True)
 class Stabilization:
-    """Pulls prices toward `center`, because the optimal prices are not unique and balanced ones rule out more sets.
+    """Pulls prices toward `center`. Optimal prices are not unique, and balanced prices rule out more sets.
 
-    Up to `strength` units of every task may be bought or sold at its central price, so the error in the bound is at
-    most strength × distance from the center.
+    Up to `strength` units of every task may be bought or sold at its central price. The resulting error in the bound is
+    at most `strength` times the distance from the center.
     """
 
     center: Floats
@@ -96,7 +96,7 @@ def best_choice(
     dual: Dual,
     limits: Limits,
 ) -> Solution:
-    """Returns the best choice among the given served sets, which must include all that could improve on `start`."""
+    """Returns the best choice among the given served sets. They must include all sets that could improve on `start`."""
     chosen, best = _solve_integer_program(problem, members, values, networks, limits)
     known = solution_value(problem, start.choices)
     choices = () if chosen is None else tuple(network_for(problem, np.flatnonzero(row)) for row in chosen)
@@ -128,7 +128,7 @@ def _solve_integer_program(
 
 
 def linear_program(limits: Limits, objective: Any, **constraints: Any) -> OptimizeResult:
-    """Runs `scipy.optimize.linprog` without a deadline, because the prices of an unfinished run prove nothing.
+    """Runs `scipy.optimize.linprog` without a deadline, because unfinished runs do not yield valid prices.
 
     Raises:
         TimeoutError: `limits.stop` returned True.
@@ -149,7 +149,10 @@ def integer_program(limits: Limits, objective: Any, **constraints: Any) -> Optim
 
 
 def _run_stoppable(limits: Limits, call: Callable[[], OptimizeResult]) -> OptimizeResult:
-    """Runs a call in a thread and polls `stop`. HiGHS cannot be interrupted, so a stopped thread is abandoned."""
+    """Runs a call in a thread and polls `stop`.
+
+    HiGHS cannot be interrupted, so the thread is abandoned if the solver must stop.
+    """
     if limits.stop is None:
         return call()
     outcome: list[OptimizeResult | BaseException] = []

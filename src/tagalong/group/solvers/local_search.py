@@ -1,7 +1,7 @@
-"""Local search for any number of tasks, with a bound that is fast to compute.
+"""Searches for good networks for any number of tasks, and computes a fast bound.
 
 `solve_search` moves tasks between served sets and needs pairwise scores. `solve_listed_search` adds, swaps and drops
-networks from a list, for networks with individual costs or constraints.
+listed networks, which may have different costs or constraints.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ MAX_VALUES = 600_000  # networks × units in the list at which the search ends
 
 
 def solve_search(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
-    """Returns the best choice found for each budget, with a bound. It is proven only if its value equals the bound."""
+    """Returns the best choice found for each budget, with a bound.
+
+    A choice is proven optimal only if its value equals the bound.
+    """
     return [_search_partitions(problem, min(int(budget), problem.n), limits) for budget in budgets]
 
 
@@ -63,7 +66,7 @@ class _PartitionSearch:
         self.given = self.units @ problem.pairwise.T  # the total score from each task (column) to each unit (row)
 
     def run(self, limits: Limits) -> Ints:
-        """Starts from average linkage, then applies kicks (random changes), whose number does not depend on time."""
+        """The search starts from average linkage and then applies a fixed number of kicks (random changes)."""
         best = self.sweep(self._average_linkage(), limits)
         value = self.value(best)
         if self.problem.largest < self.problem.n:
@@ -82,7 +85,7 @@ class _PartitionSearch:
         return (place, other) if other > value + TIE / 10 else (best, value)
 
     def values(self, members: Floats | Ints, given: Floats) -> Floats:
-        """Returns the value of each served set (row), 0 if it is empty."""
+        """Returns the value of each served set (row). The value of an empty set is 0."""
         sets = members.astype(bool)
         size = sets.sum(axis=1)
         value = values_of(self.problem, sets, given=given)
@@ -93,7 +96,7 @@ class _PartitionSearch:
         return float(self.values(*self._sets(place)).sum())
 
     def sweep(self, place: Ints, limits: Limits) -> Ints:
-        """Moves individual units to where they gain the most, until no move helps."""
+        """Moves individual units to the sets where they gain the most, until no move improves the value."""
         place = place.copy()
         members, given = self._sets(place)
         value = self.values(members, given)
@@ -120,7 +123,10 @@ class _PartitionSearch:
         return place
 
     def choices(self, place: Ints) -> tuple[NetworkChoice, ...]:
-        """Returns the best network for each served set. Sets with the same trained tasks share a network."""
+        """Returns the best network for each served set.
+
+        Sets with the same trained tasks are merged into one network.
+        """
         serves: dict[int, int] = {}
         for which in np.unique(place):
             served = np.flatnonzero(self.units[place == which].any(axis=0))
@@ -133,7 +139,7 @@ class _PartitionSearch:
         return (inside @ self.units).astype(np.int64), inside @ self.given
 
     def _average_linkage(self) -> Ints:
-        """Clusters units by average linkage of their symmetrized affinity, which finds clear groups immediately."""
+        """Clusters units by average linkage of their symmetrized affinities. This immediately finds clear groups."""
         if len(self.units) < 3:
             return np.arange(len(self.units)) % self.networks
         near = self.given @ self.units.T
@@ -170,8 +176,9 @@ class _PartitionSearch:
 def pack_units(sizes: Sequence[int], places: int, room: int) -> Ints | None:
     """Packs units into places of at most `room` tasks. Returns the place of each unit, or None if this is impossible.
 
-    Places units in descending order of size, each in the emptiest place, which spreads them evenly. If that fails, each
-    goes into the fullest place with enough room. If that fails too, an integer program decides.
+    Units are placed in descending order of size. Each unit first goes to the emptiest place, which spreads units
+    evenly. If that fails, each unit goes to the fullest place with enough room. If that also fails, an integer program
+    is solved.
     """
     if max(sizes) > room or sum(sizes) > places * room:
         return None
@@ -195,7 +202,7 @@ def _pack_greedily(sizes: Sequence[int], places: int, room: int, fullest: bool) 
 
 
 def _pack_exactly(sizes: Sequence[int], places: int, room: int) -> Ints | None:
-    """Uses an integer program to find the number of units of each size in every place."""
+    """Solves an integer program for the number of units of each size in every place."""
     kinds, number = np.unique(sizes, return_counts=True)
     limits = block_diag([kinds[None]] * places)
     totals = hstack([identity(len(kinds))] * places)
@@ -217,10 +224,10 @@ def _pack_exactly(sizes: Sequence[int], places: int, room: int) -> Ints | None:
 def simple_bound(problem: SelectionProblem, networks: int) -> float:
     """Returns an upper bound on the value of at most `networks` networks.
 
-    A task in a served set of s tasks is trained with at least s − 1 others, so it scores at most u(s), the mean of its
-    s − 1 largest affinities. The sum of 1/s over all tasks is the number of served sets, which is at most k. Therefore,
-    for every λ ≥ 0, the value is at most λk plus the sum over tasks of the maximum over s of u(s) − λ/s. Every λ yields
-    a valid bound, and a one-dimensional search finds the lowest one.
+    A task in a served set of s tasks is trained with at least s − 1 other tasks. Its score is therefore at most u(s),
+    the mean of its s − 1 largest affinities. The sum of 1/s over all tasks is the number of served sets, which is at
+    most k. Therefore, for every λ ≥ 0, the value is at most λk plus the sum over tasks of the maximum over s of u(s) −
+    λ/s. Every λ yields a valid bound, and a one-dimensional search finds the lowest one.
     """
     best = score_by_size(problem)
     sizes = np.arange(1, best.shape[1] + 1)
@@ -270,7 +277,7 @@ def _search_selections(problem: SelectionProblem, budget: float, limits: Limits)
 
 
 def _bound(problem: SelectionProblem, budget: float) -> float:
-    """Returns an upper bound, from each task in its best network or from the problem without costs and constraints."""
+    """Returns an upper bound, from the best network for each task or from the problem without costs and constraints."""
     assert problem.networks is not None
     if problem.relaxed is None:
         return float(problem.networks.values.max(axis=0).sum())
@@ -279,7 +286,10 @@ def _bound(problem: SelectionProblem, budget: float) -> float:
 
 
 class _SelectionSearch:
-    """Searches selections of listed networks. Each unit (tasks served together) is served by the best selected one."""
+    """Searches selections of listed networks.
+
+    Each unit (a set of tasks served together) is served by the best selected network.
+    """
 
     def __init__(self, problem: SelectionProblem, budget: float) -> None:
         assert problem.networks is not None
@@ -294,7 +304,7 @@ class _SelectionSearch:
         return values_by_unit
 
     def grow(self, chosen: list[int]) -> None:
-        """Adds to the list all groups that differ from a chosen one by a single unit."""
+        """Extends the list by all groups that differ from a chosen group by a single unit."""
         networks = self.problem.networks
         assert networks is not None
         if self.problem.more is None or self.values_by_unit.size > MAX_VALUES:
@@ -328,7 +338,7 @@ class _SelectionSearch:
         return best
 
     def _kick(self, chosen: list[int], random: np.random.Generator) -> list[int]:
-        """Keeps about half of the networks and adds one or two that serve some unit better and fit the budget."""
+        """Keeps about half of the networks, and adds one or two affordable networks that serve some unit better."""
         kept = [row for row in chosen if random.random() < 0.5]
         better = np.flatnonzero((self.values_by_unit > self._best_values(chosen) + TIE).any(axis=1))
         for row in random.permutation(better)[: random.integers(1, 3)].tolist():
@@ -337,7 +347,7 @@ class _SelectionSearch:
         return kept
 
     def _settle(self, chosen: list[int], limits: Limits) -> list[int]:
-        """Improves a selection until even groups that differ by a single unit do not help."""
+        """Improves a selection until no group that differs by a single unit improves it further."""
         while True:
             better = self._improve(chosen, limits)
             if self.value(better) <= self.value(chosen) + TIE / 10:
@@ -346,7 +356,7 @@ class _SelectionSearch:
             self.grow(chosen)
 
     def _improve(self, chosen: list[int], limits: Limits) -> list[int]:
-        """Repeats the best addition or swap until none helps."""
+        """Repeats the best addition or swap until none improves the value."""
         value = self.value(chosen)
         while True:
             moves = [self._best_addition([row for row in chosen if row != out]) for out in [None, *chosen]]

@@ -1,8 +1,8 @@
-"""Solves set partition as a linear program over all served sets, with a certificate, for up to 24 tasks.
+"""Solves set partitioning for up to 24 tasks as a linear program over all served sets, with a certificate.
 
-Maximizes Σ h(S) y(S) over served sets S, with each task in exactly one set and at most k sets. Columns are added by
-reduced cost. The dual prices bound the value of any choice. Sets that they rule out are dropped, and an integer program
-over the remaining ones finds the best choice.
+The program maximizes Σ h(S) y(S) over served sets S. Each task is in exactly one set, and there are at most k sets.
+Columns are added in order of reduced cost. The dual prices bound the value of any choice. Sets that cannot be part of a
+better choice are dropped, and an integer program over the remaining sets finds the best choice.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ MAX_COLUMNS = 50_000  # in the integer program
 
 
 def solve_partition(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
-    """Returns the best choice for each budget, proven optimal unless time runs out or too many sets remain."""
+    """Returns the best choice for each budget. It is proven optimal unless time runs out or too many sets remain."""
     return prove_or_improve(problem, budgets, solve_search(problem, budgets, limits), limits)
 
 
 def prove_or_improve(
     problem: SelectionProblem, budgets: Sequence[float], found: list[Solution], limits: Limits
 ) -> list[Solution]:
-    """Proves or improves the solutions found so far, one for each budget."""
+    """Proves or improves the solution found so far for each budget."""
     if all(solution.proven and solution.prices is not None for solution in found):
         return found
     try:
@@ -64,7 +64,7 @@ def _improve_one(problem: SelectionProblem, values: Floats, networks: int, start
 
 
 def _usable_sets(problem: SelectionProblem, values: Floats, networks: int, found: Solution) -> Bools:
-    """Returns every served set that could be part of an equally good choice, up to a tie."""
+    """Returns every served set that could be part of an equally good choice."""
     assert found.prices is not None
     dual = Dual.from_prices(found.prices)
     reduced = values - subset_sums(dual.tasks) - dual.network
@@ -74,7 +74,10 @@ def _usable_sets(problem: SelectionProblem, values: Floats, networks: int, found
 
 
 def _with_fewest_networks(problem: SelectionProblem, values: Floats, best: Solution, limits: Limits) -> Solution:
-    """Returns an equally good solution with the fewest networks. Fewer are possible only if a network's price is 0."""
+    """Returns an equally good solution with the fewest networks.
+
+    It can differ from `solution` only if a network's price is 0.
+    """
     found = best
     least = solution_value(problem, best.choices) - TIE / 2
     while found.proven and found.prices is not None and found.prices[-1] <= TIE and len(best.choices) > 1:
@@ -118,7 +121,7 @@ def _first_columns(values: Floats, problem: SelectionProblem, start: Solution) -
 
 
 def _solve_dual(problem: SelectionProblem, values: Floats, columns: Ints, networks: int, limits: Limits) -> Dual:
-    """Generates columns until no set is worth more than its prices."""
+    """Generates columns until no set is profitable."""
     while True:
         dual = find_prices(problem, membership(columns, problem.n), values[columns], networks, limits)
         reduced = values - subset_sums(dual.tasks) - dual.network

@@ -51,7 +51,10 @@ def served_values(problem: SelectionProblem, price: float = 0.0, limits: Limits 
 
 
 def superset_values(members: Bools, given: Floats, largest: int, price: float = 0.0) -> Floats:
-    """Returns the value of each served set (row) with 0, 1, 2, … helpers (columns). −inf for single-task groups."""
+    """Returns the value of each served set (row) with 0, 1, 2, … helpers (columns).
+
+    Single-task groups have the value −inf.
+    """
     inside = np.where(members, given, 0.0).sum(axis=1)
     offered = np.sort(np.where(members, np.inf, -given), axis=1)
     helpers = np.concatenate([np.zeros((len(members), 1)), -offered], axis=1)
@@ -62,7 +65,7 @@ def superset_values(members: Bools, given: Floats, largest: int, price: float = 
 
 
 def values_of(problem: SelectionProblem, members: Bools, price: float = 0.0, given: Floats | None = None) -> Floats:
-    """Returns the value of the best network for each served set (row), minus its price. −inf if there is none.
+    """Returns the value of the best network for each served set (row) minus its price, or −inf if there is none.
 
     Args:
         problem: a problem with pairwise scores.
@@ -87,9 +90,9 @@ def network_for(problem: SelectionProblem, served: Ints) -> NetworkChoice:
 
 
 def best_network(problem: SelectionProblem, served: Ints, price: float, slack: float) -> tuple[Ints, float]:
-    """Returns the tasks trained by the best network for the given served tasks, and its value minus its price.
+    """Returns the trained tasks of the best network for the given served tasks, and its value minus its price.
 
-    Helpers that differ by less than `slack`, e.g. by rounding errors, are added in order of their indices.
+    If helpers are equally good, i.e. differ by less than `slack`, those with lower indices are added first.
     """
     n = problem.n
     members = np.zeros(n, dtype=bool)
@@ -104,7 +107,7 @@ def best_network(problem: SelectionProblem, served: Ints, price: float, slack: f
 
 
 def all_networks(problem: SelectionProblem, cost: Callable[[tuple[int, ...]], float] | None = None) -> Networks:
-    """Returns a network with its cost for every allowed group. Groups whose cost is NaN are excluded."""
+    """Returns a network for every allowed group, with its cost. Groups with a cost of NaN are excluded."""
     n = problem.n
     trains = membership(np.arange(1, 2**n), n)
     size = trains.sum(axis=1)
@@ -145,7 +148,7 @@ def best_listed(problem: SelectionProblem, cost: float, served: list[int], price
 
 
 def _pairs(masks: Ints, n: int) -> Iterator[tuple[Ints, Ints]]:
-    """Yields rows of networks, paired with every set of tasks that they could serve."""
+    """Yields rows of networks and the sets of tasks that these networks could serve."""
     whole, part, _ = subsets(n)
     left = np.arange(len(masks))
     while len(left):
@@ -171,7 +174,7 @@ def subsets(n: int) -> tuple[Ints, Ints, Ints]:
 
 
 def best_split(first: Floats, second: Floats) -> Floats:
-    """Returns, for every set, the maximum of first[S] + second[set without S] over its subsets S."""
+    """Returns the maximum of first[S] + second[T \\ S] over all subsets S of each set T."""
     n = len(first).bit_length() - 1
     low = min(n, LOW_TASKS)
     whole, part, starts = subsets(low)

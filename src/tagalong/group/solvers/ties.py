@@ -54,7 +54,7 @@ class _Partial(NamedTuple):
 def find_ties(
     problem: SelectionProblem, plan: SolvedProgram, chosen: tuple[NetworkChoice, ...], top: int
 ) -> tuple[tuple[NetworkChoice, ...], ...]:
-    """Returns equally good choices with at most as many networks, in order of size."""
+    """Returns equally good choices with no more networks than the given one, ordered by size."""
     least = solution_value(problem, chosen) - TIE
     start = _Partial((), 0.0, 2**problem.n - 1, top)
     networks = {tuple(sorted((choice.trains, choice.row) for choice in chosen))}
@@ -75,7 +75,7 @@ def _sort_key(choices: tuple[NetworkChoice, ...]) -> list[tuple[tuple[int, ...],
 def _extend(
     problem: SelectionProblem, plan: SolvedProgram, partial: _Partial, least: float, groups: int
 ) -> Iterator[_Partial]:
-    """Yields partial choices that can still reach `least`, each before its extensions."""
+    """Yields partial choices that can still reach `least`. Each one is yielded before its extensions."""
     yield partial
     if not partial.left or len(partial.choices) == groups:
         return
@@ -93,7 +93,7 @@ def _extend(
 def _networks(
     problem: SelectionProblem, costs: Floats, kind: int, serves: int, least: float
 ) -> Iterator[NetworkChoice]:
-    """Yields all networks of a given cost that serve a set with a value of at least `least`, up to a tie."""
+    """Yields all networks with a given cost that serve a set with a value of at least `least`, up to a tie."""
     least -= TIE / 2  # prices reduce the remaining values by up to this much
     if problem.networks is not None:
         value = problem.networks.values[:, list(indices(serves))].sum(axis=1)
@@ -106,7 +106,7 @@ def _networks(
 
 
 def _supersets(problem: SelectionProblem, serves: int, least: float) -> Iterator[int]:
-    """Yields groups that serve the given tasks with a value of at least `least`, in order of size."""
+    """Yields the groups that serve the given tasks with a value of at least `least`, ordered by size."""
     served = list(indices(serves))
     if len(served) == 1 and problem.alone[served[0]] >= least:
         yield serves
@@ -121,7 +121,10 @@ def _supersets(problem: SelectionProblem, serves: int, least: float) -> Iterator
 
 
 def _subsets_with_sum(descending: list[float], number: int, least: float, start: int) -> Iterator[tuple[int, ...]]:
-    """Yields the indices of `number` values, from `start` on, that sum to at least `least`. Values are descending."""
+    """Yields the indices of all combinations of `number` values, beginning at `start`, that sum to at least `least`.
+
+    Values are descending.
+    """
     if not number:
         if least <= 0:
             yield ()
@@ -134,7 +137,7 @@ def _subsets_with_sum(descending: list[float], number: int, least: float, start:
 
 
 def first_in_order(problem: SelectionProblem, networks: int, found: Solution, members: Bools) -> Solution | None:
-    """Returns the first of equally good choices (fewest groups, then smallest, then by name) and lists the others.
+    """Breaks ties between equally good choices (fewest groups, then smallest, then by name) and lists the others.
 
     Args:
         problem: a problem with pairwise scores.
@@ -166,7 +169,7 @@ def first_in_order(problem: SelectionProblem, networks: int, found: Solution, me
 
 
 class _TooManySetsError(Exception):
-    """There are too many sets of tasks to visit."""
+    """Raised if there are too many sets of tasks to visit."""
 
 
 class _Level:
@@ -188,7 +191,7 @@ class _Level:
 
 
 class _SparsePlan:
-    """Like `DynamicProgram`, but restricted to some served sets and computed on demand."""
+    """A `DynamicProgram` that is restricted to some served sets and computed on demand."""
 
     def __init__(self, problem: SelectionProblem, members: Bools, networks: int) -> None:
         price = TIE / (2 * problem.n**2)
@@ -211,7 +214,7 @@ class _SparsePlan:
             raise _TooManySetsError
 
     def needs_more(self, left: int, networks: int) -> bool:
-        """Returns whether more networks are needed because too many tasks have no served set in common."""
+        """Returns whether there are too few networks, because too many tasks have no served set in common."""
         number = 0
         while left and number <= networks:
             left &= ~self.near.get(left & -left, 0)
@@ -219,11 +222,11 @@ class _SparsePlan:
         return number > networks
 
     def inside(self, left: int) -> list[tuple[int, float]]:
-        """Returns the served sets that consist of the given tasks and contain the lowest of them."""
+        """Returns the served sets that contain only the given tasks, including the lowest of them."""
         return [entry for entry in self.by_lowest.get(left & -left, []) if not entry[0] & ~left]
 
     def continuations(self, left: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
-        """Returns the same as `DynamicProgram.continuations`. There is only one kind of network."""
+        """See `DynamicProgram.continuations` for the return value. All networks have the same cost."""
         if not level:
             return []
         least, below = self.tables[level][left] - slack, self.tables[level - 1]
