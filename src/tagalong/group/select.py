@@ -1,6 +1,6 @@
 """`select_groups` finds the best networks for a budget.
 
-Scores and options are checked and converted to a numerical problem, and its solution is converted back to task names.
+Scores and options are checked and converted to a numerical problem. Its solution is then converted back to task names.
 """
 
 from __future__ import annotations
@@ -45,50 +45,50 @@ def select_groups(
     resamples: int | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Grouping:
-    """Chooses at most `budget` networks to train, such that each task is served by one of them.
+    """Chooses up to `budget` networks to train. Each task is served by one of them.
 
-    A network may also train tasks that it does not serve, if they help the others. The score of a task in a network is
-    the mean affinity of the network's other tasks onto it, or the value in a table of results. The sum of scores over
-    tasks is maximized (or minimized). Ties, i.e. values within 1e-9 of the largest score, are broken in favor of fewer
-    groups, then smaller groups, then alphabetical order. This order and the list of ties are guaranteed for solutions
-    proven by "exact", "lp" and "columns", unless thousands of served sets tie. "milp" and "search" only drop groups
-    that add nothing.
+    A network may also be trained on tasks that it does not serve, if they help the others. The score of a task in a
+    network is either the mean affinity of the network's other tasks onto it, or a value from a table of results. The
+    sum of the scores of all tasks is maximized (or minimized). Values that differ by less than 1e-9 times the largest
+    score are ties. Ties are broken in favor of fewer groups, then smaller groups, then alphabetical order. This order
+    and the list of ties are guaranteed if the solution is proven by "exact", "lp" or "columns", unless there are
+    thousands of ties. "milp" and "search" only drop groups that add no value.
 
-    With "auto", up to 12 tasks are solved by dynamic programming, up to 24 by the linear program, up to 50 by column
-    generation, and more by local search. Without a `time_limit`, column generation stops after a fixed number of steps,
-    which takes about ten seconds for up to 32 tasks and a second for more. With a `time_limit`, it is used for up to 64
-    tasks and runs until it finishes or the time is up.
+    The "auto" solver uses dynamic programming for up to 12 tasks, the linear program for up to 24, column generation
+    for up to 50, and local search for more. Without a `time_limit`, column generation stops after a fixed number of
+    steps. This takes about ten seconds for up to 32 tasks, and a second for more. With a `time_limit`, column
+    generation is used for up to 64 tasks and runs until it finishes or the time is up.
 
     Args:
-        scores: an `Affinity`, a square array or data frame [source, target], results of entire groups
-            `{frozenset: {task: value}}`, or a list of `Candidate`.
-        budget: the maximum number of networks (1 means one network for all tasks), or their maximum total cost with
-            `cost` or candidates.
-        objective: "max" if larger scores are better, "min" for losses.
-        allow_single: whether a network may train a single task, scored by the diagonal. None means yes for held-out
-            affinities and tables with single-task results, and no otherwise.
+        scores: an `Affinity`, a square array or DataFrame [source, target], a mapping from groups to results
+            `{frozenset: {task: value}}`, or a list of `Candidate` objects.
+        budget: the maximum number of networks. If networks have costs (see `cost`), this is the maximum total cost
+            instead.
+        objective: "max" if larger scores are better, or "min" for losses.
+        allow_single: whether a network may be trained on a single task, with the diagonal as its score. By default,
+            this is allowed for held-out affinities and for tables that contain single-task results.
         max_size: the largest number of tasks that a network may train.
-        cost: the cost of a network given its tasks: a number, a function of the set of names, or a mapping from sets
-            or numbers of tasks. Networks that a mapping does not list cannot be chosen. Candidates have their own
-            costs.
-        max_cost: the largest cost of a single network, for example to limit latency.
+        cost: the cost of a network. This can be a number, a function of the set of task names, or a mapping from sets
+            or numbers of tasks to costs. Networks that are not in the mapping cannot be chosen. Candidates have their
+            own costs.
+        max_cost: the maximum cost of a single network, for example to limit latency.
         must_link: sets of tasks that must be served by the same network.
         cannot_link: sets of tasks of which no network may train more than one. With `cannot_link`, `max_cost` or a cost
-            that depends on the group, problems with more than 14 tasks are solved by a search over promising groups,
-            which is never proven optimal but has a valid bound.
+            that depends on the group, problems with more than 14 tasks are solved by a search over promising groups.
+            The result has a valid bound but is never proven optimal.
         weights: the weight of each task in the sum. Defaults to 1.
-        complete: "pairs" adds groups of three or more tasks to a table, scored by means over pairs. Given values take
-            precedence. The cost of groups added to candidates is given by `cost`. Without it, they cost as much as the
-            pairs, which must then all be listed at that cost. If pairs are listed at multiple costs, each cost is
-            completed separately.
+        complete: if "pairs", groups of three or more tasks are added to a table of results. Their scores are means over
+            pairs. Given values take precedence. If groups are added to candidates, their cost is given by `cost`.
+            Without `cost`, added groups cost the same as pairs, and all pairs must be listed at that cost. If all pairs
+            are listed at several costs, groups are added for each of these costs.
         solver: "exact" (dynamic programming), "lp" (set partition, with a certificate), "columns" (the same without a
             table of all sets), "milp" (compact binary program), "search" (local search with a bound), or "auto".
-        time_limit: the time in seconds after which the best grouping so far is returned, with its bound.
+        time_limit: the time limit in seconds, after which the best grouping found so far is returned.
         seed: the random seed for the search and the resamples.
-        resamples: the number of bootstrap resamples of the history of an affinity, used to assess how stable the groups
-            are. None means 100 for up to 12 tasks, 20 for up to 40, and 0 for more.
-        stop: a function that is called several times per second in this thread. Once it returns True, the call ends as
-            if `time_limit` had passed, with the best grouping, bound and resamples so far.
+        resamples: the number of bootstrap resamples used to assess how stable the groups are, if `scores` is an
+            affinity with a history. Defaults to 100 for up to 12 tasks, 20 for up to 40, and 0 for more.
+        stop: a function that is called several times per second in this thread. When this function returns True, the
+            selection ends as if `time_limit` had passed.
 
     Returns:
         The grouping. For multiple budgets, see `select_groups_by_budget`.
@@ -145,25 +145,27 @@ def select_groups_by_budget(
     resamples: int | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> dict[float, Grouping]:
-    """Chooses the networks to train for each of multiple budgets. Faster than separate calls of `select_groups`.
+    """Chooses the networks to train for several budgets at once.
+
+    This is faster than calling `select_groups` repeatedly.
 
     Args:
-        scores: the scores; see `select_groups` for details on this and all other arguments.
-        budgets: the maximum numbers of networks, or maximum total costs.
+        scores: the scores. See `select_groups` for details on all arguments.
+        budgets: the maximum numbers of networks, or the maximum total costs.
         objective: "max" or "min".
-        allow_single: whether a network may train a single task.
+        allow_single: whether a network may be trained on a single task.
         max_size: the largest number of tasks that a network may train.
-        cost: the cost of a network given its tasks.
-        max_cost: the largest cost of a single network.
+        cost: the cost of a network as a function of its tasks.
+        max_cost: the maximum cost of a single network.
         must_link: sets of tasks that must be served by the same network.
         cannot_link: sets of tasks of which no network may train more than one.
         weights: the weight of each task in the sum.
-        complete: how to add larger groups to a table of results.
+        complete: how larger groups are added to a table of results.
         solver: the name of the solver.
         time_limit: the time limit in seconds, for all budgets together.
         seed: the random seed.
-        resamples: the number of bootstrap resamples of the history of an affinity, which all budgets share.
-        stop: a function that ends the call early once it returns True.
+        resamples: the number of bootstrap resamples. All budgets use the same resamples.
+        stop: a function that ends the selection early by returning True.
 
     Returns:
         A grouping for each budget.
@@ -312,7 +314,7 @@ def _certificate(scores: Scores, scaled: ScaledProblem, solution: Solution) -> C
 def _with_stability(
     affinity: Affinity, scores: Scores, request: SelectionRequest, groupings: list[Grouping]
 ) -> list[Grouping]:
-    """Adds the stability of each grouping, found by repeating the selection on block resamples of the steps."""
+    """Adds the stability of each grouping, which is computed by repeating the selection on resamples of the history."""
     n = len(scores.tasks)
     number = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
     number = number if request.resamples is None else request.resamples
@@ -337,6 +339,6 @@ def _with_stability(
 
 
 def _resample_scores(scores: Scores, matrix: Floats) -> Scores:
-    """Returns the scores of a resample. Pairs that it does not contain keep their average."""
+    """Returns the scores of a resample. Pairs without values in the resample keep their average."""
     assert scores.matrix is not None
     return replace(scores, matrix=np.where(np.isfinite(matrix), matrix, scores.matrix))

@@ -117,7 +117,7 @@ class SelectionProblem:
 
 
 class NetworkChoice(NamedTuple):
-    """A chosen network: the tasks it trains and serves, as bit masks, and its row in the list of networks, or −1."""
+    """A chosen network: its trained and served tasks as bit masks, and its row in the list of networks (or −1)."""
 
     trains: int
     serves: int

@@ -1,4 +1,4 @@
-"""The stability of a grouping, found by repeating the selection on bootstrap resamples of the history."""
+"""Computes the stability of a grouping by repeating the selection on bootstrap resamples of the history."""
 
 from __future__ import annotations
 

@@ -25,24 +25,26 @@ log = logging.getLogger(__name__)
 
 
 class AffinityCallback(Callback):
-    """Measures affinities before training steps; the training itself stays the same, bit for bit.
+    """Measures affinities before training steps. The training itself is unchanged, bit for bit.
 
-    Automatic and manual optimization, gradient accumulation (each micro-batch is one call of the meter), mixed
-    precision and data parallelism are all supported. The meter's state is saved in checkpoints and restored from them.
+    The callback supports automatic and manual optimization, gradient accumulation, mixed precision and data
+    parallelism. With gradient accumulation, each micro-batch is one call of the meter. The meter's state is saved in
+    checkpoints and restored from them.
 
     Args:
-        task_losses: Computes ``{task: loss}`` from the module and a batch: a function, or the name of a method of the
-            module. It runs multiple times in a measured step, so it should not call ``self.log``.
-        shared: The part of the module that tasks share: its name, or a function of the module.
-        path: The file to write the affinity to after training; by default ``affinity.json`` in the trainer's folder.
-        budget: The maximum number of networks to group the tasks into after training; None selects no groups.
-        log: Whether to send the values of every measured step to the trainer's loggers, as
-            ``lookahead onto target/source``, where the first word is the estimator's name.
-        options: Options for the `AffinityMeter`: `every`, `estimator`, `tasks`, …
+        task_losses: A function that computes ``{task: loss}`` from the module and a batch, or the name of a method of
+            the module. It is called several times per measured step, so it should not call ``self.log``.
+        shared: The part of the module that the tasks share, given as its name or as a function of the module.
+        path: The file to which the affinity is written after training. Defaults to ``affinity.json`` in the trainer's
+            folder.
+        budget: The maximum number of groups to select after training. If None, no groups are selected.
+        log: Whether to send the values of every measured step to the trainer's loggers. Their names have the form
+            ``lookahead onto target/source``, beginning with the name of the estimator.
+        options: Options for the `AffinityMeter`, such as `every`, `estimator` or `tasks`.
 
     Attributes:
-        meter: The meter; None before training starts.
-        grouping: The groups selected after training; None before that, or if none could be selected.
+        meter: The meter, or None before training starts.
+        grouping: The groups selected after training, or None if no groups have been selected.
     """
 
     meter: AffinityMeter | None = None

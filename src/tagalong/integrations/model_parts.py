@@ -12,7 +12,7 @@ from tagalong.errors import InvalidInput
 
 
 def part_of(model: nn.Module, wanted: str | Callable[[Any], Any], argument: str) -> Any:
-    """Returns the attribute of `model` with this (dotted) name, or the result of calling `wanted` on the model."""
+    """Returns the attribute of `model` with the given (dotted) name. If a function is given, returns its result."""
     if callable(wanted):
         return wanted(model)
     try:

@@ -43,7 +43,7 @@ FLOATS = (np.float64, np.float32)  # networks are trained in the precision of th
 
 
 class GroupedMultiTask(BaseEstimator):
-    """Compares grouping methods in a study, and predicts with the networks that the verdict recommends."""
+    """Compares grouping methods in a study, and makes predictions with the networks that the verdict recommends."""
 
     _numeric: bool  # whether labels are numbers rather than classes
 
@@ -78,15 +78,15 @@ class GroupedMultiTask(BaseEstimator):
 
     @abstractmethod
     def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
-        """Returns the tasks, and their labels as numbers, NaN if missing."""
+        """Returns the tasks and their labels as numbers. Missing labels are NaN."""
 
     def fit(self, X: Any, y: Any) -> Any:
-        """Trains the networks of every method, and keeps those that the verdict recommends.
+        """Trains the networks of every method and keeps the networks that the verdict recommends.
 
         Args:
-            X: The features [rows, features], an array or a DataFrame.
-            y: The labels [rows, tasks], or [rows] for one task; NaN (or None, for classes) if a label is missing. Tasks
-                are named after the columns of a DataFrame; otherwise they are called "0", "1", ….
+            X: The features [rows, features], as an array or a DataFrame.
+            y: The labels [rows, tasks], or [rows] for a single task. Missing labels are NaN, or None for classes. If
+                `y` is a DataFrame, its columns are the task names. Otherwise, tasks are named "0", "1", ….
         """
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
@@ -118,40 +118,40 @@ class GroupedMultiTask(BaseEstimator):
 
 
 class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
-    """Multi-target regression with neural networks, which are grouped if that is worth it.
+    """Multi-output regression with neural networks. Tasks are grouped if this improves the results.
 
-    `fit` trains the networks of each method on the training rows, compares them on validation and test rows, and keeps
-    the networks that the verdict recommends: one network for all tasks, unless a grouping is significantly better. See
-    `Study`.
+    `fit` trains the networks of each method on the training rows and compares them on the validation and test rows. It
+    keeps one network for all tasks, unless a grouping is significantly better. See `Study` for details.
 
     Args:
-        methods: grouping methods to compare; "mtl", one network for all tasks, is always included.
-        budgets: the maximum number of networks, or a list of such numbers; None means 2, 3 and 4, up to the number of
-            tasks.
-        seeds: the number of networks to train of each kind, or their seeds. With fewer than 3, the verdict is
-            provisional.
-        choose: "verdict", or the name of a method, such as "tag", to predict with regardless of the verdict.
-        hidden_sizes: sizes of the hidden layers that the tasks of a network share.
+        methods: grouping methods to compare. "mtl" (one network for all tasks) is always included.
+        budgets: maximum number of networks, or a list of such numbers. Defaults to 2, 3 and 4, but at most the number
+            of tasks.
+        seeds: number of seeds, or a list of seeds. Every network is trained once per seed. With fewer than 3 seeds, the
+            verdict is provisional.
+        choose: which networks to use for predictions. "verdict" uses the recommended networks. A method name, such as
+            "tag", uses the networks of that method.
+        hidden_sizes: sizes of the hidden layers, which are shared by all tasks of a network.
         optimizer: "sgd", "adam" or "adamw".
         lr: learning rate.
         weight_decay: weight decay, as defined by the optimizer.
         batch_size: number of rows per step.
         epochs: maximum number of epochs.
-        patience: number of epochs without improvement of the validation loss after which training stops.
+        patience: number of epochs without improvement in the validation loss after which training stops.
         validation_fraction: fraction of the rows used to decide when to stop and which grouping is best.
-        test_fraction: fraction of the rows used to evaluate that grouping.
-        options: options by method, for example `{"tag": {"every": 1}}`.
-        out: folder in which to save the study, so that it can be continued with the same `random_state`; None keeps
-            it in memory only.
-        executor: where networks are trained; see `Study`.
-        device: device to train on; see `Study`.
+        test_fraction: fraction of the rows used to evaluate the best grouping.
+        options: options for each method, for example `{"tag": {"every": 1}}`.
+        out: folder in which the study is saved. It can be resumed with the same `random_state`. If None, results are
+            kept in memory only.
+        executor: where networks are trained (see `Study`).
+        device: device on which networks are trained (see `Study`).
         random_state: seed for the split, the network initialization and the row order.
 
     Attributes:
-        groups_: the chosen groups: which tasks each network trains and serves.
-        affinity_: the measured affinity; None if no method measured one.
-        results_: the results of the study, with table and verdict.
-        best_: the trained networks; `best_.export(folder)` exports them for use without this package.
+        groups_: the chosen groups, with the trained and served tasks of each network.
+        affinity_: the measured affinity, or None if no method measures one.
+        results_: the results of the study, including the table and the verdict.
+        best_: the trained networks. `best_.export(folder)` exports them for use without this package.
         task_names_: the names of the tasks.
         n_features_in_: the number of features.
         feature_names_in_: the names of the features, if `X` was a DataFrame.
@@ -172,7 +172,10 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
         return [Task(name, kind="regression") for name in labels], labels
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Returns values in the units of `y`: [rows, tasks], or [rows] if `y` was one-dimensional."""
+        """Returns predictions in the units of `y`.
+
+        Their shape is [rows, tasks], or [rows] if `y` was one-dimensional.
+        """
         return _stack_columns(list(self._predict_outputs(X).values()), self._flat)
 
     def score(self, X: Any, y: Any) -> float:
@@ -181,12 +184,12 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
 
 
 class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
-    """Multi-output classification with neural networks, which are grouped if that is worth it.
+    """Multi-output classification with neural networks. Tasks are grouped if this improves the results.
 
-    Each task has two or more classes. Parameters and attributes are those of `GroupedMultiTaskRegressor`.
+    Each task has two or more classes. Parameters and attributes are the same as for `GroupedMultiTaskRegressor`.
 
     Attributes:
-        classes_: the classes of each task, a list of arrays, or a single array if `y` is one-dimensional.
+        classes_: the classes of each task, as a list of arrays. If `y` is one-dimensional, this is a single array.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -215,12 +218,15 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
         return tasks, codes
 
     def predict_proba(self, X: Any) -> Any:
-        """Returns probabilities [rows, classes]: a list of arrays by task, or one array if `y` was one-dimensional."""
+        """Returns the class probabilities [rows, classes] of each task as a list of arrays.
+
+        If `y` was one-dimensional, a single array is returned.
+        """
         found = [_class_probabilities(outputs) for outputs in self._predict_outputs(X).values()]
         return found[0] if self._flat else found
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Returns the most probable classes: [rows, tasks], or [rows] if `y` was one-dimensional."""
+        """Returns the most probable classes. Their shape is [rows, tasks], or [rows] if `y` was one-dimensional."""
         return _stack_columns(list(self._predict_classes(X).values()), self._flat)
 
     def score(self, X: Any, y: Any) -> float:
@@ -243,18 +249,18 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
 def _run_study(
     estimator: Any, inputs: NDArray[Any], tasks: Sequence[Task], targets: Columns, out: Path, seeds: tuple[int, int]
 ) -> tuple[Results, Best]:
-    """Runs the study that the parameters of an estimator describe.
+    """Runs the study that is described by an estimator's parameters.
 
     Args:
-        estimator: the estimator with the parameters.
+        estimator: the estimator whose parameters are used.
         inputs: the features [rows, features].
         tasks: the tasks, one per target.
-        targets: the labels by task, NaN if missing.
-        out: the folder of the run.
+        targets: the labels of each task. Missing labels are NaN.
+        out: the study's folder.
         seeds: the seeds for the split and for the first network.
 
     Returns:
-        The results, and the networks to use: those of the verdict, or of the method in `estimator.choose`.
+        The results, and the networks selected by `estimator.choose`.
     """
     problems = _problems(estimator)
     recipe = collect(problems, _recipe, estimator)
@@ -318,7 +324,7 @@ def _request(estimator: Any, first: int) -> dict[str, Any]:
 
 
 def _choose_networks(results: Results, choose: str) -> tuple[str | None, int | None]:
-    """Returns the method and budget to use, None for the verdict's; picks the budget with the best validation loss."""
+    """Returns the chosen method and its budget with the best validation loss, or None if the verdict decides."""
     if choose == VERDICT:
         return None, None
     candidates = [line for line in results.table() if line.method == choose]
@@ -328,20 +334,20 @@ def _choose_networks(results: Results, choose: str) -> tuple[str | None, int | N
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Returns the entries of a list; an empty list for anything else."""
+    """Converts an iterable to a list. Returns an empty list for strings and anything else."""
     return [] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
 
 
 def _to_python(value: Any) -> Any:
-    """Converts NumPy scalars, which parameter searches may pass, to Python numbers."""
+    """Converts NumPy scalars, which may come from parameter searches, to Python numbers."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _columns_of(y: Any, numeric: bool) -> tuple[Columns, bool]:
-    """Returns the labels by task name, and whether `y` is one-dimensional.
+    """Returns a mapping from task names to labels, and whether `y` is one-dimensional.
 
     Args:
-        y: the labels [rows, tasks] or [rows], NaN if missing.
+        y: the labels [rows, tasks] or [rows]. Missing labels are NaN.
         numeric: whether labels are numbers rather than classes.
     """
     wanted = np.float64 if numeric else None
@@ -354,7 +360,7 @@ def _columns_of(y: Any, numeric: bool) -> tuple[Columns, bool]:
 
 
 def _encode_classes(labels: Columns) -> tuple[dict[str, NDArray[Any]], Columns]:
-    """Returns the classes of each task, and the labels as class indices, NaN if missing."""
+    """Returns the classes of each task, and the labels as class indices. Missing labels are NaN."""
     problems: list[InvalidInput] = []
     classes, codes = {}, {}
     for name, column in labels.items():
@@ -377,7 +383,7 @@ def _labeled_rows(column: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _stack_columns(columns: list[NDArray[Any]], flat: bool) -> NDArray[Any]:
-    """Stacks the columns of all tasks; the array contains objects if their labels have different kinds of dtype."""
+    """Stacks the columns of all tasks. If their dtypes differ in kind, the result is an array of objects."""
     if flat:
         return columns[0]
     alike = len({column.dtype.kind for column in columns}) == 1
@@ -385,12 +391,12 @@ def _stack_columns(columns: list[NDArray[Any]], flat: bool) -> NDArray[Any]:
 
 
 def _class_probabilities(outputs: NDArray[Any]) -> NDArray[Any]:
-    """Returns probabilities [rows, classes], adding the column of class 0 for binary tasks."""
+    """Returns probabilities [rows, classes]. For binary tasks, a column for class 0 is added."""
     return outputs if outputs.ndim == 2 else np.stack([1 - outputs, outputs], axis=1)
 
 
 def _mean_score(score: Callable[..., float], labels: Columns, found: Columns) -> float:
-    """Returns the mean over tasks of a score, computed on the labeled rows of each task."""
+    """Returns the average of a score over tasks, using only the labeled rows of each task."""
     if len(labels) != len(found):
         raise InvalidInput("y", f"must have {len(found)} columns, as in the call of fit()", str(len(labels)))
     scores = []
@@ -404,5 +410,8 @@ def _mean_score(score: Callable[..., float], labels: Columns, found: Columns) ->
 
 
 def _accuracy(labels: NDArray[Any], found: NDArray[Any]) -> float:
-    """Returns the fraction of correct predictions; compares objects, since NumPy strings have a fixed length."""
+    """Returns the fraction of correct predictions.
+
+    Labels are compared as objects because NumPy strings have a fixed length.
+    """
     return float(np.mean(labels.astype(object) == found.astype(object)))

@@ -29,24 +29,25 @@ log = logging.getLogger(__name__)
 
 
 class AffinityMixin:
-    """Measures affinities before training steps; list it before `Trainer` among the bases of your class.
+    """Measures affinities before training steps.
 
-    The training itself stays the same, bit for bit. Gradient accumulation (each micro-batch is one call of the meter),
-    mixed precision and data parallelism are all supported. The meter's state is saved in the trainer's checkpoints and
-    restored by `resume_from_checkpoint`.
+    The training itself is unchanged, bit for bit. The mixin must precede `Trainer` in the list of base classes. It
+    supports gradient accumulation, mixed precision and data parallelism. With gradient accumulation, each micro-batch
+    is one call of the meter. The meter's state is saved in the trainer's checkpoints and restored by
+    `resume_from_checkpoint`.
 
     Args:
-        task_losses: Computes ``{task: loss}`` from the model and a batch of inputs. It runs multiple times in a
-            measured step.
-        shared: The part of the model that tasks share: its name, or a function of the model.
-        budget: The maximum number of networks to group the tasks into after training; None selects no groups.
-        log_affinity: Whether to log the values of every measured step, as ``lookahead onto target/source``, where the
-            first word is the estimator's name.
-        meter_options: Options for the `AffinityMeter`: `every`, `estimator`, `tasks`, …
+        task_losses: A function that computes ``{task: loss}`` from the model and a batch of inputs. It is called
+            several times per measured step.
+        shared: The part of the model that the tasks share, given as its name or as a function of the model.
+        budget: The maximum number of groups to select after training. If None, no groups are selected.
+        log_affinity: Whether to log the values of every measured step. Their names have the form ``lookahead onto
+            target/source``, beginning with the name of the estimator.
+        meter_options: Options for the `AffinityMeter`, such as `every`, `estimator` or `tasks`.
 
     Attributes:
-        meter: The meter; None before the first training step.
-        grouping: The groups selected after training; None before that, or if none could be selected.
+        meter: The meter, or None before the first training step.
+        grouping: The groups selected after training, or None if no groups have been selected.
     """
 
     meter: AffinityMeter | None = None
@@ -113,4 +114,4 @@ class _SaveMeterCallback(TrainerCallback):
 
 
 class AffinityTrainer(AffinityMixin, Trainer):
-    """The Hugging Face Trainer with an affinity meter; see `AffinityMixin`."""
+    """The Hugging Face Trainer with an affinity meter (see `AffinityMixin`)."""

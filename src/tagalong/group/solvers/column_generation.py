@@ -177,7 +177,7 @@ class _ColumnGeneration:
         return added
 
     def _center(self) -> Floats:
-        """Returns the central price of each task: its part of the value of its network minus the network price."""
+        """Returns the central prices: each network's value minus its price, divided equally among its served tasks."""
         dual = self._find_prices(None)
         center = np.zeros(self.problem.n)
         for choice in self.start.choices:

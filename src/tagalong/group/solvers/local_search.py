@@ -1,4 +1,4 @@
-"""Searches for good networks for any number of tasks, and computes a fast bound.
+"""Local search for any number of tasks, with a bound that is cheap to compute.
 
 `solve_search` moves tasks between served sets and needs pairwise scores. `solve_listed_search` adds, swaps and drops
 listed networks, which may have different costs or constraints.
@@ -66,7 +66,7 @@ class _PartitionSearch:
         self.given = self.units @ problem.pairwise.T  # the total score from each task (column) to each unit (row)
 
     def run(self, limits: Limits) -> Ints:
-        """The search starts from average linkage and then applies a fixed number of kicks (random changes)."""
+        """Starts from average linkage and then applies a fixed number of kicks (random changes)."""
         best = self.sweep(self._average_linkage(), limits)
         value = self.value(best)
         if self.problem.largest < self.problem.n:

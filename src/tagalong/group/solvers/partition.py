@@ -76,7 +76,7 @@ def _usable_sets(problem: SelectionProblem, values: Floats, networks: int, found
 def _with_fewest_networks(problem: SelectionProblem, values: Floats, best: Solution, limits: Limits) -> Solution:
     """Returns an equally good solution with the fewest networks.
 
-    It can differ from `solution` only if a network's price is 0.
+    It can differ from `best` only if a network's price is 0.
     """
     found = best
     least = solution_value(problem, best.choices) - TIE / 2

@@ -164,7 +164,7 @@ def _pairs(masks: Ints, n: int) -> Iterator[tuple[Ints, Ints]]:
 
 @lru_cache(maxsize=8)
 def subsets(n: int) -> tuple[Ints, Ints, Ints]:
-    """Returns all pairs of a set and a subset of n tasks (as bit masks), sorted by set, and where each set begins."""
+    """Returns every pair of a set and one of its subsets (bit masks), and the index at which each set begins."""
     whole = part = np.zeros(1, dtype=np.int64)
     for bit in (1 << i for i in range(n)):
         whole = np.concatenate([whole, whole | bit, whole | bit])
@@ -174,7 +174,7 @@ def subsets(n: int) -> tuple[Ints, Ints, Ints]:
 
 
 def best_split(first: Floats, second: Floats) -> Floats:
-    """Returns the maximum of first[S] + second[T \\ S] over all subsets S of each set T."""
+    """Returns the maximum of first[S] + second[T − S] over all subsets S of each set T."""
     n = len(first).bit_length() - 1
     low = min(n, LOW_TASKS)
     whole, part, starts = subsets(low)
