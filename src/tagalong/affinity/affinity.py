@@ -16,8 +16,8 @@ from tagalong.errors import InvalidInput, as_names, raise_problems
 from tagalong.files import damage_reported, write_atomic
 from tagalong.rendering import terminal_width
 
-from .averaging import TRIM, Average, Floats, Ints, averages, level_history
-from .bootstrap import RESAMPLES, resamples, standard_errors
+from .averaging import DEFAULT_TRIM, Average, Floats, Ints, averages, level_history
+from .bootstrap import STDERR_RESAMPLES, resamples, standard_errors
 from .building import (
     FieldChecker,
     fields_for_steps,
@@ -27,8 +27,8 @@ from .building import (
     merge_fields,
 )
 from .display import html_table, named_values, text_table
-from .formats import SAVE_AGAIN, AffinityFileError, csv_text, read_csv, read_json, write_json
-from .reliability import FRACTIONS, Settled, Spread, settle, spread
+from .formats import SAVE_AGAIN_HINT, AffinityFileError, csv_text, read_csv, read_json, write_json
+from .reliability import PREFIX_FRACTIONS, Settled, Spread, check_settled, spread
 
 PathLike = str | os.PathLike[str]
 
@@ -75,20 +75,22 @@ class Affinity:
 
     def __post_init__(self) -> None:
         tasks = as_names(self.tasks)
-        check, n, length = FieldChecker(tasks), len(tasks), np.size(self.steps)
-        skipped = {reason: check.counts(f"skipped[{reason!r}]", counts) for reason, counts in self.skipped.items()}
+        checker, n, length = FieldChecker(tasks), len(tasks), np.size(self.steps)
+        skipped = {
+            reason: checker.check_counts(f"skipped[{reason!r}]", counts) for reason, counts in self.skipped.items()
+        }
         checked: dict[str, Any] = {
             "tasks": tasks,
-            "mean": check.array("mean", self.mean, (n, n)),
-            "stderr": check.errors(self.stderr),
-            "count": check.counts("count", self.count),
-            "steps": check.steps(self.steps),
-            "history": check.array("history", self.history, (length, n, n)),
-            "null": check.array("null", self.null, (length, n)),
+            "mean": checker.check_array("mean", self.mean, (n, n)),
+            "stderr": checker.check_errors(self.stderr),
+            "count": checker.check_counts("count", self.count),
+            "steps": checker.check_steps(self.steps),
+            "history": checker.check_array("history", self.history, (length, n, n)),
+            "null": checker.check_array("null", self.null, (length, n)),
             "skipped": MappingProxyType(skipped),
-            "settings": check.settings(self.settings),
+            "settings": checker.check_settings(self.settings),
         }
-        raise_problems(check.problems)
+        raise_problems(checker.problems)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -184,7 +186,7 @@ class Affinity:
                 does not match.
         """
         values = read_json(Path(path))
-        with damage_reported(Path(path), AffinityFileError, SAVE_AGAIN):
+        with damage_reported(Path(path), AffinityFileError, SAVE_AGAIN_HINT):
             return cls(**values)
 
     def save(self, path: PathLike) -> None:
@@ -227,7 +229,7 @@ class Affinity:
             write_atomic(Path(path), text)
         return text
 
-    def averaged(self, average: Literal["mean", "trimmed", "median"], trim: float = TRIM) -> Affinity:
+    def averaged(self, average: Literal["mean", "trimmed", "median"], trim: float = DEFAULT_TRIM) -> Affinity:
         """Returns the affinity with a different type of average over its history.
 
         The trimmed mean and the median are computed from differences between sources: each value minus the mean of the
@@ -243,7 +245,7 @@ class Affinity:
             >>> Affinity.from_history(history, ["a", "b"]).averaged("median").mean.tolist()
             [[0.0, 21.0], [2.0, 19.0]]
         """
-        self._need_history("averaged")
+        self._require_history("averaged")
         chosen = Average(average, trim)
         settings = {key: value for key, value in self.settings.items() if key != "trim"} | chosen.settings
         return replace(
@@ -265,7 +267,7 @@ class Affinity:
             >>> Affinity.from_history(history, ["a", "b"], null=null).leveled().history[0].tolist()
             [[0.0, 0.0], [2.0, 2.0]]
         """
-        self._need_history("leveled")
+        self._require_history("leveled")
         return Affinity.from_history(
             level_history(self.history, self.null), self.tasks, self.steps, skipped=self.skipped, settings=self.settings
         )
@@ -278,7 +280,7 @@ class Affinity:
             >>> affinity.between(10, 30).mean.item()
             4.0
         """
-        self._need_history("between")
+        self._require_history("between")
         rows = np.flatnonzero((self.steps >= first) & (self.steps < last))
         if not len(rows):
             raise InvalidInput(
@@ -296,7 +298,7 @@ class Affinity:
             >>> Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"]).every(2).steps.tolist()
             [0, 2]
         """
-        self._need_history("every")
+        self._require_history("every")
         _check_positive("n", n)
         return type(self)(**fields_for_steps(self, np.arange(0, len(self.steps), n)))
 
@@ -330,7 +332,7 @@ class Affinity:
             raise TypeError(f"`other` must be an Affinity, found {type(other).__name__}")
         return type(self)(**merge_fields(self, other))
 
-    def bootstrap(self, n: int = RESAMPLES, seed: int = 0) -> Floats:
+    def bootstrap(self, n: int = STDERR_RESAMPLES, seed: int = 0) -> Floats:
         """Returns the averaged matrix of each block-bootstrap resample of the steps (n × tasks × tasks).
 
         Args:
@@ -342,11 +344,11 @@ class Affinity:
             >>> affinity.bootstrap(n=50).shape
             (50, 2, 2)
         """
-        self._need_history("bootstrap")
+        self._require_history("bootstrap")
         _check_positive("n", n)
         return resamples(self.history, self.null, Average.from_settings(self.settings), n, seed)
 
-    def settled(self, budget: int, fractions: Sequence[float] = FRACTIONS) -> Settled:
+    def settled(self, budget: int, fractions: Sequence[float] = PREFIX_FRACTIONS) -> Settled:
         """Checks whether the groups have stopped changing.
 
         Groups are selected from longer and longer prefixes of the history.
@@ -360,8 +362,8 @@ class Affinity:
             >>> bool(affinity.settled(budget=2)), affinity.settled(budget=2).since
             (True, 4)
         """
-        self._need_history("settled")
-        return settle(self, budget, fractions)
+        self._require_history("settled")
+        return check_settled(self, budget, fractions)
 
     def spread(self) -> Spread:
         """Compares the best and worst partner of each task, and flags tasks for which no partner stands out.
@@ -398,7 +400,7 @@ class Affinity:
         values = (getattr(self, entry.name) for entry in fields(self))
         return type(self), tuple(dict(value) if isinstance(value, MappingProxyType) else value for value in values)
 
-    def _need_history(self, method: str) -> None:
+    def _require_history(self, method: str) -> None:
         if not len(self.steps):
             raise InvalidInput(
                 f"{method}()",

@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 AVERAGES = ("mean", "trimmed", "median")
-TRIM = 0.05  # default fraction to drop at each end
+DEFAULT_TRIM = 0.05  # default fraction to drop at each end
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Average:
     """A type of average: "mean", "trimmed" (which drops a fraction `trim` of the values at each end) or "median"."""
 
     name: str = "mean"
-    trim: float = TRIM
+    trim: float = DEFAULT_TRIM
 
     def __post_init__(self) -> None:
         if self.name not in AVERAGES:
@@ -34,14 +34,14 @@ class Average:
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Average:
         """Returns the type of average specified in the settings of an affinity."""
-        return cls(settings.get("average", "mean"), settings.get("trim", TRIM))
+        return cls(settings.get("average", "mean"), settings.get("trim", DEFAULT_TRIM))
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that describe this average."""
         return {"average": self.name, **({"trim": self.trim} if self.name == "trimmed" else {})}
 
-    def cut(self, counts: NDArray[Any]) -> Floats:
+    def trim_counts(self, counts: NDArray[Any]) -> Floats:
         """Returns the number of values dropped at each end, given the number of values."""
         if self.name == "median":
             return np.maximum((counts - 1.0) // 2, 0.0)
@@ -50,22 +50,22 @@ class Average:
 
 def averages(history: Floats, null: Floats, average: Average) -> Floats:
     """Returns the matrix [source, target] of averages over a history."""
-    targets = (history_onto(history, null, j) for j in range(history.shape[1]))
-    return np.stack([_average(target, average) for target in targets], axis=1)
+    targets = (target_history(history, null, j) for j in range(history.shape[1]))
+    return np.stack([_target_averages(target, average) for target in targets], axis=1)
 
 
-def _average(aligned: TargetHistory, average: Average) -> Floats:
+def _target_averages(aligned: TargetHistory, average: Average) -> Floats:
     if average.name == "mean":
         return aligned.means()
-    ordered = np.sort(center(aligned), axis=0)
+    ordered = np.sort(center_values(aligned), axis=0)
     counts = aligned.counts()
-    cut = average.cut(counts)
+    cut = average.trim_counts(counts)
     rank = np.arange(len(ordered))[:, None]
     kept = (rank >= cut) & (rank < counts - cut)
-    return ratio(np.where(kept, ordered, 0.0).sum(axis=0), counts - 2 * cut)
+    return safe_divide(np.where(kept, ordered, 0.0).sum(axis=0), counts - 2 * cut)
 
 
-def center(aligned: TargetHistory) -> Floats:
+def center_values(aligned: TargetHistory) -> Floats:
     """Subtracts the part common to all sources of a step from each value. Missing values are NaN.
 
     The common part can be many times larger than the differences between sources. Trimmed means and medians are
@@ -74,7 +74,7 @@ def center(aligned: TargetHistory) -> Floats:
     return np.where(aligned.present, aligned.values - step_levels(aligned)[:, None], np.nan)
 
 
-def ratio(sums: Floats, counts: NDArray[Any]) -> Floats:
+def safe_divide(sums: Floats, counts: NDArray[Any]) -> Floats:
     """Divides sums by counts. Returns NaN for counts of zero."""
     return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)
 
@@ -97,7 +97,7 @@ class TargetHistory:
     others: Mask
 
     @property
-    def mixed(self) -> bool:
+    def is_mixed(self) -> bool:
         """Whether there are both raw and relative steps."""
         measured = self.present.any(axis=1)
         return bool(self.relative[measured].any() and not self.relative[measured].all())
@@ -114,7 +114,7 @@ class TargetHistory:
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def history_onto(history: Floats, null: Floats, target: int) -> TargetHistory:
+def target_history(history: Floats, null: Floats, target: int) -> TargetHistory:
     """Returns the history of one target, with raw steps shifted to the level of the relative ones.
 
     Raw steps include an effect common to all sources (momentum, weight decay), but relative steps do not. The fraction
@@ -126,7 +126,7 @@ def history_onto(history: Floats, null: Floats, target: int) -> TargetHistory:
     relative = np.isfinite(null[:, target])
     others = np.arange(present.shape[1]) != target
     measured = TargetHistory(np.where(present, column, 0.0), present, relative, others)
-    if not measured.mixed:
+    if not measured.is_mixed:
         return measured
     raw = present & ~relative[:, None]
     return TargetHistory(measured.values + level_gap(measured) * raw, present, relative, others)
@@ -134,7 +134,7 @@ def history_onto(history: Floats, null: Floats, target: int) -> TargetHistory:
 
 def level_history(history: Floats, null: Floats) -> Floats:
     """Returns the entire history, with raw steps shifted to the level of the relative ones."""
-    targets = (history_onto(history, null, j) for j in range(history.shape[1]))
+    targets = (target_history(history, null, j) for j in range(history.shape[1]))
     return np.stack([np.where(target.present, target.values, np.nan) for target in targets], axis=2)
 
 
@@ -168,7 +168,7 @@ def step_levels(aligned: TargetHistory) -> Floats:
 
 def shift_influence(aligned: TargetHistory) -> Floats:
     """Returns the first-order change in the means, through the shift of raw steps, if a step is drawn once more."""
-    if not aligned.mixed:
+    if not aligned.is_mixed:
         return np.zeros_like(aligned.values)
     raw = ~aligned.relative
     shared = (aligned.counts(raw) > 0) & (aligned.counts(~raw) > 0)

@@ -6,10 +6,19 @@ from math import isqrt
 
 import numpy as np
 
-from .averaging import Average, Floats, TargetHistory, center, history_onto, ratio, shift_influence, step_levels
+from .averaging import (
+    Average,
+    Floats,
+    TargetHistory,
+    center_values,
+    safe_divide,
+    shift_influence,
+    step_levels,
+    target_history,
+)
 
-RESAMPLES = 200  # makes standard errors accurate to about 5%
-BATCH = 50  # resamples to compute at once, few enough for their weights to stay in the CPU cache
+STDERR_RESAMPLES = 200  # makes standard errors accurate to about 5%
+RESAMPLES_PER_BATCH = 50  # resamples to compute at once, few enough for their weights to stay in the CPU cache
 MAX_CORRELATION = 0.97  # above this, the block length would exceed any history
 
 
@@ -18,11 +27,11 @@ def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
 
     They are computed in closed form for the mean, and from resamples otherwise.
     """
-    targets = [history_onto(history, null, j) for j in range(history.shape[1])]
+    targets = [target_history(history, null, j) for j in range(history.shape[1])]
     length = block_length(targets, len(history))
     if average.name == "mean":
         return np.stack([block_stderr(_mean_influence(t), t, length) for t in targets], axis=1)
-    weights = block_weights(len(history), length, RESAMPLES, seed=0)
+    weights = block_weights(len(history), length, STDERR_RESAMPLES, seed=0)
     columns = [
         _standard_deviation(_resampled_averages(t, average, weights)) * np.sqrt(small_sample_correction(t, length))
         for t in targets
@@ -32,7 +41,7 @@ def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
 
 def resamples(history: Floats, null: Floats, average: Average, n: int, seed: int) -> Floats:
     """Returns the averages over each of `n` resamples of the steps (n × sources × targets)."""
-    targets = [history_onto(history, null, j) for j in range(history.shape[1])]
+    targets = [target_history(history, null, j) for j in range(history.shape[1])]
     weights = block_weights(len(history), block_length(targets, len(history)), n, seed)
     return np.stack([_resampled_averages(target, average, weights) for target in targets], axis=2)
 
@@ -42,20 +51,20 @@ def _resampled_averages(aligned: TargetHistory, average: Average, weights: Float
     if average.name == "mean":
         return _weighted_means(aligned, weights)
     # Levels contribute to every average but are not trimmed, so they are resampled separately.
-    return _trimmed_means(center(aligned), average, weights) + weights @ _level_influence(aligned)
+    return _trimmed_means(center_values(aligned), average, weights) + weights @ _level_influence(aligned)
 
 
 def _weighted_means(aligned: TargetHistory, weights: Floats) -> Floats:
     sums, counts = weights @ aligned.values, weights @ aligned.present
-    if not aligned.mixed:
-        return ratio(sums, counts)
+    if not aligned.is_mixed:
+        return safe_divide(sums, counts)
     raw = weights * ~aligned.relative
     raw_sums, raw_counts = raw @ aligned.values, raw @ aligned.present
     # As in the full history, the raw steps of each resample are shifted to the level of its relative steps.
-    gap = ratio(sums - raw_sums, counts - raw_counts) - ratio(raw_sums, raw_counts)
+    gap = safe_divide(sums - raw_sums, counts - raw_counts) - safe_divide(raw_sums, raw_counts)
     known = np.isfinite(gap)
-    shift = ratio(np.where(known, gap, 0.0).sum(axis=1), known.sum(axis=1))
-    return ratio(sums + np.nan_to_num(shift)[:, None] * raw_counts, counts)
+    shift = safe_divide(np.where(known, gap, 0.0).sum(axis=1), known.sum(axis=1))
+    return safe_divide(sums + np.nan_to_num(shift)[:, None] * raw_counts, counts)
 
 
 def _mean_influence(aligned: TargetHistory) -> Floats:
@@ -75,7 +84,9 @@ def _trimmed_means(values: Floats, average: Average, weights: Floats) -> Floats:
     steps, sources = values.shape
     # The additional row of zeros stands for missing values, which are never drawn.
     draws = np.concatenate([weights.T, np.zeros((1, len(weights)))])
-    batches = [np.ascontiguousarray(draws[:, i : i + BATCH]) for i in range(0, len(weights), BATCH)]
+    batches = [
+        np.ascontiguousarray(draws[:, i : i + RESAMPLES_PER_BATCH]) for i in range(0, len(weights), RESAMPLES_PER_BATCH)
+    ]
     chunk = isqrt(steps) + 1
     means = np.empty((len(weights), sources))
     for i in range(sources):
@@ -96,11 +107,11 @@ def _trimmed_mean(ordered: Floats, drawn: Floats, average: Average) -> Floats:
     per_chunk = np.stack([np.ones_like(ordered), ordered], axis=1) @ drawn
     cumulative = np.concatenate([np.zeros_like(per_chunk[:1]), np.cumsum(per_chunk, axis=0)])
     counts = cumulative[-1, 0]
-    cut = average.cut(counts)
+    cut = average.trim_counts(counts)
     middle = _sum_of_smallest(ordered, drawn, cumulative, counts - cut) - _sum_of_smallest(
         ordered, drawn, cumulative, cut
     )
-    return ratio(middle, counts - 2 * cut)
+    return safe_divide(middle, counts - 2 * cut)
 
 
 def _sum_of_smallest(ordered: Floats, drawn: Floats, cumulative: Floats, rank: Floats) -> Floats:
@@ -117,8 +128,8 @@ def _standard_deviation(draws: Floats) -> Floats:
     """Returns the standard deviation of each source over the resamples in which it has values."""
     known = np.isfinite(draws)
     counts = known.sum(axis=0)
-    residuals = np.where(known, draws - ratio(np.where(known, draws, 0.0).sum(axis=0), counts), 0.0)
-    return np.sqrt(ratio((residuals**2).sum(axis=0), np.maximum(counts - 1, 0)))
+    residuals = np.where(known, draws - safe_divide(np.where(known, draws, 0.0).sum(axis=0), counts), 0.0)
+    return np.sqrt(safe_divide((residuals**2).sum(axis=0), np.maximum(counts - 1, 0)))
 
 
 def block_length(targets: list[TargetHistory], steps: int) -> int:

@@ -31,15 +31,15 @@ def fields_from_history(
 ) -> dict[str, Any]:
     """Returns the fields of an affinity with the given history."""
     names = as_names(tasks)
-    check, n = FieldChecker(names), len(names)
+    checker, n = FieldChecker(names), len(names)
     average = Average.from_settings(settings or {})
-    length = _length("history", history)
-    values = check.array("history", history, (length, n, n))
-    nulls = check.array("null", np.full((length, n), np.nan) if null is None else null, (length, n))
-    calls = check.steps(np.arange(length) if steps is None else steps)
+    length = _checked_length("history", history)
+    values = checker.check_array("history", history, (length, n, n))
+    nulls = checker.check_array("null", np.full((length, n), np.nan) if null is None else null, (length, n))
+    calls = checker.check_steps(np.arange(length) if steps is None else steps)
     if calls.size != length:
-        check.add("steps", f"must contain {length} call numbers, one per step of `history`", str(calls.size))
-    raise_problems(check.problems)
+        checker.add_problem("steps", f"must contain {length} call numbers, one per step of `history`", str(calls.size))
+    raise_problems(checker.problems)
     return {
         "tasks": names,
         "mean": averages(values, nulls, average),
@@ -62,17 +62,17 @@ def fields_from_matrix(
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns the fields of an affinity with the given averages and no history."""
-    n = _length("matrix", matrix)
+    n = _checked_length("matrix", matrix)
     names = tuple(map(str, range(n))) if tasks is None else as_names(tasks)
-    check = FieldChecker(names)
+    checker = FieldChecker(names)
     if axis not in ("source", "target"):
-        check.add("axis", 'must be "source" or "target"', repr(axis))
+        checker.add_problem("axis", 'must be "source" or "target"', repr(axis))
     if len(names) != n:
-        check.add("tasks", f"must contain {n} names, one per row of `matrix`", str(len(names)))
-    mean = check.array("matrix", matrix, (n, n))
-    errors = check.errors(np.full((n, n), np.nan) if stderr is None else stderr)
-    counts = check.counts("count", np.isfinite(mean) * 1 if count is None else count)
-    raise_problems(check.problems)
+        checker.add_problem("tasks", f"must contain {n} names, one per row of `matrix`", str(len(names)))
+    mean = checker.check_array("matrix", matrix, (n, n))
+    errors = checker.check_errors(np.full((n, n), np.nan) if stderr is None else stderr)
+    counts = checker.check_counts("count", np.isfinite(mean) * 1 if count is None else count)
+    raise_problems(checker.problems)
     orient = np.transpose if axis == "target" else np.asarray
     parts: dict[str, NDArray[Any]] = {"mean": orient(mean), "stderr": orient(errors), "count": orient(counts)}
     empty = {"steps": np.zeros(0), "history": np.zeros((0, n, n)), "null": np.zeros((0, n))}
@@ -112,7 +112,7 @@ def fields_for_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]
     return {**part, "skipped": skipped}
 
 
-def _length(name: str, value: Any) -> int:
+def _checked_length(name: str, value: Any) -> int:
     try:
         return len(value)
     except TypeError:
@@ -163,9 +163,9 @@ def _join_histories(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -
 def _pool_means(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
     """Returns the average of both means, weighted by the number of values."""
     parts = (first, second)
-    means = np.stack([_widen(part.mean, part, tasks, np.nan) for part in parts])
-    errors = np.stack([_widen(part.stderr, part, tasks, np.nan) for part in parts])
-    counts = np.stack([_widen(part.count, part, tasks, 0.0) for part in parts])
+    means = np.stack([_expand_matrix(part.mean, part, tasks, np.nan) for part in parts])
+    errors = np.stack([_expand_matrix(part.stderr, part, tasks, np.nan) for part in parts])
+    counts = np.stack([_expand_matrix(part.count, part, tasks, 0.0) for part in parts])
     known = np.isfinite(means)
     weights = np.where(known, np.maximum(counts, 1.0), 0.0)
     total = weights.sum(axis=0)
@@ -177,10 +177,10 @@ def _pool_means(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> di
 
 def _sum_skipped(reason: str, first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> Floats:
     parts = [part for part in (first, second) if reason in part.skipped]
-    return np.asarray(np.sum([_widen(part.skipped[reason], part, tasks, 0.0) for part in parts], axis=0))
+    return np.asarray(np.sum([_expand_matrix(part.skipped[reason], part, tasks, 0.0) for part in parts], axis=0))
 
 
-def _widen(matrix: NDArray[Any], part: Affinity, tasks: tuple[str, ...], fill: float) -> Floats:
+def _expand_matrix(matrix: NDArray[Any], part: Affinity, tasks: tuple[str, ...], fill: float) -> Floats:
     """Returns a matrix for all tasks, with the values of one affinity and `fill` everywhere else."""
     at = [tasks.index(task) for task in part.tasks]
     wide = np.full((len(tasks), len(tasks)), fill)
@@ -202,12 +202,12 @@ class FieldChecker:
         self.n = len(tasks)
         self.problems = task_name_problems(tasks)
 
-    def add(self, argument: str, expected: str, found: str = "", hint: str = "") -> None:
+    def add_problem(self, argument: str, expected: str, found: str = "", hint: str = "") -> None:
         """Adds a problem."""
         is_name = argument.isidentifier()
         self.problems.append(InvalidInput(argument if is_name else f"`{argument}`", expected, found, hint))
 
-    def array(self, name: str, value: Any, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> Any:
+    def check_array(self, name: str, value: Any, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> Any:
         """Checks the shape of `value` and returns it as a read-only array of the given type."""
         try:
             array = np.asarray(value)
@@ -217,43 +217,45 @@ class FieldChecker:
                 raise ValueError("not integers")
             array = np.asarray(array, dtype=dtype)
         except (TypeError, ValueError, OverflowError) as error:
-            self.add(name, "must be an array of numbers", f"{type(value).__name__}: {error}")
+            self.add_problem(name, "must be an array of numbers", f"{type(value).__name__}: {error}")
             return np.zeros(shape, dtype)
         if array.size == 0 and 0 in shape:
             array = array.reshape(shape)  # the shape of an empty list does not show the number of tasks
         if array.shape != shape:
-            self.add(name, f"must have shape {shape} for {self.n} tasks", str(array.shape))
+            self.add_problem(name, f"must have shape {shape} for {self.n} tasks", str(array.shape))
         elif np.issubdtype(array.dtype, np.floating):
             infinite = int(np.isinf(array).sum())
             if infinite:
                 expected = "must be finite, or NaN where nothing was measured"
-                self.add(name, expected, f"{infinite} infinite values", "has the loss diverged?")
+                self.add_problem(name, expected, f"{infinite} infinite values", "has the loss diverged?")
         return read_only(array)
 
-    def counts(self, name: str, value: Any) -> Ints:
-        array: Ints = self.array(name, value, (self.n, self.n), np.int64)
+    def check_counts(self, name: str, value: Any) -> Ints:
+        array: Ints = self.check_array(name, value, (self.n, self.n), np.int64)
         if (array < 0).any():
-            self.add(name, "must be non-negative numbers of values", str(array.min()))
+            self.add_problem(name, "must be non-negative numbers of values", str(array.min()))
         return array
 
-    def errors(self, value: Any) -> Floats:
-        array: Floats = self.array("stderr", value, (self.n, self.n))
+    def check_errors(self, value: Any) -> Floats:
+        array: Floats = self.check_array("stderr", value, (self.n, self.n))
         if (array < 0).any():
-            self.add("stderr", "must be at least 0, or NaN where unknown", str(array[array < 0].min()))
+            self.add_problem("stderr", "must be at least 0, or NaN where unknown", str(array[array < 0].min()))
         return array
 
-    def steps(self, value: Any) -> Ints:
-        array: Ints = self.array("steps", value, (np.size(value),), np.int64)
+    def check_steps(self, value: Any) -> Ints:
+        array: Ints = self.check_array("steps", value, (np.size(value),), np.int64)
         if array.ndim == 1 and (np.diff(array) <= 0).any():
-            self.add("steps", "must be strictly increasing call numbers, one per measured step", hint="sort them")
+            self.add_problem(
+                "steps", "must be strictly increasing call numbers, one per measured step", hint="sort them"
+            )
         return array
 
-    def settings(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
+    def check_settings(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns a copy converted to JSON and back, so a loaded affinity equals the saved one."""
         try:
             return MappingProxyType(json.loads(json.dumps(dict(value), allow_nan=False)))
         except (TypeError, ValueError) as error:
-            self.add(
+            self.add_problem(
                 "settings",
                 "must contain only values that JSON can represent (numbers, strings, lists, None)",
                 str(error),

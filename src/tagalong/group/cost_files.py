@@ -43,7 +43,7 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
     problems: list[InvalidInput] = []
     costs: Costs = {}
     for place, group, cell, cost in _read_entries(file):
-        key = _read_key(group, tasks)
+        key = _read_group(group, tasks)
         if key is None:
             expected = f"must be task names ({known}) joined by +, or a number of tasks"
             problems.append(TableError(place, expected, repr(group)))
@@ -66,20 +66,22 @@ def _read_entries(path: Path) -> list[tuple[str, str, Any, float]]:
         document = parse_json(text, path)
         if not isinstance(document, dict):
             raise TableError(path, "must be {group: cost}", "a list")
-        return [(f"{path}, {group!r}", group, cost, _parse(as_number, cost)) for group, cost in document.items()]
+        return [(f"{path}, {group!r}", group, cost, _parse_cost(as_number, cost)) for group, cost in document.items()]
     table = parse_table(text, path, default_header=("group", "cost"))
     raise_problems(table.problems, TableError)
-    return [(table.at(row), row.cells[0], row.cells[1], _parse(table.parse_number, row.cells[1])) for row in table.rows]
+    return [
+        (table.at(row), row.cells[0], row.cells[1], _parse_cost(table.parse_number, row.cells[1])) for row in table.rows
+    ]
 
 
-def _read_key(group: str, tasks: Collection[str]) -> frozenset[str] | int | None:
+def _read_group(group: str, tasks: Collection[str]) -> frozenset[str] | int | None:
     names = group_names(group, tasks)
     if names is None and group.isdecimal():
         return int(group)
     return names
 
 
-def _parse(parse: Callable[[Any], float], cost: Any) -> float:
+def _parse_cost(parse: Callable[[Any], float], cost: Any) -> float:
     try:
         return parse(cost)
     except (TypeError, ValueError):

@@ -14,14 +14,14 @@ import numpy as np
 from tagalong.errors import InvalidInput, is_number, raise_problems
 
 from .grouping import FORMAT, Group, Grouping, GroupingFileError, Option, read_yaml
-from .problem_building import components
+from .problem_building import link_components
 from .scores import Candidate, Complete, Scores, group_name, read_scores
 from .selection_problem import indices
 from .selection_request import Cost, SelectionRequest, Units, read_links
 
 GivenGroup = Group | frozenset[str]
 EQUALITY_TOLERANCE = 1e-9  # relative
-EXPECTED = "must be a list of lists of names, a mapping 'name: [names]', or entries with 'trains' and 'serves'"
+EXPECTED_FORMS = "must be a list of lists of names, a mapping 'name: [names]', or entries with 'trains' and 'serves'"
 
 
 def read_groups(text: str) -> tuple[GivenGroup, ...]:
@@ -52,7 +52,7 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
     entries = list(document.values()) if isinstance(document, Mapping) else document
     if not isinstance(entries, list) or not entries:
         found = "nothing" if not entries else type(entries).__name__
-        raise GroupingFileError("groups", EXPECTED, found)
+        raise GroupingFileError("groups", EXPECTED_FORMS, found)
     return tuple(_read_entry(entry) for entry in entries)
 
 
@@ -73,19 +73,19 @@ def _parse_document(text: str) -> Any:
 
 def _read_entry(entry: Any) -> GivenGroup:
     if not isinstance(entry, Mapping):
-        return _names(entry)
+        return _read_names(entry)
     if "trains" not in entry or set(entry) - {"trains", "serves", "cost", "name"}:
-        raise GroupingFileError("groups", EXPECTED, f"an entry with {', '.join(map(repr, entry))}")
-    trains = _names(entry["trains"])
+        raise GroupingFileError("groups", EXPECTED_FORMS, f"an entry with {', '.join(map(repr, entry))}")
+    trains = _read_names(entry["trains"])
     if "serves" not in entry:
         return trains
     try:
-        return Group(trains, _names(entry["serves"]), float(entry.get("cost", 1)))
+        return Group(trains, _read_names(entry["serves"]), float(entry.get("cost", 1)))
     except (TypeError, ValueError) as error:
         raise GroupingFileError("`groups`:", str(error)) from None
 
 
-def _names(entry: Any) -> frozenset[str]:
+def _read_names(entry: Any) -> frozenset[str]:
     names = re.split(r"\s*[,+;]\s*", entry.strip()) if isinstance(entry, str) else entry
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
         raise GroupingFileError("`groups`:", "each group must be a list of names", repr(entry))
@@ -217,25 +217,27 @@ class _ScoredNetwork:
         if unknown or not self.trains:
             known, found = ", ".join(map(repr, scores.tasks)), ", ".join(map(repr, unknown)) or "an empty group"
             return [InvalidInput("groups", f"must contain only known tasks ({known})", found)]
-        if len(self.trains) == 1 and len(scores.tasks) > 1 and not request.singles(scores):
-            return [_problem(f"{name} trains a single task, but `allow_single` is off for these scores")]
+        if len(self.trains) == 1 and len(scores.tasks) > 1 and not request.allows_single_tasks(scores):
+            return [_group_problem(f"{name} trains a single task, but `allow_single` is off for these scores")]
         problems = []
         if not set(self.serves or ()) <= set(self.values) or not self.values:
-            problems.append(_problem(f"`scores` has no result for {name}"))
+            problems.append(_group_problem(f"`scores` has no result for {name}"))
         if request.max_size is not None and len(self.trains) > request.max_size:
-            problems.append(_problem(f"{name} trains {len(self.trains)} tasks, but `max_size` is {request.max_size}"))
+            problems.append(
+                _group_problem(f"{name} trains {len(self.trains)} tasks, but `max_size` is {request.max_size}")
+            )
         if np.isnan(self.cost):
-            problems.append(_problem(f"`cost` does not list {name}"))
+            problems.append(_group_problem(f"`cost` does not list {name}"))
         if request.max_cost is not None and self.cost > request.max_cost * (1 + 1e-9):
-            problems.append(_problem(f"{name} costs {self.cost:g}, but `max_cost` is {request.max_cost:g}"))
+            problems.append(_group_problem(f"{name} costs {self.cost:g}, but `max_cost` is {request.max_cost:g}"))
         for link in request.cannot_link:
             if len(self.trains & set(link)) > 1:
                 both = ", ".join(sorted(self.trains & set(link)))
-                problems.append(_problem(f"{name} trains {both} together, which `cannot_link` forbids"))
+                problems.append(_group_problem(f"{name} trains {both} together, which `cannot_link` forbids"))
         return problems
 
 
-def _problem(text: str) -> InvalidInput:
+def _group_problem(text: str) -> InvalidInput:
     return InvalidInput("`groups`:", text)
 
 
@@ -280,7 +282,7 @@ def _build_grouping(
 ) -> Grouping:
     units = request.units(scores)
     number = {task: i for i, task in enumerate(scores.tasks)}
-    place = _assign(networks, scores, request, units)
+    place = _assign_tasks(networks, scores, request, units)
     per_task = {task: networks[at].values[task] for task, at in place.items()}
     value = units.to_scores(sum(units.weighted_score(number[task], score) for task, score in per_task.items()))
     spent = float(sum(network.cost for network in networks))
@@ -290,22 +292,22 @@ def _build_grouping(
             for row, network in enumerate(networks)
         ),
         value=value,
-        bound=request.sign * max(_best_partners(scores, request, units), request.sign * value),
+        bound=request.sign * max(_upper_bound(scores, request, units), request.sign * value),
         status="feasible",
         per_task={task: per_task[task] for task in scores.tasks},
         budget=budget if budget is not None else (int(spent) if spent.is_integer() else spent),
         objective=request.objective,
-        options={task: _options(networks, task, request.sign) for task in scores.tasks},
+        options={task: _scored_options(networks, task, request.sign) for task in scores.tasks},
     )
 
 
-def _assign(
+def _assign_tasks(
     networks: Sequence[_ScoredNetwork], scores: Scores, request: SelectionRequest, units: Units
 ) -> dict[str, int]:
     """Returns the network that serves each task. This is the best one unless specified. Linked tasks stay together."""
     place: dict[str, int] = {}
     problems = []
-    for bits in components(scores.tasks, request.must_link):
+    for bits in link_components(scores.tasks, request.must_link):
         link = [scores.tasks[i] for i in indices(bits)]
         stated = {at for at, network in enumerate(networks) for task in link if task in (network.serves or ())}
         eligible = [
@@ -314,7 +316,7 @@ def _assign(
             if set(link) <= set(network.values) and (stated == {at} or (not stated and network.serves is None))
         ]
         if not eligible:
-            problems.append(_problem(f"no network serves {', '.join(link)} together, which `must_link` requires"))
+            problems.append(_group_problem(f"no network serves {', '.join(link)} together, which `must_link` requires"))
             continue
         worth = [
             request.sign * sum(units.weighted_score(i, networks[at].values[scores.tasks[i]]) for i in indices(bits))
@@ -326,12 +328,12 @@ def _assign(
     return place
 
 
-def _options(networks: Sequence[_ScoredNetwork], task: str, sign: float) -> tuple[Option, ...]:
+def _scored_options(networks: Sequence[_ScoredNetwork], task: str, sign: float) -> tuple[Option, ...]:
     known = [Option(network.trains, network.values[task]) for network in networks if task in network.values]
     return tuple(sorted(known, key=lambda option: (-sign * option.score, sorted(option.trains))))
 
 
-def _best_partners(scores: Scores, request: SelectionRequest, units: Units) -> float:
+def _upper_bound(scores: Scores, request: SelectionRequest, units: Units) -> float:
     """Returns an upper bound on the value, assuming that every task has its best partner."""
     best = dict.fromkeys(scores.tasks, -np.inf)
     for entry in scores.candidates or [Candidate(group, values) for group, values in scores.given.items()]:
@@ -339,7 +341,7 @@ def _best_partners(scores: Scores, request: SelectionRequest, units: Units) -> f
             best[task] = max(best[task], request.sign * value)
     if scores.matrix is not None:
         known = np.where(np.isfinite(scores.matrix), request.sign * scores.matrix, -np.inf)
-        if not request.singles(scores) and len(known) > 1:
+        if not request.allows_single_tasks(scores) and len(known) > 1:
             np.fill_diagonal(known, -np.inf)
         best = {task: max(best[task], top) for task, top in zip(scores.tasks, known.max(axis=0).tolist(), strict=True)}
     top = [best[task] if np.isfinite(best[task]) else 0.0 for task in scores.tasks]

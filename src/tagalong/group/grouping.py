@@ -18,7 +18,7 @@ from .stability import Stability
 
 FORMAT = "tagalong-grouping"
 VERSION = 1
-SAVE_AGAIN = "save the grouping again"
+SAVE_AGAIN_HINT = "save the grouping again"
 PLAIN_FIELDS = ("value", "bound", "status", "budget", "objective", "solver")  # stored unchanged in a document
 
 
@@ -57,10 +57,10 @@ class Group:
         return f"serves {{{', '.join(sorted(self.serves))}}}{helped}"
 
     def __lt__(self, other: Group) -> bool:
-        return self._order < other._order
+        return self._sort_key < other._sort_key
 
     @property
-    def _order(self) -> tuple[list[str], list[str], float]:
+    def _sort_key(self) -> tuple[list[str], list[str], float]:
         return sorted(self.serves), sorted(self.trains), self.cost
 
 
@@ -185,9 +185,9 @@ class Grouping:
         """Returns the grouping as a JSON-compatible dictionary, which `from_document` reads."""
         document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         document |= {name: getattr(self, name) for name in PLAIN_FIELDS}
-        document["groups"] = _plain_groups(self.groups)
+        document["groups"] = _groups_to_document(self.groups)
         document["per_task"] = dict(self.per_task)
-        document["ties"] = [_plain_groups(tie) for tie in self.ties]
+        document["ties"] = [_groups_to_document(tie) for tie in self.ties]
         document["options"] = {
             task: [{"trains": sorted(option.trains), "score": option.score} for option in options]
             for task, options in self.options.items()
@@ -207,9 +207,9 @@ class Grouping:
     @staticmethod
     def from_document(document: Any) -> Grouping:
         """Reads a dictionary created by `to_document`."""
-        checked = check_document(document, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN)
-        with damage_reported("the grouping", GroupingFileError, SAVE_AGAIN):
-            return _grouping_from(checked)
+        checked = check_document(document, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN_HINT)
+        with damage_reported("the grouping", GroupingFileError, SAVE_AGAIN_HINT):
+            return _read_grouping(checked)
 
     def to_json(self) -> str:
         """Returns the grouping as JSON text, which `from_json` reads."""
@@ -225,7 +225,7 @@ class Grouping:
             >>> Grouping.from_json(grouping.to_json()) == grouping
             True
         """
-        checked = parse_document(text, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN)
+        checked = parse_document(text, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN_HINT)
         return Grouping.from_document(checked)
 
     def to_yaml(self) -> str:
@@ -267,12 +267,12 @@ class Grouping:
         return html_table(self)
 
 
-def _grouping_from(document: dict[str, Any]) -> Grouping:
+def _read_grouping(document: dict[str, Any]) -> Grouping:
     certificate, resampled = document.get("certificate"), document.get("resampled")
     return Grouping(
-        groups=_groups(document["groups"]),
+        groups=_read_groups(document["groups"]),
         per_task=document["per_task"],
-        ties=tuple(_groups(tie) for tie in document["ties"]),
+        ties=tuple(_read_groups(tie) for tie in document["ties"]),
         options={
             task: tuple(Option(frozenset(option["trains"]), option["score"]) for option in options)
             for task, options in document["options"].items()
@@ -290,11 +290,11 @@ def _grouping_from(document: dict[str, Any]) -> Grouping:
     )
 
 
-def _plain_groups(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
+def _groups_to_document(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
     return [{"trains": sorted(group.trains), "serves": sorted(group.serves), "cost": group.cost} for group in groups]
 
 
-def _groups(entries: list[dict[str, Any]]) -> tuple[Group, ...]:
+def _read_groups(entries: list[dict[str, Any]]) -> tuple[Group, ...]:
     return tuple(Group(entry["trains"], entry["serves"], entry["cost"]) for entry in entries)
 
 
@@ -311,18 +311,18 @@ def read_yaml(text: str, as_text: bool = False) -> Any:
     try:
         return yaml.load(text, _TextLoader if as_text else _TypedLoader)
     except yaml.YAMLError as error:
-        raise ValueError(_describe(error)) from error
+        raise ValueError(_describe_yaml_error(error)) from error
     except RecursionError:
         raise ValueError("too deeply nested") from None
 
 
-def _describe(error: yaml.YAMLError) -> str:
+def _describe_yaml_error(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     return f"{problem} in line {mark.line + 1}" if mark is not None else str(problem)
 
 
-class _UniqueKeys:
+class _UniqueKeysMixin:
     """A YAML loader that rejects repeated keys. PyYAML's own loaders silently keep the last value."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -334,9 +334,9 @@ class _UniqueKeys:
         return super().construct_mapping(node, deep)  # type: ignore[misc]
 
 
-class _TypedLoader(_UniqueKeys, yaml.SafeLoader):
+class _TypedLoader(_UniqueKeysMixin, yaml.SafeLoader):
     pass
 
 
-class _TextLoader(_UniqueKeys, yaml.BaseLoader):
+class _TextLoader(_UniqueKeysMixin, yaml.BaseLoader):
     pass

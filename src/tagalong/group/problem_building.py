@@ -15,12 +15,12 @@ import numpy as np
 from tagalong.errors import InvalidInput
 
 from .scores import Scores
-from .selection_problem import Bools, Floats, Ints, Limits, Networks, SelectionProblem, bits_of, indices
+from .selection_problem import Bools, Floats, Ints, Limits, Networks, SelectionProblem, indices, to_bit_mask
 from .selection_request import SelectionRequest, Units
 from .solvers import MAX_LISTED, all_networks, solve_search
 
 POOL_BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # for which the search on the plain problem yields promising groups
-QUICK = Limits(kicks=5)
+QUICK_LIMITS = Limits(kicks=5)
 
 ForbiddenPairs = Bools  # tasks × tasks: pairs that no network may train
 CostOf = Callable[[tuple[int, ...]], float]  # the cost of a network that trains these tasks; NaN if there is none
@@ -57,12 +57,14 @@ def build_problem(scores: Scores, request: SelectionRequest) -> ScaledProblem:
     """Builds the problem from checked scores and options."""
     units = request.units(scores)
     n = len(scores.tasks)
-    bare = SelectionProblem(n, None, None, components(scores.tasks, request.must_link), min(n, request.max_size or n))
+    bare = SelectionProblem(
+        n, None, None, link_components(scores.tasks, request.must_link), min(n, request.max_size or n)
+    )
     if scores.matrix is None:
         return _build_from_networks(bare, _candidate_networks(scores, request, units), scores, request, units)
-    pairs = _weighted_scores(scores.matrix, units, request.sign, request.singles(scores))
-    if _is_plain(scores, request):
-        scale = _largest(pairs)
+    pairs = _weighted_scores(scores.matrix, units, request.sign, request.allows_single_tasks(scores))
+    if _is_unconstrained(scores, request):
+        scale = _max_abs_score(pairs)
         return ScaledProblem(
             replace(bare, scores=pairs / scale), tuple(_network_counts(request, n)), scale, request.sign, units
         )
@@ -72,11 +74,11 @@ def build_problem(scores: Scores, request: SelectionRequest) -> ScaledProblem:
     return _build_from_networks(bare, networks, scores, request, units)
 
 
-def components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[int, ...]:
+def link_components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[int, ...]:
     """Returns the connected components of the links, as bit masks ordered by their first task."""
     sets = [1 << i for i in range(len(tasks))]
     for link in links:
-        joined = bits_of([tasks.index(task) for task in set(link)])
+        joined = to_bit_mask([tasks.index(task) for task in set(link)])
         touched = [bits for bits in sets if bits & joined]
         sets = [bits for bits in sets if not bits & joined] + [sum(touched)]
     return tuple(sorted(sets, key=lambda bits: bits & -bits))
@@ -92,11 +94,11 @@ def _weighted_scores(matrix: Floats, units: Units, sign: float, singles: bool) -
     return scores
 
 
-def _largest(values: Floats) -> float:
+def _max_abs_score(values: Floats) -> float:
     return float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
 
 
-def _is_plain(scores: Scores, request: SelectionRequest) -> bool:
+def _is_unconstrained(scores: Scores, request: SelectionRequest) -> bool:
     """Returns whether all groups up to the maximum size are allowed and have the same cost."""
     constant = request.cost is None or not (callable(request.cost) or isinstance(request.cost, Mapping))
     free = request.max_cost is None or not constant or request.cost <= request.max_cost  # type: ignore[operator]
@@ -111,7 +113,7 @@ def _network_counts(request: SelectionRequest, n: int) -> list[float]:
 def _build_from_networks(
     bare: SelectionProblem, networks: Networks, scores: Scores, request: SelectionRequest, units: Units
 ) -> ScaledProblem:
-    scale = _largest(networks.values)
+    scale = _max_abs_score(networks.values)
     networks = replace(networks, values=networks.values / scale)
     separate = _respects_cannot_link(networks.trains, scores.tasks, request)
     affordable = networks.cost <= (np.inf if request.max_cost is None else request.max_cost * (1 + 1e-9))
@@ -133,7 +135,7 @@ def _respects_cannot_link(trains: Bools, tasks: tuple[str, ...], request: Select
 def _candidate_networks(scores: Scores, request: SelectionRequest, units: Units) -> Networks:
     """Returns the candidates as networks. Candidates that violate a constraint serve no tasks."""
     assert scores.candidates is not None
-    n, count, singles = len(scores.tasks), len(scores.candidates), request.singles(scores)
+    n, count, singles = len(scores.tasks), len(scores.candidates), request.allows_single_tasks(scores)
     place = {task: i for i, task in enumerate(scores.tasks)}
     trains = np.zeros((count, n), dtype=bool)
     values, cost = np.full((count, n), np.nan), np.ones(count)
@@ -158,9 +160,9 @@ def _group_networks(problem: SelectionProblem, scores: Scores, request: Selectio
     names = scores.tasks
     networks = all_networks(problem, lambda group: request.cost_of(frozenset(names[i] for i in group)))
     values = networks.values.copy()
-    row_of = {bits_of(np.flatnonzero(row)): i for i, row in enumerate(networks.trains)}
+    row_of = {to_bit_mask(np.flatnonzero(row)): i for i, row in enumerate(networks.trains)}
     for group, results in scores.given.items():
-        row = row_of.get(bits_of([names.index(task) for task in group]))
+        row = row_of.get(to_bit_mask([names.index(task) for task in group]))
         for task, value in results.items() if row is not None else ():
             values[row, names.index(task)] = request.sign * units.weighted_score(names.index(task), value)
     return Networks(networks.trains, values, networks.cost)
@@ -169,7 +171,7 @@ def _group_networks(problem: SelectionProblem, scores: Scores, request: Selectio
 def _build_from_pool(plain: SelectionProblem, scores: Scores, request: SelectionRequest, units: Units) -> ScaledProblem:
     """Builds a problem from promising networks only, because there are too many to list."""
     assert plain.scores is not None
-    scale, names = _largest(plain.scores), scores.tasks
+    scale, names = _max_abs_score(plain.scores), scores.tasks
     plain = replace(plain, scores=plain.scores / scale)
     forbidden = np.zeros((plain.n, plain.n), dtype=bool)
     for link in request.cannot_link:
@@ -187,13 +189,13 @@ def _build_from_pool(plain: SelectionProblem, scores: Scores, request: Selection
         plain,
         scores=None,
         relaxed=plain,
-        cheapest=_cheapest(request),
+        cheapest=_min_network_cost(request),
         more=partial(_feasible_networks, plain, forbidden, cost),
     ).with_networks(pool)
     return ScaledProblem(problem, tuple(map(float, request.budgets)), scale, request.sign, units)
 
 
-def _cheapest(request: SelectionRequest) -> float:
+def _min_network_cost(request: SelectionRequest) -> float:
     """Returns a lower bound on the cost of a network. If `cost` is a callable, the bound is almost 0."""
     if request.cost is None:
         return 1.0
@@ -207,7 +209,7 @@ def _feasible_networks(problem: SelectionProblem, forbidden: ForbiddenPairs, cos
     kept = []
     for bits in sorted(sets):
         group = list(indices(bits))
-        alone = len(group) == 1 and not np.isfinite(problem.alone[group[0]])
+        alone = len(group) == 1 and not np.isfinite(problem.single_task_scores[group[0]])
         if not alone and len(group) <= problem.largest and not forbidden[np.ix_(group, group)].any():
             kept.append((group, cost(tuple(group))))
     kept = [(group, spent) for group, spent in kept if not np.isnan(spent)]
@@ -215,20 +217,20 @@ def _feasible_networks(problem: SelectionProblem, forbidden: ForbiddenPairs, cos
     for row, (group, _) in enumerate(kept):
         member[row, group] = True
     size = member.sum(axis=1)[:, None]
-    mean = np.where(size == 1, problem.alone, (member @ problem.pairwise) / np.maximum(size - 1, 1))
+    mean = np.where(size == 1, problem.single_task_scores, (member @ problem.pairwise) / np.maximum(size - 1, 1))
     return Networks(member, np.where(member, mean, -np.inf), np.array([spent for _, spent in kept]))
 
 
 def _promising_groups(problem: SelectionProblem, forbidden: ForbiddenPairs) -> set[int]:
     """Returns all pairs, groups of tasks with high affinity, and groups found by a search that ignores costs."""
     near = problem.pairwise + problem.pairwise.T
-    found = {1 << task for task in range(problem.n) if np.isfinite(problem.alone[task])}
+    found = {1 << task for task in range(problem.n) if np.isfinite(problem.single_task_scores[task])}
     found |= {1 << a | 1 << b for a in range(problem.n) for b in range(a)}
     for link in problem.links:
         found |= set(_grown_groups(list(indices(link)), near, forbidden))
     for count in POOL_BUDGETS:
         if count <= problem.n and problem.largest * count >= problem.n:
-            for choice in solve_search(problem, [count], QUICK)[0].choices:
+            for choice in solve_search(problem, [count], QUICK_LIMITS)[0].choices:
                 found |= set(_shrunk_groups(list(indices(choice.trains)), near, forbidden))
     return found
 
@@ -236,17 +238,17 @@ def _promising_groups(problem: SelectionProblem, forbidden: ForbiddenPairs) -> s
 def _grown_groups(group: list[int], near: Floats, forbidden: ForbiddenPairs) -> Iterator[int]:
     """Yields a group and then repeatedly adds the nearest task, skipping tasks that form a forbidden pair."""
     grown = list(group)
-    yield bits_of(grown)
+    yield to_bit_mask(grown)
     for task in np.argsort(-near[group].sum(axis=0), kind="stable").tolist():
         if task not in grown and not forbidden[task, grown].any():
             grown.append(task)
-            yield bits_of(grown)
+            yield to_bit_mask(grown)
 
 
 def _shrunk_groups(group: list[int], near: Floats, forbidden: ForbiddenPairs) -> Iterator[int]:
     """Yields a group and then repeatedly removes the most distant task, starting with tasks in forbidden pairs."""
     while group:
-        yield bits_of(group)
+        yield to_bit_mask(group)
         inside = np.ix_(group, group)
         loose = near[inside].sum(axis=1) - 1e6 * forbidden[inside].any(axis=1)
         group = [task for place, task in enumerate(group) if place != int(loose.argmin())]

@@ -29,10 +29,10 @@ from .scores import Candidate
 
 GROUP_COLUMNS = ("group", "groups", "trains", "network", "networks")  # possible names of the column of groups
 LONG_COLUMNS = {"task", "value"}  # the other columns of a table with one row per group and task
-COST = "cost"
+COST_COLUMN = "cost"
 MATRIX_KEYS = ("matrix", "mean", "affinity", "scores")  # possible names of a matrix in JSON
 NAME_SEPARATORS = ("+", ";", ",", "|", "&", "/")  # between the task names in a cell
-EXPECTED = (
+EXPECTED_FORMS = (
     "must be a saved affinity, {tasks, matrix}, {source: {target: value}}, or a list of {trains, values} with "
     "an optional cost"
 )
@@ -155,11 +155,15 @@ def _read_results(table: ParsedTable) -> ScoreTable:
         problems.append(TableError(table.at(table.header), "must contain a name for every column", "an empty cell"))
     raise_problems(problems, TableError)
     group = next(at for at, name in enumerate(lower) if name in GROUP_COLUMNS)
-    cost = lower.index(COST) if COST in lower else None
+    cost = lower.index(COST_COLUMN) if COST_COLUMN in lower else None
     reader = _ResultReader(table, group, cost)
-    candidates = reader.read_long() if set(lower) - {lower[group], COST} == LONG_COLUMNS else reader.read_wide()
+    candidates = (
+        reader.read_long_table()
+        if set(lower) - {lower[group], COST_COLUMN} == LONG_COLUMNS
+        else reader.read_wide_table()
+    )
     raise_problems(reader.problems, TableError)
-    return _make_table(table.place, candidates, has_costs=cost is not None)
+    return _make_results_table(table.place, candidates, has_costs=cost is not None)
 
 
 class _ResultReader:
@@ -170,7 +174,7 @@ class _ResultReader:
         self.header = table.header.cells
         self.problems: list[InvalidInput] = []
 
-    def read_wide(self) -> list[Candidate]:
+    def read_wide_table(self) -> list[Candidate]:
         """Reads a table with one column per task. If a group has no result for a task, the cell is empty."""
         columns = [at for at in range(len(self.header)) if at not in (self.group, self.cost)]
         known = {self.header[at] for at in columns}
@@ -182,12 +186,12 @@ class _ResultReader:
             others = sorted(set(values) - trains)
             if others and trains:
                 expected = f"must have results only for the tasks in {row.cells[self.group]!r}"
-                self._report(row, expected, f"one for {', '.join(map(repr, others))}")
+                self._report_problem(row, expected, f"one for {', '.join(map(repr, others))}")
             elif trains:
                 candidates.append(Candidate(trains, values, self._read_cost(row)))
         return candidates
 
-    def read_long(self) -> list[Candidate]:
+    def read_long_table(self) -> list[Candidate]:
         """Reads a table with one row per group and task, in the columns `task` and `value`."""
         lower = [cell.lower() for cell in self.header]
         task_at, value_at = lower.index("task"), lower.index("value")
@@ -198,9 +202,9 @@ class _ResultReader:
             trains = self._read_group(row, known)
             values = results.setdefault((trains, self._read_cost(row)), {})
             if trains and task not in trains:
-                self._report(row, f"must have a result for a task in {group!r}", f"one for {task!r}")
+                self._report_problem(row, f"must have a result for a task in {group!r}", f"one for {task!r}")
             elif task in values:
-                self._report(row, f"must not repeat the result for {task!r} in {group!r}", hint="use the mean")
+                self._report_problem(row, f"must not repeat the result for {task!r} in {group!r}", hint="use the mean")
             values[task] = self._read_number(row, value_at)
         if self.problems:
             return []
@@ -210,7 +214,7 @@ class _ResultReader:
         cell = row.cells[self.group]
         names = group_names(cell, known)
         if names is None:
-            self._report(
+            self._report_problem(
                 row, f"must contain task names ({', '.join(map(repr, sorted(known)))}) joined by +", repr(cell)
             )
         return names or frozenset()
@@ -231,7 +235,7 @@ class _ResultReader:
             return 1.0
         return number
 
-    def _report(self, row: TableRow, expected: str, found: str = "", hint: str = "") -> None:
+    def _report_problem(self, row: TableRow, expected: str, found: str = "", hint: str = "") -> None:
         self.problems.append(TableError(self.table.at(row), expected, found, hint))
 
 
@@ -240,10 +244,10 @@ def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
     if isinstance(document, list):
         return _read_entries(path, document, axis)
     if not document:
-        raise TableError(path, EXPECTED, "nothing")
+        raise TableError(path, EXPECTED_FORMS, "nothing")
     form = document.get("format")
     if form == "tagalong-affinity":
-        return _make_square(Affinity.load(path), axis, "affinity")
+        return _make_square_table(Affinity.load(path), axis, "affinity")
     if form == "tagalong-grouping" or "groupings" in document:
         hint = "pass it to --compare to compare it with the best grouping"
         raise TableError(path, "must contain scores", "a grouping", hint)
@@ -254,16 +258,16 @@ def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
         return _read_entries(path, document["groups"], axis)
     if all(isinstance(row, Mapping) for row in document.values()):
         return _read_mappings(path, document, axis)
-    raise TableError(path, EXPECTED, f"an object with {', '.join(map(repr, list(document)[:6]))}")
+    raise TableError(path, EXPECTED_FORMS, f"an object with {', '.join(map(repr, list(document)[:6]))}")
 
 
 def _read_entries(path: Path, entries: list[Any], axis: str) -> ScoreTable:
     if entries and all(isinstance(entry, list) for entry in entries):
         return _read_matrix(path, entries, None, None, axis)
     if not entries or not all(isinstance(entry, Mapping) and "trains" in entry for entry in entries):
-        raise TableError(path, EXPECTED, "something else" if entries else "an empty list")
+        raise TableError(path, EXPECTED_FORMS, "something else" if entries else "an empty list")
     candidates = [_read_candidate(f"{path}, entry {number}", entry) for number, entry in enumerate(entries, 1)]
-    return _make_table(str(path), candidates, has_costs=any("cost" in entry for entry in entries))
+    return _make_results_table(str(path), candidates, has_costs=any("cost" in entry for entry in entries))
 
 
 def _read_candidate(place: str, entry: Mapping[str, Any]) -> Candidate:
@@ -299,7 +303,7 @@ def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis
             _check_number(f"{place}, row {i + 1}, column {j + 1}", value)
     filled = [[np.nan if value is None else value for value in row] for row in matrix]
     try:
-        return _make_square(Affinity.from_matrix(filled, tasks), axis, "square")
+        return _make_square_table(Affinity.from_matrix(filled, tasks), axis, "square")
     except ValueError as error:
         raise TableError(f"{place}:", _without_backticks(error)) from None
 
@@ -331,7 +335,7 @@ def _check_number(place: str, value: Any) -> None:
         raise TableError(place, "must be a finite number or null", repr(value))
 
 
-def _make_square(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
+def _make_square_table(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
     if axis not in ("source", "target"):
         raise InvalidInput("axis", 'must be "source" or "target"', repr(axis))
     if axis == "target" and kind == "affinity":
@@ -340,7 +344,7 @@ def _make_square(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
     return ScoreTable(kind, affinity.tasks, oriented, axis)  # type: ignore[arg-type]
 
 
-def _make_table(place: str, candidates: list[Candidate], has_costs: bool) -> ScoreTable:
+def _make_results_table(place: str, candidates: list[Candidate], has_costs: bool) -> ScoreTable:
     """Creates a table of results or, if networks have costs, of candidates. Only candidates may repeat a group."""
     tasks = tuple(dict.fromkeys(task for candidate in candidates for task in sorted(candidate.trains)))
     if has_costs:
@@ -361,7 +365,7 @@ def is_json(text: str) -> bool:
 def parse_json(text: str, path: Path) -> Any:
     """Parses a JSON document and rejects repeated keys, which Python's parser would silently overwrite."""
 
-    def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = [repr(key) for key, times in Counter(key for key, _ in pairs).items() if times > 1]
         if repeated:
             raise TableError(path, "must contain each name once", f"{', '.join(repeated)} more than once")
@@ -371,7 +375,7 @@ def parse_json(text: str, path: Path) -> Any:
         raise TableError(path, "must contain only finite numbers or null", name)
 
     try:
-        return json.loads(text, object_pairs_hook=reject_repeated, parse_constant=reject_constant)
+        return json.loads(text, object_pairs_hook=reject_repeated_keys, parse_constant=reject_constant)
     except (json.JSONDecodeError, RecursionError) as error:
         raise TableError(path, "starts like JSON but is invalid", str(error), "is the file truncated?") from None
 

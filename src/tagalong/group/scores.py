@@ -91,21 +91,21 @@ class Scores:
             return float(self.given[trains][task])
         if self.matrix is None:
             return float("nan")
-        target = self._index[task]
-        sources = sorted(self._index[name] for name in trains if name != task) or [target]
-        return float(_means(self.matrix[sources, target]))
+        target = self._task_index[task]
+        sources = sorted(self._task_index[name] for name in trains if name != task) or [target]
+        return float(_scaled_means(self.matrix[sources, target]))
 
-    def largest(self, singles: bool) -> Floats:
+    def max_abs_scores(self, singles: bool) -> Floats:
         """Returns the largest absolute score of each task, including single-task scores if they are allowed."""
         if self.matrix is None:
-            return self._largest_result
+            return self._max_abs_results
         n = len(self.tasks)
         used = np.isfinite(self.matrix) & (~np.eye(n, dtype=bool) | singles | (n == 1))
         most: Floats = np.abs(np.where(used, self.matrix, 0.0)).max(axis=0)
-        return np.maximum(most, self._largest_result)
+        return np.maximum(most, self._max_abs_results)
 
     @cached_property
-    def _largest_result(self) -> Floats:
+    def _max_abs_results(self) -> Floats:
         """The largest absolute result of each task in any listed group."""
         most = dict.fromkeys(self.tasks, 0.0)
         for values in (
@@ -116,7 +116,7 @@ class Scores:
         return np.array(list(most.values()), dtype=np.float64)
 
     @cached_property
-    def _index(self) -> dict[str, int]:
+    def _task_index(self) -> dict[str, int]:
         return {task: i for i, task in enumerate(self.tasks)}
 
 
@@ -196,18 +196,18 @@ def _from_candidates(scores: Any) -> Scores:
 def _candidate_problems(entry: Candidate) -> list[InvalidInput]:
     problems, name = [], group_name(entry.trains)
     if not entry.trains:
-        problems.append(_problem("a network must train at least one task", "none"))
+        problems.append(_score_problem("a network must train at least one task", "none"))
     if not is_number(entry.cost) or entry.cost <= 0:
-        problems.append(_problem(f"the cost of {name} must be a positive number", repr(entry.cost)))
+        problems.append(_score_problem(f"the cost of {name} must be a positive number", repr(entry.cost)))
     problems += [
-        _problem(f"the result of {task!r} in {name} must be a finite number", repr(value))
+        _score_problem(f"the result of {task!r} in {name} must be a finite number", repr(value))
         for task, value in entry.values.items()
         if not is_number(value)
     ]
     return problems
 
 
-def _problem(expected: str, found: str) -> InvalidInput:
+def _score_problem(expected: str, found: str) -> InvalidInput:
     return InvalidInput("`scores`:", expected, found)
 
 
@@ -216,15 +216,15 @@ def _from_table(table: Mapping[Any, Any], complete: Complete) -> Scores:
     problems = []
     for key, values in table.items():
         if isinstance(key, str) or not isinstance(key, (frozenset, tuple)):
-            problems.append(_problem("a group must be a frozenset or tuple of names", repr(key)))
+            problems.append(_score_problem("a group must be a frozenset or tuple of names", repr(key)))
         elif not isinstance(values, Mapping):
-            problems.append(_problem(f"the results of {group_name(key)} must be {{task: value}}", repr(values)))
+            problems.append(_score_problem(f"the results of {group_name(key)} must be {{task: value}}", repr(values)))
         elif set(values) - set(key):
             extra = ", ".join(map(repr, sorted(set(values) - set(key), key=repr)))
-            problems.append(_problem(f"the results of {group_name(key)} must be for its tasks", extra))
+            problems.append(_score_problem(f"the results of {group_name(key)} must be for its tasks", extra))
         elif frozenset(key) in groups or len(set(key)) < len(key):
             expected = "each group must be listed once and contain each task once"
-            problems.append(_problem(expected, f"{group_name(key)} repeated"))
+            problems.append(_score_problem(expected, f"{group_name(key)} repeated"))
         else:
             groups[frozenset(key)] = dict(values)
     if not table:
@@ -238,7 +238,7 @@ def _from_table(table: Mapping[Any, Any], complete: Complete) -> Scores:
 
 def _complete_table(scores: Scores) -> Scores:
     """Adds groups of three or more tasks, with results computed from pairs as in HOA. Given results are kept."""
-    matrix = _pair_matrix(scores.tasks, scores.candidates or ())
+    matrix = _pairwise_results(scores.tasks, scores.candidates or ())
     _require_all_pairs(scores.tasks, matrix)
     larger = {group: values for group, values in scores.given.items() if len(group) > 2}
     return Scores(scores.tasks, matrix, larger, singles=scores.singles)
@@ -259,7 +259,7 @@ def _complete_candidates(scores: Scores, costs: bool) -> Scores:
         hint = "omit some tasks, or pass `cost` and results without costs"
         raise InvalidInput("`complete='pairs'`", expected, str(len(names)), hint)
     sizes = [math.nan] if costs else sorted({entry.cost for entry in listed if len(entry.trains) == 2})
-    pairs = {size: _pair_matrix(names, [entry for entry in listed if _has_cost(size, entry)]) for size in sizes}
+    pairs = {size: _pairwise_results(names, [entry for entry in listed if _has_cost(size, entry)]) for size in sizes}
     complete_sizes = {size: matrix for size, matrix in pairs.items() if not _missing_pairs(names, matrix)}
     if not complete_sizes:
         _require_all_pairs(names, np.fmax.reduce([*pairs.values(), np.full((len(names), len(names)), np.nan)]))
@@ -267,11 +267,11 @@ def _complete_candidates(scores: Scores, costs: bool) -> Scores:
         raise InvalidInput("`complete='pairs'`", expected, f"pairs that cost {sizes[0]:g} to {sizes[-1]:g}")
     for size, matrix in complete_sizes.items():
         larger = _larger_groups(names, matrix)
-        listed = _with_larger(listed, larger, size, listed_at=size if len(complete_sizes) > 1 else math.nan)
+        listed = _add_larger_groups(listed, larger, size, listed_at=size if len(complete_sizes) > 1 else math.nan)
     return replace(scores, candidates=listed)
 
 
-def _with_larger(
+def _add_larger_groups(
     listed: Sequence[Candidate], larger: Mapping[frozenset[str], dict[str, float]], cost: float, listed_at: float
 ) -> tuple[Candidate, ...]:
     """Fills in missing results of the listed networks and appends networks that are not listed.
@@ -296,14 +296,14 @@ def _larger_groups(names: tuple[str, ...], matrix: Floats) -> dict[frozenset[str
     for size in range(3, len(names) + 1):
         groups = np.array(list(combinations(range(len(names)), size)))
         others = np.array([np.delete(np.arange(size), place) for place in range(size)])
-        means = _means(matrix[groups[:, others], groups[:, :, None]])
+        means = _scaled_means(matrix[groups[:, others], groups[:, :, None]])
         for group, scores in zip(groups.tolist(), means.tolist(), strict=True):
             tasks = [names[i] for i in group]
             found[frozenset(tasks)] = dict(zip(tasks, scores, strict=True))
     return found
 
 
-def _means(values: Floats) -> Floats:
+def _scaled_means(values: Floats) -> Floats:
     """Returns means over the last axis, scaling values to prevent overflow and underflow."""
     values = np.ascontiguousarray(values)  # makes the order of summation independent of the strides
     power = np.frexp(np.abs(values).max(axis=-1))[1]
@@ -316,7 +316,7 @@ def _has_cost(size: float, entry: Candidate) -> bool:
     return math.isnan(size) or entry.cost == size
 
 
-def _pair_matrix(names: tuple[str, ...], listed: Iterable[Candidate]) -> Floats:
+def _pairwise_results(names: tuple[str, ...], listed: Iterable[Candidate]) -> Floats:
     """Returns the results of pairs [source, target], with single tasks on the diagonal. Missing results are NaN."""
     place = {name: i for i, name in enumerate(names)}
     matrix = np.full((len(names), len(names)), np.nan)

@@ -23,7 +23,7 @@ from .selection_request import Cost, SelectionRequest, SolverName, read_budgets,
 from .solvers import Certificate, choose_solver
 from .stability import Served, stability
 
-RESAMPLES = ((12, 100), (40, 20))  # (maximum number of tasks, resamples); none for more tasks
+RESAMPLES_BY_TASKS = ((12, 100), (40, 20))  # (maximum number of tasks, resamples); none for more tasks
 
 
 def select_groups(
@@ -196,23 +196,25 @@ def select_groups_by_budget(
     )
     read = read_scores(scores, complete, costs=cost is not None)
     request.check(read)
-    groupings = _select(read, request)
+    groupings = _solve_request(read, request)
     if isinstance(scores, Affinity) and len(scores.steps):
         groupings = _with_stability(scores, read, request, groupings)
     return dict(zip(request.budgets, groupings, strict=True))
 
 
-def _select(scores: Scores, request: SelectionRequest) -> list[Grouping]:
+def _solve_request(scores: Scores, request: SelectionRequest) -> list[Grouping]:
     deadline = float("inf") if request.time_limit is None else time.monotonic() + request.time_limit
     scaled = build_problem(scores, request)
-    name, solutions = _solve(scaled, request, Limits(deadline, request.seed, stop=request.stop))
+    name, solutions = _solve_scaled_problem(scaled, request, Limits(deadline, request.seed, stop=request.stop))
     return [
         _to_grouping(scores, request, scaled, solution, budget, name)
         for solution, budget in zip(solutions, request.budgets, strict=True)
     ]
 
 
-def _solve(scaled: ScaledProblem, request: SelectionRequest, limits: Limits) -> tuple[str, list[Solution]]:
+def _solve_scaled_problem(
+    scaled: ScaledProblem, request: SelectionRequest, limits: Limits
+) -> tuple[str, list[Solution]]:
     try:
         if min(scaled.budgets) <= 0 or (not scaled.problem.serves_all and scaled.problem.relaxed is None):
             raise InfeasibleError
@@ -226,11 +228,11 @@ def _to_grouping(
     scores: Scores, request: SelectionRequest, scaled: ScaledProblem, solution: Solution, budget: float, solver: str
 ) -> Grouping:
     """Converts a solution to a grouping, with values in the units of the scores."""
-    groups = _groups(scores, request, scaled, solution.choices)
+    groups = _make_groups(scores, request, scaled, solution.choices)
     per_task = {
-        task: _score(scores, scaled, task, choice)
+        task: _task_score(scores, scaled, task, choice)
         for choice in solution.choices
-        for task in _names(scores, choice.serves)
+        for task in _task_names(scores, choice.serves)
     }
     value = scaled.units.to_scores(
         sum(scaled.units.weighted_score(i, per_task[task]) for i, task in enumerate(scores.tasks))
@@ -249,46 +251,50 @@ def _to_grouping(
         budget=float(budget) if budget != int(budget) else int(budget),
         objective=request.objective,
         solver=solver,
-        ties=tuple(tuple(sorted(_groups(scores, request, scaled, tie))) for tie in solution.ties),
-        options={task: _options(scores, scaled, solution, task) for task in scores.tasks},
-        certificate=_certificate(scores, scaled, solution),
+        ties=tuple(tuple(sorted(_make_groups(scores, request, scaled, tie))) for tie in solution.ties),
+        options={task: _scored_options(scores, scaled, solution, task) for task in scores.tasks},
+        certificate=_make_certificate(scores, scaled, solution),
     )
 
 
-def _groups(
+def _make_groups(
     scores: Scores, request: SelectionRequest, scaled: ScaledProblem, choices: Sequence[NetworkChoice]
 ) -> tuple[Group, ...]:
     return tuple(
-        Group(_names(scores, choice.trains), _names(scores, choice.serves), _cost(scores, request, scaled, choice))
+        Group(
+            _task_names(scores, choice.trains),
+            _task_names(scores, choice.serves),
+            _network_cost(scores, request, scaled, choice),
+        )
         for choice in choices
     )
 
 
-def _cost(scores: Scores, request: SelectionRequest, scaled: ScaledProblem, choice: NetworkChoice) -> float:
+def _network_cost(scores: Scores, request: SelectionRequest, scaled: ScaledProblem, choice: NetworkChoice) -> float:
     if scaled.problem.networks is not None and scaled.problem.more is None:
         return float(scaled.problem.networks.cost[choice.row])
-    return request.cost_of(_names(scores, choice.trains))
+    return request.cost_of(_task_names(scores, choice.trains))
 
 
-def _names(scores: Scores, bits: int) -> frozenset[str]:
+def _task_names(scores: Scores, bits: int) -> frozenset[str]:
     return frozenset(scores.tasks[i] for i in indices(bits))
 
 
-def _score(scores: Scores, scaled: ScaledProblem, task: str, choice: NetworkChoice) -> float:
+def _task_score(scores: Scores, scaled: ScaledProblem, task: str, choice: NetworkChoice) -> float:
     if scores.candidates is not None and scaled.rows is not None:
         return float(scores.candidates[scaled.rows[choice.row]].values[task])
-    score = scores.score_of(task, _names(scores, choice.trains))
+    score = scores.score_of(task, _task_names(scores, choice.trains))
     return 0.0 if np.isnan(score) else score  # a single task whose score is unknown
 
 
-def _options(scores: Scores, scaled: ScaledProblem, solution: Solution, task: str) -> tuple[Option, ...]:
+def _scored_options(scores: Scores, scaled: ScaledProblem, solution: Solution, task: str) -> tuple[Option, ...]:
     """Returns the task's score in each chosen network, best first.
 
     Networks that do not include the task are scored as if it were added, unless networks are listed as candidates.
     """
     options = {}
     for choice in solution.choices:
-        trains = _names(scores, choice.trains)
+        trains = _task_names(scores, choice.trains)
         if scores.candidates is None:
             options[trains | {task}] = scores.score_of(task, trains | {task})
         elif scaled.rows is not None and task in scores.candidates[scaled.rows[choice.row]].values:
@@ -297,7 +303,7 @@ def _options(scores: Scores, scaled: ScaledProblem, solution: Solution, task: st
     return tuple(sorted(known, key=lambda option: (-scaled.sign * option.score, sorted(option.trains))))
 
 
-def _certificate(scores: Scores, scaled: ScaledProblem, solution: Solution) -> Certificate | None:
+def _make_certificate(scores: Scores, scaled: ScaledProblem, solution: Solution) -> Certificate | None:
     if solution.prices is None:
         return None
     with np.errstate(over="ignore"):
@@ -316,20 +322,20 @@ def _with_stability(
 ) -> list[Grouping]:
     """Adds the stability of each grouping, which is computed by repeating the selection on resamples of the history."""
     n = len(scores.tasks)
-    number = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
+    number = next((most for tasks, most in RESAMPLES_BY_TASKS if n <= tasks), 0)
     number = number if request.resamples is None else request.resamples
     if not number:
         return groupings
-    quick = replace(request, solver="auto" if n <= RESAMPLES[0][0] else "search", time_limit=None)
+    quick = replace(request, solver="auto" if n <= RESAMPLES_BY_TASKS[0][0] else "search", time_limit=None)
     others: list[list[Served]] = [[] for _ in groupings]
     for matrix in affinity.only(scores.tasks).bootstrap(number, request.seed):
         if request.stop is not None and request.stop():
             break
         scaled = build_problem(_resample_scores(scores, matrix), quick)
         options = quick if scaled.problem.networks is None else replace(quick, solver="auto")
-        _, solutions = _solve(scaled, options, Limits(seed=request.seed, kicks=3, stop=request.stop))
+        _, solutions = _solve_scaled_problem(scaled, options, Limits(seed=request.seed, kicks=3, stop=request.stop))
         for found, solution in zip(others, solutions, strict=True):
-            found.append(frozenset(_names(scores, choice.serves) for choice in solution.choices))
+            found.append(frozenset(_task_names(scores, choice.serves) for choice in solution.choices))
     if not others[0]:
         return groupings
     return [

@@ -15,8 +15,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-TIE = 1e-9  # tolerance relative to the largest score, which is 1 after scaling
-ROUNDING = 16 * np.finfo(np.float64).eps  # rounding error of a sum of scores, per task
+TIE_TOLERANCE = 1e-9  # tolerance relative to the largest score, which is 1 after scaling
+ROUNDING_TOLERANCE = 16 * np.finfo(np.float64).eps  # rounding error of a sum of scores, per task
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class SelectionProblem:
         return matrix
 
     @cached_property
-    def alone(self) -> Floats:
+    def single_task_scores(self) -> Floats:
         """The score of each task trained alone."""
         assert self.scores is not None
         return np.diag(self.scores).copy()
@@ -171,7 +171,7 @@ class Limits:
     stop: Callable[[], bool] | None = None
 
     @property
-    def over(self) -> bool:
+    def should_stop(self) -> bool:
         """Whether the solver must stop, because of the deadline or `stop`."""
         return time.monotonic() > self.deadline or (self.stop is not None and self.stop())
 
@@ -186,7 +186,7 @@ def indices(bits: int) -> tuple[int, ...]:
     return tuple(i for i in range(bits.bit_length()) if bits >> i & 1)
 
 
-def bits_of(tasks: Sequence[int] | Ints) -> int:
+def to_bit_mask(tasks: Sequence[int] | Ints) -> int:
     """Returns the given tasks as a bit mask."""
     return sum(1 << int(i) for i in tasks)
 
@@ -197,7 +197,7 @@ def membership(sets: Ints, n: int) -> Bools:
     return member
 
 
-def splits_no_link(sets: Ints, links: Sequence[int]) -> Bools:
+def keeps_links_whole(sets: Ints, links: Sequence[int]) -> Bools:
     """Returns a mask of the sets that contain each link either entirely or not at all."""
     whole = np.ones(len(sets), dtype=bool)
     for link in links:
@@ -213,7 +213,7 @@ def choice_value(problem: SelectionProblem, choice: NetworkChoice) -> float:
         return float(problem.networks.values[choice.row, served].sum())
     trained = indices(choice.trains)
     if len(trained) == 1:
-        return float(problem.alone[served[0]])
+        return float(problem.single_task_scores[served[0]])
     return float(problem.pairwise[np.ix_(trained, served)].sum()) / (len(trained) - 1)
 
 

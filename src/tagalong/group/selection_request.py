@@ -50,20 +50,20 @@ class SelectionRequest:
     resamples: int | None = None
     stop: Callable[[], bool] | None = None
 
-    def singles(self, scores: Scores) -> bool:
+    def allows_single_tasks(self, scores: Scores) -> bool:
         """Returns whether single-task networks are allowed."""
         return scores.singles if self.allow_single is None else self.allow_single
 
     def units(self, scores: Scores) -> Units:
         """Returns the scaling used to compute weighted scores."""
-        return Units.for_scores(scores.largest(self.singles(scores)), self._weights(scores))
+        return Units.for_scores(scores.max_abs_scores(self.allows_single_tasks(scores)), self._weight_array(scores))
 
     @property
     def sign(self) -> float:
         """The sign of the scores: −1 if they are minimized, otherwise 1."""
         return 1.0 if self.objective == "max" else -1.0
 
-    def _weights(self, scores: Scores) -> Floats:
+    def _weight_array(self, scores: Scores) -> Floats:
         return np.array([float((self.weights or {}).get(task, 1.0)) for task in scores.tasks])
 
     def cost_of(self, group: frozenset[str]) -> float:
@@ -79,7 +79,7 @@ class SelectionRequest:
         except Exception as error:
             expected = f"must return a positive number for {group_name(group)}, but raised {error!r}"
             raise InvalidInput("cost", expected) from error
-        number = _number(found)
+        number = _to_float(found)
         if not 0 < number < math.inf:
             raise InvalidInput("cost", f"of {group_name(group)} must be a positive number", short(found))
         return number
@@ -103,7 +103,9 @@ class SelectionRequest:
             *value_problems,
         ]
         raise_problems(problems)
-        raise_problems(_range_problems(scores.largest(self.singles(scores)), self._weights(scores)))
+        raise_problems(
+            _range_problems(scores.max_abs_scores(self.allows_single_tasks(scores)), self._weight_array(scores))
+        )
 
     @property
     def _has_valid_allow_single(self) -> bool:
@@ -204,7 +206,7 @@ class SelectionRequest:
         if scores.matrix is None:
             return []
         wanted = ~np.eye(len(scores.tasks), dtype=bool)
-        if self.singles(scores):
+        if self.allows_single_tasks(scores):
             wanted[:] = True
         bad = np.argwhere(wanted & ~np.isfinite(scores.matrix))
         if not len(bad):
@@ -245,7 +247,7 @@ def _link_problems(name: str, links: Any, scores: Scores) -> list[InvalidInput]:
     return problems
 
 
-def _number(value: Any) -> float:
+def _to_float(value: Any) -> float:
     """Converts a number, or a tensor or array with one element, to a float. Returns NaN for anything else."""
     if isinstance(value, (str, bytes, bool, complex, np.complexfloating)):
         return math.nan

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Served = frozenset[frozenset[str]]
-SETTLED = 0.8  # fraction of resamples in which a settled task must be served together with the same tasks
+MIN_SETTLED_FRACTION = 0.8  # fraction of resamples in which a settled task must be served together with the same tasks
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Stability:
     @property
     def unsettled(self) -> tuple[str, ...]:
         """The tasks whose group differs in more than a fifth of the resamples."""
-        return tuple(task for task, share in zip(self.tasks, self.same, strict=True) if share < SETTLED)
+        return tuple(task for task, share in zip(self.tasks, self.same, strict=True) if share < MIN_SETTLED_FRACTION)
 
     def __str__(self) -> str:
         agreement = f"the same groups in {self.share:.0%} of {self.resamples} resamples"

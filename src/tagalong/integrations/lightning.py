@@ -13,7 +13,7 @@ from tagalong.group import Grouping
 from tagalong.measure import AffinityMeter
 
 from .final_grouping import check_budget, select_final_groups
-from .model_parts import part_of
+from .model_parts import resolve_part
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -66,7 +66,7 @@ class AffinityCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.grouping = None
-        shared = part_of(pl_module, self._shared, "shared")
+        shared = resolve_part(pl_module, self._shared, "shared")
         shared_ids = {id(p) for p in (shared.parameters() if hasattr(shared, "parameters") else shared)}
         optimizers = [
             o for o in trainer.optimizers if any(id(p) in shared_ids for g in o.param_groups for p in g["params"])
@@ -80,7 +80,9 @@ class AffinityCallback(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         assert self.meter is not None
         given = self._task_losses
-        losses_of = part_of(pl_module, given, "task_losses") if isinstance(given, str) else partial(given, pl_module)
+        losses_of = (
+            resolve_part(pl_module, given, "task_losses") if isinstance(given, str) else partial(given, pl_module)
+        )
 
         def closure() -> Mapping[str, Any]:
             with trainer.precision_plugin.train_step_context():

@@ -11,7 +11,7 @@ from torch import nn
 from tagalong.errors import InvalidInput
 
 
-def part_of(model: nn.Module, wanted: str | Callable[[Any], Any], argument: str) -> Any:
+def resolve_part(model: nn.Module, wanted: str | Callable[[Any], Any], argument: str) -> Any:
     """Returns the attribute of `model` with the given (dotted) name. If a function is given, returns its result."""
     if callable(wanted):
         return wanted(model)

@@ -36,10 +36,10 @@ except ImportError as error:
     raise missing_package(__name__, "scikit-learn", "tagalong[sklearn]") from error
 
 Columns = dict[str, NDArray[Any]]
-RECIPE = ("optimizer", "lr", "weight_decay", "batch_size", "epochs", "patience")
+RECIPE_PARAMETERS = ("optimizer", "lr", "weight_decay", "batch_size", "epochs", "patience")
 VERDICT = "verdict"
 MIN_ROWS = 10  # to have rows for training, validation and test
-FLOATS = (np.float64, np.float32)  # networks are trained in the precision of the inputs
+FLOAT_DTYPES = (np.float64, np.float32)  # networks are trained in the precision of the inputs
 
 
 class GroupedMultiTask(BaseEstimator):
@@ -77,7 +77,7 @@ class GroupedMultiTask(BaseEstimator):
         self.random_state = random_state
 
     @abstractmethod
-    def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
+    def _read_tasks(self, labels: Columns) -> tuple[list[Task], Columns]:
         """Returns the tasks and their labels as numbers. Missing labels are NaN."""
 
     def fit(self, X: Any, y: Any) -> Any:
@@ -90,10 +90,10 @@ class GroupedMultiTask(BaseEstimator):
         """
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        inputs = validate_data(self, X, dtype=FLOATS, order="C", ensure_min_samples=MIN_ROWS)
-        labels, flat = _columns_of(y, self._numeric)
+        inputs = validate_data(self, X, dtype=FLOAT_DTYPES, order="C", ensure_min_samples=MIN_ROWS)
+        labels, flat = _label_columns(y, self._numeric)
         check_consistent_length(inputs, *labels.values())
-        tasks, targets = self._read(labels)
+        tasks, targets = self._read_tasks(labels)
         draw = check_random_state(self.random_state)
         seeds = int(draw.randint(2**31 - 1)), int(draw.randint(2**31 - 1))
         with TemporaryDirectory(prefix="tagalong-") as folder:
@@ -108,7 +108,7 @@ class GroupedMultiTask(BaseEstimator):
 
     def _predict_outputs(self, X: Any) -> Columns:
         check_is_fitted(self, "best_")
-        inputs = validate_data(self, X, dtype=FLOATS, order="C", reset=False)
+        inputs = validate_data(self, X, dtype=FLOAT_DTYPES, order="C", reset=False)
         return self.best_.predict(torch.tensor(inputs))
 
     def __sklearn_tags__(self) -> Any:
@@ -168,7 +168,7 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
 
     _numeric = True
 
-    def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
+    def _read_tasks(self, labels: Columns) -> tuple[list[Task], Columns]:
         return [Task(name, kind="regression") for name in labels], labels
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -180,7 +180,7 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
 
     def score(self, X: Any, y: Any) -> float:
         """Returns the coefficient of determination, R², on the labeled rows, averaged over tasks."""
-        return _mean_score(r2_score, _columns_of(y, numeric=True)[0], self._predict_outputs(X))
+        return _mean_score(r2_score, _label_columns(y, numeric=True)[0], self._predict_outputs(X))
 
 
 class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
@@ -208,7 +208,7 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
         self.classes_ = self._classes[0] if self._flat else self._classes
         return self
 
-    def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
+    def _read_tasks(self, labels: Columns) -> tuple[list[Task], Columns]:
         classes, codes = _encode_classes(labels)
         self._classes = list(classes.values())
         tasks = [
@@ -231,7 +231,7 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
 
     def score(self, X: Any, y: Any) -> float:
         """Returns the accuracy on the labeled rows, averaged over tasks."""
-        return _mean_score(_accuracy, _columns_of(y, numeric=False)[0], self._predict_classes(X))
+        return _mean_score(_accuracy, _label_columns(y, numeric=False)[0], self._predict_classes(X))
 
     def _predict_classes(self, X: Any) -> Columns:
         found = self._predict_outputs(X)
@@ -262,11 +262,11 @@ def _run_study(
     Returns:
         The results, and the networks selected by `estimator.choose`.
     """
-    problems = _problems(estimator)
-    recipe = collect(problems, _recipe, estimator)
-    problem = collect(problems, _problem, estimator, inputs, tasks, targets, recipe, seeds[0])
+    problems = _parameter_problems(estimator)
+    recipe = collect(problems, _make_recipe, estimator)
+    problem = collect(problems, _make_problem, estimator, inputs, tasks, targets, recipe, seeds[0])
     study = collect(problems, partial(Study, executor=estimator.executor, device=estimator.device), problem, out)
-    request = _request(estimator, seeds[1])
+    request = _study_arguments(estimator, seeds[1])
     if problem is not None and study is not None:
         collect(problems, partial(study.check, **request))
     raise_problems(problems)
@@ -274,7 +274,7 @@ def _run_study(
     return results, study.best(*_choose_networks(results, estimator.choose))
 
 
-def _problems(estimator: Any) -> list[InvalidInput]:
+def _parameter_problems(estimator: Any) -> list[InvalidInput]:
     problems = []
     val, test = estimator.validation_fraction, estimator.test_fraction
     if not (val > 0 and test > 0 and val + test < 1):
@@ -294,11 +294,11 @@ def _problems(estimator: Any) -> list[InvalidInput]:
     return problems
 
 
-def _recipe(estimator: Any) -> Recipe:
-    return Recipe(**{name: _to_python(getattr(estimator, name)) for name in RECIPE})
+def _make_recipe(estimator: Any) -> Recipe:
+    return Recipe(**{name: _to_python(getattr(estimator, name)) for name in RECIPE_PARAMETERS})
 
 
-def _problem(
+def _make_problem(
     estimator: Any, inputs: NDArray[Any], tasks: Sequence[Task], targets: Columns, recipe: Recipe | None, seed: int
 ) -> Problem:
     val, test = estimator.validation_fraction, estimator.test_fraction
@@ -313,7 +313,7 @@ def _problem(
     )
 
 
-def _request(estimator: Any, first: int) -> dict[str, Any]:
+def _study_arguments(estimator: Any, first: int) -> dict[str, Any]:
     budgets, seeds = _to_python(estimator.budgets), _to_python(estimator.seeds)
     return {
         "methods": estimator.methods,
@@ -343,7 +343,7 @@ def _to_python(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _columns_of(y: Any, numeric: bool) -> tuple[Columns, bool]:
+def _label_columns(y: Any, numeric: bool) -> tuple[Columns, bool]:
     """Returns a mapping from task names to labels, and whether `y` is one-dimensional.
 
     Args:

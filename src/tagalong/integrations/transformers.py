@@ -16,7 +16,7 @@ from tagalong.group import Grouping
 from tagalong.measure import AffinityMeter
 
 from .final_grouping import check_budget, select_final_groups
-from .model_parts import part_of
+from .model_parts import resolve_part
 
 try:
     from transformers import Trainer, TrainerCallback
@@ -95,7 +95,7 @@ class AffinityMixin:
 
     def _make_meter(self: Any) -> AffinityMeter:
         options = {"model": self.model, "scaler": getattr(self.accelerator, "scaler", None)} | dict(self._meter_options)
-        meter = AffinityMeter(part_of(self.model, self._shared, "shared"), self.optimizer, **options)
+        meter = AffinityMeter(resolve_part(self.model, self._shared, "shared"), self.optimizer, **options)
         state = None if self._checkpoint is None else Path(self._checkpoint, METER_FILE)
         if state is not None and state.exists():
             meter.load_state_dict(torch.load(state, weights_only=True))

@@ -14,11 +14,11 @@ from tagalong.errors import InvalidInput
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-MAX_ENUMERATED = 18  # tasks up to which all groups are enumerated
-ROUNDING = 1e-11  # relative to the largest price; far above rounding errors, far below a tie
-GROUPS_AT_ONCE = 1 << 16  # enumerated groups per batch
-PARTIAL_AT_ONCE = 1 << 13  # partial groups per batch
-MAX_NODES = 30_000_000  # partial groups to visit before giving up
+MAX_ENUMERATED_TASKS = 18  # tasks up to which all groups are enumerated
+ROUNDING_TOLERANCE = 1e-11  # relative to the largest price; far above rounding errors, far below a tie
+GROUPS_PER_BATCH = 1 << 16  # enumerated groups per batch
+PARTIAL_GROUPS_PER_BATCH = 1 << 13  # partial groups per batch
+MAX_PARTIAL_GROUPS = 30_000_000  # partial groups to visit before giving up
 
 
 @dataclass(frozen=True)
@@ -99,20 +99,22 @@ def check_certificate(
     if not allow_single:
         np.fill_diagonal(scores, 0.0)
     prices = sign * np.array([*(certificate.tasks[task] for task in tasks), certificate.network])
-    scores, prices = _scale(scores, weight, prices)
+    scores, prices = _scale_scores_and_prices(scores, weight, prices)
     prices, network = prices[:-1], float(prices[-1])
     scale = max(np.abs(prices).max(), abs(network), 1e-300)
-    if network < -ROUNDING * scale:
+    if network < -ROUNDING_TOLERANCE * scale:
         return False  # an additional network never lowers the best score
     largest = len(tasks) if max_size is None else max_size
-    units = _units(list(tasks), must_link)
+    units = _linked_units(list(tasks), must_link)
     return all(
-        (_surplus(groups, scores, prices, units, allow_single, largest) <= network + ROUNDING * scale).all()
-        for groups in _groups(scores, prices, network, allow_single, largest)
+        (
+            _group_surplus(groups, scores, prices, units, allow_single, largest) <= network + ROUNDING_TOLERANCE * scale
+        ).all()
+        for groups in _groups_to_check(scores, prices, network, allow_single, largest)
     )
 
 
-def _scale(scores: Floats, weight: Floats, prices: Floats) -> tuple[Floats, Floats]:
+def _scale_scores_and_prices(scores: Floats, weight: Floats, prices: Floats) -> tuple[Floats, Floats]:
     """Divides weighted scores and prices by a power of two, so sums neither overflow nor underflow."""
     (fraction, weight_power), price_powers = np.frexp(weight), np.frexp(prices)[1]
     score_powers = np.frexp(np.abs(scores).max(axis=0))[1]
@@ -123,7 +125,7 @@ def _scale(scores: Floats, weight: Floats, prices: Floats) -> tuple[Floats, Floa
     return weighted, np.ldexp(prices, -power)
 
 
-def _units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Floats:
+def _linked_units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Floats:
     """Returns the sets of tasks that are served together (rows). Most sets contain a single task."""
     units = [{task} for task in tasks]
     for link in map(set, must_link):
@@ -132,7 +134,9 @@ def _units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Floats:
     return np.array([[float(task in unit) for task in tasks] for unit in units])
 
 
-def _surplus(groups: Bools, scores: Floats, prices: Floats, units: Floats, allow_single: bool, largest: int) -> Floats:
+def _group_surplus(
+    groups: Bools, scores: Floats, prices: Floats, units: Floats, allow_single: bool, largest: int
+) -> Floats:
     """Returns the surplus of each group, which serves only the units with a positive surplus."""
     pairwise = scores.copy()
     np.fill_diagonal(pairwise, 0.0)
@@ -147,10 +151,12 @@ def _surplus(groups: Bools, scores: Floats, prices: Floats, units: Floats, allow
     return np.where(exists, surplus, -np.inf)
 
 
-def _groups(scores: Floats, prices: Floats, network: float, allow_single: bool, largest: int) -> Iterator[Bools]:
+def _groups_to_check(
+    scores: Floats, prices: Floats, network: float, allow_single: bool, largest: int
+) -> Iterator[Bools]:
     """Yields all groups or, if there are many tasks, only those that are not ruled out by simple bounds."""
     n = len(scores)
-    if n <= MAX_ENUMERATED:
+    if n <= MAX_ENUMERATED_TASKS:
         yield from _all_groups(n)
         return
     if allow_single:
@@ -159,8 +165,8 @@ def _groups(scores: Floats, prices: Floats, network: float, allow_single: bool, 
 
 
 def _all_groups(n: int) -> Iterator[Bools]:
-    for start in range(1, 2**n, GROUPS_AT_ONCE):
-        numbers = np.arange(start, min(start + GROUPS_AT_ONCE, 2**n))
+    for start in range(1, 2**n, GROUPS_PER_BATCH):
+        numbers = np.arange(start, min(start + GROUPS_PER_BATCH, 2**n))
         yield (numbers[:, None] >> np.arange(n)) & 1 == 1
 
 
@@ -180,7 +186,7 @@ def doubtful_groups(scores: Floats, prices: Floats, network: float, largest: int
         for size in range(2, min(largest, len(order)) + 1):
             for groups, nodes in _grow_groups(some, size, network * (size - 1)):
                 visited += nodes
-                if visited > MAX_NODES:
+                if visited > MAX_PARTIAL_GROUPS:
                     raise InvalidInput("certificate", "leaves too many groups to check")
                 found = np.zeros((len(groups), n), dtype=bool)
                 found[:, order] = groups
@@ -196,20 +202,20 @@ def _grow_groups(surplus: Floats, size: int, least: float) -> Iterator[tuple[Boo
     stack = [(1, start)]
     while stack:
         depth, inside = stack.pop()
-        if len(inside) > PARTIAL_AT_ONCE:
+        if len(inside) > PARTIAL_GROUPS_PER_BATCH:
             stack += [(depth, half) for half in np.array_split(inside, 2)]
             continue
         missing = size - inside.sum(axis=1)
         yield inside[missing == 0], len(inside)
         inside = inside[(missing > 0) & (missing <= n - depth)]
-        inside = inside[_max_surplus(surplus, inside, size, depth) >= least] if len(inside) else inside
+        inside = inside[_max_partial_surplus(surplus, inside, size, depth) >= least] if len(inside) else inside
         if len(inside):
             joined = inside.copy()
             joined[:, depth] = True
             stack.append((depth + 1, np.concatenate([inside, joined])))
 
 
-def _max_surplus(surplus: Floats, inside: Bools, size: int, depth: int) -> Floats:
+def _max_partial_surplus(surplus: Floats, inside: Bools, size: int, depth: int) -> Floats:
     """Returns (size − 1) times an upper bound on the surplus that each partial group can reach."""
     rows, missing = np.arange(len(inside)), size - inside.sum(axis=1)
     now = inside.astype(np.float64) @ surplus

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..selection_problem import (
-    TIE,
+    TIE_TOLERANCE,
     Bools,
     Floats,
     Ints,
@@ -26,25 +26,25 @@ from ..selection_problem import (
     indices,
     solution_value,
 )
-from .linear_programs import Dual, Stabilization, best_choice, find_prices
+from .linear_programs import DualPrices, Stabilization, best_choice, find_prices
 from .local_search import solve_search
-from .served_sets import values_of
-from .ties import first_in_order
+from .served_sets import best_values
+from .ties import break_ties
 
 MAX_TASKS = 64  # for which the tables used in pricing take about 100 MB
 STABILIZATION_STRENGTHS = (0.01, 0.001)  # of the stabilization, used in turn
-EXTRA_NETWORKS = 0.01  # added to the number of networks in the linear program
+EXTRA_NETWORK_FRACTION = 0.01  # added to the number of networks in the linear program
 SHORT_KICKS, FIRST_NODES = 20, 200_000  # kicks in the first search, and nodes in the first branch and bound
 MAX_CLIMB_ROUNDS = 50  # rounds of hill climbing before branch and bound
-MAX_CLIMBED = 2_000  # sets kept per round of hill climbing
+MAX_SETS_PER_CLIMB = 2_000  # sets kept per round of hill climbing
 
-CLIMB_STARTS = 60  # sets to climb from
-CLIMB_STEPS = 12
+MAX_CLIMB_STARTS = 60  # sets to climb_from_known_sets from
+MAX_CLIMB_STEPS = 12
 MIN_GAIN = 1e-9  # surplus required to keep a set
 
-NODES_AT_ONCE = 1 << 13  # branch-and-bound nodes per batch, few enough to fit into the CPU cache
-MAX_FOUND = 200_000  # sets, including duplicates
-ENOUGH_SETS = 300  # sets to find before recomputing prices
+NODES_PER_BATCH = 1 << 13  # branch-and-bound nodes per batch, few enough to fit into the CPU cache
+MAX_FOUND_SETS = 200_000  # sets, including duplicates
+SETS_PER_QUERY = 300  # sets to find before recomputing prices
 ROUNDING_SLACK = 1e-12  # far above rounding errors, far below a tie
 
 
@@ -53,10 +53,10 @@ def solve_columns(
 ) -> list[Solution]:
     """Returns the best choice for each budget. It is proven optimal unless the time or node limit is reached."""
     pricing = Pricing(problem)
-    return [_solve(problem, int(budget), pricing, limits, NodeBudget(nodes)) for budget in budgets]
+    return [_solve_budget(problem, int(budget), pricing, limits, NodeBudget(nodes)) for budget in budgets]
 
 
-def _solve(
+def _solve_budget(
     problem: SelectionProblem, networks: int, pricing: Pricing, limits: Limits, node_budget: NodeBudget
 ) -> Solution:
     """Tries a short search with few nodes, which is often sufficient, and then a long search with all nodes."""
@@ -71,7 +71,7 @@ def _solve(
         start = Solution(better.choices, min(start.bound, found.bound), False, prices=found.prices)
         generation = _ColumnGeneration(problem, networks, start, pricing, limits, node_budget)
         found = generation.solve()
-    return generation.first_of_ties(found)
+    return generation.with_ties_broken(found)
 
 
 class _ColumnGeneration:
@@ -89,57 +89,57 @@ class _ColumnGeneration:
         self.problem, self.networks, self.start = problem, networks, start
         self.pricing, self.limits, self.node_budget = pricing, limits, node_budget
         self.known = solution_value(problem, start.choices)
-        self.bound, self.dual = start.bound, None if start.prices is None else Dual.from_prices(start.prices)
+        self.bound, self.dual = start.bound, None if start.prices is None else DualPrices.from_prices(start.prices)
         served = np.zeros((len(start.choices), problem.n), dtype=bool)
         for row, choice in enumerate(start.choices):
             served[row, list(indices(choice.serves))] = True
         self.members = neighbors(problem, served)
-        self.values = values_of(problem, self.members)
+        self.values = best_values(problem, self.members)
 
     def solve(self) -> Solution:
         """Returns the solution. It is proven optimal unless the time or node limit is reached."""
         try:
             for strength in STABILIZATION_STRENGTHS:
                 if self._has_gap:
-                    self._converge(strength)
+                    self._add_profitable_sets(strength)
             if self._has_gap and self.dual is not None:
-                return self._decide(self.dual)
+                return self._close_gap(self.dual)
         except TimeoutError:
             pass
         prices = None if self.dual is None else self.dual.prices
-        return Solution(self.start.choices, self.bound, self.bound - self.known <= TIE, prices=prices)
+        return Solution(self.start.choices, self.bound, self.bound - self.known <= TIE_TOLERANCE, prices=prices)
 
-    def first_of_ties(self, found: Solution) -> Solution:
+    def with_ties_broken(self, found: Solution) -> Solution:
         """Breaks ties between equally good choices if there is enough time to list the sets that they can use."""
         if not found.proven or found.prices is None:
             return found
-        dual = Dual.from_prices(found.prices)
+        dual = DualPrices.from_prices(found.prices)
         missing = solution_value(self.problem, found.choices) - dual.bound(self.networks)
-        query = PricingQuery(dual.tasks, dual.network + missing - 2 * TIE, every=True)
+        query = PricingQuery(dual.tasks, dual.network + missing - 2 * TIE_TOLERANCE, every=True)
         try:
             sets = self.pricing.find(query, self.node_budget, self.limits)
         except TimeoutError:
             return found
-        return first_in_order(self.problem, self.networks, found, sets) or found
+        return break_ties(self.problem, self.networks, found, sets) or found
 
-    def _converge(self, strength: float) -> None:
+    def _add_profitable_sets(self, strength: float) -> None:
         """Adds sets until no set is profitable, or until the bound equals the known value."""
-        stabilization = Stabilization(self._center() if self.dual is None else self.dual.tasks, strength)
-        smallest = TIE / (10 * self.networks)
+        stabilization = Stabilization(self._central_prices() if self.dual is None else self.dual.tasks, strength)
+        smallest = TIE_TOLERANCE / (10 * self.networks)
         min_surplus = initial = max((self.bound - self.known) / self.networks / 2, smallest)
         while True:
-            dual = self._climb_to_prices(stabilization)
-            sets = self._find_profitable(dual, min_surplus)
+            dual = self._find_prices_by_climbing(stabilization)
+            sets = self._find_profitable_sets(dual, min_surplus)
             while not len(sets) and min_surplus > smallest and self._has_gap:
                 min_surplus = max(min_surplus / 4, smallest) if min_surplus > initial / 50 else smallest
-                sets = self._find_profitable(dual, min_surplus)
-            if not len(sets) or not self._add(sets):
+                sets = self._find_profitable_sets(dual, min_surplus)
+            if not len(sets) or not self._add_sets(sets):
                 return
 
-    def _find_profitable(self, dual: Dual, min_surplus: float) -> Bools:
+    def _find_profitable_sets(self, dual: DualPrices, min_surplus: float) -> Bools:
         """Returns sets with a surplus of more than `min_surplus`. If no such sets exist, the bound is updated."""
         sets = self.pricing.find(PricingQuery(dual.tasks, dual.network + min_surplus), self.node_budget, self.limits)
-        raised = Dual(dual.tasks, dual.network + min_surplus)
+        raised = DualPrices(dual.tasks, dual.network + min_surplus)
         bound = raised.bound(self.networks)
         if not len(sets) and (self.dual is None or bound < self.dual.bound(self.networks)):
             self.bound, self.dual = min(bound, self.bound), raised
@@ -148,35 +148,35 @@ class _ColumnGeneration:
     @property
     def _has_gap(self) -> bool:
         """Whether there is a gap between the best bound and the value of the known choice."""
-        return self.dual is None or self.dual.bound(self.networks) - self.known > TIE
+        return self.dual is None or self.dual.bound(self.networks) - self.known > TIE_TOLERANCE
 
-    def _climb_to_prices(self, stabilization: Stabilization) -> Dual:
+    def _find_prices_by_climbing(self, stabilization: Stabilization) -> DualPrices:
         """Returns prices for which hill climbing finds no profitable sets."""
         dual = self._find_prices(stabilization)
         for _ in range(MAX_CLIMB_ROUNDS):
-            sets = climb(self.problem, self.members, self.values, dual)
-            if not len(sets) or not self._add(sets, dual) or self.limits.over:
+            sets = climb_from_known_sets(self.problem, self.members, self.values, dual)
+            if not len(sets) or not self._add_sets(sets, dual) or self.limits.should_stop:
                 break
             dual = self._find_prices(stabilization)
         return dual
 
-    def _find_prices(self, stabilization: Stabilization | None) -> Dual:
+    def _find_prices(self, stabilization: Stabilization | None) -> DualPrices:
         """Returns optimal prices. Low network prices are preferred because they make large sets unprofitable."""
-        networks = self.networks + EXTRA_NETWORKS
+        networks = self.networks + EXTRA_NETWORK_FRACTION
         return find_prices(self.problem, self.members, self.values, networks, self.limits, stabilization)
 
-    def _add(self, sets: Bools, dual: Dual | None = None) -> int:
+    def _add_sets(self, sets: Bools, dual: DualPrices | None = None) -> int:
         """Adds the sets with the largest surplus and returns the number of new sets."""
-        values = values_of(self.problem, sets)
-        if dual is not None and len(sets) > MAX_CLIMBED:
-            best = np.argsort(sets @ dual.tasks - values, kind="stable")[:MAX_CLIMBED]
+        values = best_values(self.problem, sets)
+        if dual is not None and len(sets) > MAX_SETS_PER_CLIMB:
+            best = np.argsort(sets @ dual.tasks - values, kind="stable")[:MAX_SETS_PER_CLIMB]
             sets, values = sets[best], values[best]
         members, rows = np.unique(np.concatenate([self.members, sets]), axis=0, return_index=True)
         added = len(members) - len(self.members)
         self.members, self.values = members, np.concatenate([self.values, values])[rows]
         return added
 
-    def _center(self) -> Floats:
+    def _central_prices(self) -> Floats:
         """Returns the central prices: each network's value minus its price, divided equally among its served tasks."""
         dual = self._find_prices(None)
         center = np.zeros(self.problem.n)
@@ -185,11 +185,11 @@ class _ColumnGeneration:
             center[served] = (choice_value(self.problem, choice) - dual.network) / len(served)
         return center
 
-    def _decide(self, dual: Dual) -> Solution:
+    def _close_gap(self, dual: DualPrices) -> Solution:
         """Closes the gap with an integer program over all sets that could be part of a better choice."""
-        least = dual.network + self.known - dual.bound(self.networks) - TIE
+        least = dual.network + self.known - dual.bound(self.networks) - TIE_TOLERANCE
         sets = self.pricing.find(PricingQuery(dual.tasks, least, every=True), self.node_budget, self.limits)
-        values = values_of(self.problem, sets)
+        values = best_values(self.problem, sets)
         return best_choice(self.problem, sets, values, self.networks, self.start, dual, self.limits)
 
 
@@ -198,18 +198,18 @@ def neighbors(problem: SelectionProblem, served: Bools) -> Bools:
     pairs = (problem.units[:, None] | problem.units).reshape(-1, problem.n)
     near = (served[:, None] ^ problem.units).reshape(-1, problem.n)
     sets = np.unique(np.concatenate([served, near, pairs]), axis=0)
-    return sets[np.isfinite(values_of(problem, sets))]
+    return sets[np.isfinite(best_values(problem, sets))]
 
 
-def climb(problem: SelectionProblem, members: Bools, values: Floats, dual: Dual) -> Bools:
+def climb_from_known_sets(problem: SelectionProblem, members: Bools, values: Floats, dual: DualPrices) -> Bools:
     """Finds profitable sets by repeatedly adding or dropping the best unit."""
     known_surplus = values - members @ dual.tasks
-    start = np.argsort(-known_surplus, kind="stable")[:CLIMB_STARTS]
+    start = np.argsort(-known_surplus, kind="stable")[:MAX_CLIMB_STARTS]
     here, worth, found = members[start], known_surplus[start], [members[:0]]
-    for _ in range(CLIMB_STEPS):
+    for _ in range(MAX_CLIMB_STEPS):
         near = here[:, None] ^ problem.units
         flat = near.reshape(-1, problem.n)
-        surplus = (values_of(problem, flat) - flat @ dual.tasks).reshape(len(here), -1)
+        surplus = (best_values(problem, flat) - flat @ dual.tasks).reshape(len(here), -1)
         found.append(near[surplus > dual.network + MIN_GAIN])
         best = surplus.argmax(axis=1)
         climbing = surplus.max(axis=1) > worth + MIN_GAIN
@@ -225,14 +225,14 @@ class NodeBudget:
     def __init__(self, nodes: float) -> None:
         self.left = nodes
 
-    def take(self, nodes: int, limits: Limits) -> None:
+    def spend(self, nodes: int, limits: Limits) -> None:
         """Counts visited nodes.
 
         Raises:
             TimeoutError: the time or node limit is reached.
         """
         self.left -= nodes
-        if self.left < 0 or limits.over:
+        if self.left < 0 or limits.should_stop:
             raise TimeoutError
 
 
@@ -294,32 +294,32 @@ class Pricing:
             TimeoutError: the time or node limit is reached, or there are too many sets.
         """
         bounds = PricingBounds(self.scores - query.prices[self.order][:, None], self.barred)
-        stack, found, count = [(1, self._roots(bounds))], [self._single_task_sets(query)], 0
-        while stack and (query.every or count < ENOUGH_SETS):
+        stack, found, count = [(1, self._root_nodes(bounds))], [self._single_task_sets(query)], 0
+        while stack and (query.every or count < SETS_PER_QUERY):
             depth, nodes = stack.pop()
-            if len(nodes.first) > NODES_AT_ONCE:
+            if len(nodes.first) > NODES_PER_BATCH:
                 half = np.arange(len(nodes.first)) < len(nodes.first) // 2
                 stack += [(depth, nodes.only(half)), (depth, nodes.only(~half))]
                 continue
-            node_budget.take(len(nodes.first), limits)
+            node_budget.spend(len(nodes.first), limits)
             done = nodes.left == 0
-            if count > MAX_FOUND:
+            if count > MAX_FOUND_SETS:
                 raise TimeoutError
             if done.any():
                 found.append(self._completed_sets(nodes.only(done), query))
                 count += len(found[-1])
                 nodes = nodes.only(~done)
             if len(nodes.first) and depth < self.problem.n:
-                stack.append((depth + 1, self._expand(nodes, depth, bounds, query)))
+                stack.append((depth + 1, self._expand_nodes(nodes, depth, bounds, query)))
         sets: Bools = np.unique(np.concatenate(found), axis=0)
         return sets
 
     def _single_task_sets(self, query: PricingQuery) -> Bools:
         """Returns the single-task sets that match the query."""
-        worth = np.where(self.linked, -np.inf, self.problem.alone) - query.prices
+        worth = np.where(self.linked, -np.inf, self.problem.single_task_scores) - query.prices
         return np.eye(self.problem.n, dtype=bool)[worth > query.least + ROUNDING_SLACK]
 
-    def _roots(self, bounds: PricingBounds) -> _Nodes:
+    def _root_nodes(self, bounds: PricingBounds) -> _Nodes:
         sizes = np.arange(2, min(self.problem.largest, self.problem.n) + 1)
         first, size = np.repeat(self.firsts, len(sizes)), np.tile(sizes, len(self.firsts))
         served = np.eye(self.problem.n, dtype=bool)[first]
@@ -332,7 +332,7 @@ class Pricing:
             good &= (nodes.served == ((nodes.served[:, None] & self.together).any(axis=2))).all(axis=1)
         return nodes.served[good]
 
-    def _expand(self, nodes: _Nodes, depth: int, bounds: PricingBounds, query: PricingQuery) -> _Nodes:
+    def _expand_nodes(self, nodes: _Nodes, depth: int, bounds: PricingBounds, query: PricingQuery) -> _Nodes:
         """Creates a branch for each role of the next task: omitted, trained as a helper, or served.
 
         Drops hopeless nodes.

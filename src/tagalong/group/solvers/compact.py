@@ -15,7 +15,7 @@ from scipy.optimize import Bounds, LinearConstraint, OptimizeResult
 from scipy.sparse import coo_matrix, hstack, vstack
 
 from ..selection_problem import (
-    TIE,
+    TIE_TOLERANCE,
     InfeasibleError,
     Ints,
     Limits,
@@ -23,15 +23,15 @@ from ..selection_problem import (
     Networks,
     SelectionProblem,
     Solution,
-    bits_of,
     indices,
     solution_value,
+    to_bit_mask,
 )
 from .linear_programs import OBJECTIVE_SCALE, integer_program
 from .local_search import solve_search
 from .served_sets import all_networks
 
-TOO_SHORT = "`time_limit` was too short to find any choice of networks; increase it"
+TIME_LIMIT_MESSAGE = "`time_limit` was too short to find any choice of networks; increase it"
 MAX_TASKS = 10  # with pairwise scores, for which all groups have to be listed
 
 
@@ -41,9 +41,9 @@ def solve_compact(problem: SelectionProblem, budgets: Sequence[float], limits: L
     if not listed.serves_all:
         raise InfeasibleError
     if problem.networks is not None:
-        return [_solve(listed, budget, limits) for budget in budgets]
+        return [_solve_budget(listed, budget, limits) for budget in budgets]
     try:
-        found = [_solve(listed, budget, limits) for budget in budgets]
+        found = [_solve_budget(listed, budget, limits) for budget in budgets]
     except TimeoutError:
         return solve_search(problem, budgets, limits)
     return [
@@ -52,23 +52,23 @@ def solve_compact(problem: SelectionProblem, budgets: Sequence[float], limits: L
     ]
 
 
-def _solve(problem: SelectionProblem, budget: float, limits: Limits) -> Solution:
+def _solve_budget(problem: SelectionProblem, budget: float, limits: Limits) -> Solution:
     networks = problem.networks
     assert networks is not None
     row, task = np.nonzero(np.isfinite(networks.values))
     count = len(networks.cost) + len(row)
-    price = np.full(len(networks.cost), TIE / (2 * problem.n))  # eliminates networks that add nothing
+    price = np.full(len(networks.cost), TIE_TOLERANCE / (2 * problem.n))  # eliminates networks that add nothing
     result = integer_program(
         limits,
         -OBJECTIVE_SCALE * np.append(-price, networks.values[row, task]),
-        constraints=_constraints(problem, networks, row, task, budget),
+        constraints=_make_constraints(problem, networks, row, task, budget),
         integrality=np.ones(count),
         bounds=Bounds(0, 1),
     )
     if result.status == 2:
         raise InfeasibleError
     if result.x is None:
-        raise TimeoutError(TOO_SHORT)
+        raise TimeoutError(TIME_LIMIT_MESSAGE)
     return _read_solution(problem, networks, row, task, result)
 
 
@@ -80,19 +80,21 @@ def _read_solution(
     for which, served in zip(row[serving].tolist(), task[serving].tolist(), strict=True):
         serves.setdefault(which, []).append(served)
     choices = tuple(
-        NetworkChoice(bits_of(np.flatnonzero(networks.trains[which])), bits_of(served), which)
+        NetworkChoice(to_bit_mask(np.flatnonzero(networks.trains[which])), to_bit_mask(served), which)
         for which, served in sorted(serves.items())
     )
     value = solution_value(problem, choices)
     most = float(networks.values.max(axis=0).sum())  # with every task in its best network
     proven = (
-        most if result.mip_dual_bound is None else min(most, float(-result.mip_dual_bound) / OBJECTIVE_SCALE + TIE / 2)
+        most
+        if result.mip_dual_bound is None
+        else min(most, float(-result.mip_dual_bound) / OBJECTIVE_SCALE + TIE_TOLERANCE / 2)
     )
     bound = max(proven, value)
-    return Solution(choices, bound, bound - value <= TIE)
+    return Solution(choices, bound, bound - value <= TIE_TOLERANCE)
 
 
-def _constraints(
+def _make_constraints(
     problem: SelectionProblem, networks: Networks, row: Ints, task: Ints, budget: float
 ) -> list[LinearConstraint]:
     """Returns the constraints: the budget is respected, each task is served by one network, and links are not split."""

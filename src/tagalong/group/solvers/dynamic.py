@@ -12,54 +12,54 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..selection_problem import (
-    ROUNDING,
-    TIE,
+    ROUNDING_TOLERANCE,
+    TIE_TOLERANCE,
     Floats,
     InfeasibleError,
     Limits,
     NetworkChoice,
     SelectionProblem,
     Solution,
-    bits_of,
     indices,
+    to_bit_mask,
 )
 from .local_search import solve_search
-from .served_sets import UNLIMITED, best_listed, best_network, best_split, listed_values, served_values
+from .served_sets import NO_LIMITS, best_listed, best_network, best_split, listed_values, served_values
 from .ties import find_ties
 
 MAX_LEVELS = 400  # distinct sums of costs
-MAX_WORK = 10**8  # additions, which take a few seconds
+MAX_ADDITIONS = 10**8  # additions, which take a few seconds
 MAX_PAIRWISE, MAX_LISTED = 16, 14  # tasks with pairwise scores and with listed networks, respectively
 
 
 def solve_exact(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
     """Returns the optimal choice for each budget, or the result of a local search if time runs out."""
     if problem.networks is not None:
-        return _solve_all(
-            problem, budgets, listed_table(problem), UNLIMITED
+        return _solve_budgets(
+            problem, budgets, listed_table(problem), NO_LIMITS
         )  # takes only seconds, and there is no search to fall back on
     try:
-        return _solve_all(problem, budgets, pairwise_table(problem, limits), limits)
+        return _solve_budgets(problem, budgets, pairwise_table(problem, limits), limits)
     except TimeoutError:
         return solve_search(problem, budgets, limits)
 
 
-def _solve_all(
+def _solve_budgets(
     problem: SelectionProblem, budgets: Sequence[float], served: ServedTable, limits: Limits
 ) -> list[Solution]:
     levels = spending_levels(served.costs, max(budgets))
     assert levels is not None
     plan = DynamicProgram.solve(served, levels, limits)
-    return [_solution(problem, plan, budget) for budget in budgets]
+    return [_make_solution(problem, plan, budget) for budget in budgets]
 
 
-def fits_exact(problem: SelectionProblem, budget: float) -> bool:
+def can_solve_exactly(problem: SelectionProblem, budget: float) -> bool:
     """Returns whether the program is small enough to solve in acceptable time and memory."""
     if problem.networks is None:
         return problem.n <= MAX_PAIRWISE
     costs = np.unique(problem.networks.cost)
     levels = spending_levels(costs, budget) if problem.n <= MAX_LISTED else None
-    return levels is not None and len(levels) * len(costs) * 3**problem.n <= MAX_WORK
+    return levels is not None and len(levels) * len(costs) * 3**problem.n <= MAX_ADDITIONS
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ class ServedTable:
 
 def pairwise_table(problem: SelectionProblem, limits: Limits) -> ServedTable:
     """Returns the table for pairwise scores, where each network costs 1."""
-    price = TIE / (2 * problem.n**2)  # per trained task; all prices add up to at most half a tie
-    slack = _slack(problem.n, price)
+    price = TIE_TOLERANCE / (2 * problem.n**2)  # per trained task; all prices add up to at most half a tie
+    slack = _tie_tolerance(problem.n, price)
 
     def network(_: int, serves: int) -> NetworkChoice:
         trains, _value = best_network(problem, np.array(indices(serves)), price, slack)
-        return NetworkChoice(bits_of(trains), serves)
+        return NetworkChoice(to_bit_mask(trains), serves)
 
     return ServedTable(np.ones(1), served_values(problem, price, limits)[None], network, slack)
 
@@ -97,21 +97,21 @@ def listed_table(problem: SelectionProblem) -> ServedTable:
     networks, n = problem.networks, problem.n
     assert networks is not None
     one_cost = len(np.unique(networks.cost)) == 1
-    group = 0.0 if one_cost else TIE / (4 * n)  # with one cost, the lowest level has the fewest groups
-    task = TIE / (2 * n**2) if one_cost else group / (2 * n**2)
-    prices, slack = group + task * networks.trains.sum(axis=1), _slack(n, task)
+    group = 0.0 if one_cost else TIE_TOLERANCE / (4 * n)  # with one cost, the lowest level has the fewest groups
+    task = TIE_TOLERANCE / (2 * n**2) if one_cost else group / (2 * n**2)
+    prices, slack = group + task * networks.trains.sum(axis=1), _tie_tolerance(n, task)
     costs, values = listed_values(problem, prices)
 
     def network(kind: int, serves: int) -> NetworkChoice:
         row = best_listed(problem, costs[kind], list(indices(serves)), prices, slack)
-        return NetworkChoice(bits_of(np.flatnonzero(networks.trains[row])), serves, row)
+        return NetworkChoice(to_bit_mask(np.flatnonzero(networks.trains[row])), serves, row)
 
     return ServedTable(costs, values, network, slack)
 
 
-def _slack(n: int, price: float) -> float:
+def _tie_tolerance(n: int, price: float) -> float:
     """Returns a tolerance that is smaller than the price of one trained task but larger than rounding errors."""
-    return max(price / (4 * n), n * ROUNDING / 2)
+    return max(price / (4 * n), n * ROUNDING_TOLERANCE / 2)
 
 
 def spending_levels(costs: Floats, budget: float) -> Floats | None:
@@ -148,7 +148,7 @@ class DynamicProgram:
         nothing[0] = 0.0
         plan = cls(served, levels, [nothing])
         for level in levels[1:]:
-            if limits.over:
+            if limits.should_stop:
                 raise TimeoutError
             best = plan.tables[-1].copy()
             for cost, values in zip(served.costs, served.values, strict=True):
@@ -177,7 +177,7 @@ class DynamicProgram:
                 found.append((kind, rest, some[value >= self.tables[level][left] - slack].tolist()))
         return found
 
-    def trace(self, top: int) -> tuple[NetworkChoice, ...]:
+    def trace_choices(self, top: int) -> tuple[NetworkChoice, ...]:
         """Returns the networks that achieve the value at a level.
 
         Ties are broken in favor of networks that serve the first tasks.
@@ -186,17 +186,17 @@ class DynamicProgram:
         while left:
             steps = self.continuations(left, level, self.served.slack)
             first, kind, level = min((indices(serves), kind, rest) for kind, rest, some in steps for serves in some)
-            choices.append(self.served.network(kind, bits_of(first)))
-            left ^= bits_of(first)
+            choices.append(self.served.network(kind, to_bit_mask(first)))
+            left ^= to_bit_mask(first)
         return tuple(choices)
 
 
-def _solution(problem: SelectionProblem, plan: DynamicProgram, budget: float) -> Solution:
+def _make_solution(problem: SelectionProblem, plan: DynamicProgram, budget: float) -> Solution:
     top = plan.level_at(budget)
     best = float(plan.tables[top][-1])
     if best == -np.inf:
         raise InfeasibleError
     if len(plan.served.costs) == 1:
-        top = next(k for k, table in enumerate(plan.tables) if table[-1] >= best - TIE / 2)
-    choices = plan.trace(top)
-    return Solution(choices, best + TIE / 2, True, find_ties(problem, plan, choices, top))
+        top = next(k for k, table in enumerate(plan.tables) if table[-1] >= best - TIE_TOLERANCE / 2)
+    choices = plan.trace_choices(top)
+    return Solution(choices, best + TIE_TOLERANCE / 2, True, find_ties(problem, plan, choices, top))

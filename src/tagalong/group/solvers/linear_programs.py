@@ -11,7 +11,17 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
 from scipy.sparse import csc_matrix, hstack, identity, vstack
 
-from ..selection_problem import TIE, Bools, Floats, Ints, Limits, SelectionProblem, Solution, indices, solution_value
+from ..selection_problem import (
+    TIE_TOLERANCE,
+    Bools,
+    Floats,
+    Ints,
+    Limits,
+    SelectionProblem,
+    Solution,
+    indices,
+    solution_value,
+)
 from .served_sets import network_for
 
 OBJECTIVE_SCALE = 1e5  # turns the HiGHS tolerance of 1e-6 into 1e-11 of the largest score
@@ -19,14 +29,14 @@ POLL_SECONDS = 0.05  # between calls of `stop`
 
 
 @dataclass(frozen=True)
-class Dual:
+class DualPrices:
     """The dual prices of the tasks and of a network. They prove a bound."""
 
     tasks: Floats
     network: float
 
     @classmethod
-    def from_prices(cls, prices: Floats) -> Dual:
+    def from_prices(cls, prices: Floats) -> DualPrices:
         """Splits the dual vector of a solution into the prices of the tasks and the price of a network."""
         return cls(prices[:-1], float(prices[-1]))
 
@@ -59,7 +69,7 @@ def find_prices(
     networks: float,
     limits: Limits,
     stabilization: Stabilization | None = None,
-) -> Dual:
+) -> DualPrices:
     """Returns the dual of the linear program over the given served sets (rows). Linked tasks have equal prices."""
     unit, size = first_tasks(problem)
     stabilization = stabilization or Stabilization(np.zeros(problem.n), 0.0)
@@ -78,7 +88,7 @@ def find_prices(
     tasks = np.zeros(problem.n)
     for price, link in zip(unit_prices, problem.links, strict=True):
         tasks[list(indices(link))] = price
-    return Dual(tasks, max(float(-result.ineqlin.marginals[0]) / OBJECTIVE_SCALE, 0.0))
+    return DualPrices(tasks, max(float(-result.ineqlin.marginals[0]) / OBJECTIVE_SCALE, 0.0))
 
 
 def first_tasks(problem: SelectionProblem) -> tuple[Ints, Ints]:
@@ -93,7 +103,7 @@ def best_choice(
     values: Floats,
     networks: int,
     start: Solution,
-    dual: Dual,
+    dual: DualPrices,
     limits: Limits,
 ) -> Solution:
     """Returns the best choice among the given served sets. They must include all sets that could improve on `start`."""
@@ -103,7 +113,7 @@ def best_choice(
     if chosen is None or solution_value(problem, choices) < known:
         choices = start.choices
     value, bound = solution_value(problem, choices), dual.bound(networks)
-    proven = best - value <= TIE
+    proven = best - value <= TIE_TOLERANCE
     return Solution(choices, max(value, min(best, bound)) if proven else bound, proven, prices=dual.prices)
 
 
@@ -157,13 +167,13 @@ def _run_stoppable(limits: Limits, call: Callable[[], OptimizeResult]) -> Optimi
         return call()
     outcome: list[OptimizeResult | BaseException] = []
 
-    def work() -> None:
+    def run_function() -> None:
         try:
             outcome.append(call())
         except BaseException as error:  # re-raised below
             outcome.append(error)
 
-    worker = threading.Thread(target=work, daemon=True)
+    worker = threading.Thread(target=run_function, daemon=True)
     worker.start()
     while worker.is_alive():
         if limits.stop():

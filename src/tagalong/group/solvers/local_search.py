@@ -17,7 +17,7 @@ from scipy.spatial.distance import squareform
 from tagalong.errors import InvalidInput
 
 from ..selection_problem import (
-    TIE,
+    TIE_TOLERANCE,
     Floats,
     InfeasibleError,
     Ints,
@@ -26,18 +26,18 @@ from ..selection_problem import (
     Networks,
     SelectionProblem,
     Solution,
-    bits_of,
     indices,
     solution_value,
+    to_bit_mask,
 )
-from .served_sets import network_for, values_of
+from .served_sets import best_values, network_for
 
-MAX_SORTED = 2e8  # numbers to sort in all kicks together, which takes a few seconds
+MAX_SORTED_VALUES = 2e8  # numbers to sort in all kicks together, which takes a few seconds
 SIZE_PENALTY = 1e6  # per task above the size limit; far above any score, so sweeps first restore the limit
 
-KICKS = 100  # random restarts of the search over a list
-UNSERVED = -1e6  # far below any score, so serving all tasks comes first
-MAX_VALUES = 600_000  # networks × units in the list at which the search ends
+LIST_SEARCH_KICKS = 100  # random restarts of the search over a list
+UNSERVED_VALUE = -1e6  # far below any score, so serving all tasks comes first
+MAX_LISTED_VALUES = 600_000  # networks × units in the list at which the search ends
 
 
 def solve_search(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
@@ -54,7 +54,7 @@ def _search_partitions(problem: SelectionProblem, networks: int, limits: Limits)
     choices = search.choices(place)
     value = solution_value(problem, choices)
     bound = max(simple_bound(problem, networks), value)
-    return Solution(choices, bound, bound - value <= TIE)
+    return Solution(choices, bound, bound - value <= TIE_TOLERANCE)
 
 
 class _PartitionSearch:
@@ -71,10 +71,10 @@ class _PartitionSearch:
         value = self.value(best)
         if self.problem.largest < self.problem.n:
             # Moves from a packing never exceed the size limit.
-            best, value = self._keep_better(best, value, self.sweep(self._pack(), limits))
+            best, value = self._keep_better(best, value, self.sweep(self._pack_assignment(), limits))
         sorted_per_sweep = len(self.units) * (self.networks + 2) * self.problem.n
-        for kick in range(min(limits.kicks, int(MAX_SORTED / sorted_per_sweep / 4))):
-            if limits.over:
+        for kick in range(min(limits.kicks, int(MAX_SORTED_VALUES / sorted_per_sweep / 4))):
+            if limits.should_stop:
                 break
             place = self.sweep(self._shuffle() if kick % 10 == 9 else self._kick(best), limits)
             best, value = self._keep_better(best, value, place)
@@ -82,29 +82,29 @@ class _PartitionSearch:
 
     def _keep_better(self, best: Ints, value: float, place: Ints) -> tuple[Ints, float]:
         other = self.value(place)
-        return (place, other) if other > value + TIE / 10 else (best, value)
+        return (place, other) if other > value + TIE_TOLERANCE / 10 else (best, value)
 
     def values(self, members: Floats | Ints, given: Floats) -> Floats:
         """Returns the value of each served set (row). The value of an empty set is 0."""
         sets = members.astype(bool)
         size = sets.sum(axis=1)
-        value = values_of(self.problem, sets, given=given)
+        value = best_values(self.problem, sets, given=given)
         value = np.where(np.isfinite(value), value, -SIZE_PENALTY * np.maximum(size - self.problem.largest, 1))
         return np.where(size > 0, value, 0.0)
 
     def value(self, place: Ints) -> float:
-        return float(self.values(*self._sets(place)).sum())
+        return float(self.values(*self._sets_from_assignment(place)).sum())
 
     def sweep(self, place: Ints, limits: Limits) -> Ints:
         """Moves individual units to the sets where they gain the most, until no move improves the value."""
         place = place.copy()
-        members, given = self._sets(place)
+        members, given = self._sets_from_assignment(place)
         value = self.values(members, given)
         moved = True
-        while moved and not limits.over:
+        while moved and not limits.should_stop:
             moved = False
             for unit in self.random.permutation(len(self.units)):
-                if limits.over:
+                if limits.should_stop:
                     break
                 here = place[unit]
                 sign = np.where(np.arange(self.networks) == here, -1, 1)[
@@ -115,7 +115,7 @@ class _PartitionSearch:
                 gain = after - value + after[here] - value[here]
                 gain[here] = 0.0
                 there = int(gain.argmax())
-                if gain[there] > TIE / 100:
+                if gain[there] > TIE_TOLERANCE / 100:
                     changed = [here, there]
                     members[changed], given[changed] = after_members[changed], after_given[changed]
                     value[changed] = after[changed]
@@ -134,7 +134,7 @@ class _PartitionSearch:
             serves[choice.trains] = serves.get(choice.trains, 0) | choice.serves
         return tuple(NetworkChoice(trains, served) for trains, served in serves.items())
 
-    def _sets(self, place: Ints) -> tuple[Ints, Floats]:
+    def _sets_from_assignment(self, place: Ints) -> tuple[Ints, Floats]:
         inside = (np.arange(self.networks)[:, None] == place).astype(np.float64)
         return (inside @ self.units).astype(np.int64), inside @ self.given
 
@@ -150,7 +150,7 @@ class _PartitionSearch:
         place: Ints = fcluster(tree, self.networks, criterion="maxclust").astype(np.int64) - 1
         return place
 
-    def _pack(self) -> Ints:
+    def _pack_assignment(self) -> Ints:
         """Returns a partition that satisfies the size limit."""
         place = pack_units(self.units.sum(axis=1).tolist(), self.networks, self.problem.largest)
         if place is None:
@@ -243,7 +243,7 @@ def simple_bound(problem: SelectionProblem, networks: int) -> float:
 
 def score_by_size(problem: SelectionProblem) -> Floats:
     """Returns the highest possible score of each task (row) in served sets of 1, 2, … tasks (columns)."""
-    n, alone = problem.n, problem.alone
+    n, alone = problem.n, problem.single_task_scores
     if n == 1:
         return alone[:, None]
     assert problem.scores is not None
@@ -265,7 +265,7 @@ def solve_listed_search(problem: SelectionProblem, budgets: Sequence[float], lim
 def _search_selections(problem: SelectionProblem, budget: float, limits: Limits) -> Solution:
     search = _SelectionSearch(problem, budget)
     chosen = search.run(np.random.default_rng(limits.seed), limits)
-    if search.value(chosen) <= UNSERVED / 2:
+    if search.value(chosen) <= UNSERVED_VALUE / 2:
         raise InvalidInput(
             "`solver='search'`",
             f"found no networks within the `budget` of {budget:g} that serve all tasks under these constraints",
@@ -273,10 +273,10 @@ def _search_selections(problem: SelectionProblem, budget: float, limits: Limits)
         )
     choices = search.choices(chosen)
     value = solution_value(search.problem, choices)
-    return Solution(choices, max(_bound(problem, budget), value), False)
+    return Solution(choices, max(_upper_bound(problem, budget), value), False)
 
 
-def _bound(problem: SelectionProblem, budget: float) -> float:
+def _upper_bound(problem: SelectionProblem, budget: float) -> float:
     """Returns an upper bound, from the best network for each task or from the problem without costs and constraints."""
     assert problem.networks is not None
     if problem.relaxed is None:
@@ -295,21 +295,21 @@ class _SelectionSearch:
         assert problem.networks is not None
         self.problem, self.cost, self.budget = problem, problem.networks.cost, budget * (1 + 1e-9)
         self.units = [list(indices(link)) for link in problem.links]
-        self.known = {bits_of(np.flatnonzero(row)) for row in problem.networks.trains} if problem.more else set()
+        self.known = {to_bit_mask(np.flatnonzero(row)) for row in problem.networks.trains} if problem.more else set()
         self.values_by_unit = self._unit_values(problem.networks)
 
     def _unit_values(self, networks: Networks) -> Floats:
         values_by_unit: Floats = np.stack([networks.values[:, unit].sum(axis=1) for unit in self.units], axis=1)
-        values_by_unit = np.maximum(values_by_unit, UNSERVED)
+        values_by_unit = np.maximum(values_by_unit, UNSERVED_VALUE)
         return values_by_unit
 
-    def grow(self, chosen: list[int]) -> None:
+    def add_neighbors(self, chosen: list[int]) -> None:
         """Extends the list by all groups that differ from a chosen group by a single unit."""
         networks = self.problem.networks
         assert networks is not None
-        if self.problem.more is None or self.values_by_unit.size > MAX_VALUES:
+        if self.problem.more is None or self.values_by_unit.size > MAX_LISTED_VALUES:
             return
-        sets = {bits_of(np.flatnonzero(networks.trains[row])) for row in chosen}
+        sets = {to_bit_mask(np.flatnonzero(networks.trains[row])) for row in chosen}
         near = {group & ~unit if group & unit else group | unit for group in sets for unit in self.problem.links}
         new = near - self.known - {0}
         self.known |= new
@@ -324,36 +324,36 @@ class _SelectionSearch:
 
     def _best_values(self, chosen: list[int]) -> Floats:
         """Returns the value of each unit in its best chosen network."""
-        current: Floats = self.values_by_unit[chosen].max(axis=0, initial=UNSERVED)
+        current: Floats = self.values_by_unit[chosen].max(axis=0, initial=UNSERVED_VALUE)
         return current
 
     def run(self, random: np.random.Generator, limits: Limits) -> list[int]:
-        best = self._settle([], limits)
-        for _ in range(KICKS):
-            if limits.over or self.values_by_unit.size > MAX_VALUES:
+        best = self._improve_until_stable([], limits)
+        for _ in range(LIST_SEARCH_KICKS):
+            if limits.should_stop or self.values_by_unit.size > MAX_LISTED_VALUES:
                 break
-            other = self._settle(self._kick(best, random), limits)
-            if self.value(other) > self.value(best) + TIE / 10:
+            other = self._improve_until_stable(self._kick(best, random), limits)
+            if self.value(other) > self.value(best) + TIE_TOLERANCE / 10:
                 best = other
         return best
 
     def _kick(self, chosen: list[int], random: np.random.Generator) -> list[int]:
         """Keeps about half of the networks, and adds one or two affordable networks that serve some unit better."""
         kept = [row for row in chosen if random.random() < 0.5]
-        better = np.flatnonzero((self.values_by_unit > self._best_values(chosen) + TIE).any(axis=1))
+        better = np.flatnonzero((self.values_by_unit > self._best_values(chosen) + TIE_TOLERANCE).any(axis=1))
         for row in random.permutation(better)[: random.integers(1, 3)].tolist():
             if row not in kept and self.cost[[*kept, row]].sum() <= self.budget:
                 kept.append(row)
         return kept
 
-    def _settle(self, chosen: list[int], limits: Limits) -> list[int]:
+    def _improve_until_stable(self, chosen: list[int], limits: Limits) -> list[int]:
         """Improves a selection until no group that differs by a single unit improves it further."""
         while True:
             better = self._improve(chosen, limits)
-            if self.value(better) <= self.value(chosen) + TIE / 10:
+            if self.value(better) <= self.value(chosen) + TIE_TOLERANCE / 10:
                 return better
             chosen = better
-            self.grow(chosen)
+            self.add_neighbors(chosen)
 
     def _improve(self, chosen: list[int], limits: Limits) -> list[int]:
         """Repeats the best addition or swap until none improves the value."""
@@ -361,8 +361,8 @@ class _SelectionSearch:
         while True:
             moves = [self._best_addition([row for row in chosen if row != out]) for out in [None, *chosen]]
             after, found = max(moves, key=lambda move: move[0])
-            if after <= value + TIE / 10 or (limits.over and value > UNSERVED / 2):
-                return self._drop_useless(chosen)
+            if after <= value + TIE_TOLERANCE / 10 or (limits.should_stop and value > UNSERVED_VALUE / 2):
+                return self._drop_redundant(chosen)
             chosen, value = found, after
 
     def _best_addition(self, kept: list[int]) -> tuple[float, list[int]]:
@@ -372,16 +372,16 @@ class _SelectionSearch:
         # Until all units are served, gains are divided by cost, or expensive networks would use up the budget.
         current = self._best_values(kept)
         gain = np.maximum(self.values_by_unit[fits], current).sum(axis=1)
-        unserved = (current <= UNSERVED).any()
+        unserved = (current <= UNSERVED_VALUE).any()
         rate = (gain - current.sum()) / self.cost[fits] if unserved else gain
         row = int(fits[rate.argmax()])
         return float(np.maximum(self.values_by_unit[row], current).sum()), [*kept, row]
 
-    def _drop_useless(self, chosen: list[int]) -> list[int]:
+    def _drop_redundant(self, chosen: list[int]) -> list[int]:
         """Drops networks that add no value."""
         for row in sorted(chosen, key=lambda row: -self.cost[row]):
             rest = [other for other in chosen if other != row]
-            if self.value(rest) >= self.value(chosen) - TIE / 10:
+            if self.value(rest) >= self.value(chosen) - TIE_TOLERANCE / 10:
                 chosen = rest
         return chosen
 
@@ -392,5 +392,5 @@ class _SelectionSearch:
         found = []
         for row in sorted(set(serving.tolist())):
             served = [task for unit, by in zip(self.units, serving.tolist(), strict=True) if by == row for task in unit]
-            found.append(NetworkChoice(bits_of(np.flatnonzero(networks.trains[row])), bits_of(served), row))
+            found.append(NetworkChoice(to_bit_mask(np.flatnonzero(networks.trains[row])), to_bit_mask(served), row))
         return tuple(found)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..selection_problem import (
-    TIE,
+    TIE_TOLERANCE,
     Bools,
     Floats,
     InfeasibleError,
@@ -24,10 +24,10 @@ from ..selection_problem import (
     membership,
     solution_value,
 )
-from .linear_programs import Dual, best_choice, find_prices
+from .linear_programs import DualPrices, best_choice, find_prices
 from .local_search import solve_search
 from .served_sets import served_values
-from .ties import first_in_order
+from .ties import break_ties
 
 MAX_TASKS = 24  # needs 2^24 values of eight bytes
 COLUMNS_PER_ROUND = 400
@@ -49,15 +49,17 @@ def prove_or_improve(
         values = served_values(problem, limits=limits)
     except TimeoutError:
         return found
-    return [_improve_one(problem, values, int(k), start, limits) for k, start in zip(budgets, found, strict=True)]
+    return [_improve_solution(problem, values, int(k), start, limits) for k, start in zip(budgets, found, strict=True)]
 
 
-def _improve_one(problem: SelectionProblem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
+def _improve_solution(
+    problem: SelectionProblem, values: Floats, networks: int, start: Solution, limits: Limits
+) -> Solution:
     try:
-        found = _prove(problem, values, networks, start, limits)
+        found = _prove_solution(problem, values, networks, start, limits)
         if not found.proven or found.prices is None:
             return found
-        ordered = first_in_order(problem, networks, found, _usable_sets(problem, values, networks, found))
+        ordered = break_ties(problem, networks, found, _usable_sets(problem, values, networks, found))
         return ordered or _with_fewest_networks(problem, values, found, limits)
     except TimeoutError:
         return start
@@ -66,10 +68,10 @@ def _improve_one(problem: SelectionProblem, values: Floats, networks: int, start
 def _usable_sets(problem: SelectionProblem, values: Floats, networks: int, found: Solution) -> Bools:
     """Returns every served set that could be part of an equally good choice."""
     assert found.prices is not None
-    dual = Dual.from_prices(found.prices)
+    dual = DualPrices.from_prices(found.prices)
     reduced = values - subset_sums(dual.tasks) - dual.network
     missing = solution_value(problem, found.choices) - dual.bound(networks)
-    rows = np.flatnonzero(reduced >= missing - 2 * TIE)
+    rows = np.flatnonzero(reduced >= missing - 2 * TIE_TOLERANCE)
     return membership(rows[rows > 0], problem.n)
 
 
@@ -79,11 +81,11 @@ def _with_fewest_networks(problem: SelectionProblem, values: Floats, best: Solut
     It can differ from `best` only if a network's price is 0.
     """
     found = best
-    least = solution_value(problem, best.choices) - TIE / 2
-    while found.proven and found.prices is not None and found.prices[-1] <= TIE and len(best.choices) > 1:
+    least = solution_value(problem, best.choices) - TIE_TOLERANCE / 2
+    while found.proven and found.prices is not None and found.prices[-1] <= TIE_TOLERANCE and len(best.choices) > 1:
         fewer = len(best.choices) - 1
         try:
-            found = _prove(problem, values, fewer, solve_search(problem, [fewer], limits)[0], limits)
+            found = _prove_solution(problem, values, fewer, solve_search(problem, [fewer], limits)[0], limits)
         except InfeasibleError:
             break
         if solution_value(problem, found.choices) < least:
@@ -92,23 +94,25 @@ def _with_fewest_networks(problem: SelectionProblem, values: Floats, best: Solut
     return best
 
 
-def _prove(problem: SelectionProblem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
+def _prove_solution(
+    problem: SelectionProblem, values: Floats, networks: int, start: Solution, limits: Limits
+) -> Solution:
     known = solution_value(problem, start.choices)
-    columns = _first_columns(values, problem, start)
+    columns = _initial_columns(values, problem, start)
     dual = _solve_dual(problem, values, columns, networks, limits)
     bound = dual.bound(networks)
-    if bound - known <= TIE:
+    if bound - known <= TIE_TOLERANCE:
         return Solution(start.choices, bound, True, prices=dual.prices)
     # A choice that improves on the known one uses only columns whose reduced cost is within the gap.
     reduced = values - subset_sums(dual.tasks) - dual.network
-    left = np.flatnonzero(reduced >= known - bound - TIE)
+    left = np.flatnonzero(reduced >= known - bound - TIE_TOLERANCE)
     left = left[left > 0]
-    if bound > start.bound or len(left) > MAX_COLUMNS or limits.over:
+    if bound > start.bound or len(left) > MAX_COLUMNS or limits.should_stop:
         return start if bound > start.bound else Solution(start.choices, bound, False, prices=dual.prices)
     return best_choice(problem, membership(left, problem.n), values[left], networks, start, dual, limits)
 
 
-def _first_columns(values: Floats, problem: SelectionProblem, start: Solution) -> Ints:
+def _initial_columns(values: Floats, problem: SelectionProblem, start: Solution) -> Ints:
     """Returns the initial columns: the sets of the known choice and the most valuable sets."""
     n = problem.n
     links = np.array(problem.links, dtype=np.int64)
@@ -120,21 +124,21 @@ def _first_columns(values: Floats, problem: SelectionProblem, start: Solution) -
     return useful
 
 
-def _solve_dual(problem: SelectionProblem, values: Floats, columns: Ints, networks: int, limits: Limits) -> Dual:
+def _solve_dual(problem: SelectionProblem, values: Floats, columns: Ints, networks: int, limits: Limits) -> DualPrices:
     """Generates columns until no set is profitable."""
     while True:
         dual = find_prices(problem, membership(columns, problem.n), values[columns], networks, limits)
         reduced = values - subset_sums(dual.tasks) - dual.network
         reduced[0] = -np.inf
         worst = float(reduced.max())
-        if worst <= TIE / (10 * networks) or limits.over:
+        if worst <= TIE_TOLERANCE / (10 * networks) or limits.should_stop:
             # At this network price, no set is worth more than its prices.
-            return Dual(dual.tasks, dual.network + max(worst, 0.0))
+            return DualPrices(dual.tasks, dual.network + max(worst, 0.0))
         wanted = np.argpartition(-reduced, min(COLUMNS_PER_ROUND, len(reduced) - 1))[:COLUMNS_PER_ROUND]
         wanted = wanted[reduced[wanted] > 0]
         new = np.setdiff1d(wanted, columns)
         if not len(new):  # only rounding errors of HiGHS remain
-            return Dual(dual.tasks, dual.network + max(worst, 0.0))
+            return DualPrices(dual.tasks, dual.network + max(worst, 0.0))
         columns = np.concatenate([columns, new])
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..selection_problem import (
-    TIE,
+    TIE_TOLERANCE,
     Bools,
     Floats,
     InfeasibleError,
@@ -17,34 +17,34 @@ from ..selection_problem import (
     NetworkChoice,
     Networks,
     SelectionProblem,
-    bits_of,
+    keeps_links_whole,
     membership,
-    splits_no_link,
+    to_bit_mask,
 )
 
-LOW_TASKS = 8  # tasks whose subsets are handled in one array of 3^8 pairs of a set and a subset
-SETS_AT_ONCE = 1 << 15  # takes a few megabytes for any n
-PAIRS_AT_ONCE = 1 << 17  # pairs of a network and a served set
-UNLIMITED = Limits()
+MAX_ARRAY_TASKS = 8  # tasks whose subsets are handled in one array of 3^8 pairs of a set and a subset
+SETS_PER_BATCH = 1 << 15  # takes a few megabytes for any n
+PAIRS_PER_BATCH = 1 << 17  # pairs of a network and a served set
+NO_LIMITS = Limits()
 
 
-def served_values(problem: SelectionProblem, price: float = 0.0, limits: Limits = UNLIMITED) -> Floats:
+def served_values(problem: SelectionProblem, price: float = 0.0, limits: Limits = NO_LIMITS) -> Floats:
     """Returns the value of the best network for every served set (by bit mask), minus `price` per trained task.
 
     Raises:
         TimeoutError: the time limit is reached.
     """
-    n, pairwise, alone = problem.n, problem.pairwise, problem.alone
+    n, pairwise, alone = problem.n, problem.pairwise, problem.single_task_scores
     best = np.empty(2**n)
-    for start in range(0, 2**n, SETS_AT_ONCE):
-        if limits.over:
+    for start in range(0, 2**n, SETS_PER_BATCH):
+        if limits.should_stop:
             raise TimeoutError
-        sets = np.arange(start, min(start + SETS_AT_ONCE, 2**n))
+        sets = np.arange(start, min(start + SETS_PER_BATCH, 2**n))
         members = membership(sets, n)
         value = superset_values(members, members @ pairwise.T, problem.largest, price).max(axis=1)
-        best[sets] = np.where(splits_no_link(sets, problem.links), value, -np.inf)
+        best[sets] = np.where(keeps_links_whole(sets, problem.links), value, -np.inf)
     singles = 1 << np.arange(n)
-    whole = splits_no_link(singles, problem.links)
+    whole = keeps_links_whole(singles, problem.links)
     best[singles[whole]] = np.maximum(best[singles[whole]], alone[whole] - price)
     best[0] = 0.0  # no tasks to serve
     return best
@@ -64,7 +64,7 @@ def superset_values(members: Bools, given: Floats, largest: int, price: float = 
     return np.where(allowed, gained / np.maximum(size - 1, 1) - price * size, -np.inf)
 
 
-def values_of(problem: SelectionProblem, members: Bools, price: float = 0.0, given: Floats | None = None) -> Floats:
+def best_values(problem: SelectionProblem, members: Bools, price: float = 0.0, given: Floats | None = None) -> Floats:
     """Returns the value of the best network for each served set (row) minus its price, or −inf if there is none.
 
     Args:
@@ -76,17 +76,17 @@ def values_of(problem: SelectionProblem, members: Bools, price: float = 0.0, giv
     given = members @ problem.pairwise.T if given is None else given
     value = superset_values(members, given, problem.largest, price).max(axis=1)
     single = members.sum(axis=1) == 1
-    value[single] = np.maximum(value[single], problem.alone[members[single].argmax(axis=1)] - price)
+    value[single] = np.maximum(value[single], problem.single_task_scores[members[single].argmax(axis=1)] - price)
     return np.where(members.any(axis=1), value, -np.inf)
 
 
 def network_for(problem: SelectionProblem, served: Ints) -> NetworkChoice:
     """Returns the best network for the given served tasks. Ties go to the smallest, then to the first by name."""
-    price = TIE / (2 * problem.n**2)
+    price = TIE_TOLERANCE / (2 * problem.n**2)
     trains, value = best_network(problem, served, price, price / (4 * problem.n))
     if value == -np.inf:
         raise InfeasibleError  # too many tasks for one network, or a task that may not be trained alone
-    return NetworkChoice(bits_of(trains), bits_of(served))
+    return NetworkChoice(to_bit_mask(trains), to_bit_mask(served))
 
 
 def best_network(problem: SelectionProblem, served: Ints, price: float, slack: float) -> tuple[Ints, float]:
@@ -100,8 +100,8 @@ def best_network(problem: SelectionProblem, served: Ints, price: float, slack: f
     given = problem.pairwise[:, served].sum(axis=1)
     value = superset_values(members[None], given[None], problem.largest, price)[0]
     number = int(value.argmax())
-    if len(served) == 1 and problem.alone[served[0]] - price >= value[number]:
-        return served, float(problem.alone[served[0]] - price)
+    if len(served) == 1 and problem.single_task_scores[served[0]] - price >= value[number]:
+        return served, float(problem.single_task_scores[served[0]] - price)
     order = np.lexsort((np.arange(n), -np.round(np.where(members, -np.inf, given) / slack)))
     return np.sort(np.concatenate([served, order[:number]])), float(value[number])
 
@@ -112,7 +112,7 @@ def all_networks(problem: SelectionProblem, cost: Callable[[tuple[int, ...]], fl
     trains = membership(np.arange(1, 2**n), n)
     size = trains.sum(axis=1)
     values = (trains.astype(np.float64) @ problem.pairwise) / np.maximum(size - 1, 1)[:, None]
-    values = np.where((size == 1)[:, None], problem.alone, values)
+    values = np.where((size == 1)[:, None], problem.single_task_scores, values)
     values = np.where(trains, values, -np.inf)
     costs = np.ones(len(trains))
     exists = (size <= problem.largest) & ((size > 1) | (values.max(axis=1) > -np.inf))
@@ -128,12 +128,12 @@ def listed_values(problem: SelectionProblem, prices: Floats) -> tuple[Floats, Fl
     assert networks is not None
     costs, kind = np.unique(networks.cost, return_inverse=True)
     table = np.full((len(costs), 2**n), -np.inf)
-    for row, served in _pairs(networks.trains @ (1 << np.arange(n)), n):
+    for row, served in _network_subset_pairs(networks.trains @ (1 << np.arange(n)), n):
         value = -prices[row]
         for task in range(n):
             value += np.where(served >> task & 1, networks.values[row, task], 0.0)
         np.maximum.at(table, (kind[row], served), value)
-    table[:, ~splits_no_link(np.arange(2**n), problem.links)] = -np.inf
+    table[:, ~keeps_links_whole(np.arange(2**n), problem.links)] = -np.inf
     table[:, 0] = 0.0  # no tasks to serve
     return costs, table
 
@@ -147,7 +147,7 @@ def best_listed(problem: SelectionProblem, cost: float, served: list[int], price
     return int(min(rows, key=lambda row: tuple(np.flatnonzero(networks.trains[row]))))
 
 
-def _pairs(masks: Ints, n: int) -> Iterator[tuple[Ints, Ints]]:
+def _network_subset_pairs(masks: Ints, n: int) -> Iterator[tuple[Ints, Ints]]:
     """Yields rows of networks and the sets of tasks that these networks could serve."""
     whole, part, _ = subsets(n)
     left = np.arange(len(masks))
@@ -156,8 +156,8 @@ def _pairs(masks: Ints, n: int) -> Iterator[tuple[Ints, Ints]]:
         row_of = np.full(2**n, -1)
         row_of[masks[left[first]]] = left[first]
         present = np.flatnonzero(row_of[whole] >= 0)
-        for start in range(0, len(present), PAIRS_AT_ONCE):
-            some = present[start : start + PAIRS_AT_ONCE]
+        for start in range(0, len(present), PAIRS_PER_BATCH):
+            some = present[start : start + PAIRS_PER_BATCH]
             yield row_of[whole[some]], part[some]
         left = np.delete(left, first)
 
@@ -176,7 +176,7 @@ def subsets(n: int) -> tuple[Ints, Ints, Ints]:
 def best_split(first: Floats, second: Floats) -> Floats:
     """Returns the maximum of first[S] + second[T − S] over all subsets S of each set T."""
     n = len(first).bit_length() - 1
-    low = min(n, LOW_TASKS)
+    low = min(n, MAX_ARRAY_TASKS)
     whole, part, starts = subsets(low)
     ones, others = first.reshape(-1, 2**low), second.reshape(-1, 2**low)
     best = np.full_like(ones, -np.inf)

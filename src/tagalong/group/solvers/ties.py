@@ -10,22 +10,22 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..selection_problem import (
-    ROUNDING,
-    TIE,
+    ROUNDING_TOLERANCE,
+    TIE_TOLERANCE,
     Bools,
     Floats,
     NetworkChoice,
     SelectionProblem,
     Solution,
-    bits_of,
     choice_value,
     indices,
     solution_value,
+    to_bit_mask,
 )
-from .served_sets import network_for, values_of
+from .served_sets import best_values, network_for
 
 MAX_TIES = 8  # listed per solution
-MAX_PARTIAL = 1_000  # partial choices to visit; if there are more, some ties are not listed
+MAX_PARTIAL_CHOICES = 1_000  # partial choices to visit; if there are more, some ties are not listed
 MAX_SETS, MAX_STATES = 2_000, 100_000  # served sets and sets of remaining tasks to visit before giving up
 
 
@@ -44,7 +44,7 @@ class SolvedProgram(Protocol):
     def continuations(self, left: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]: ...
 
 
-class _Partial(NamedTuple):
+class _PartialChoice(NamedTuple):
     choices: tuple[NetworkChoice, ...]
     value: float
     left: int
@@ -55,11 +55,11 @@ def find_ties(
     problem: SelectionProblem, plan: SolvedProgram, chosen: tuple[NetworkChoice, ...], top: int
 ) -> tuple[tuple[NetworkChoice, ...], ...]:
     """Returns equally good choices with no more networks than the given one, ordered by size."""
-    least = solution_value(problem, chosen) - TIE
-    start = _Partial((), 0.0, 2**problem.n - 1, top)
+    least = solution_value(problem, chosen) - TIE_TOLERANCE
+    start = _PartialChoice((), 0.0, 2**problem.n - 1, top)
     networks = {tuple(sorted((choice.trains, choice.row) for choice in chosen))}
     found = []
-    for partial in islice(_extend(problem, plan, start, least, len(chosen)), MAX_PARTIAL):
+    for partial in islice(_extend_choice(problem, plan, start, least, len(chosen)), MAX_PARTIAL_CHOICES):
         key = tuple(sorted((choice.trains, choice.row) for choice in partial.choices))
         if not partial.left and key not in networks:
             networks.add(key)
@@ -72,43 +72,43 @@ def _sort_key(choices: tuple[NetworkChoice, ...]) -> list[tuple[tuple[int, ...],
     return sorted((indices(choice.serves), indices(choice.trains)) for choice in choices)
 
 
-def _extend(
-    problem: SelectionProblem, plan: SolvedProgram, partial: _Partial, least: float, groups: int
-) -> Iterator[_Partial]:
+def _extend_choice(
+    problem: SelectionProblem, plan: SolvedProgram, partial: _PartialChoice, least: float, groups: int
+) -> Iterator[_PartialChoice]:
     """Yields partial choices that can still reach `least`. Each one is yielded before its extensions."""
     yield partial
     if not partial.left or len(partial.choices) == groups:
         return
     costs = np.unique(problem.networks.cost) if problem.networks is not None else np.ones(1)
-    slack = max(plan.tables[partial.level][partial.left] + partial.value - least, 0.0) + TIE
+    slack = max(plan.tables[partial.level][partial.left] + partial.value - least, 0.0) + TIE_TOLERANCE
     for kind, rest, some in plan.continuations(partial.left, partial.level, slack):
         for serves in some:
             after = plan.tables[rest][partial.left ^ serves]
-            for choice in _networks(problem, costs, kind, serves, least - partial.value - after):
+            for choice in _matching_networks(problem, costs, kind, serves, least - partial.value - after):
                 value = partial.value + choice_value(problem, choice)
-                longer = _Partial((*partial.choices, choice), value, partial.left ^ serves, rest)
-                yield from _extend(problem, plan, longer, least, groups)
+                longer = _PartialChoice((*partial.choices, choice), value, partial.left ^ serves, rest)
+                yield from _extend_choice(problem, plan, longer, least, groups)
 
 
-def _networks(
+def _matching_networks(
     problem: SelectionProblem, costs: Floats, kind: int, serves: int, least: float
 ) -> Iterator[NetworkChoice]:
     """Yields all networks with a given cost that serve a set with a value of at least `least`, up to a tie."""
-    least -= TIE / 2  # prices reduce the remaining values by up to this much
+    least -= TIE_TOLERANCE / 2  # prices reduce the remaining values by up to this much
     if problem.networks is not None:
         value = problem.networks.values[:, list(indices(serves))].sum(axis=1)
         rows = np.flatnonzero((problem.networks.cost == costs[kind]) & (value >= least))
         yield from (
-            NetworkChoice(bits_of(np.flatnonzero(problem.networks.trains[row])), serves, int(row)) for row in rows
+            NetworkChoice(to_bit_mask(np.flatnonzero(problem.networks.trains[row])), serves, int(row)) for row in rows
         )
         return
-    yield from (NetworkChoice(trains, serves) for trains in _supersets(problem, serves, least))
+    yield from (NetworkChoice(trains, serves) for trains in _matching_supersets(problem, serves, least))
 
 
-def _supersets(problem: SelectionProblem, serves: int, least: float) -> Iterator[int]:
+def _matching_supersets(problem: SelectionProblem, serves: int, least: float) -> Iterator[int]:
     """Yields the groups that serve the given tasks with a value of at least `least`, ordered by size."""
     served = list(indices(serves))
-    if len(served) == 1 and problem.alone[served[0]] >= least:
+    if len(served) == 1 and problem.single_task_scores[served[0]] >= least:
         yield serves
     given = problem.pairwise[:, served].sum(axis=1)
     inside = float(given[served].sum())
@@ -117,7 +117,7 @@ def _supersets(problem: SelectionProblem, serves: int, least: float) -> Iterator
     for size in range(max(len(served), 2), problem.largest + 1):
         number = size - len(served)
         for some in _subsets_with_sum(descending, number, least * (size - 1) - inside, 0):
-            yield serves | bits_of([others[i] for i in some])
+            yield serves | to_bit_mask([others[i] for i in some])
 
 
 def _subsets_with_sum(descending: list[float], number: int, least: float, start: int) -> Iterator[tuple[int, ...]]:
@@ -136,7 +136,7 @@ def _subsets_with_sum(descending: list[float], number: int, least: float, start:
             yield (place, *rest)
 
 
-def first_in_order(problem: SelectionProblem, networks: int, found: Solution, members: Bools) -> Solution | None:
+def break_ties(problem: SelectionProblem, networks: int, found: Solution, members: Bools) -> Solution | None:
     """Breaks ties between equally good choices (fewest groups, then smallest, then by name) and lists the others.
 
     Args:
@@ -151,10 +151,10 @@ def first_in_order(problem: SelectionProblem, networks: int, found: Solution, me
     if len(members) > MAX_SETS:
         return None
     try:
-        plan = _SparsePlan(problem, members, networks)
+        plan = _SparseProgram(problem, members, networks)
         everything = (1 << problem.n) - 1
         best = plan.tables[networks][everything]
-        top = next(k for k in range(1, networks + 1) if plan.tables[k][everything] >= best - TIE / 2)
+        top = next(k for k in range(1, networks + 1) if plan.tables[k][everything] >= best - TIE_TOLERANCE / 2)
         left, choices = everything, []
         for level in range(top, 0, -1):
             if left:
@@ -172,40 +172,40 @@ class _TooManySetsError(Exception):
     """Raised if there are too many sets of tasks to visit."""
 
 
-class _Level:
+class _LazyValueTable:
     """The highest value of each set of tasks with at most `networks` networks."""
 
-    def __init__(self, plan: _SparsePlan, networks: int) -> None:
+    def __init__(self, plan: _SparseProgram, networks: int) -> None:
         self.plan, self.networks, self.known = plan, networks, {0: 0.0}
 
     def __getitem__(self, left: int) -> float:
-        if left not in self.known and self.plan.needs_more(left, self.networks):
+        if left not in self.known and self.plan.needs_more_networks(left, self.networks):
             self.known[left] = -np.inf
         if left not in self.known:
             self.plan.count_state()
             below = self.plan.tables[self.networks - 1] if self.networks else None
-            some = self.plan.inside(left) if below is not None else []
+            some = self.plan.sets_within(left) if below is not None else []
             worth = (value + below[left ^ serves] for serves, value in some if below is not None)
             self.known[left] = max(worth, default=-np.inf)
         return self.known[left]
 
 
-class _SparsePlan:
+class _SparseProgram:
     """A `DynamicProgram` that is restricted to some served sets and computed on demand."""
 
     def __init__(self, problem: SelectionProblem, members: Bools, networks: int) -> None:
-        price = TIE / (2 * problem.n**2)
-        self.slack = max(price / (4 * problem.n), problem.n * ROUNDING / 2)
-        values = values_of(problem, members, price)
+        price = TIE_TOLERANCE / (2 * problem.n**2)
+        self.slack = max(price / (4 * problem.n), problem.n * ROUNDING_TOLERANCE / 2)
+        values = best_values(problem, members, price)
         self.by_lowest: dict[int, list[tuple[int, float]]] = {}
-        sets = [bits_of(np.flatnonzero(row)) for row in members]
+        sets = [to_bit_mask(np.flatnonzero(row)) for row in members]
         for serves, value in sorted(zip(sets, values.tolist(), strict=True)):
             self.by_lowest.setdefault(serves & -serves, []).append((serves, value))
         self.near = {
             1 << task: sum(1 << i for i in np.flatnonzero(members[members[:, task]].any(axis=0)).tolist())
             for task in range(problem.n)
         }
-        self.tables = [_Level(self, number) for number in range(networks + 1)]
+        self.tables = [_LazyValueTable(self, number) for number in range(networks + 1)]
         self.states = 0
 
     def count_state(self) -> None:
@@ -213,7 +213,7 @@ class _SparsePlan:
         if self.states > MAX_STATES:
             raise _TooManySetsError
 
-    def needs_more(self, left: int, networks: int) -> bool:
+    def needs_more_networks(self, left: int, networks: int) -> bool:
         """Returns whether there are too few networks, because too many tasks have no served set in common."""
         number = 0
         while left and number <= networks:
@@ -221,7 +221,7 @@ class _SparsePlan:
             number += 1
         return number > networks
 
-    def inside(self, left: int) -> list[tuple[int, float]]:
+    def sets_within(self, left: int) -> list[tuple[int, float]]:
         """Returns the served sets that contain only the given tasks, including the lowest of them."""
         return [entry for entry in self.by_lowest.get(left & -left, []) if not entry[0] & ~left]
 
@@ -231,5 +231,9 @@ class _SparsePlan:
             return []
         least, below = self.tables[level][left] - slack, self.tables[level - 1]
         return [
-            (0, level - 1, [serves for serves, value in self.inside(left) if value + below[left ^ serves] >= least])
+            (
+                0,
+                level - 1,
+                [serves for serves, value in self.sets_within(left) if value + below[left ^ serves] >= least],
+            )
         ]
