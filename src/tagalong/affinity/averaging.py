@@ -54,24 +54,24 @@ def averages(history: Floats, null: Floats, average: Average) -> Floats:
     return np.stack([_target_averages(target, average) for target in targets], axis=1)
 
 
-def _target_averages(aligned: TargetHistory, average: Average) -> Floats:
+def _target_averages(history: TargetHistory, average: Average) -> Floats:
     if average.name == "mean":
-        return aligned.means()
-    ordered = np.sort(center_values(aligned), axis=0)
-    counts = aligned.counts()
+        return history.means()
+    ordered = np.sort(center_values(history), axis=0)
+    counts = history.counts()
     cut = average.trim_counts(counts)
     rank = np.arange(len(ordered))[:, None]
     kept = (rank >= cut) & (rank < counts - cut)
     return safe_divide(np.where(kept, ordered, 0.0).sum(axis=0), counts - 2 * cut)
 
 
-def center_values(aligned: TargetHistory) -> Floats:
+def center_values(history: TargetHistory) -> Floats:
     """Subtracts the part common to all sources of a step from each value. Missing values are NaN.
 
     The common part can be many times larger than the differences between sources. Trimmed means and medians are
     nonlinear, so they must be computed from these differences alone.
     """
-    return np.where(aligned.present, aligned.values - step_levels(aligned)[:, None], np.nan)
+    return np.where(history.present, history.values - step_levels(history)[:, None], np.nan)
 
 
 def safe_divide(sums: Floats, counts: NDArray[Any]) -> Floats:
@@ -138,14 +138,14 @@ def level_history(history: Floats, null: Floats) -> Floats:
     return np.stack([np.where(target.present, target.values, np.nan) for target in targets], axis=2)
 
 
-def level_gap(measured: TargetHistory) -> float:
+def level_gap(history: TargetHistory) -> float:
     """Returns the average difference between relative and raw steps, over the sources that have both."""
-    gap = measured.means(measured.relative) - measured.means(~measured.relative)
+    gap = history.means(history.relative) - history.means(~history.relative)
     shared = np.isfinite(gap)
     return float(gap[shared].mean()) if shared.any() else 0.0
 
 
-def step_levels(aligned: TargetHistory) -> Floats:
+def step_levels(history: TargetHistory) -> Floats:
     """Returns the part of each step's values that is common to all sources, relative to the target's level (steps,).
 
     In a complete step, the common part is the mean over sources minus the target's level, which is the mean of all
@@ -156,25 +156,25 @@ def step_levels(aligned: TargetHistory) -> Floats:
     The target itself is used as a source only in steps with at most one other source. Self-affinity is large and
     skewed, and would otherwise skew the values of all other sources.
     """
-    alone = (aligned.present & aligned.others).sum(axis=1) < 2
-    counted = aligned.others | alone[:, None]
-    present = aligned.present & counted
+    alone = (history.present & history.others).sum(axis=1) < 2
+    counted = history.others | alone[:, None]
+    present = history.present & counted
     sources = present.sum(axis=1)
-    deviations = np.where(present, aligned.values - np.nan_to_num(aligned.means()), 0.0)
-    complete = sources == (counted & (aligned.counts() > 0)).sum(axis=1)
-    is_centered = (complete | ~aligned.relative) & (sources > 1)
+    deviations = np.where(present, history.values - np.nan_to_num(history.means()), 0.0)
+    complete = sources == (counted & (history.counts() > 0)).sum(axis=1)
+    is_centered = (complete | ~history.relative) & (sources > 1)
     return np.where(is_centered, deviations.sum(axis=1) / np.maximum(sources, 1), 0.0)
 
 
-def shift_influence(aligned: TargetHistory) -> Floats:
+def shift_influence(history: TargetHistory) -> Floats:
     """Returns the first-order change in the means, through the shift of raw steps, if a step is drawn once more."""
-    if not aligned.is_mixed:
-        return np.zeros_like(aligned.values)
-    raw = ~aligned.relative
-    shared = (aligned.counts(raw) > 0) & (aligned.counts(~raw) > 0)
+    if not history.is_mixed:
+        return np.zeros_like(history.values)
+    raw = ~history.relative
+    shared = (history.counts(raw) > 0) & (history.counts(~raw) > 0)
     effect = np.zeros(len(raw))
     for steps, sign in ((~raw, 1.0), (raw, -1.0)):
-        deviations = (aligned.values[steps] - np.nan_to_num(aligned.means(steps))) * aligned.present[steps]
-        per_source = deviations[:, shared] / aligned.counts(steps)[shared]
+        deviations = (history.values[steps] - np.nan_to_num(history.means(steps))) * history.present[steps]
+        per_source = deviations[:, shared] / history.counts(steps)[shared]
         effect[steps] = sign * per_source.sum(axis=1) / max(int(shared.sum()), 1)
-    return np.asarray(effect[:, None] * (aligned.counts(raw) / np.maximum(aligned.counts(), 1)))
+    return np.asarray(effect[:, None] * (history.counts(raw) / np.maximum(history.counts(), 1)))

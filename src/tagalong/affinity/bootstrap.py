@@ -46,20 +46,20 @@ def resamples(history: Floats, null: Floats, average: Average, n: int, seed: int
     return np.stack([_resampled_averages(target, average, weights) for target in targets], axis=2)
 
 
-def _resampled_averages(aligned: TargetHistory, average: Average, weights: Floats) -> Floats:
+def _resampled_averages(history: TargetHistory, average: Average, weights: Floats) -> Floats:
     """Returns the average of each source in each resample (resamples × sources)."""
     if average.name == "mean":
-        return _weighted_means(aligned, weights)
+        return _weighted_means(history, weights)
     # Levels contribute to every average but are not trimmed, so they are resampled separately.
-    return _trimmed_means(center_values(aligned), average, weights) + weights @ _level_influence(aligned)
+    return _trimmed_means(center_values(history), average, weights) + weights @ _level_influence(history)
 
 
-def _weighted_means(aligned: TargetHistory, weights: Floats) -> Floats:
-    sums, counts = weights @ aligned.values, weights @ aligned.present
-    if not aligned.is_mixed:
+def _weighted_means(history: TargetHistory, weights: Floats) -> Floats:
+    sums, counts = weights @ history.values, weights @ history.present
+    if not history.is_mixed:
         return safe_divide(sums, counts)
-    raw = weights * ~aligned.relative
-    raw_sums, raw_counts = raw @ aligned.values, raw @ aligned.present
+    raw = weights * ~history.relative
+    raw_sums, raw_counts = raw @ history.values, raw @ history.present
     # As in the full history, the raw steps of each resample are shifted to the level of its relative steps.
     gap = safe_divide(sums - raw_sums, counts - raw_counts) - safe_divide(raw_sums, raw_counts)
     known = np.isfinite(gap)
@@ -67,16 +67,16 @@ def _weighted_means(aligned: TargetHistory, weights: Floats) -> Floats:
     return safe_divide(sums + np.nan_to_num(shift)[:, None] * raw_counts, counts)
 
 
-def _mean_influence(aligned: TargetHistory) -> Floats:
-    deviations = (aligned.values - np.nan_to_num(aligned.means())) * aligned.present
-    return np.asarray(deviations / np.maximum(aligned.counts(), 1) + shift_influence(aligned))
+def _mean_influence(history: TargetHistory) -> Floats:
+    deviations = (history.values - np.nan_to_num(history.means())) * history.present
+    return np.asarray(deviations / np.maximum(history.counts(), 1) + shift_influence(history))
 
 
-def _level_influence(aligned: TargetHistory) -> Floats:
-    counts = np.maximum(aligned.counts(), 1)
-    levels = step_levels(aligned)[:, None] * aligned.present
-    deviations = (levels - levels.sum(axis=0) / counts) * aligned.present
-    return np.asarray(deviations / counts + shift_influence(aligned))
+def _level_influence(history: TargetHistory) -> Floats:
+    counts = np.maximum(history.counts(), 1)
+    levels = step_levels(history)[:, None] * history.present
+    deviations = (levels - levels.sum(axis=0) / counts) * history.present
+    return np.asarray(deviations / counts + shift_influence(history))
 
 
 def _trimmed_means(values: Floats, average: Average, weights: Floats) -> Floats:
@@ -99,36 +99,36 @@ def _trimmed_means(values: Floats, average: Average, weights: Floats) -> Floats:
     return means
 
 
-def _trimmed_mean(ordered: Floats, drawn: Floats, average: Average) -> Floats:
+def _trimmed_mean(sorted_values: Floats, draw_counts: Floats, average: Average) -> Floats:
     """Returns the trimmed mean of each resample, given the sorted values and the number of times that each was drawn.
 
     Values are first summed per chunk. Only the chunks in which trimming starts or ends are searched value by value.
     """
-    per_chunk = np.stack([np.ones_like(ordered), ordered], axis=1) @ drawn
+    per_chunk = np.stack([np.ones_like(sorted_values), sorted_values], axis=1) @ draw_counts
     cumulative = np.concatenate([np.zeros_like(per_chunk[:1]), np.cumsum(per_chunk, axis=0)])
     counts = cumulative[-1, 0]
     cut = average.trim_counts(counts)
-    middle = _sum_of_smallest(ordered, drawn, cumulative, counts - cut) - _sum_of_smallest(
-        ordered, drawn, cumulative, cut
+    middle = _sum_of_smallest(sorted_values, draw_counts, cumulative, counts - cut) - _sum_of_smallest(
+        sorted_values, draw_counts, cumulative, cut
     )
     return safe_divide(middle, counts - 2 * cut)
 
 
-def _sum_of_smallest(ordered: Floats, drawn: Floats, cumulative: Floats, rank: Floats) -> Floats:
+def _sum_of_smallest(sorted_values: Floats, draw_counts: Floats, cumulative_sums: Floats, rank: Floats) -> Floats:
     """Returns the sum of the `rank` smallest values drawn in each resample."""
     resample = np.arange(len(rank))
-    chunk = np.minimum((cumulative[1:, 0] <= rank).sum(axis=0), len(ordered) - 1)
-    room = rank - cumulative[chunk, 0, resample]
-    taken = np.minimum(np.cumsum(drawn[chunk, :, resample], axis=1), room[:, None])
-    within = (np.diff(taken, axis=1, prepend=0.0) * ordered[chunk]).sum(axis=1)
-    return np.asarray(cumulative[chunk, 1, resample] + within)
+    chunk = np.minimum((cumulative_sums[1:, 0] <= rank).sum(axis=0), len(sorted_values) - 1)
+    room = rank - cumulative_sums[chunk, 0, resample]
+    taken = np.minimum(np.cumsum(draw_counts[chunk, :, resample], axis=1), room[:, None])
+    within = (np.diff(taken, axis=1, prepend=0.0) * sorted_values[chunk]).sum(axis=1)
+    return np.asarray(cumulative_sums[chunk, 1, resample] + within)
 
 
-def _standard_deviation(draws: Floats) -> Floats:
+def _standard_deviation(values: Floats) -> Floats:
     """Returns the standard deviation of each source over the resamples in which it has values."""
-    known = np.isfinite(draws)
+    known = np.isfinite(values)
     counts = known.sum(axis=0)
-    residuals = np.where(known, draws - safe_divide(np.where(known, draws, 0.0).sum(axis=0), counts), 0.0)
+    residuals = np.where(known, values - safe_divide(np.where(known, values, 0.0).sum(axis=0), counts), 0.0)
     return np.sqrt(safe_divide((residuals**2).sum(axis=0), np.maximum(counts - 1, 0)))
 
 
@@ -163,23 +163,23 @@ def block_weights(steps: int, length: int, n: int, seed: int) -> Floats:
     return np.bincount(drawn.ravel(), minlength=n * steps).reshape(n, steps).astype(np.float64)
 
 
-def block_stderr(influence: Floats, target: TargetHistory, length: int) -> Floats:
+def block_stderr(influence: Floats, history: TargetHistory, length: int) -> Floats:
     """Returns the first-order standard error of each source's mean, in the limit of infinitely many resamples.
 
     `influence` (steps × sources) is the change in the mean if a step is drawn once more. A resample consists of T / b
     blocks, so its variance is T / b times the variance of one block sum.
     """
     variance = (_block_sums(influence, length) ** 2).sum(axis=0) / length
-    return np.asarray(np.sqrt(variance * small_sample_correction(target, length)))
+    return np.asarray(np.sqrt(variance * small_sample_correction(history, length)))
 
 
-def small_sample_correction(target: TargetHistory, length: int) -> Floats:
+def small_sample_correction(history: TargetHistory, length: int) -> Floats:
     """Returns the factor that corrects the bias of the variance due to using the sample mean.
 
     For blocks of one step, the factor is N / (N − 1). For sources with fewer than two values, it is NaN.
     """
-    counts = target.counts()
-    blocks = _block_sums(target.present.astype(np.float64), length)
+    counts = history.counts()
+    blocks = _block_sums(history.present.astype(np.float64), length)
     lost = (blocks**2).sum(axis=0) / (length * np.maximum(counts, 1.0) ** 2)
     return np.where(counts > 1, 1 / (1 - np.where(counts > 1, lost, 0.0)), np.nan)
 

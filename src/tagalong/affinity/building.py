@@ -180,10 +180,10 @@ def _sum_skipped(reason: str, first: Affinity, second: Affinity, tasks: tuple[st
     return np.asarray(np.sum([_expand_matrix(part.skipped[reason], part, tasks, 0.0) for part in parts], axis=0))
 
 
-def _expand_matrix(matrix: NDArray[Any], part: Affinity, tasks: tuple[str, ...], fill: float) -> Floats:
-    """Returns a matrix for all tasks, with the values of one affinity and `fill` everywhere else."""
-    at = [tasks.index(task) for task in part.tasks]
-    wide = np.full((len(tasks), len(tasks)), fill)
+def _expand_matrix(matrix: NDArray[Any], affinity: Affinity, tasks: tuple[str, ...], fill_value: float) -> Floats:
+    """Returns a matrix for all tasks, with the values of one affinity and `fill_value` everywhere else."""
+    at = [tasks.index(task) for task in affinity.tasks]
+    wide = np.full((len(tasks), len(tasks)), fill_value)
     wide[np.ix_(at, at)] = matrix
     return wide
 

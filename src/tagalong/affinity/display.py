@@ -79,7 +79,7 @@ def _table_heading(affinity: Affinity, scale: int) -> str:
 def _max_abs_affinity(affinity: Affinity) -> float:
     """Returns the largest absolute affinity between two different tasks.
 
-    Self-affinities would dwarf all other values.
+    Self-affinities are ignored because they would dwarf all other values.
     """
     off_diagonal = ~np.eye(len(affinity.tasks), dtype=bool)
     values = np.abs(affinity.mean[off_diagonal & np.isfinite(affinity.mean)])
@@ -92,21 +92,23 @@ def _scale_exponent(affinity: Affinity) -> int:
     return 0 if 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
 
 
-def _format_cells(affinity: Affinity, scale: int, errors: bool, most: int) -> list[list[str]]:
+def _format_cells(affinity: Affinity, scale: int, show_errors: bool, max_tasks: int) -> list[list[str]]:
     unit = 10.0**scale
     digits = min(max(2 - floor(log10(_max_abs_affinity(affinity) / unit)), 1), 3)
-    rows = zip(affinity.mean[:most, :most].tolist(), affinity.stderr[:most, :most].tolist(), strict=True)
+    rows = zip(
+        affinity.mean[:max_tasks, :max_tasks].tolist(), affinity.stderr[:max_tasks, :max_tasks].tolist(), strict=True
+    )
     return [
-        [_format_cell(mean / unit, error / unit, digits, errors) for mean, error in zip(*row, strict=True)]
+        [_format_cell(mean / unit, error / unit, digits, show_errors) for mean, error in zip(*row, strict=True)]
         for row in rows
     ]
 
 
-def _format_cell(mean: float, error: float, digits: int, errors: bool) -> str:
+def _format_cell(mean: float, error: float, digits: int, show_errors: bool) -> str:
     if not isfinite(mean):
         return "- "
     mark = "~" if abs(mean) < 2 * error else " "
-    return f"{mean:.{digits}f}" + (f" ± {error:.{digits}f}" if errors and isfinite(error) else "") + mark
+    return f"{mean:.{digits}f}" + (f" ± {error:.{digits}f}" if show_errors and isfinite(error) else "") + mark
 
 
 def _format_rows(sources: Sequence[str], targets: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
@@ -143,7 +145,7 @@ def html_table(affinity: Affinity) -> str:
 def _colored_cell(affinity: Affinity, i: int, j: int) -> Html:
     mean, error = float(affinity.mean[i, j]), float(affinity.stderr[i, j])
     unit = 10.0 ** _scale_exponent(affinity)
-    shown = _format_cell(mean / unit, error / unit, 2, errors=True).strip()
+    shown = _format_cell(mean / unit, error / unit, 2, show_errors=True).strip()
     significant = i != j and np.isfinite(mean) and not abs(mean) < 2 * error
     return tag("td", shown, style=_background_style(mean / _max_abs_affinity(affinity)) if significant else None)
 

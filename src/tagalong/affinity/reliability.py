@@ -98,9 +98,9 @@ def _keyed_by_task(affinity: Affinity, values: Floats) -> dict[str, float]:
     return dict(zip(affinity.tasks, values.tolist(), strict=True))
 
 
-def _best_partners(affinity: Affinity, others: Floats) -> dict[str, str]:
-    known = np.isfinite(others).sum(axis=0) > 0
-    best = np.where(np.isfinite(others), others, -np.inf).argmax(axis=0)
+def _best_partners(affinity: Affinity, off_diagonal: Floats) -> dict[str, str]:
+    known = np.isfinite(off_diagonal).sum(axis=0) > 0
+    best = np.where(np.isfinite(off_diagonal), off_diagonal, -np.inf).argmax(axis=0)
     return {task: affinity.tasks[best[j]] for j, task in enumerate(affinity.tasks) if known[j]}
 
 
@@ -169,5 +169,5 @@ def _select_served_sets(affinity: Affinity, steps: int, budget: int) -> ServedSe
     return tuple(sorted(tuple(sorted(group.serves)) for group in grouping.groups))
 
 
-def _format_sets(served: ServedSets) -> str:
-    return "  ".join("{" + ", ".join(group) + "}" for group in served)
+def _format_sets(served_sets: ServedSets) -> str:
+    return "  ".join("{" + ", ".join(group) + "}" for group in served_sets)

@@ -81,8 +81,8 @@ def _read_group(group: str, tasks: Collection[str]) -> frozenset[str] | int | No
     return names
 
 
-def _parse_cost(parse: Callable[[Any], float], cost: Any) -> float:
+def _parse_cost(parse_number: Callable[[Any], float], cost: Any) -> float:
     try:
-        return parse(cost)
+        return parse_number(cost)
     except (TypeError, ValueError):
         return math.nan

@@ -17,7 +17,7 @@ from .grouping import FORMAT, Group, Grouping, GroupingFileError, Option, read_y
 from .problem_building import link_components
 from .scores import Candidate, Complete, Scores, group_name, read_scores
 from .selection_problem import indices
-from .selection_request import Cost, SelectionRequest, Units, read_links
+from .selection_request import Cost, ScoreScaling, SelectionRequest, read_links
 
 GivenGroup = Group | frozenset[str]
 EQUALITY_TOLERANCE = 1e-9  # relative
@@ -151,7 +151,7 @@ def score_grouping(
         cannot_link=read_links(cannot_link),
         weights=weights,
     )
-    read = read_scores(scores, complete, costs=cost is not None)
+    read = read_scores(scores, complete, has_costs=cost is not None)
     request.check(read)
     if budget is not None and not (is_number(budget) and budget > 0):
         raise InvalidInput("budget", "must be a positive number", short(budget))
@@ -252,10 +252,10 @@ def _find_candidate(
     same_cost = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
     if len(same_cost or same) < 2:
         return next(iter(same_cost or same), None)
-    units = request.units(scores)
+    scaling = request.scaling(scores)
 
     def worth(entry: Candidate) -> tuple[float, float]:
-        total = sum(units.weighted_score(scores.tasks.index(task), value) for task, value in entry.values.items())
+        total = sum(scaling.weighted_score(scores.tasks.index(task), value) for task, value in entry.values.items())
         return request.sign * total, -entry.cost
 
     return max(same_cost or same, key=worth)
@@ -280,11 +280,11 @@ def _coverage_problems(networks: Sequence[_ScoredNetwork], scores: Scores) -> li
 def _build_grouping(
     networks: Sequence[_ScoredNetwork], scores: Scores, request: SelectionRequest, budget: float | None
 ) -> Grouping:
-    units = request.units(scores)
+    scaling = request.scaling(scores)
     number = {task: i for i, task in enumerate(scores.tasks)}
-    place = _assign_tasks(networks, scores, request, units)
+    place = _assign_tasks(networks, scores, request, scaling)
     per_task = {task: networks[at].values[task] for task, at in place.items()}
-    value = units.to_scores(sum(units.weighted_score(number[task], score) for task, score in per_task.items()))
+    value = scaling.to_scores(sum(scaling.weighted_score(number[task], score) for task, score in per_task.items()))
     spent = float(sum(network.cost for network in networks))
     return Grouping(
         groups=tuple(
@@ -292,7 +292,7 @@ def _build_grouping(
             for row, network in enumerate(networks)
         ),
         value=value,
-        bound=request.sign * max(_upper_bound(scores, request, units), request.sign * value),
+        bound=request.sign * max(_upper_bound(scores, request, scaling), request.sign * value),
         status="feasible",
         per_task={task: per_task[task] for task in scores.tasks},
         budget=budget if budget is not None else (int(spent) if spent.is_integer() else spent),
@@ -302,7 +302,7 @@ def _build_grouping(
 
 
 def _assign_tasks(
-    networks: Sequence[_ScoredNetwork], scores: Scores, request: SelectionRequest, units: Units
+    networks: Sequence[_ScoredNetwork], scores: Scores, request: SelectionRequest, scaling: ScoreScaling
 ) -> dict[str, int]:
     """Returns the network that serves each task. This is the best one unless specified. Linked tasks stay together."""
     place: dict[str, int] = {}
@@ -319,7 +319,7 @@ def _assign_tasks(
             problems.append(_group_problem(f"no network serves {', '.join(link)} together, which `must_link` requires"))
             continue
         worth = [
-            request.sign * sum(units.weighted_score(i, networks[at].values[scores.tasks[i]]) for i in indices(bits))
+            request.sign * sum(scaling.weighted_score(i, networks[at].values[scores.tasks[i]]) for i in indices(bits))
             for at in eligible
         ]
         best = eligible[worth.index(max(worth))]
@@ -333,7 +333,7 @@ def _scored_options(networks: Sequence[_ScoredNetwork], task: str, sign: float) 
     return tuple(sorted(known, key=lambda option: (-sign * option.score, sorted(option.trains))))
 
 
-def _upper_bound(scores: Scores, request: SelectionRequest, units: Units) -> float:
+def _upper_bound(scores: Scores, request: SelectionRequest, scaling: ScoreScaling) -> float:
     """Returns an upper bound on the value, assuming that every task has its best partner."""
     best = dict.fromkeys(scores.tasks, -np.inf)
     for entry in scores.candidates or [Candidate(group, values) for group, values in scores.given.items()]:
@@ -345,7 +345,7 @@ def _upper_bound(scores: Scores, request: SelectionRequest, units: Units) -> flo
             np.fill_diagonal(known, -np.inf)
         best = {task: max(best[task], top) for task, top in zip(scores.tasks, known.max(axis=0).tolist(), strict=True)}
     top = [best[task] if np.isfinite(best[task]) else 0.0 for task in scores.tasks]
-    return units.to_scores(sum(units.weighted_score(i, score) for i, score in enumerate(top)))
+    return scaling.to_scores(sum(scaling.weighted_score(i, score) for i, score in enumerate(top)))
 
 
 @dataclass(frozen=True)

@@ -323,7 +323,7 @@ def _describe_yaml_error(error: yaml.YAMLError) -> str:
 
 
 class _UniqueKeysMixin:
-    """A YAML loader that rejects repeated keys. PyYAML's own loaders silently keep the last value."""
+    """Makes a YAML loader reject repeated keys. PyYAML's own loaders silently keep the last value."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen: set[str] = set()

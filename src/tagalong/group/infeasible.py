@@ -12,17 +12,17 @@ from .selection_request import SelectionRequest
 from .solvers import MAX_LISTED, MAX_PAIRWISE, best_split, listed_values, served_values
 
 
-def explain_infeasible(scaled: ScaledProblem, request: SelectionRequest, budget: float) -> InvalidInput:
+def explain_infeasible(scaled_problem: ScaledProblem, request: SelectionRequest, budget: float) -> InvalidInput:
     """Returns an error that states the smallest feasible budget or cost limit, if it can be computed."""
-    needed = _min_total_cost(scaled.problem)
+    needed = _min_total_cost(scaled_problem.problem)
     expected = f"of {budget:g} cannot serve all tasks under these constraints"
-    cost = float(request.cost) if isinstance(request.cost, (int, float)) and scaled.networks is None else 1.0
+    cost = float(request.cost) if isinstance(request.cost, (int, float)) and scaled_problem.networks is None else 1.0
     if 0 <= needed * cost <= budget * (1 + 1e-9):
         failed = f"found no grouping within the `budget` of {budget:g}, although one exists"
         return InvalidInput("solver", failed, hint="try `solver='exact'`")
     if 0 <= needed < np.inf:
         return InvalidInput("budget", expected, hint=f"the smallest feasible one is {needed * cost:g}")
-    limit = _smallest_cost_limit(scaled, budget) if request.max_cost is not None else None
+    limit = _smallest_cost_limit(scaled_problem, budget) if request.max_cost is not None else None
     if limit is not None:
         unserved = f"of {request.max_cost:g} leaves some tasks unserved"
         return InvalidInput("max_cost", unserved, hint=f"the smallest feasible one is {limit:g}")
@@ -31,15 +31,15 @@ def explain_infeasible(scaled: ScaledProblem, request: SelectionRequest, budget:
     return InvalidInput("budget", expected, hint=f"{advice}: check {constraints}")
 
 
-def _smallest_cost_limit(scaled: ScaledProblem, budget: float) -> float | None:
-    networks = scaled.networks
-    if networks is None or scaled.problem.n > MAX_LISTED:
+def _smallest_cost_limit(scaled_problem: ScaledProblem, budget: float) -> float | None:
+    networks = scaled_problem.networks
+    if networks is None or scaled_problem.problem.n > MAX_LISTED:
         return None
     limits = np.unique(networks.cost)
     low, high = 0, len(limits)
     while low < high:
         middle = (low + high) // 2
-        problem = scaled.problem.with_networks(networks.only(networks.cost <= limits[middle]))
+        problem = scaled_problem.problem.with_networks(networks.only(networks.cost <= limits[middle]))
         low, high = (low, middle) if _min_total_cost(problem) <= budget * (1 + 1e-9) else (middle + 1, high)
     return float(limits[low]) if low < len(limits) else None
 
@@ -61,11 +61,11 @@ def _min_total_cost(problem: SelectionProblem) -> float:
     return -float(_best_partition_values(worth)[-1])
 
 
-def _best_partition_values(worth: Floats) -> Floats:
+def _best_partition_values(values: Floats) -> Floats:
     """Returns the best value of each set over all of its partitions."""
-    best = worth
+    best = values
     while True:
-        better = best_split(worth, best)
+        better = best_split(values, best)
         if (better <= best).all():
             return best
         best = better

@@ -16,7 +16,7 @@ from tagalong.errors import InvalidInput
 
 from .scores import Scores
 from .selection_problem import Bools, Floats, Ints, Limits, Networks, SelectionProblem, indices, to_bit_mask
-from .selection_request import SelectionRequest, Units
+from .selection_request import ScoreScaling, SelectionRequest
 from .solvers import MAX_LISTED, all_networks, solve_search
 
 POOL_BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # for which the search on the plain problem yields promising groups
@@ -33,9 +33,9 @@ class ScaledProblem:
     Attributes:
         problem: the problem to solve.
         budgets: the budgets. If all networks have the same cost, these are numbers of networks.
-        scale: the value by which the weighted scores (in `units`) are divided.
+        scale: the value by which the weighted scores are divided after applying `scaling`.
         sign: −1 if scores are minimized, otherwise 1.
-        units: the units of the weighted scores.
+        scaling: the scaling of the weighted scores by powers of two.
         rows: the index of each of the problem's networks in the list of all networks.
         networks: the networks before `max_cost` is applied, which are used to find the smallest feasible limit.
     """
@@ -44,34 +44,34 @@ class ScaledProblem:
     budgets: tuple[float, ...]
     scale: float
     sign: float
-    units: Units
+    scaling: ScoreScaling
     rows: Ints | None = None
     networks: Networks | None = None
 
     def to_scores(self, value: float) -> float:
         """Converts a value from the units of the problem to those of the scores."""
-        return self.units.to_scores(self.sign * self.scale * value)
+        return self.scaling.to_scores(self.sign * self.scale * value)
 
 
 def build_problem(scores: Scores, request: SelectionRequest) -> ScaledProblem:
     """Builds the problem from checked scores and options."""
-    units = request.units(scores)
+    scaling = request.scaling(scores)
     n = len(scores.tasks)
     bare = SelectionProblem(
         n, None, None, link_components(scores.tasks, request.must_link), min(n, request.max_size or n)
     )
     if scores.matrix is None:
-        return _build_from_networks(bare, _candidate_networks(scores, request, units), scores, request, units)
-    pairs = _weighted_scores(scores.matrix, units, request.sign, request.allows_single_tasks(scores))
+        return _build_from_networks(bare, _candidate_networks(scores, request, scaling), scores, request, scaling)
+    pairs = _weighted_scores(scores.matrix, scaling, request.sign, request.allows_single_tasks(scores))
     if _is_unconstrained(scores, request):
         scale = _max_abs_score(pairs)
         return ScaledProblem(
-            replace(bare, scores=pairs / scale), tuple(_network_counts(request, n)), scale, request.sign, units
+            replace(bare, scores=pairs / scale), tuple(_network_counts(request, n)), scale, request.sign, scaling
         )
     if n > MAX_LISTED and not scores.given:
-        return _build_from_pool(replace(bare, scores=pairs), scores, request, units)
-    networks = _group_networks(replace(bare, scores=pairs), scores, request, units)
-    return _build_from_networks(bare, networks, scores, request, units)
+        return _build_from_pool(replace(bare, scores=pairs), scores, request, scaling)
+    networks = _group_networks(replace(bare, scores=pairs), scores, request, scaling)
+    return _build_from_networks(bare, networks, scores, request, scaling)
 
 
 def link_components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[int, ...]:
@@ -84,12 +84,12 @@ def link_components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> t
     return tuple(sorted(sets, key=lambda bits: bits & -bits))
 
 
-def _weighted_scores(matrix: Floats, units: Units, sign: float, singles: bool) -> Floats:
+def _weighted_scores(matrix: Floats, scaling: ScoreScaling, sign: float, allow_single: bool) -> Floats:
     if len(matrix) == 1:
-        return sign * units.weighted(np.nan_to_num(matrix))  # there is only one network
-    used = matrix if singles else np.where(np.eye(len(matrix), dtype=bool), 0.0, matrix)
-    scores: Floats = sign * units.weighted(used)
-    if not singles:
+        return sign * scaling.weighted(np.nan_to_num(matrix))  # there is only one network
+    used = matrix if allow_single else np.where(np.eye(len(matrix), dtype=bool), 0.0, matrix)
+    scores: Floats = sign * scaling.weighted(used)
+    if not allow_single:
         np.fill_diagonal(scores, -np.inf)
     return scores
 
@@ -111,17 +111,17 @@ def _network_counts(request: SelectionRequest, n: int) -> list[float]:
 
 
 def _build_from_networks(
-    bare: SelectionProblem, networks: Networks, scores: Scores, request: SelectionRequest, units: Units
+    base_problem: SelectionProblem, networks: Networks, scores: Scores, request: SelectionRequest, scaling: ScoreScaling
 ) -> ScaledProblem:
     scale = _max_abs_score(networks.values)
     networks = replace(networks, values=networks.values / scale)
     separate = _respects_cannot_link(networks.trains, scores.tasks, request)
     affordable = networks.cost <= (np.inf if request.max_cost is None else request.max_cost * (1 + 1e-9))
-    problem = bare.with_networks(networks.only(separate & affordable))
-    max_total = bare.n * float(networks.cost[separate & affordable].max(initial=0.0))  # no grouping costs more
+    problem = base_problem.with_networks(networks.only(separate & affordable))
+    max_total = base_problem.n * float(networks.cost[separate & affordable].max(initial=0.0))  # no grouping costs more
     budgets = tuple(min(float(budget), max(max_total, 1e-300)) for budget in request.budgets)
     rows = np.flatnonzero(separate & affordable)
-    return ScaledProblem(problem, budgets, scale, request.sign, units, rows, networks.only(separate))
+    return ScaledProblem(problem, budgets, scale, request.sign, scaling, rows, networks.only(separate))
 
 
 def _respects_cannot_link(trains: Bools, tasks: tuple[str, ...], request: SelectionRequest) -> Bools:
@@ -132,7 +132,7 @@ def _respects_cannot_link(trains: Bools, tasks: tuple[str, ...], request: Select
     return allowed
 
 
-def _candidate_networks(scores: Scores, request: SelectionRequest, units: Units) -> Networks:
+def _candidate_networks(scores: Scores, request: SelectionRequest, scaling: ScoreScaling) -> Networks:
     """Returns the candidates as networks. Candidates that violate a constraint serve no tasks."""
     assert scores.candidates is not None
     n, count, singles = len(scores.tasks), len(scores.candidates), request.allows_single_tasks(scores)
@@ -145,13 +145,15 @@ def _candidate_networks(scores: Scores, request: SelectionRequest, units: Units)
         if len(entry.trains) <= (request.max_size or n) and (len(entry.trains) > 1 or singles):
             for task, value in entry.values.items():
                 values[row, place[task]] = value
-    values = np.where(np.isnan(values), -np.inf, request.sign * units.weighted(values))
+    values = np.where(np.isnan(values), -np.inf, request.sign * scaling.weighted(values))
     kept = np.isfinite(cost)
     values[~kept], cost[~kept] = -np.inf, 1.0
     return Networks(trains, values, cost)
 
 
-def _group_networks(problem: SelectionProblem, scores: Scores, request: SelectionRequest, units: Units) -> Networks:
+def _group_networks(
+    problem: SelectionProblem, scores: Scores, request: SelectionRequest, scaling: ScoreScaling
+) -> Networks:
     """Returns a network for every group, with its cost and any results given for it."""
     if problem.n > MAX_LISTED:
         expected = f"with results of larger groups must have at most {MAX_LISTED} tasks"
@@ -164,16 +166,18 @@ def _group_networks(problem: SelectionProblem, scores: Scores, request: Selectio
     for group, results in scores.given.items():
         row = row_of.get(to_bit_mask([names.index(task) for task in group]))
         for task, value in results.items() if row is not None else ():
-            values[row, names.index(task)] = request.sign * units.weighted_score(names.index(task), value)
+            values[row, names.index(task)] = request.sign * scaling.weighted_score(names.index(task), value)
     return Networks(networks.trains, values, networks.cost)
 
 
-def _build_from_pool(plain: SelectionProblem, scores: Scores, request: SelectionRequest, units: Units) -> ScaledProblem:
+def _build_from_pool(
+    relaxed: SelectionProblem, scores: Scores, request: SelectionRequest, scaling: ScoreScaling
+) -> ScaledProblem:
     """Builds a problem from promising networks only, because there are too many to list."""
-    assert plain.scores is not None
-    scale, names = _max_abs_score(plain.scores), scores.tasks
-    plain = replace(plain, scores=plain.scores / scale)
-    forbidden = np.zeros((plain.n, plain.n), dtype=bool)
+    assert relaxed.scores is not None
+    scale, names = _max_abs_score(relaxed.scores), scores.tasks
+    relaxed = replace(relaxed, scores=relaxed.scores / scale)
+    forbidden = np.zeros((relaxed.n, relaxed.n), dtype=bool)
     for link in request.cannot_link:
         tasks = [names.index(task) for task in set(link)]
         forbidden[np.ix_(tasks, tasks)] = True
@@ -184,15 +188,15 @@ def _build_from_pool(plain: SelectionProblem, scores: Scores, request: Selection
         spent = request.cost_of(frozenset(names[i] for i in group))
         return spent if spent <= most else np.nan
 
-    pool = _feasible_networks(plain, forbidden, cost, _promising_groups(plain, forbidden))
+    pool = _feasible_networks(relaxed, forbidden, cost, _promising_groups(relaxed, forbidden))
     problem = replace(
-        plain,
+        relaxed,
         scores=None,
-        relaxed=plain,
+        relaxed=relaxed,
         cheapest=_min_network_cost(request),
-        more=partial(_feasible_networks, plain, forbidden, cost),
+        more=partial(_feasible_networks, relaxed, forbidden, cost),
     ).with_networks(pool)
-    return ScaledProblem(problem, tuple(map(float, request.budgets)), scale, request.sign, units)
+    return ScaledProblem(problem, tuple(map(float, request.budgets)), scale, request.sign, scaling)
 
 
 def _min_network_cost(request: SelectionRequest) -> float:
@@ -204,13 +208,15 @@ def _min_network_cost(request: SelectionRequest) -> float:
     return 1e-300 if callable(request.cost) else float(request.cost)
 
 
-def _feasible_networks(problem: SelectionProblem, forbidden: ForbiddenPairs, cost: CostOf, sets: set[int]) -> Networks:
+def _feasible_networks(
+    problem: SelectionProblem, forbidden_pairs: ForbiddenPairs, cost: CostOf, sets: set[int]
+) -> Networks:
     """Returns a network for each given group, except for groups that are too large, forbidden or have no known cost."""
     kept = []
     for bits in sorted(sets):
         group = list(indices(bits))
         alone = len(group) == 1 and not np.isfinite(problem.single_task_scores[group[0]])
-        if not alone and len(group) <= problem.largest and not forbidden[np.ix_(group, group)].any():
+        if not alone and len(group) <= problem.largest and not forbidden_pairs[np.ix_(group, group)].any():
             kept.append((group, cost(tuple(group))))
     kept = [(group, spent) for group, spent in kept if not np.isnan(spent)]
     member = np.zeros((len(kept), problem.n), dtype=bool)
@@ -221,34 +227,34 @@ def _feasible_networks(problem: SelectionProblem, forbidden: ForbiddenPairs, cos
     return Networks(member, np.where(member, mean, -np.inf), np.array([spent for _, spent in kept]))
 
 
-def _promising_groups(problem: SelectionProblem, forbidden: ForbiddenPairs) -> set[int]:
+def _promising_groups(problem: SelectionProblem, forbidden_pairs: ForbiddenPairs) -> set[int]:
     """Returns all pairs, groups of tasks with high affinity, and groups found by a search that ignores costs."""
     near = problem.pairwise + problem.pairwise.T
     found = {1 << task for task in range(problem.n) if np.isfinite(problem.single_task_scores[task])}
     found |= {1 << a | 1 << b for a in range(problem.n) for b in range(a)}
     for link in problem.links:
-        found |= set(_grown_groups(list(indices(link)), near, forbidden))
+        found |= set(_grown_groups(list(indices(link)), near, forbidden_pairs))
     for count in POOL_BUDGETS:
         if count <= problem.n and problem.largest * count >= problem.n:
             for choice in solve_search(problem, [count], QUICK_LIMITS)[0].choices:
-                found |= set(_shrunk_groups(list(indices(choice.trains)), near, forbidden))
+                found |= set(_shrunk_groups(list(indices(choice.trains)), near, forbidden_pairs))
     return found
 
 
-def _grown_groups(group: list[int], near: Floats, forbidden: ForbiddenPairs) -> Iterator[int]:
+def _grown_groups(group: list[int], similarity: Floats, forbidden_pairs: ForbiddenPairs) -> Iterator[int]:
     """Yields a group and then repeatedly adds the nearest task, skipping tasks that form a forbidden pair."""
     grown = list(group)
     yield to_bit_mask(grown)
-    for task in np.argsort(-near[group].sum(axis=0), kind="stable").tolist():
-        if task not in grown and not forbidden[task, grown].any():
+    for task in np.argsort(-similarity[group].sum(axis=0), kind="stable").tolist():
+        if task not in grown and not forbidden_pairs[task, grown].any():
             grown.append(task)
             yield to_bit_mask(grown)
 
 
-def _shrunk_groups(group: list[int], near: Floats, forbidden: ForbiddenPairs) -> Iterator[int]:
+def _shrunk_groups(group: list[int], similarity: Floats, forbidden_pairs: ForbiddenPairs) -> Iterator[int]:
     """Yields a group and then repeatedly removes the most distant task, starting with tasks in forbidden pairs."""
     while group:
         yield to_bit_mask(group)
         inside = np.ix_(group, group)
-        loose = near[inside].sum(axis=1) - 1e6 * forbidden[inside].any(axis=1)
+        loose = similarity[inside].sum(axis=1) - 1e6 * forbidden_pairs[inside].any(axis=1)
         group = [task for place, task in enumerate(group) if place != int(loose.argmin())]

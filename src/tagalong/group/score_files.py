@@ -270,20 +270,20 @@ def _read_entries(path: Path, entries: list[Any], axis: str) -> ScoreTable:
     return _make_results_table(str(path), candidates, has_costs=any("cost" in entry for entry in entries))
 
 
-def _read_candidate(place: str, entry: Mapping[str, Any]) -> Candidate:
+def _read_candidate(location: str, entry: Mapping[str, Any]) -> Candidate:
     trains, values = entry["trains"], entry.get("values")
     names = group_names(trains) if isinstance(trains, str) else trains
     if not isinstance(names, (list, frozenset)) or not names or not all(isinstance(name, str) for name in names):
-        raise TableError(f"{place}: trains", "must be a list of names", repr(trains))
+        raise TableError(f"{location}: trains", "must be a list of names", repr(trains))
     if len(set(names)) < len(names):
-        raise TableError(f"{place}: trains", "must list each task once", repr(trains))
+        raise TableError(f"{location}: trains", "must list each task once", repr(trains))
     if not isinstance(values, Mapping):
-        raise TableError(f"{place}: values", "must map each task to its result", repr(values))
+        raise TableError(f"{location}: values", "must map each task to its result", repr(values))
     known = {task: value for task, value in values.items() if value is not None}
     try:
         return Candidate(names, known, entry.get("cost", 1))
     except ValueError as error:
-        raise TableError(f"{place}:", _without_backticks(error)) from None
+        raise TableError(f"{location}:", _without_backticks(error)) from None
 
 
 def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis: str) -> ScoreTable:
@@ -329,10 +329,10 @@ def _without_backticks(error: ValueError) -> str:
     return str(error).replace("`", "")
 
 
-def _check_number(place: str, value: Any) -> None:
+def _check_number(location: str, value: Any) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and bool(np.isfinite(value))
     if value is not None and not number:
-        raise TableError(place, "must be a finite number or null", repr(value))
+        raise TableError(location, "must be a finite number or null", repr(value))
 
 
 def _make_square_table(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
@@ -344,7 +344,7 @@ def _make_square_table(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
     return ScoreTable(kind, affinity.tasks, oriented, axis)  # type: ignore[arg-type]
 
 
-def _make_results_table(place: str, candidates: list[Candidate], has_costs: bool) -> ScoreTable:
+def _make_results_table(location: str, candidates: list[Candidate], has_costs: bool) -> ScoreTable:
     """Creates a table of results or, if networks have costs, of candidates. Only candidates may repeat a group."""
     tasks = tuple(dict.fromkeys(task for candidate in candidates for task in sorted(candidate.trains)))
     if has_costs:
@@ -353,7 +353,7 @@ def _make_results_table(place: str, candidates: list[Candidate], has_costs: bool
     if repeated:
         found = f"{{{', '.join(sorted(repeated[0]))}}} more than once"
         hint = "use the mean over runs, or specify a cost for each network"
-        raise TableError(place, "must list each group once", found, hint)
+        raise TableError(location, "must list each group once", found, hint)
     return ScoreTable("results", tasks, {candidate.trains: dict(candidate.values) for candidate in candidates})
 
 
@@ -380,13 +380,13 @@ def parse_json(text: str, path: Path) -> Any:
         raise TableError(path, "starts like JSON but is invalid", str(error), "is the file truncated?") from None
 
 
-def group_names(cell: str, known: Collection[str] | None = None) -> frozenset[str] | None:
+def group_names(cell: str, known_tasks: Collection[str] | None = None) -> frozenset[str] | None:
     """Returns the task names in a cell, or None if it cannot be split into names.
 
     Args:
         cell: task names joined by a separator, e.g. "age+ill". Enclosing brackets are ignored.
-        known: the names of all tasks, which may contain separators. If omitted, the first separator found is used to
-            split the cell.
+        known_tasks: the names of all tasks, which may contain separators. If omitted, the first separator found is
+            used to split the cell.
 
     Example:
         >>> sorted(group_names("age+ill", {"age", "ill"})), sorted(group_names("{age, ill}"))
@@ -394,10 +394,10 @@ def group_names(cell: str, known: Collection[str] | None = None) -> frozenset[st
     """
     bare = re.sub(r"^[\[({]|[\])}]$", "", cell.strip())
     for text in (cell.strip(), bare):
-        if known is not None and text in known:
+        if known_tasks is not None and text in known_tasks:
             return frozenset({text})
     for separator in NAME_SEPARATORS:
         names = [name.strip().strip("'\"") for name in bare.split(separator)]
-        if len(names) > 1 and (known is None or all(name in known for name in names)):
+        if len(names) > 1 and (known_tasks is None or all(name in known_tasks for name in names)):
             return frozenset(names) if len(set(names)) == len(names) and all(names) else None
-    return frozenset({bare}) if known is None and bare else None
+    return frozenset({bare}) if known_tasks is None and bare else None

@@ -95,12 +95,12 @@ class Scores:
         sources = sorted(self._task_index[name] for name in trains if name != task) or [target]
         return float(_scaled_means(self.matrix[sources, target]))
 
-    def max_abs_scores(self, singles: bool) -> Floats:
+    def max_abs_scores(self, include_single: bool) -> Floats:
         """Returns the largest absolute score of each task, including single-task scores if they are allowed."""
         if self.matrix is None:
             return self._max_abs_results
         n = len(self.tasks)
-        used = np.isfinite(self.matrix) & (~np.eye(n, dtype=bool) | singles | (n == 1))
+        used = np.isfinite(self.matrix) & (~np.eye(n, dtype=bool) | include_single | (n == 1))
         most: Floats = np.abs(np.where(used, self.matrix, 0.0)).max(axis=0)
         return np.maximum(most, self._max_abs_results)
 
@@ -120,13 +120,13 @@ class Scores:
         return {task: i for i, task in enumerate(self.tasks)}
 
 
-def read_scores(scores: Any, complete: Complete, costs: bool = False) -> Scores:
+def read_scores(scores: Any, complete: Complete, has_costs: bool = False) -> Scores:
     """Reads scores in any form that `select_groups` accepts.
 
     Args:
         scores: see `select_groups`.
         complete: see `select_groups`.
-        costs: whether the option `cost` was passed to `select_groups`.
+        has_costs: whether the option `cost` was passed to `select_groups`.
     """
     if complete is not None and not (isinstance(complete, str) and complete == "pairs"):
         raise InvalidInput("complete", "must be 'pairs' or None", repr(complete))
@@ -136,15 +136,15 @@ def read_scores(scores: Any, complete: Complete, costs: bool = False) -> Scores:
         return _from_table(scores, complete)
     if isinstance(scores, (list, tuple)) and any(isinstance(entry, Candidate) for entry in scores):
         listed = _from_candidates(scores)
-        return _complete_candidates(listed, costs) if complete == "pairs" else replace(listed, own_costs=True)
+        return _complete_candidates(listed, has_costs) if complete == "pairs" else replace(listed, own_costs=True)
     if hasattr(scores, "columns") and hasattr(scores, "index") and hasattr(scores, "to_numpy"):
         return _from_frame(scores)
     return _from_array(scores)
 
 
-def _from_matrix(matrix: Floats, tasks: tuple[str, ...], singles: bool = False) -> Scores:
+def _from_matrix(matrix: Floats, tasks: tuple[str, ...], allow_single: bool = False) -> Scores:
     order = sorted(range(len(tasks)), key=tasks.__getitem__)
-    return Scores(tuple(tasks[i] for i in order), np.array(matrix)[np.ix_(order, order)], singles=singles)
+    return Scores(tuple(tasks[i] for i in order), np.array(matrix)[np.ix_(order, order)], singles=allow_single)
 
 
 def _from_array(scores: Any) -> Scores:
@@ -244,7 +244,7 @@ def _complete_table(scores: Scores) -> Scores:
     return Scores(scores.tasks, matrix, larger, singles=scores.singles)
 
 
-def _complete_candidates(scores: Scores, costs: bool) -> Scores:
+def _complete_candidates(scores: Scores, has_costs: bool) -> Scores:
     """Adds groups of three or more tasks, with results computed from pairs as in HOA. Given results and costs are kept.
 
     If `cost` was passed, every pair must be listed once, and `cost` applies to the added groups. Otherwise, added
@@ -258,7 +258,7 @@ def _complete_candidates(scores: Scores, costs: bool) -> Scores:
         expected = f"needs at most {MAX_LISTED} tasks if networks have their own costs"
         hint = "omit some tasks, or pass `cost` and results without costs"
         raise InvalidInput("`complete='pairs'`", expected, str(len(names)), hint)
-    sizes = [math.nan] if costs else sorted({entry.cost for entry in listed if len(entry.trains) == 2})
+    sizes = [math.nan] if has_costs else sorted({entry.cost for entry in listed if len(entry.trains) == 2})
     pairs = {size: _pairwise_results(names, [entry for entry in listed if _has_cost(size, entry)]) for size in sizes}
     complete_sizes = {size: matrix for size, matrix in pairs.items() if not _missing_pairs(names, matrix)}
     if not complete_sizes:
@@ -267,26 +267,29 @@ def _complete_candidates(scores: Scores, costs: bool) -> Scores:
         raise InvalidInput("`complete='pairs'`", expected, f"pairs that cost {sizes[0]:g} to {sizes[-1]:g}")
     for size, matrix in complete_sizes.items():
         larger = _larger_groups(names, matrix)
-        listed = _add_larger_groups(listed, larger, size, listed_at=size if len(complete_sizes) > 1 else math.nan)
+        listed = _add_larger_groups(listed, larger, size, listed_cost=size if len(complete_sizes) > 1 else math.nan)
     return replace(scores, candidates=listed)
 
 
 def _add_larger_groups(
-    listed: Sequence[Candidate], larger: Mapping[frozenset[str], dict[str, float]], cost: float, listed_at: float
+    candidates: Sequence[Candidate],
+    larger_groups: Mapping[frozenset[str], dict[str, float]],
+    cost: float,
+    listed_cost: float,
 ) -> tuple[Candidate, ...]:
     """Fills in missing results of the listed networks and appends networks that are not listed.
 
-    Results are filled in only for networks with the cost `listed_at`, or for all networks if it is NaN. The added
+    Results are filled in only for networks with the cost `listed_cost`, or for all networks if it is NaN. The added
     networks have the cost `cost`.
     """
     found, known = [], set()
-    for entry in listed:
-        if entry.trains in larger and _has_cost(listed_at, entry):
+    for entry in candidates:
+        if entry.trains in larger_groups and _has_cost(listed_cost, entry):
             known.add(entry.trains)
-            found.append(Candidate(entry.trains, larger[entry.trains] | dict(entry.values), entry.cost))
+            found.append(Candidate(entry.trains, larger_groups[entry.trains] | dict(entry.values), entry.cost))
         else:
             found.append(entry)
-    found += [Candidate(group, means, cost) for group, means in larger.items() if group not in known]
+    found += [Candidate(group, means, cost) for group, means in larger_groups.items() if group not in known]
     return tuple(found)
 
 
@@ -311,16 +314,16 @@ def _scaled_means(values: Floats) -> Floats:
     return means
 
 
-def _has_cost(size: float, entry: Candidate) -> bool:
+def _has_cost(cost: float, entry: Candidate) -> bool:
     """Returns whether a network has the given cost. A cost of NaN matches any network."""
-    return math.isnan(size) or entry.cost == size
+    return math.isnan(cost) or entry.cost == cost
 
 
-def _pairwise_results(names: tuple[str, ...], listed: Iterable[Candidate]) -> Floats:
+def _pairwise_results(names: tuple[str, ...], candidates: Iterable[Candidate]) -> Floats:
     """Returns the results of pairs [source, target], with single tasks on the diagonal. Missing results are NaN."""
     place = {name: i for i, name in enumerate(names)}
     matrix = np.full((len(names), len(names)), np.nan)
-    for entry in listed:
+    for entry in candidates:
         for task, value in entry.values.items() if len(entry.trains) <= 2 else ():
             (source,) = entry.trains - {task} or {task}
             if source != task and not np.isnan(matrix[place[source], place[task]]):

@@ -194,7 +194,7 @@ def select_groups_by_budget(
         resamples=resamples,
         stop=stop,
     )
-    read = read_scores(scores, complete, costs=cost is not None)
+    read = read_scores(scores, complete, has_costs=cost is not None)
     request.check(read)
     groupings = _solve_request(read, request)
     if isinstance(scores, Affinity) and len(scores.steps):
@@ -213,34 +213,42 @@ def _solve_request(scores: Scores, request: SelectionRequest) -> list[Grouping]:
 
 
 def _solve_scaled_problem(
-    scaled: ScaledProblem, request: SelectionRequest, limits: Limits
+    scaled_problem: ScaledProblem, request: SelectionRequest, limits: Limits
 ) -> tuple[str, list[Solution]]:
     try:
-        if min(scaled.budgets) <= 0 or (not scaled.problem.serves_all and scaled.problem.relaxed is None):
+        if min(scaled_problem.budgets) <= 0 or (
+            not scaled_problem.problem.serves_all and scaled_problem.problem.relaxed is None
+        ):
             raise InfeasibleError
-        name, solver = choose_solver(request.solver, scaled.problem, scaled.budgets, limits)
-        return name, solver(scaled.problem, scaled.budgets, limits)
+        name, solver = choose_solver(request.solver, scaled_problem.problem, scaled_problem.budgets, limits)
+        return name, solver(scaled_problem.problem, scaled_problem.budgets, limits)
     except InfeasibleError:
-        raise explain_infeasible(scaled, request, min(request.budgets)) from None
+        raise explain_infeasible(scaled_problem, request, min(request.budgets)) from None
 
 
 def _to_grouping(
-    scores: Scores, request: SelectionRequest, scaled: ScaledProblem, solution: Solution, budget: float, solver: str
+    scores: Scores,
+    request: SelectionRequest,
+    scaled_problem: ScaledProblem,
+    solution: Solution,
+    budget: float,
+    solver: str,
 ) -> Grouping:
     """Converts a solution to a grouping, with values in the units of the scores."""
-    groups = _make_groups(scores, request, scaled, solution.choices)
+    groups = _make_groups(scores, request, scaled_problem, solution.choices)
     per_task = {
-        task: _task_score(scores, scaled, task, choice)
+        task: _task_score(scores, scaled_problem, task, choice)
         for choice in solution.choices
         for task in _task_names(scores, choice.serves)
     }
-    value = scaled.units.to_scores(
-        sum(scaled.units.weighted_score(i, per_task[task]) for i, task in enumerate(scores.tasks))
+    value = scaled_problem.scaling.to_scores(
+        sum(scaled_problem.scaling.weighted_score(i, per_task[task]) for i, task in enumerate(scores.tasks))
     )
     bound = (
         value
         if solution.proven
-        else scaled.sign * max(scaled.sign * value, scaled.sign * scaled.to_scores(solution.bound))
+        else scaled_problem.sign
+        * max(scaled_problem.sign * value, scaled_problem.sign * scaled_problem.to_scores(solution.bound))
     )
     return Grouping(
         groups=groups,
@@ -251,28 +259,30 @@ def _to_grouping(
         budget=float(budget) if budget != int(budget) else int(budget),
         objective=request.objective,
         solver=solver,
-        ties=tuple(tuple(sorted(_make_groups(scores, request, scaled, tie))) for tie in solution.ties),
-        options={task: _scored_options(scores, scaled, solution, task) for task in scores.tasks},
-        certificate=_make_certificate(scores, scaled, solution),
+        ties=tuple(tuple(sorted(_make_groups(scores, request, scaled_problem, tie))) for tie in solution.ties),
+        options={task: _scored_options(scores, scaled_problem, solution, task) for task in scores.tasks},
+        certificate=_make_certificate(scores, scaled_problem, solution),
     )
 
 
 def _make_groups(
-    scores: Scores, request: SelectionRequest, scaled: ScaledProblem, choices: Sequence[NetworkChoice]
+    scores: Scores, request: SelectionRequest, scaled_problem: ScaledProblem, choices: Sequence[NetworkChoice]
 ) -> tuple[Group, ...]:
     return tuple(
         Group(
             _task_names(scores, choice.trains),
             _task_names(scores, choice.serves),
-            _network_cost(scores, request, scaled, choice),
+            _network_cost(scores, request, scaled_problem, choice),
         )
         for choice in choices
     )
 
 
-def _network_cost(scores: Scores, request: SelectionRequest, scaled: ScaledProblem, choice: NetworkChoice) -> float:
-    if scaled.problem.networks is not None and scaled.problem.more is None:
-        return float(scaled.problem.networks.cost[choice.row])
+def _network_cost(
+    scores: Scores, request: SelectionRequest, scaled_problem: ScaledProblem, choice: NetworkChoice
+) -> float:
+    if scaled_problem.problem.networks is not None and scaled_problem.problem.more is None:
+        return float(scaled_problem.problem.networks.cost[choice.row])
     return request.cost_of(_task_names(scores, choice.trains))
 
 
@@ -280,14 +290,14 @@ def _task_names(scores: Scores, bits: int) -> frozenset[str]:
     return frozenset(scores.tasks[i] for i in indices(bits))
 
 
-def _task_score(scores: Scores, scaled: ScaledProblem, task: str, choice: NetworkChoice) -> float:
-    if scores.candidates is not None and scaled.rows is not None:
-        return float(scores.candidates[scaled.rows[choice.row]].values[task])
+def _task_score(scores: Scores, scaled_problem: ScaledProblem, task: str, choice: NetworkChoice) -> float:
+    if scores.candidates is not None and scaled_problem.rows is not None:
+        return float(scores.candidates[scaled_problem.rows[choice.row]].values[task])
     score = scores.score_of(task, _task_names(scores, choice.trains))
     return 0.0 if np.isnan(score) else score  # a single task whose score is unknown
 
 
-def _scored_options(scores: Scores, scaled: ScaledProblem, solution: Solution, task: str) -> tuple[Option, ...]:
+def _scored_options(scores: Scores, scaled_problem: ScaledProblem, solution: Solution, task: str) -> tuple[Option, ...]:
     """Returns the task's score in each chosen network, best first.
 
     Networks that do not include the task are scored as if it were added, unless networks are listed as candidates.
@@ -297,23 +307,23 @@ def _scored_options(scores: Scores, scaled: ScaledProblem, solution: Solution, t
         trains = _task_names(scores, choice.trains)
         if scores.candidates is None:
             options[trains | {task}] = scores.score_of(task, trains | {task})
-        elif scaled.rows is not None and task in scores.candidates[scaled.rows[choice.row]].values:
-            options[trains] = float(scores.candidates[scaled.rows[choice.row]].values[task])
+        elif scaled_problem.rows is not None and task in scores.candidates[scaled_problem.rows[choice.row]].values:
+            options[trains] = float(scores.candidates[scaled_problem.rows[choice.row]].values[task])
     known = [Option(trains, score) for trains, score in options.items() if np.isfinite(score)]
-    return tuple(sorted(known, key=lambda option: (-scaled.sign * option.score, sorted(option.trains))))
+    return tuple(sorted(known, key=lambda option: (-scaled_problem.sign * option.score, sorted(option.trains))))
 
 
-def _make_certificate(scores: Scores, scaled: ScaledProblem, solution: Solution) -> Certificate | None:
+def _make_certificate(scores: Scores, scaled_problem: ScaledProblem, solution: Solution) -> Certificate | None:
     if solution.prices is None:
         return None
     with np.errstate(over="ignore"):
-        prices = np.ldexp(scaled.scale * solution.prices, scaled.units.exponent)
+        prices = np.ldexp(scaled_problem.scale * solution.prices, scaled_problem.scaling.exponent)
     if not np.isfinite(prices).all():
         return None
     # The conversion rounds tiny prices. If they are rounded up, the certificate remains valid.
-    low = np.ldexp(prices, -scaled.units.exponent) < scaled.scale * solution.prices
+    low = np.ldexp(prices, -scaled_problem.scaling.exponent) < scaled_problem.scale * solution.prices
     prices[low] = np.nextafter(prices[low], np.inf)
-    *tasks, network = (scaled.sign * prices).tolist()
+    *tasks, network = (scaled_problem.sign * prices).tolist()
     return Certificate(dict(zip(scores.tasks, tasks, strict=True)), network)
 
 

@@ -54,9 +54,11 @@ class SelectionRequest:
         """Returns whether single-task networks are allowed."""
         return scores.singles if self.allow_single is None else self.allow_single
 
-    def units(self, scores: Scores) -> Units:
+    def scaling(self, scores: Scores) -> ScoreScaling:
         """Returns the scaling used to compute weighted scores."""
-        return Units.for_scores(scores.max_abs_scores(self.allows_single_tasks(scores)), self._weight_array(scores))
+        return ScoreScaling.for_scores(
+            scores.max_abs_scores(self.allows_single_tasks(scores)), self._weight_array(scores)
+        )
 
     @property
     def sign(self) -> float:
@@ -258,7 +260,7 @@ def _to_float(value: Any) -> float:
 
 
 @dataclass(frozen=True)
-class Units:
+class ScoreScaling:
     """Scales weighted scores by a power of two close to the largest one, so sums neither overflow nor underflow.
 
     Multiplying by a power of two is exact, so scores of any magnitude are treated in the same way.
@@ -276,11 +278,11 @@ class Units:
     shifts: Ints
 
     @classmethod
-    def for_scores(cls, largest: Floats, weights: Floats) -> Units:
-        """Returns the scaling for scores of magnitude up to `largest` with the given weights."""
-        (_, powers), (fractions, more) = np.frexp(largest), np.frexp(weights)
+    def for_scores(cls, max_scores: Floats, weights: Floats) -> ScoreScaling:
+        """Returns the scaling for scores of magnitude up to `max_scores` with the given weights."""
+        (_, powers), (fractions, more) = np.frexp(max_scores), np.frexp(weights)
         together = (powers + more).astype(np.int64)
-        exponent = int(together[largest > 0].max()) if largest.any() else 0
+        exponent = int(together[max_scores > 0].max()) if max_scores.any() else 0
         return cls(exponent, powers.astype(np.int64), fractions, together - exponent)
 
     def weighted(self, values: Floats) -> Floats:
@@ -299,13 +301,13 @@ class Units:
         return math.ldexp(value, self.exponent)
 
 
-def _range_problems(largest: Floats, weights: Floats) -> list[InvalidInput]:
+def _range_problems(max_scores: Floats, weights: Floats) -> list[InvalidInput]:
     """Returns a problem if the sum of all scores could overflow, with or without weights."""
     for name, factors in (("scores", np.ones(len(weights))), ("`scores` times `weights`", weights)):
-        units = Units.for_scores(largest, factors)
-        total = float(units.weighted(largest).sum())
-        if total and math.frexp(total)[1] + units.exponent > MAX_EXPONENT:
+        scaling = ScoreScaling.for_scores(max_scores, factors)
+        total = float(scaling.weighted(max_scores).sum())
+        if total and math.frexp(total)[1] + scaling.exponent > MAX_EXPONENT:
             expected = f"must add up to less than {math.ldexp(1.0, MAX_EXPONENT):.0e} over all tasks"
-            found = f"up to {largest.max():.3g} for one of {len(largest)} tasks"
+            found = f"up to {max_scores.max():.3g} for one of {len(max_scores)} tasks"
             return [InvalidInput(name, expected, found, "divide all scores by the same number")]
     return []

@@ -37,7 +37,7 @@ class Stability:
         return f"{agreement}; not settled: {', '.join(self.unsettled)}" if self.unsettled else agreement
 
 
-def stability(chosen: Served, others: Sequence[Served]) -> Stability:
+def stability(served: Served, resampled: Sequence[Served]) -> Stability:
     """Compares the groups of a grouping with those selected from resamples.
 
     Example:
@@ -46,10 +46,10 @@ def stability(chosen: Served, others: Sequence[Served]) -> Stability:
         >>> print(stability(served[0], served))
         the same groups in 75% of 4 resamples; not settled: a, b, c
     """
-    tasks = tuple(sorted(task for tasks in chosen for task in tasks))
-    number = len(others)
-    served_with = [{task: tasks for tasks in other for task in tasks} for other in others]
-    chosen_with = {task: tasks for tasks in chosen for task in tasks}
+    tasks = tuple(sorted(task for tasks in served for task in tasks))
+    number = len(resampled)
+    served_with = [{task: tasks for tasks in other for task in tasks} for other in resampled]
+    chosen_with = {task: tasks for tasks in served for task in tasks}
     together = tuple(tuple(sum(b in p[a] for p in served_with) / number for b in tasks) for a in tasks)
     same = tuple(sum(p[task] == chosen_with[task] for p in served_with) / number for task in tasks)
-    return Stability(number, sum(other == chosen for other in others) / number, tasks, together, same)
+    return Stability(number, sum(other == served for other in resampled) / number, tasks, together, same)

@@ -313,12 +313,12 @@ def _make_problem(
     )
 
 
-def _study_arguments(estimator: Any, first: int) -> dict[str, Any]:
+def _study_arguments(estimator: Any, first_seed: int) -> dict[str, Any]:
     budgets, seeds = _to_python(estimator.budgets), _to_python(estimator.seeds)
     return {
         "methods": estimator.methods,
         "budgets": [budgets] if isinstance(budgets, int) else budgets,
-        "seeds": range(first, first + seeds) if isinstance(seeds, int) else seeds,
+        "seeds": range(first_seed, first_seed + seeds) if isinstance(seeds, int) else seeds,
         "options": estimator.options,
     }
 
@@ -382,9 +382,9 @@ def _labeled_rows(column: NDArray[Any]) -> NDArray[np.bool_]:
     return np.array([not is_missing(label) for label in column.tolist()], dtype=bool)
 
 
-def _stack_columns(columns: list[NDArray[Any]], flat: bool) -> NDArray[Any]:
+def _stack_columns(columns: list[NDArray[Any]], one_dimensional: bool) -> NDArray[Any]:
     """Stacks the columns of all tasks. If their dtypes differ in kind, the result is an array of objects."""
-    if flat:
+    if one_dimensional:
         return columns[0]
     alike = len({column.dtype.kind for column in columns}) == 1
     return np.stack(columns if alike else [column.astype(object) for column in columns], axis=1)
@@ -395,12 +395,12 @@ def _class_probabilities(outputs: NDArray[Any]) -> NDArray[Any]:
     return outputs if outputs.ndim == 2 else np.stack([1 - outputs, outputs], axis=1)
 
 
-def _mean_score(score: Callable[..., float], labels: Columns, found: Columns) -> float:
+def _mean_score(score: Callable[..., float], labels: Columns, predictions: Columns) -> float:
     """Returns the average of a score over tasks, using only the labeled rows of each task."""
-    if len(labels) != len(found):
-        raise InvalidInput("y", f"must have {len(found)} columns, as in the call of fit()", str(len(labels)))
+    if len(labels) != len(predictions):
+        raise InvalidInput("y", f"must have {len(predictions)} columns, as in the call of fit()", str(len(labels)))
     scores = []
-    for column, predicted in zip(labels.values(), found.values(), strict=True):
+    for column, predicted in zip(labels.values(), predictions.values(), strict=True):
         here = _labeled_rows(column)
         if here.any():
             scores.append(score(column[here], predicted[here]))
@@ -409,9 +409,9 @@ def _mean_score(score: Callable[..., float], labels: Columns, found: Columns) ->
     return float(np.mean(scores))
 
 
-def _accuracy(labels: NDArray[Any], found: NDArray[Any]) -> float:
+def _accuracy(labels: NDArray[Any], predictions: NDArray[Any]) -> float:
     """Returns the fraction of correct predictions.
 
     Labels are compared as objects because NumPy strings have a fixed length.
     """
-    return float(np.mean(labels.astype(object) == found.astype(object)))
+    return float(np.mean(labels.astype(object) == predictions.astype(object)))

@@ -55,31 +55,31 @@ class AffinityMixin:
 
     def __init__(
         self,
-        *arguments: Any,
+        *args: Any,
         task_losses: Callable[[nn.Module, Any], Mapping[str, Any]],
         shared: str | Callable[[Any], Any] = "encoder",
         budget: int | None = 2,
         log_affinity: bool = True,
         meter_options: Mapping[str, Any] | None = None,
-        **options: Any,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*args, **kwargs)
         self._task_losses, self._shared, self._log_affinity = task_losses, shared, log_affinity
         self._meter_options, self._checkpoint = meter_options or {}, None
         self._budget = check_budget(budget)
         self.add_callback(_SaveMeterCallback(self))  # type: ignore[attr-defined]
 
-    def train(self: Any, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
+    def train(self: Any, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         found = resume_from_checkpoint
         self._checkpoint = get_last_checkpoint(self.args.output_dir) if found is True else found or None
         self.meter = self.grouping = None
-        output = super().train(resume_from_checkpoint, *arguments, **options)  # type: ignore[misc]
+        output = super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
         self.grouping = select_final_groups(self.meter, self._budget)
         if self.grouping is not None and self.is_world_process_zero():
             log.info("%s", self.grouping)
         return output
 
-    def training_step(self: Any, model: nn.Module, inputs: Any, *arguments: Any, **options: Any) -> Any:
+    def training_step(self: Any, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if self.meter is None:
             self.meter = self._make_meter()
         inputs = self._prepare_inputs(inputs)
@@ -91,7 +91,7 @@ class AffinityMixin:
 
         if self.meter.measure_only(closure) and self._log_affinity and self.meter.measured:
             self.log(self.meter.latest().metrics())
-        return super().training_step(model, inputs, *arguments, **options)  # type: ignore[misc]
+        return super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
 
     def _make_meter(self: Any) -> AffinityMeter:
         options = {"model": self.model, "scaler": getattr(self.accelerator, "scaler", None)} | dict(self._meter_options)

@@ -114,9 +114,9 @@ def check_certificate(
     )
 
 
-def _scale_scores_and_prices(scores: Floats, weight: Floats, prices: Floats) -> tuple[Floats, Floats]:
+def _scale_scores_and_prices(scores: Floats, weights: Floats, prices: Floats) -> tuple[Floats, Floats]:
     """Divides weighted scores and prices by a power of two, so sums neither overflow nor underflow."""
-    (fraction, weight_power), price_powers = np.frexp(weight), np.frexp(prices)[1]
+    (fraction, weight_power), price_powers = np.frexp(weights), np.frexp(prices)[1]
     score_powers = np.frexp(np.abs(scores).max(axis=0))[1]
     zero = np.concatenate([~scores.any(axis=0), prices == 0])
     powers = np.concatenate([score_powers + weight_power, price_powers])[~zero]
@@ -135,7 +135,7 @@ def _linked_units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Float
 
 
 def _group_surplus(
-    groups: Bools, scores: Floats, prices: Floats, units: Floats, allow_single: bool, largest: int
+    groups: Bools, scores: Floats, prices: Floats, units: Floats, allow_single: bool, max_size: int
 ) -> Floats:
     """Returns the surplus of each group, which serves only the units with a positive surplus."""
     pairwise = scores.copy()
@@ -147,12 +147,12 @@ def _group_surplus(
     paid = np.where(groups, mean - prices, 0.0) @ units.T
     served = groups.astype(np.float64) @ units.T == units.sum(axis=1)
     surplus: Floats = np.where(served, np.maximum(paid, 0.0), 0.0).sum(axis=1)
-    exists = (size <= largest) & ((size > 1) | allow_single)
+    exists = (size <= max_size) & ((size > 1) | allow_single)
     return np.where(exists, surplus, -np.inf)
 
 
 def _groups_to_check(
-    scores: Floats, prices: Floats, network: float, allow_single: bool, largest: int
+    scores: Floats, prices: Floats, network_price: float, allow_single: bool, max_size: int
 ) -> Iterator[Bools]:
     """Yields all groups or, if there are many tasks, only those that are not ruled out by simple bounds."""
     n = len(scores)
@@ -161,7 +161,7 @@ def _groups_to_check(
         return
     if allow_single:
         yield np.eye(n, dtype=bool)
-    yield from doubtful_groups(scores, prices, network, largest)
+    yield from doubtful_groups(scores, prices, network_price, max_size)
 
 
 def _all_groups(n: int) -> Iterator[Bools]:
@@ -170,7 +170,7 @@ def _all_groups(n: int) -> Iterator[Bools]:
         yield (numbers[:, None] >> np.arange(n)) & 1 == 1
 
 
-def doubtful_groups(scores: Floats, prices: Floats, network: float, largest: int) -> Iterator[Bools]:
+def doubtful_groups(scores: Floats, prices: Floats, network_price: float, max_size: int) -> Iterator[Bools]:
     """Yields groups of at least two tasks (rows), including all groups whose surplus exceeds the network price.
 
     Raises:
@@ -183,8 +183,8 @@ def doubtful_groups(scores: Floats, prices: Floats, network: float, largest: int
         near = sorted(range(first + 1, n), key=lambda other: -surplus[first, other] - surplus[other, first])
         order = [first, *near]  # groups whose lowest task is `first`
         some = surplus[np.ix_(order, order)]
-        for size in range(2, min(largest, len(order)) + 1):
-            for groups, nodes in _grow_groups(some, size, network * (size - 1)):
+        for size in range(2, min(max_size, len(order)) + 1):
+            for groups, nodes in _grow_groups(some, size, network_price * (size - 1)):
                 visited += nodes
                 if visited > MAX_PARTIAL_GROUPS:
                     raise InvalidInput("certificate", "leaves too many groups to check")
@@ -194,7 +194,7 @@ def doubtful_groups(scores: Floats, prices: Floats, network: float, largest: int
                     yield found
 
 
-def _grow_groups(surplus: Floats, size: int, least: float) -> Iterator[tuple[Bools, int]]:
+def _grow_groups(surplus: Floats, size: int, min_surplus: float) -> Iterator[tuple[Bools, int]]:
     """Yields groups of the given size that contain the first task, and the number of partial groups visited."""
     n = len(surplus)
     start = np.zeros((1, n), dtype=bool)
@@ -208,23 +208,23 @@ def _grow_groups(surplus: Floats, size: int, least: float) -> Iterator[tuple[Boo
         missing = size - inside.sum(axis=1)
         yield inside[missing == 0], len(inside)
         inside = inside[(missing > 0) & (missing <= n - depth)]
-        inside = inside[_max_partial_surplus(surplus, inside, size, depth) >= least] if len(inside) else inside
+        inside = inside[_max_partial_surplus(surplus, inside, size, depth) >= min_surplus] if len(inside) else inside
         if len(inside):
             joined = inside.copy()
             joined[:, depth] = True
             stack.append((depth + 1, np.concatenate([inside, joined])))
 
 
-def _max_partial_surplus(surplus: Floats, inside: Bools, size: int, depth: int) -> Floats:
+def _max_partial_surplus(surplus: Floats, partial_groups: Bools, size: int, depth: int) -> Floats:
     """Returns (size − 1) times an upper bound on the surplus that each partial group can reach."""
-    rows, missing = np.arange(len(inside)), size - inside.sum(axis=1)
-    now = inside.astype(np.float64) @ surplus
+    rows, missing = np.arange(len(partial_groups)), size - partial_groups.sum(axis=1)
+    now = partial_groups.astype(np.float64) @ surplus
     later = surplus[depth:].copy()
     undecided = np.arange(depth, len(surplus))
     later[undecided - depth, undecided] = -np.inf
     best = np.cumsum(-np.sort(-later, axis=0), axis=0)
     company = np.concatenate([np.zeros((1, len(surplus))), best])
-    members = np.where(inside, np.maximum(now + company[missing], 0.0), 0.0).sum(axis=1)
+    members = np.where(partial_groups, np.maximum(now + company[missing], 0.0), 0.0).sum(axis=1)
     joining = np.maximum(now + company[missing - 1], 0.0)[:, depth:]
     top = np.cumsum(-np.sort(-joining, axis=1), axis=1)
     most: Floats = members + top[rows, missing - 1]

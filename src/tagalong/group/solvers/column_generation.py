@@ -109,18 +109,18 @@ class _ColumnGeneration:
         prices = None if self.dual is None else self.dual.prices
         return Solution(self.start.choices, self.bound, self.bound - self.known <= TIE_TOLERANCE, prices=prices)
 
-    def with_ties_broken(self, found: Solution) -> Solution:
+    def with_ties_broken(self, solution: Solution) -> Solution:
         """Breaks ties between equally good choices if there is enough time to list the sets that they can use."""
-        if not found.proven or found.prices is None:
-            return found
-        dual = DualPrices.from_prices(found.prices)
-        missing = solution_value(self.problem, found.choices) - dual.bound(self.networks)
+        if not solution.proven or solution.prices is None:
+            return solution
+        dual = DualPrices.from_prices(solution.prices)
+        missing = solution_value(self.problem, solution.choices) - dual.bound(self.networks)
         query = PricingQuery(dual.tasks, dual.network + missing - 2 * TIE_TOLERANCE, every=True)
         try:
             sets = self.pricing.find(query, self.node_budget, self.limits)
         except TimeoutError:
-            return found
-        return break_ties(self.problem, self.networks, found, sets) or found
+            return solution
+        return break_ties(self.problem, self.networks, solution, sets) or solution
 
     def _add_profitable_sets(self, strength: float) -> None:
         """Adds sets until no set is profitable, or until the bound equals the known value."""
@@ -388,9 +388,9 @@ class PricingBounds:
         gives: the maximum score that a task can give to a number of later served tasks [first task, position, number].
     """
 
-    def __init__(self, surplus: Floats, barred: Bools) -> None:
-        self.surplus, self.barred = surplus, barred
-        self.given = np.where(barred[:, None], 0.0, np.maximum(surplus, 0.0))
+    def __init__(self, surplus: Floats, excluded: Bools) -> None:
+        self.surplus, self.barred = surplus, excluded
+        self.given = np.where(excluded[:, None], 0.0, np.maximum(surplus, 0.0))
         self.gives = _largest_sums(np.triu(self.given, 1), axis=2)
         later = np.where(np.tri(surplus.shape[1], k=0, dtype=bool).T, -np.inf, surplus)  # sources after the target
         self.gets = _largest_sums(later, axis=1).transpose(0, 2, 1)
@@ -419,12 +419,12 @@ def _largest_sums(values: Floats, axis: int) -> Floats:
     return np.concatenate([np.zeros_like(np.take(sums, [0], axis=axis)), sums], axis=axis)
 
 
-def _sums_over_others(values: Floats, barred: Bools | None = None) -> Floats:
+def _sums_over_others(values: Floats, excluded: Bools | None = None) -> Floats:
     """Returns the sums of the 0, 1, 2, … largest values over all other tasks, or −inf for excluded positions."""
     same = np.arange(values.shape[1])
     values[:, same, same] = -np.inf
     sums = _largest_sums(values, axis=1)[:, : len(same)]
-    return sums if barred is None else np.where(barred[:, None], -np.inf, sums)
+    return sums if excluded is None else np.where(excluded[:, None], -np.inf, sums)
 
 
 def task_orders(problem: SelectionProblem) -> Ints:
@@ -432,9 +432,9 @@ def task_orders(problem: SelectionProblem) -> Ints:
     return np.array([_nearest_first(problem, first) for first in range(problem.n)])
 
 
-def _nearest_first(problem: SelectionProblem, first: int) -> Ints:
-    both = problem.pairwise[first] + problem.pairwise[:, first]
+def _nearest_first(problem: SelectionProblem, first_task: int) -> Ints:
+    both = problem.pairwise[first_task] + problem.pairwise[:, first_task]
     links = [np.array(indices(link)) for link in problem.links]
-    links.sort(key=lambda link: np.inf if first in link else both[link].max(), reverse=True)
+    links.sort(key=lambda link: np.inf if first_task in link else both[link].max(), reverse=True)
     order: Ints = np.concatenate(links)
-    return np.concatenate([[first], order[order != first]])
+    return np.concatenate([[first_task], order[order != first_task]])

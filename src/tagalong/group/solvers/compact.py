@@ -73,11 +73,11 @@ def _solve_budget(problem: SelectionProblem, budget: float, limits: Limits) -> S
 
 
 def _read_solution(
-    problem: SelectionProblem, networks: Networks, row: Ints, task: Ints, result: OptimizeResult
+    problem: SelectionProblem, networks: Networks, rows: Ints, tasks: Ints, result: OptimizeResult
 ) -> Solution:
     serving = result.x[len(networks.cost) :] > 0.5
     serves: dict[int, list[int]] = {}
-    for which, served in zip(row[serving].tolist(), task[serving].tolist(), strict=True):
+    for which, served in zip(rows[serving].tolist(), tasks[serving].tolist(), strict=True):
         serves.setdefault(which, []).append(served)
     choices = tuple(
         NetworkChoice(to_bit_mask(np.flatnonzero(networks.trains[which])), to_bit_mask(served), which)
@@ -95,16 +95,16 @@ def _read_solution(
 
 
 def _make_constraints(
-    problem: SelectionProblem, networks: Networks, row: Ints, task: Ints, budget: float
+    problem: SelectionProblem, networks: Networks, rows: Ints, tasks: Ints, budget: float
 ) -> list[LinearConstraint]:
     """Returns the constraints: the budget is respected, each task is served by one network, and links are not split."""
-    pairs, count = len(row), len(networks.cost)
+    pairs, count = len(rows), len(networks.cost)
     number = np.arange(pairs)
     cost = coo_matrix(np.append(networks.cost, np.zeros(pairs))[None])
-    once = coo_matrix((np.ones(pairs), (task, count + number)), shape=(problem.n, count + pairs))
+    once = coo_matrix((np.ones(pairs), (tasks, count + number)), shape=(problem.n, count + pairs))
     exists = hstack(
         [
-            coo_matrix((-np.ones(pairs), (number, row)), shape=(pairs, count)),
+            coo_matrix((-np.ones(pairs), (number, rows)), shape=(pairs, count)),
             coo_matrix((np.ones(pairs), (number, number)), shape=(pairs, pairs)),
         ]
     )
@@ -113,17 +113,17 @@ def _make_constraints(
         LinearConstraint(once, 1, 1),
         LinearConstraint(exists, -np.inf, 0),
     ]
-    linked = _linked_variables(problem, row, task)
+    linked = _linked_variables(problem, rows, tasks)
     if linked:
-        rows = [
+        equalities = [
             coo_matrix(([1.0, -1.0], ([0, 0], [count + a, count + b])), shape=(1, count + pairs)) for a, b in linked
         ]
-        constraints.append(LinearConstraint(vstack(rows), 0, 0))
+        constraints.append(LinearConstraint(vstack(equalities), 0, 0))
     return constraints
 
 
-def _linked_variables(problem: SelectionProblem, row: Ints, task: Ints) -> list[tuple[int, int]]:
+def _linked_variables(problem: SelectionProblem, rows: Ints, tasks: Ints) -> list[tuple[int, int]]:
     """Returns pairs of variables that must be equal because they refer to linked tasks in the same network."""
-    where = {pair: i for i, pair in enumerate(zip(row.tolist(), task.tolist(), strict=True))}
+    where = {pair: i for i, pair in enumerate(zip(rows.tolist(), tasks.tolist(), strict=True))}
     neighbors = {one: other for link in map(indices, problem.links) for one, other in pairwise(link)}
     return [(i, where[which, neighbors[one]]) for (which, one), i in where.items() if one in neighbors]

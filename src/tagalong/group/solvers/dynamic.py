@@ -45,11 +45,11 @@ def solve_exact(problem: SelectionProblem, budgets: Sequence[float], limits: Lim
 
 
 def _solve_budgets(
-    problem: SelectionProblem, budgets: Sequence[float], served: ServedTable, limits: Limits
+    problem: SelectionProblem, budgets: Sequence[float], served_table: ServedTable, limits: Limits
 ) -> list[Solution]:
-    levels = spending_levels(served.costs, max(budgets))
+    levels = spending_levels(served_table.costs, max(budgets))
     assert levels is not None
-    plan = DynamicProgram.solve(served, levels, limits)
+    plan = DynamicProgram.solve(served_table, levels, limits)
     return [_make_solution(problem, plan, budget) for budget in budgets]
 
 
@@ -85,9 +85,9 @@ def pairwise_table(problem: SelectionProblem, limits: Limits) -> ServedTable:
     price = TIE_TOLERANCE / (2 * problem.n**2)  # per trained task; all prices add up to at most half a tie
     slack = _tie_tolerance(problem.n, price)
 
-    def network(_: int, serves: int) -> NetworkChoice:
-        trains, _value = best_network(problem, np.array(indices(serves)), price, slack)
-        return NetworkChoice(to_bit_mask(trains), serves)
+    def network(_: int, served_tasks: int) -> NetworkChoice:
+        trains, _value = best_network(problem, np.array(indices(served_tasks)), price, slack)
+        return NetworkChoice(to_bit_mask(trains), served_tasks)
 
     return ServedTable(np.ones(1), served_values(problem, price, limits)[None], network, slack)
 
@@ -102,9 +102,9 @@ def listed_table(problem: SelectionProblem) -> ServedTable:
     prices, slack = group + task * networks.trains.sum(axis=1), _tie_tolerance(n, task)
     costs, values = listed_values(problem, prices)
 
-    def network(kind: int, serves: int) -> NetworkChoice:
-        row = best_listed(problem, costs[kind], list(indices(serves)), prices, slack)
-        return NetworkChoice(to_bit_mask(np.flatnonzero(networks.trains[row])), serves, row)
+    def network(cost_index: int, served_tasks: int) -> NetworkChoice:
+        row = best_listed(problem, costs[cost_index], list(indices(served_tasks)), prices, slack)
+        return NetworkChoice(to_bit_mask(np.flatnonzero(networks.trains[row])), served_tasks, row)
 
     return ServedTable(costs, values, network, slack)
 
@@ -142,16 +142,16 @@ class DynamicProgram:
     tables: list[Floats]
 
     @classmethod
-    def solve(cls, served: ServedTable, levels: Floats, limits: Limits) -> DynamicProgram:
+    def solve(cls, served_table: ServedTable, levels: Floats, limits: Limits) -> DynamicProgram:
         """Solves the program, from the lowest to the highest level."""
-        nothing = np.full(served.values.shape[1], -np.inf)
+        nothing = np.full(served_table.values.shape[1], -np.inf)
         nothing[0] = 0.0
-        plan = cls(served, levels, [nothing])
+        plan = cls(served_table, levels, [nothing])
         for level in levels[1:]:
             if limits.should_stop:
                 raise TimeoutError
             best = plan.tables[-1].copy()
-            for cost, values in zip(served.costs, served.values, strict=True):
+            for cost, values in zip(served_table.costs, served_table.values, strict=True):
                 rest = plan.level_at(level - cost)
                 if rest >= 0:
                     np.maximum(best, best_split(values, plan.tables[rest]) if rest else values, out=best)
@@ -162,27 +162,27 @@ class DynamicProgram:
         """Returns the highest level that does not exceed `spent`, or −1 if there is none."""
         return int(np.searchsorted(self.levels, spent + 1e-9 * self.levels[-1], side="right")) - 1
 
-    def continuations(self, left: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
+    def continuations(self, remaining: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
         """Returns the remaining level and the sets that can be served without loss, for each network cost.
 
         All sets contain the lowest remaining task, so each partition is found only once.
         """
         sets = np.arange(self.served.values.shape[1])
-        some = sets[((sets & ~left) == 0) & ((sets & left & -left) > 0)]
+        some = sets[((sets & ~remaining) == 0) & ((sets & remaining & -remaining) > 0)]
         found = []
         for kind, cost in enumerate(self.served.costs):
             rest = self.level_at(self.levels[level] - cost)
             if rest >= 0:
-                value = self.served.values[kind][some] + self.tables[rest][left ^ some]
-                found.append((kind, rest, some[value >= self.tables[level][left] - slack].tolist()))
+                value = self.served.values[kind][some] + self.tables[rest][remaining ^ some]
+                found.append((kind, rest, some[value >= self.tables[level][remaining] - slack].tolist()))
         return found
 
-    def trace_choices(self, top: int) -> tuple[NetworkChoice, ...]:
+    def trace_choices(self, top_level: int) -> tuple[NetworkChoice, ...]:
         """Returns the networks that achieve the value at a level.
 
         Ties are broken in favor of networks that serve the first tasks.
         """
-        left, level, choices = self.served.values.shape[1] - 1, top, []
+        left, level, choices = self.served.values.shape[1] - 1, top_level, []
         while left:
             steps = self.continuations(left, level, self.served.slack)
             first, kind, level = min((indices(serves), kind, rest) for kind, rest, some in steps for serves in some)
@@ -191,12 +191,12 @@ class DynamicProgram:
         return tuple(choices)
 
 
-def _make_solution(problem: SelectionProblem, plan: DynamicProgram, budget: float) -> Solution:
-    top = plan.level_at(budget)
-    best = float(plan.tables[top][-1])
+def _make_solution(problem: SelectionProblem, program: DynamicProgram, budget: float) -> Solution:
+    top = program.level_at(budget)
+    best = float(program.tables[top][-1])
     if best == -np.inf:
         raise InfeasibleError
-    if len(plan.served.costs) == 1:
-        top = next(k for k, table in enumerate(plan.tables) if table[-1] >= best - TIE_TOLERANCE / 2)
-    choices = plan.trace_choices(top)
-    return Solution(choices, best + TIE_TOLERANCE / 2, True, find_ties(problem, plan, choices, top))
+    if len(program.served.costs) == 1:
+        top = next(k for k, table in enumerate(program.tables) if table[-1] >= best - TIE_TOLERANCE / 2)
+    choices = program.trace_choices(top)
+    return Solution(choices, best + TIE_TOLERANCE / 2, True, find_ties(problem, program, choices, top))

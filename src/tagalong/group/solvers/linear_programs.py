@@ -158,18 +158,18 @@ def integer_program(limits: Limits, objective: Any, **constraints: Any) -> Optim
     return _run_stoppable(limits, lambda: milp(objective, options=options, **constraints))
 
 
-def _run_stoppable(limits: Limits, call: Callable[[], OptimizeResult]) -> OptimizeResult:
+def _run_stoppable(limits: Limits, function: Callable[[], OptimizeResult]) -> OptimizeResult:
     """Runs a call in a thread and polls `stop`.
 
     HiGHS cannot be interrupted, so the thread is abandoned if the solver must stop.
     """
     if limits.stop is None:
-        return call()
+        return function()
     outcome: list[OptimizeResult | BaseException] = []
 
     def run_function() -> None:
         try:
-            outcome.append(call())
+            outcome.append(function())
         except BaseException as error:  # re-raised below
             outcome.append(error)
 

@@ -60,8 +60,8 @@ def _search_partitions(problem: SelectionProblem, networks: int, limits: Limits)
 class _PartitionSearch:
     """Searches partitions into served sets by moving units (tasks that are served together) between networks."""
 
-    def __init__(self, problem: SelectionProblem, networks: int, random: np.random.Generator) -> None:
-        self.problem, self.networks, self.random = problem, networks, random
+    def __init__(self, problem: SelectionProblem, networks: int, rng: np.random.Generator) -> None:
+        self.problem, self.networks, self.random = problem, networks, rng
         self.units = problem.units
         self.given = self.units @ problem.pairwise.T  # the total score from each task (column) to each unit (row)
 
@@ -80,25 +80,25 @@ class _PartitionSearch:
             best, value = self._keep_better(best, value, place)
         return best
 
-    def _keep_better(self, best: Ints, value: float, place: Ints) -> tuple[Ints, float]:
-        other = self.value(place)
-        return (place, other) if other > value + TIE_TOLERANCE / 10 else (best, value)
+    def _keep_better(self, best: Ints, value: float, assignment: Ints) -> tuple[Ints, float]:
+        other = self.value(assignment)
+        return (assignment, other) if other > value + TIE_TOLERANCE / 10 else (best, value)
 
-    def values(self, members: Floats | Ints, given: Floats) -> Floats:
+    def values(self, members: Floats | Ints, contributions: Floats) -> Floats:
         """Returns the value of each served set (row). The value of an empty set is 0."""
         sets = members.astype(bool)
         size = sets.sum(axis=1)
-        value = best_values(self.problem, sets, given=given)
+        value = best_values(self.problem, sets, contributions=contributions)
         value = np.where(np.isfinite(value), value, -SIZE_PENALTY * np.maximum(size - self.problem.largest, 1))
         return np.where(size > 0, value, 0.0)
 
-    def value(self, place: Ints) -> float:
-        return float(self.values(*self._sets_from_assignment(place)).sum())
+    def value(self, assignment: Ints) -> float:
+        return float(self.values(*self._sets_from_assignment(assignment)).sum())
 
-    def sweep(self, place: Ints, limits: Limits) -> Ints:
+    def sweep(self, assignment: Ints, limits: Limits) -> Ints:
         """Moves individual units to the sets where they gain the most, until no move improves the value."""
-        place = place.copy()
-        members, given = self._sets_from_assignment(place)
+        assignment = assignment.copy()
+        members, given = self._sets_from_assignment(assignment)
         value = self.values(members, given)
         moved = True
         while moved and not limits.should_stop:
@@ -106,7 +106,7 @@ class _PartitionSearch:
             for unit in self.random.permutation(len(self.units)):
                 if limits.should_stop:
                     break
-                here = place[unit]
+                here = assignment[unit]
                 sign = np.where(np.arange(self.networks) == here, -1, 1)[
                     :, None
                 ]  # the unit leaves `here` or joins another set
@@ -119,23 +119,23 @@ class _PartitionSearch:
                     changed = [here, there]
                     members[changed], given[changed] = after_members[changed], after_given[changed]
                     value[changed] = after[changed]
-                    place[unit], moved = there, True
-        return place
+                    assignment[unit], moved = there, True
+        return assignment
 
-    def choices(self, place: Ints) -> tuple[NetworkChoice, ...]:
+    def choices(self, assignment: Ints) -> tuple[NetworkChoice, ...]:
         """Returns the best network for each served set.
 
         Sets with the same trained tasks are merged into one network.
         """
         serves: dict[int, int] = {}
-        for which in np.unique(place):
-            served = np.flatnonzero(self.units[place == which].any(axis=0))
+        for which in np.unique(assignment):
+            served = np.flatnonzero(self.units[assignment == which].any(axis=0))
             choice = network_for(self.problem, served)
             serves[choice.trains] = serves.get(choice.trains, 0) | choice.serves
         return tuple(NetworkChoice(trains, served) for trains, served in serves.items())
 
-    def _sets_from_assignment(self, place: Ints) -> tuple[Ints, Floats]:
-        inside = (np.arange(self.networks)[:, None] == place).astype(np.float64)
+    def _sets_from_assignment(self, assignment: Ints) -> tuple[Ints, Floats]:
+        inside = (np.arange(self.networks)[:, None] == assignment).astype(np.float64)
         return (inside @ self.units).astype(np.int64), inside @ self.given
 
     def _average_linkage(self) -> Ints:
@@ -160,64 +160,64 @@ class _PartitionSearch:
     def _shuffle(self) -> Ints:
         return self.random.integers(self.networks, size=len(self.units))
 
-    def _kick(self, place: Ints) -> Ints:
+    def _kick(self, assignment: Ints) -> Ints:
         """Moves a few random units, or randomly redistributes the units of two sets."""
-        place = place.copy()
+        assignment = assignment.copy()
         if self.random.random() < 0.5:
-            some = self.random.choice(len(place), size=max(2, len(place) // 10), replace=len(place) < 2)
-            place[some] = self.random.integers(self.networks, size=len(some))
+            some = self.random.choice(len(assignment), size=max(2, len(assignment) // 10), replace=len(assignment) < 2)
+            assignment[some] = self.random.integers(self.networks, size=len(some))
         else:
             pair = self.random.integers(self.networks, size=2)
-            both = np.isin(place, pair)
-            place[both] = self.random.choice(pair, size=int(both.sum()))
-        return place
+            both = np.isin(assignment, pair)
+            assignment[both] = self.random.choice(pair, size=int(both.sum()))
+        return assignment
 
 
-def pack_units(sizes: Sequence[int], places: int, room: int) -> Ints | None:
-    """Packs units into places of at most `room` tasks. Returns the place of each unit, or None if this is impossible.
+def pack_units(sizes: Sequence[int], bins: int, capacity: int) -> Ints | None:
+    """Packs units into bins of at most `capacity` tasks. Returns the bin of each unit, or None if this is impossible.
 
-    Units are placed in descending order of size. Each unit first goes to the emptiest place, which spreads units
-    evenly. If that fails, each unit goes to the fullest place with enough room. If that also fails, an integer program
+    Units are placed in descending order of size. Each unit first goes to the emptiest bin, which spreads units
+    evenly. If that fails, each unit goes to the fullest bin with enough room. If that also fails, an integer program
     is solved.
     """
-    if max(sizes) > room or sum(sizes) > places * room:
+    if max(sizes) > capacity or sum(sizes) > bins * capacity:
         return None
     for fullest in (False, True):
-        place = _pack_greedily(sizes, places, room, fullest)
+        place = _pack_greedily(sizes, bins, capacity, fullest)
         if place is not None:
             return place
-    return _pack_exactly(sizes, places, room)
+    return _pack_exactly(sizes, bins, capacity)
 
 
-def _pack_greedily(sizes: Sequence[int], places: int, room: int, fullest: bool) -> Ints | None:
-    place, load = np.zeros(len(sizes), dtype=np.int64), np.zeros(places, dtype=np.int64)
+def _pack_greedily(sizes: Sequence[int], bins: int, capacity: int, prefer_fullest: bool) -> Ints | None:
+    place, load = np.zeros(len(sizes), dtype=np.int64), np.zeros(bins, dtype=np.int64)
     for unit in np.argsort(-np.array(sizes), kind="stable"):
-        fits = load + sizes[unit] <= room
+        fits = load + sizes[unit] <= capacity
         if not fits.any():
             return None
-        order = np.where(fits, -load if fullest else load, np.iinfo(np.int64).max)
+        order = np.where(fits, -load if prefer_fullest else load, np.iinfo(np.int64).max)
         place[unit] = order.argmin()
         load[place[unit]] += sizes[unit]
     return place
 
 
-def _pack_exactly(sizes: Sequence[int], places: int, room: int) -> Ints | None:
-    """Solves an integer program for the number of units of each size in every place."""
+def _pack_exactly(sizes: Sequence[int], bins: int, capacity: int) -> Ints | None:
+    """Solves an integer program for the number of units of each size in every bin."""
     kinds, number = np.unique(sizes, return_counts=True)
-    limits = block_diag([kinds[None]] * places)
-    totals = hstack([identity(len(kinds))] * places)
+    limits = block_diag([kinds[None]] * bins)
+    totals = hstack([identity(len(kinds))] * bins)
     result = milp(
-        np.zeros(places * len(kinds)),
-        constraints=[LinearConstraint(limits, -np.inf, room), LinearConstraint(totals, number, number)],
-        integrality=np.ones(places * len(kinds)),
-        bounds=Bounds(0, np.tile(number, places)),
+        np.zeros(bins * len(kinds)),
+        constraints=[LinearConstraint(limits, -np.inf, capacity), LinearConstraint(totals, number, number)],
+        integrality=np.ones(bins * len(kinds)),
+        bounds=Bounds(0, np.tile(number, bins)),
     )
     if result.x is None:
         return None
-    unit_counts = np.round(result.x).astype(np.int64).reshape(places, len(kinds))
+    unit_counts = np.round(result.x).astype(np.int64).reshape(bins, len(kinds))
     place = np.zeros(len(sizes), dtype=np.int64)
     for kind, size in enumerate(kinds):
-        place[np.flatnonzero(np.array(sizes) == size)] = np.repeat(np.arange(places), unit_counts[:, kind])
+        place[np.flatnonzero(np.array(sizes) == size)] = np.repeat(np.arange(bins), unit_counts[:, kind])
     return place
 
 
@@ -303,13 +303,13 @@ class _SelectionSearch:
         values_by_unit = np.maximum(values_by_unit, UNSERVED_VALUE)
         return values_by_unit
 
-    def add_neighbors(self, chosen: list[int]) -> None:
+    def add_neighbors(self, selected: list[int]) -> None:
         """Extends the list by all groups that differ from a chosen group by a single unit."""
         networks = self.problem.networks
         assert networks is not None
         if self.problem.more is None or self.values_by_unit.size > MAX_LISTED_VALUES:
             return
-        sets = {to_bit_mask(np.flatnonzero(networks.trains[row])) for row in chosen}
+        sets = {to_bit_mask(np.flatnonzero(networks.trains[row])) for row in selected}
         near = {group & ~unit if group & unit else group | unit for group in sets for unit in self.problem.links}
         new = near - self.known - {0}
         self.known |= new
@@ -319,74 +319,74 @@ class _SelectionSearch:
         added = self.problem.networks.only(np.arange(len(self.cost)) >= before)
         self.values_by_unit = np.concatenate([self.values_by_unit, self._unit_values(added)])
 
-    def value(self, chosen: list[int]) -> float:
-        return float(self._best_values(chosen).sum())
+    def value(self, selected: list[int]) -> float:
+        return float(self._best_values(selected).sum())
 
-    def _best_values(self, chosen: list[int]) -> Floats:
+    def _best_values(self, selected: list[int]) -> Floats:
         """Returns the value of each unit in its best chosen network."""
-        current: Floats = self.values_by_unit[chosen].max(axis=0, initial=UNSERVED_VALUE)
+        current: Floats = self.values_by_unit[selected].max(axis=0, initial=UNSERVED_VALUE)
         return current
 
-    def run(self, random: np.random.Generator, limits: Limits) -> list[int]:
+    def run(self, rng: np.random.Generator, limits: Limits) -> list[int]:
         best = self._improve_until_stable([], limits)
         for _ in range(LIST_SEARCH_KICKS):
             if limits.should_stop or self.values_by_unit.size > MAX_LISTED_VALUES:
                 break
-            other = self._improve_until_stable(self._kick(best, random), limits)
+            other = self._improve_until_stable(self._kick(best, rng), limits)
             if self.value(other) > self.value(best) + TIE_TOLERANCE / 10:
                 best = other
         return best
 
-    def _kick(self, chosen: list[int], random: np.random.Generator) -> list[int]:
+    def _kick(self, selected: list[int], rng: np.random.Generator) -> list[int]:
         """Keeps about half of the networks, and adds one or two affordable networks that serve some unit better."""
-        kept = [row for row in chosen if random.random() < 0.5]
-        better = np.flatnonzero((self.values_by_unit > self._best_values(chosen) + TIE_TOLERANCE).any(axis=1))
-        for row in random.permutation(better)[: random.integers(1, 3)].tolist():
+        kept = [row for row in selected if rng.random() < 0.5]
+        better = np.flatnonzero((self.values_by_unit > self._best_values(selected) + TIE_TOLERANCE).any(axis=1))
+        for row in rng.permutation(better)[: rng.integers(1, 3)].tolist():
             if row not in kept and self.cost[[*kept, row]].sum() <= self.budget:
                 kept.append(row)
         return kept
 
-    def _improve_until_stable(self, chosen: list[int], limits: Limits) -> list[int]:
+    def _improve_until_stable(self, selected: list[int], limits: Limits) -> list[int]:
         """Improves a selection until no group that differs by a single unit improves it further."""
         while True:
-            better = self._improve(chosen, limits)
-            if self.value(better) <= self.value(chosen) + TIE_TOLERANCE / 10:
+            better = self._improve(selected, limits)
+            if self.value(better) <= self.value(selected) + TIE_TOLERANCE / 10:
                 return better
-            chosen = better
-            self.add_neighbors(chosen)
+            selected = better
+            self.add_neighbors(selected)
 
-    def _improve(self, chosen: list[int], limits: Limits) -> list[int]:
+    def _improve(self, selected: list[int], limits: Limits) -> list[int]:
         """Repeats the best addition or swap until none improves the value."""
-        value = self.value(chosen)
+        value = self.value(selected)
         while True:
-            moves = [self._best_addition([row for row in chosen if row != out]) for out in [None, *chosen]]
+            moves = [self._best_addition([row for row in selected if row != out]) for out in [None, *selected]]
             after, found = max(moves, key=lambda move: move[0])
             if after <= value + TIE_TOLERANCE / 10 or (limits.should_stop and value > UNSERVED_VALUE / 2):
-                return self._drop_redundant(chosen)
-            chosen, value = found, after
+                return self._drop_redundant(selected)
+            selected, value = found, after
 
-    def _best_addition(self, kept: list[int]) -> tuple[float, list[int]]:
-        fits = np.flatnonzero(self.cost <= self.budget - self.cost[kept].sum())
+    def _best_addition(self, selected: list[int]) -> tuple[float, list[int]]:
+        fits = np.flatnonzero(self.cost <= self.budget - self.cost[selected].sum())
         if not len(fits):
-            return -np.inf, kept
+            return -np.inf, selected
         # Until all units are served, gains are divided by cost, or expensive networks would use up the budget.
-        current = self._best_values(kept)
+        current = self._best_values(selected)
         gain = np.maximum(self.values_by_unit[fits], current).sum(axis=1)
         unserved = (current <= UNSERVED_VALUE).any()
         rate = (gain - current.sum()) / self.cost[fits] if unserved else gain
         row = int(fits[rate.argmax()])
-        return float(np.maximum(self.values_by_unit[row], current).sum()), [*kept, row]
+        return float(np.maximum(self.values_by_unit[row], current).sum()), [*selected, row]
 
-    def _drop_redundant(self, chosen: list[int]) -> list[int]:
+    def _drop_redundant(self, selected: list[int]) -> list[int]:
         """Drops networks that add no value."""
-        for row in sorted(chosen, key=lambda row: -self.cost[row]):
-            rest = [other for other in chosen if other != row]
-            if self.value(rest) >= self.value(chosen) - TIE_TOLERANCE / 10:
-                chosen = rest
-        return chosen
+        for row in sorted(selected, key=lambda row: -self.cost[row]):
+            rest = [other for other in selected if other != row]
+            if self.value(rest) >= self.value(selected) - TIE_TOLERANCE / 10:
+                selected = rest
+        return selected
 
-    def choices(self, chosen: list[int]) -> tuple[NetworkChoice, ...]:
-        serving: Ints = np.array(chosen)[self.values_by_unit[chosen].argmax(axis=0)]
+    def choices(self, selected: list[int]) -> tuple[NetworkChoice, ...]:
+        serving: Ints = np.array(selected)[self.values_by_unit[selected].argmax(axis=0)]
         networks = self.problem.networks
         assert networks is not None
         found = []

@@ -40,16 +40,18 @@ def solve_partition(problem: SelectionProblem, budgets: Sequence[float], limits:
 
 
 def prove_or_improve(
-    problem: SelectionProblem, budgets: Sequence[float], found: list[Solution], limits: Limits
+    problem: SelectionProblem, budgets: Sequence[float], solutions: list[Solution], limits: Limits
 ) -> list[Solution]:
     """Proves or improves the solution found so far for each budget."""
-    if all(solution.proven and solution.prices is not None for solution in found):
-        return found
+    if all(solution.proven and solution.prices is not None for solution in solutions):
+        return solutions
     try:
         values = served_values(problem, limits=limits)
     except TimeoutError:
-        return found
-    return [_improve_solution(problem, values, int(k), start, limits) for k, start in zip(budgets, found, strict=True)]
+        return solutions
+    return [
+        _improve_solution(problem, values, int(k), start, limits) for k, start in zip(budgets, solutions, strict=True)
+    ]
 
 
 def _improve_solution(
@@ -65,12 +67,12 @@ def _improve_solution(
         return start
 
 
-def _usable_sets(problem: SelectionProblem, values: Floats, networks: int, found: Solution) -> Bools:
+def _usable_sets(problem: SelectionProblem, values: Floats, networks: int, solution: Solution) -> Bools:
     """Returns every served set that could be part of an equally good choice."""
-    assert found.prices is not None
-    dual = DualPrices.from_prices(found.prices)
+    assert solution.prices is not None
+    dual = DualPrices.from_prices(solution.prices)
     reduced = values - subset_sums(dual.tasks) - dual.network
-    missing = solution_value(problem, found.choices) - dual.bound(networks)
+    missing = solution_value(problem, solution.choices) - dual.bound(networks)
     rows = np.flatnonzero(reduced >= missing - 2 * TIE_TOLERANCE)
     return membership(rows[rows > 0], problem.n)
 

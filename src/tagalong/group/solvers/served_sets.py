@@ -50,31 +50,33 @@ def served_values(problem: SelectionProblem, price: float = 0.0, limits: Limits 
     return best
 
 
-def superset_values(members: Bools, given: Floats, largest: int, price: float = 0.0) -> Floats:
+def superset_values(members: Bools, contributions: Floats, max_size: int, price: float = 0.0) -> Floats:
     """Returns the value of each served set (row) with 0, 1, 2, … helpers (columns).
 
     Single-task groups have the value −inf.
     """
-    inside = np.where(members, given, 0.0).sum(axis=1)
-    offered = np.sort(np.where(members, np.inf, -given), axis=1)
+    inside = np.where(members, contributions, 0.0).sum(axis=1)
+    offered = np.sort(np.where(members, np.inf, -contributions), axis=1)
     helpers = np.concatenate([np.zeros((len(members), 1)), -offered], axis=1)
     size = members.sum(axis=1)[:, None] + np.arange(members.shape[1] + 1)
-    allowed = (size >= 2) & (size <= min(largest, members.shape[1]))
+    allowed = (size >= 2) & (size <= min(max_size, members.shape[1]))
     gained = inside[:, None] + np.cumsum(helpers, axis=1)
     return np.where(allowed, gained / np.maximum(size - 1, 1) - price * size, -np.inf)
 
 
-def best_values(problem: SelectionProblem, members: Bools, price: float = 0.0, given: Floats | None = None) -> Floats:
+def best_values(
+    problem: SelectionProblem, members: Bools, price: float = 0.0, contributions: Floats | None = None
+) -> Floats:
     """Returns the value of the best network for each served set (row) minus its price, or −inf if there is none.
 
     Args:
         problem: a problem with pairwise scores.
         members: the served sets (sets × tasks).
         price: the price per trained task.
-        given: the total score from each task (column) to each served set (row), if already known.
+        contributions: the total score from each task (column) to each served set (row), if already known.
     """
-    given = members @ problem.pairwise.T if given is None else given
-    value = superset_values(members, given, problem.largest, price).max(axis=1)
+    contributions = members @ problem.pairwise.T if contributions is None else contributions
+    value = superset_values(members, contributions, problem.largest, price).max(axis=1)
     single = members.sum(axis=1) == 1
     value[single] = np.maximum(value[single], problem.single_task_scores[members[single].argmax(axis=1)] - price)
     return np.where(members.any(axis=1), value, -np.inf)
@@ -147,14 +149,14 @@ def best_listed(problem: SelectionProblem, cost: float, served: list[int], price
     return int(min(rows, key=lambda row: tuple(np.flatnonzero(networks.trains[row]))))
 
 
-def _network_subset_pairs(masks: Ints, n: int) -> Iterator[tuple[Ints, Ints]]:
+def _network_subset_pairs(bit_masks: Ints, n: int) -> Iterator[tuple[Ints, Ints]]:
     """Yields rows of networks and the sets of tasks that these networks could serve."""
     whole, part, _ = subsets(n)
-    left = np.arange(len(masks))
+    left = np.arange(len(bit_masks))
     while len(left):
-        _, first = np.unique(masks[left], return_index=True)  # one network per group at a time
+        _, first = np.unique(bit_masks[left], return_index=True)  # one network per group at a time
         row_of = np.full(2**n, -1)
-        row_of[masks[left[first]]] = left[first]
+        row_of[bit_masks[left[first]]] = left[first]
         present = np.flatnonzero(row_of[whole] >= 0)
         for start in range(0, len(present), PAIRS_PER_BATCH):
             some = present[start : start + PAIRS_PER_BATCH]
@@ -173,12 +175,12 @@ def subsets(n: int) -> tuple[Ints, Ints, Ints]:
     return whole[order], part[order], np.searchsorted(whole[order], np.arange(2**n))
 
 
-def best_split(first: Floats, second: Floats) -> Floats:
+def best_split(first_values: Floats, second_values: Floats) -> Floats:
     """Returns the maximum of first[S] + second[T − S] over all subsets S of each set T."""
-    n = len(first).bit_length() - 1
+    n = len(first_values).bit_length() - 1
     low = min(n, MAX_ARRAY_TASKS)
     whole, part, starts = subsets(low)
-    ones, others = first.reshape(-1, 2**low), second.reshape(-1, 2**low)
+    ones, others = first_values.reshape(-1, 2**low), second_values.reshape(-1, 2**low)
     best = np.full_like(ones, -np.inf)
     high, some, _ = subsets(n - low)
     for row, taken in zip(high.tolist(), some.tolist(), strict=True):

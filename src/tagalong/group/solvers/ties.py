@@ -32,7 +32,7 @@ MAX_SETS, MAX_STATES = 2_000, 100_000  # served sets and sets of remaining tasks
 class ValueTable(Protocol):
     """The highest value of each set of tasks."""
 
-    def __getitem__(self, left: int) -> float: ...
+    def __getitem__(self, remaining: int) -> float: ...
 
 
 class SolvedProgram(Protocol):
@@ -41,7 +41,7 @@ class SolvedProgram(Protocol):
     @property
     def tables(self) -> Sequence[ValueTable]: ...
 
-    def continuations(self, left: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]: ...
+    def continuations(self, remaining: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]: ...
 
 
 class _PartialChoice(NamedTuple):
@@ -52,14 +52,14 @@ class _PartialChoice(NamedTuple):
 
 
 def find_ties(
-    problem: SelectionProblem, plan: SolvedProgram, chosen: tuple[NetworkChoice, ...], top: int
+    problem: SelectionProblem, program: SolvedProgram, chosen: tuple[NetworkChoice, ...], level: int
 ) -> tuple[tuple[NetworkChoice, ...], ...]:
     """Returns equally good choices with no more networks than the given one, ordered by size."""
     least = solution_value(problem, chosen) - TIE_TOLERANCE
-    start = _PartialChoice((), 0.0, 2**problem.n - 1, top)
+    start = _PartialChoice((), 0.0, 2**problem.n - 1, level)
     networks = {tuple(sorted((choice.trains, choice.row) for choice in chosen))}
     found = []
-    for partial in islice(_extend_choice(problem, plan, start, least, len(chosen)), MAX_PARTIAL_CHOICES):
+    for partial in islice(_extend_choice(problem, program, start, least, len(chosen)), MAX_PARTIAL_CHOICES):
         key = tuple(sorted((choice.trains, choice.row) for choice in partial.choices))
         if not partial.left and key not in networks:
             networks.add(key)
@@ -73,76 +73,84 @@ def _sort_key(choices: tuple[NetworkChoice, ...]) -> list[tuple[tuple[int, ...],
 
 
 def _extend_choice(
-    problem: SelectionProblem, plan: SolvedProgram, partial: _PartialChoice, least: float, groups: int
+    problem: SelectionProblem,
+    program: SolvedProgram,
+    partial_choice: _PartialChoice,
+    min_value: float,
+    max_networks: int,
 ) -> Iterator[_PartialChoice]:
-    """Yields partial choices that can still reach `least`. Each one is yielded before its extensions."""
-    yield partial
-    if not partial.left or len(partial.choices) == groups:
+    """Yields partial choices that can still reach `min_value`. Each one is yielded before its extensions."""
+    yield partial_choice
+    if not partial_choice.left or len(partial_choice.choices) == max_networks:
         return
     costs = np.unique(problem.networks.cost) if problem.networks is not None else np.ones(1)
-    slack = max(plan.tables[partial.level][partial.left] + partial.value - least, 0.0) + TIE_TOLERANCE
-    for kind, rest, some in plan.continuations(partial.left, partial.level, slack):
+    slack = (
+        max(program.tables[partial_choice.level][partial_choice.left] + partial_choice.value - min_value, 0.0)
+        + TIE_TOLERANCE
+    )
+    for kind, rest, some in program.continuations(partial_choice.left, partial_choice.level, slack):
         for serves in some:
-            after = plan.tables[rest][partial.left ^ serves]
-            for choice in _matching_networks(problem, costs, kind, serves, least - partial.value - after):
-                value = partial.value + choice_value(problem, choice)
-                longer = _PartialChoice((*partial.choices, choice), value, partial.left ^ serves, rest)
-                yield from _extend_choice(problem, plan, longer, least, groups)
+            after = program.tables[rest][partial_choice.left ^ serves]
+            for choice in _matching_networks(problem, costs, kind, serves, min_value - partial_choice.value - after):
+                value = partial_choice.value + choice_value(problem, choice)
+                longer = _PartialChoice((*partial_choice.choices, choice), value, partial_choice.left ^ serves, rest)
+                yield from _extend_choice(problem, program, longer, min_value, max_networks)
 
 
 def _matching_networks(
-    problem: SelectionProblem, costs: Floats, kind: int, serves: int, least: float
+    problem: SelectionProblem, costs: Floats, cost_index: int, served_tasks: int, min_value: float
 ) -> Iterator[NetworkChoice]:
-    """Yields all networks with a given cost that serve a set with a value of at least `least`, up to a tie."""
-    least -= TIE_TOLERANCE / 2  # prices reduce the remaining values by up to this much
+    """Yields all networks with a given cost that serve a set with a value of at least `min_value`, up to a tie."""
+    min_value -= TIE_TOLERANCE / 2  # prices reduce the remaining values by up to this much
     if problem.networks is not None:
-        value = problem.networks.values[:, list(indices(serves))].sum(axis=1)
-        rows = np.flatnonzero((problem.networks.cost == costs[kind]) & (value >= least))
+        value = problem.networks.values[:, list(indices(served_tasks))].sum(axis=1)
+        rows = np.flatnonzero((problem.networks.cost == costs[cost_index]) & (value >= min_value))
         yield from (
-            NetworkChoice(to_bit_mask(np.flatnonzero(problem.networks.trains[row])), serves, int(row)) for row in rows
+            NetworkChoice(to_bit_mask(np.flatnonzero(problem.networks.trains[row])), served_tasks, int(row))
+            for row in rows
         )
         return
-    yield from (NetworkChoice(trains, serves) for trains in _matching_supersets(problem, serves, least))
+    yield from (NetworkChoice(trains, served_tasks) for trains in _matching_supersets(problem, served_tasks, min_value))
 
 
-def _matching_supersets(problem: SelectionProblem, serves: int, least: float) -> Iterator[int]:
-    """Yields the groups that serve the given tasks with a value of at least `least`, ordered by size."""
-    served = list(indices(serves))
-    if len(served) == 1 and problem.single_task_scores[served[0]] >= least:
-        yield serves
+def _matching_supersets(problem: SelectionProblem, served_tasks: int, min_value: float) -> Iterator[int]:
+    """Yields the groups that serve the given tasks with a value of at least `min_value`, ordered by size."""
+    served = list(indices(served_tasks))
+    if len(served) == 1 and problem.single_task_scores[served[0]] >= min_value:
+        yield served_tasks
     given = problem.pairwise[:, served].sum(axis=1)
     inside = float(given[served].sum())
-    others = sorted((i for i in range(problem.n) if not serves >> i & 1), key=lambda i: -given[i])
+    others = sorted((i for i in range(problem.n) if not served_tasks >> i & 1), key=lambda i: -given[i])
     descending = [float(given[i]) for i in others]
     for size in range(max(len(served), 2), problem.largest + 1):
         number = size - len(served)
-        for some in _subsets_with_sum(descending, number, least * (size - 1) - inside, 0):
-            yield serves | to_bit_mask([others[i] for i in some])
+        for some in _subsets_with_sum(descending, number, min_value * (size - 1) - inside, 0):
+            yield served_tasks | to_bit_mask([others[i] for i in some])
 
 
-def _subsets_with_sum(descending: list[float], number: int, least: float, start: int) -> Iterator[tuple[int, ...]]:
-    """Yields the indices of all combinations of `number` values, beginning at `start`, that sum to at least `least`.
+def _subsets_with_sum(values: list[float], count: int, min_value: float, start: int) -> Iterator[tuple[int, ...]]:
+    """Yields the indices of all combinations of `count` values, beginning at `start`, that sum to at least `min_value`.
 
     Values are descending.
     """
-    if not number:
-        if least <= 0:
+    if not count:
+        if min_value <= 0:
             yield ()
         return
-    for place in range(start, len(descending) - number + 1):
-        if sum(descending[place : place + number]) < least:
+    for place in range(start, len(values) - count + 1):
+        if sum(values[place : place + count]) < min_value:
             return
-        for rest in _subsets_with_sum(descending, number - 1, least - descending[place], place + 1):
+        for rest in _subsets_with_sum(values, count - 1, min_value - values[place], place + 1):
             yield (place, *rest)
 
 
-def break_ties(problem: SelectionProblem, networks: int, found: Solution, members: Bools) -> Solution | None:
+def break_ties(problem: SelectionProblem, networks: int, solution: Solution, members: Bools) -> Solution | None:
     """Breaks ties between equally good choices (fewest groups, then smallest, then by name) and lists the others.
 
     Args:
         problem: a problem with pairwise scores.
         networks: the maximum number of networks.
-        found: a solution that is proven optimal.
+        solution: a solution that is proven optimal.
         members: every served set (row) that could be part of an equally good choice.
 
     Returns:
@@ -163,7 +171,7 @@ def break_ties(problem: SelectionProblem, networks: int, found: Solution, member
                 choices.append(network_for(problem, np.array(indices(first))))
                 left ^= first
         chosen = tuple(choices)
-        return replace(found, choices=chosen, ties=find_ties(problem, plan, chosen, top))
+        return replace(solution, choices=chosen, ties=find_ties(problem, plan, chosen, top))
     except _TooManySetsError:
         return None
 
@@ -175,19 +183,19 @@ class _TooManySetsError(Exception):
 class _LazyValueTable:
     """The highest value of each set of tasks with at most `networks` networks."""
 
-    def __init__(self, plan: _SparseProgram, networks: int) -> None:
-        self.plan, self.networks, self.known = plan, networks, {0: 0.0}
+    def __init__(self, program: _SparseProgram, networks: int) -> None:
+        self.plan, self.networks, self.known = program, networks, {0: 0.0}
 
-    def __getitem__(self, left: int) -> float:
-        if left not in self.known and self.plan.needs_more_networks(left, self.networks):
-            self.known[left] = -np.inf
-        if left not in self.known:
+    def __getitem__(self, remaining: int) -> float:
+        if remaining not in self.known and self.plan.needs_more_networks(remaining, self.networks):
+            self.known[remaining] = -np.inf
+        if remaining not in self.known:
             self.plan.count_state()
             below = self.plan.tables[self.networks - 1] if self.networks else None
-            some = self.plan.sets_within(left) if below is not None else []
-            worth = (value + below[left ^ serves] for serves, value in some if below is not None)
-            self.known[left] = max(worth, default=-np.inf)
-        return self.known[left]
+            some = self.plan.sets_within(remaining) if below is not None else []
+            worth = (value + below[remaining ^ serves] for serves, value in some if below is not None)
+            self.known[remaining] = max(worth, default=-np.inf)
+        return self.known[remaining]
 
 
 class _SparseProgram:
@@ -213,27 +221,27 @@ class _SparseProgram:
         if self.states > MAX_STATES:
             raise _TooManySetsError
 
-    def needs_more_networks(self, left: int, networks: int) -> bool:
+    def needs_more_networks(self, remaining: int, networks: int) -> bool:
         """Returns whether there are too few networks, because too many tasks have no served set in common."""
         number = 0
-        while left and number <= networks:
-            left &= ~self.near.get(left & -left, 0)
+        while remaining and number <= networks:
+            remaining &= ~self.near.get(remaining & -remaining, 0)
             number += 1
         return number > networks
 
-    def sets_within(self, left: int) -> list[tuple[int, float]]:
+    def sets_within(self, remaining: int) -> list[tuple[int, float]]:
         """Returns the served sets that contain only the given tasks, including the lowest of them."""
-        return [entry for entry in self.by_lowest.get(left & -left, []) if not entry[0] & ~left]
+        return [entry for entry in self.by_lowest.get(remaining & -remaining, []) if not entry[0] & ~remaining]
 
-    def continuations(self, left: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
+    def continuations(self, remaining: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
         """See `DynamicProgram.continuations` for the return value. All networks have the same cost."""
         if not level:
             return []
-        least, below = self.tables[level][left] - slack, self.tables[level - 1]
+        least, below = self.tables[level][remaining] - slack, self.tables[level - 1]
         return [
             (
                 0,
                 level - 1,
-                [serves for serves, value in self.sets_within(left) if value + below[left ^ serves] >= least],
+                [serves for serves, value in self.sets_within(remaining) if value + below[remaining ^ serves] >= least],
             )
         ]
