@@ -113,7 +113,7 @@ def run_before_first_call(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 
 
 @pytest.mark.parametrize("steps", [5, 7])
-@pytest.mark.parametrize("moment", ["_remove_stale_archives", "_has_archive"])
+@pytest.mark.parametrize("moment", ["_remove_stale_archives", "_archive_exists"])
 def test_two_processes_that_save_at_once_do_not_remove_the_archive_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, moment: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""`Affinity`: how much each task helps the others, with error bars and the history of measured steps."""
+"""Defines `Affinity`: how much each task helps the others, with error bars and a history of measurements."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Affinity:
-    """How much each task helps the others, with error bars. Every matrix is [source, target]: the row helps the column.
+    """How much each task helps the others, with error bars. In every matrix, rows are sources and columns are targets.
 
     Affinities are returned by a meter, or created with `from_history`, `from_matrix`, `from_csv` or `load`. Arrays are
     read-only.
 
     Attributes:
         tasks: the task names, in the order of the rows and columns.
-        mean: the average over steps. The diagonal is self-affinity; pairs that were never measured are NaN.
+        mean: the average over steps. The diagonal contains self-affinities. Pairs that were never measured are NaN.
         stderr: the standard error of `mean`, or NaN if a pair has fewer than two values. Consecutive steps are
             correlated, so whole steps are resampled in blocks. The block length is b = (2ρ / (1 − ρ²))^(2/3) · T^(1/3),
             clipped to [1, T/4]. Here, T is the number of steps, and ρ is the median lag-one autocorrelation over pairs,
@@ -51,7 +51,7 @@ class Affinity:
         steps: the call number of each measured step.
         history: all measured values (steps × n × n). Pairs that were not measured at a step are NaN.
         null: the effect on each target of an optimizer step with zero gradient (steps × n). Finite values have already
-            been subtracted from `history`. If a value is NaN, the history of that target at that step is raw.
+            been subtracted from `history`. If a value is NaN, nothing was subtracted for that target and step.
         skipped: the number of skipped values per pair, keyed by reason.
         settings: the measurement settings (estimator, update, held_out, per_lr, average, …), as JSON-compatible values.
 
@@ -105,10 +105,10 @@ class Affinity:
         skipped: Mapping[str, ArrayLike] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Affinity:
-        """Averages a history of measured steps.
+        """Creates an affinity by averaging a history of measured steps.
 
-        If `null` is known for only some of a target's steps, the other (raw) steps of that target are shifted by a
-        constant to the same level. This keeps sources comparable.
+        If `null` is known for only some of a target's steps, the target's other steps are raw. They are shifted by a
+        constant to the same level, which keeps sources comparable.
 
         Args:
             history: the measured values (steps × sources × targets), with `null` already subtracted. Use NaN for
@@ -136,10 +136,10 @@ class Affinity:
         count: ArrayLike | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Affinity:
-        """Wraps a matrix of averages without a history.
+        """Creates an affinity without a history from a matrix of averages.
 
         Args:
-            matrix: a square matrix. Unknown values, including the diagonal, may be NaN.
+            matrix: a square matrix. Unknown values may be NaN, including those on the diagonal.
             tasks: the task names. Defaults to "0", "1", ….
             axis: what the rows represent. With "target", `matrix`, `stderr` and `count` are transposed.
             stderr: the standard errors. Defaults to NaN (unknown).
@@ -209,7 +209,7 @@ class Affinity:
         write_json(self, Path(path))
 
     def to_csv(self, path: PathLike | None = None) -> str:
-        """Returns the matrix as comma-separated values: a header row of targets, then one row per source.
+        """Returns the matrix as comma-separated values, with a header row of targets and one row per source.
 
         Args:
             path: an optional file to which the text is also written.
@@ -314,8 +314,8 @@ class Affinity:
     def merge(self, other: Affinity) -> Affinity:
         """Combines two affinities over the union of their tasks.
 
-        The history of `other` is appended. Its steps are renumbered if necessary to follow those of this affinity. If
-        either affinity has no history, the result has none either, and its means are weighted by the counts. Pairs
+        The history of `other` is appended. If necessary, its steps are renumbered to follow the steps of this affinity.
+        If either affinity has no history, the result has none either, and its means are weighted by the counts. Pairs
         that neither affinity measured are NaN with count 0. Levels are not adjusted, so runs with different optimizers
         should be measured relative to the null step.
 
@@ -351,7 +351,7 @@ class Affinity:
     def settled(self, budget: int, fractions: Sequence[float] = PREFIX_FRACTIONS) -> Settled:
         """Checks whether the groups have stopped changing.
 
-        Groups are selected from longer and longer prefixes of the history.
+        Groups are selected from increasingly long prefixes of the history.
 
         Args:
             budget: the number of groups.
@@ -376,7 +376,7 @@ class Affinity:
         return spread(self)
 
     def metrics(self) -> dict[str, float]:
-        """Returns the averages as a dictionary for loggers, e.g. `run.log(affinity.metrics(), step)`.
+        """Returns the averages as a dictionary for loggers, for example `run.log(affinity.metrics(), step)`.
 
         Example:
             >>> Affinity.from_matrix([[9, 2], [-1, 9]], ["age", "ill"]).metrics()

@@ -38,11 +38,11 @@ class Average:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that describe this average."""
+        """The affinity settings that describe this average."""
         return {"average": self.name, **({"trim": self.trim} if self.name == "trimmed" else {})}
 
     def trim_counts(self, counts: NDArray[Any]) -> Floats:
-        """Returns the number of values dropped at each end, given the number of values."""
+        """Returns the number of values to drop at each end, given the total number of values."""
         if self.name == "median":
             return np.maximum((counts - 1.0) // 2, 0.0)
         return np.asarray(np.floor(counts * (self.trim if self.name == "trimmed" else 0.0)))
@@ -68,8 +68,8 @@ def _target_averages(history: TargetHistory, average: Average) -> Floats:
 def center_values(history: TargetHistory) -> Floats:
     """Subtracts the part common to all sources of a step from each value. Missing values are NaN.
 
-    The common part can be many times larger than the differences between sources. Trimmed means and medians are
-    nonlinear, so they must be computed from these differences alone.
+    The common part can be much larger than the differences between sources. Trimmed means and medians are nonlinear, so
+    they must be computed from these differences alone.
     """
     return np.where(history.present, history.values - step_levels(history)[:, None], np.nan)
 
@@ -98,7 +98,7 @@ class TargetHistory:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether there are both raw and relative steps."""
+        """Whether the history contains both raw and relative steps."""
         measured = self.present.any(axis=1)
         return bool(self.relative[measured].any() and not self.relative[measured].all())
 
@@ -150,7 +150,7 @@ def step_levels(history: TargetHistory) -> Floats:
 
     In a complete step, the common part is the mean over sources minus the target's level, which is the mean of all
     source means. In a raw step with missing sources, it is the mean deviation of the measured sources from their own
-    means. In all other steps, it is zero. An incomplete relative step has no common term, and if only one source was
+    means. In all other steps, it is zero. An incomplete relative step has no common part. If only one source was
     measured (round robin), its entire effect would be treated as common.
 
     The target itself is used as a source only in steps with at most one other source. Self-affinity is large and
@@ -167,7 +167,7 @@ def step_levels(history: TargetHistory) -> Floats:
 
 
 def shift_influence(history: TargetHistory) -> Floats:
-    """Returns the first-order change in the means, through the shift of raw steps, if a step is drawn once more."""
+    """Returns each step's influence on the means through the shift of raw steps, to first order."""
     if not history.is_mixed:
         return np.zeros_like(history.values)
     raw = ~history.relative

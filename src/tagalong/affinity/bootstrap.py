@@ -174,7 +174,7 @@ def block_stderr(influence: Floats, history: TargetHistory, length: int) -> Floa
 
 
 def small_sample_correction(history: TargetHistory, length: int) -> Floats:
-    """Returns the factor that corrects the bias of the variance due to using the sample mean.
+    """Returns the factor that corrects the variance for the bias caused by using the sample mean.
 
     For blocks of one step, the factor is N / (N − 1). For sources with fewer than two values, it is NaN.
     """

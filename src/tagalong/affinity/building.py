@@ -61,7 +61,7 @@ def fields_from_matrix(
     count: ArrayLike | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns the fields of an affinity with the given averages and no history."""
+    """Returns the fields of an affinity with the given averages but no history."""
     n = _checked_length("matrix", matrix)
     names = tuple(map(str, range(n))) if tasks is None else as_names(tasks)
     checker = FieldChecker(names)
@@ -192,7 +192,7 @@ class FieldChecker:
     """Converts values to read-only arrays and collects all problems found.
 
     Args:
-        tasks: the task names, which are also checked.
+        tasks: the task names. They are also checked.
 
     Attributes:
         problems: all problems found so far.

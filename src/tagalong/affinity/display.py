@@ -28,7 +28,7 @@ def text_table(affinity: Affinity, width: int | None = None) -> str:
     Args:
         affinity: the affinity to show.
         width: the width of the terminal in columns. If the table does not fit, standard errors are omitted first. If
-            necessary, long names are then truncated, and finally tasks are omitted. If None, everything is shown.
+            that is not enough, long names are truncated, and then tasks are omitted. If None, everything is shown.
     """
     scale, n = _scale_exponent(affinity), len(affinity.tasks)
     rows, shown = _all_rows(affinity, scale) if width is None else _fitted_rows(affinity, scale, width)
@@ -87,7 +87,7 @@ def _max_abs_affinity(affinity: Affinity) -> float:
 
 
 def _scale_exponent(affinity: Affinity) -> int:
-    """Returns the exponent of the scale: the multiple of three that brings the largest value into [1, 1000)."""
+    """Returns the exponent (a multiple of three) of the power of ten that scales the largest value to [1, 1000)."""
     largest = _max_abs_affinity(affinity)
     return 0 if 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
 
@@ -157,7 +157,9 @@ def _background_style(relative_value: float) -> str:
 
 
 def named_values(name: str, tasks: Sequence[str], values: Floats) -> dict[str, float]:
-    """Returns the value of each pair of different tasks. The keys make loggers show all sources of a target together.
+    """Returns the value of each pair of different tasks.
+
+    The keys are chosen to make loggers show all sources of a target together.
 
     Example:
         >>> named_values("lookahead", ["age", "ill"], np.array([[9.0, 0.5], [np.nan, 9.0]]))

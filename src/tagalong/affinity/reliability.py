@@ -1,4 +1,4 @@
-"""Checks whether an affinity is reliable: partners differ by more than noise, and the groups have stopped changing."""
+"""Checks whether partners differ by more than noise, and whether the groups have stopped changing."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ class Spread:
     """The difference between the best and the worst partner of each task.
 
     Attributes:
-        values: the difference between the highest and lowest affinity of other tasks onto each task.
+        values: the spread of each task, i.e. the difference between the highest and lowest affinity of other tasks onto
+            it.
         noise: the 95th percentile of the spread due to noise alone, or NaN if standard errors are unknown.
-        flagged: the tasks for which no partner stands out, because their spread is at most `noise` or at most a quarter
-            of the median spread.
+        flagged: the tasks for which no partner stands out. Their spread is at most `noise`, or at most a quarter of the
+            median spread.
         best: the partner with the highest affinity onto each task.
         worst: the partner with the lowest affinity onto each task.
     """
@@ -72,7 +73,7 @@ def spread(affinity: Affinity) -> Spread:
 def _noise_spread(affinity: Affinity) -> Floats:
     """Returns the spread due to noise alone, estimated from resamples or, without a history, from normal errors.
 
-    Errors that are common to all sources of a target cancel.
+    Errors that are common to all sources of a target cancel out.
     """
     n = len(affinity.tasks)
     if len(affinity.steps) > 1:
@@ -116,15 +117,14 @@ ServedSets = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Settled:
-    """Whether the groups stopped changing as the history grew. In boolean contexts, it is equivalent to `settled`.
+    """Whether the groups stopped changing as the history grew. Its truth value is that of `settled`.
 
     Attributes:
         settled: whether the last three prefixes of the history (80, 90 and 100% by default) give the same groups. Every
             prefix must also be longer than the previous one.
-        since: the last step of the shortest prefix after which the groups no longer changed, or None if they have not
-            settled.
-        groups: the sets of tasks served together, for each fraction of the history. A fraction has no sets if some pair
-            of tasks had not been measured yet.
+        since: the step after which the groups no longer changed, or None if they have not settled.
+        groups: the sets of tasks served together, for each fraction of the history. There are no sets for a fraction if
+            some pair of tasks had not been measured by then.
     """
 
     settled: bool
@@ -141,7 +141,7 @@ class Settled:
 
 
 def check_settled(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settled:
-    """Selects groups from longer and longer prefixes of the history."""
+    """Selects groups from increasingly long prefixes of the history."""
     unique_fractions = sorted(set(fractions))
     if len(unique_fractions) < 2 or not 0 < unique_fractions[0] <= unique_fractions[-1] <= 1:
         raise InvalidInput(

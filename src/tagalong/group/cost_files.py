@@ -21,7 +21,7 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
 
     Args:
         path: a table with two columns, or JSON of the form `{group: cost}`. The first column contains groups (such as
-            `age+ill`, or a number of tasks), the second column their costs. A header is optional.
+            `age+ill`) or numbers of tasks, and the second column contains their costs. A header is optional.
         tasks: the names of all tasks.
 
     Returns:

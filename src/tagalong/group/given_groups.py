@@ -35,7 +35,7 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
         The groups. An entry with `serves` is returned as a `Group`, and any other entry as a set of task names.
 
     Raises:
-        GroupingFileError: the text has none of these forms.
+        GroupingFileError: the text cannot be read as groups.
 
     Example:
         >>> [sorted(group) for group in read_groups("hair: [black, blond]\\nbeard: [goatee, mustache]")]
@@ -111,11 +111,11 @@ def score_grouping(
     weights: Mapping[str, float] | None = None,
     complete: Complete = None,
 ) -> Grouping:
-    """Scores a grouping made by hand or by another method in the same way as `select_groups`.
+    """Scores an existing grouping in the same way as `select_groups`.
 
     Args:
-        scores: the scores, in any form that `select_groups` accepts. The other options also have the same meaning as
-            there.
+        scores: the scores, in any form that `select_groups` accepts. The other options also have the same meaning as in
+            `select_groups`.
         groups: the groups, given as `Group` objects or as sets of task names. A `Group` specifies which tasks it
             serves. Otherwise, each task is served by the network in which it has the best score.
         budget: the budget to record in the grouping. It is not enforced. Defaults to the total cost of the networks.
@@ -133,7 +133,7 @@ def score_grouping(
         A `Grouping` with solver "given". Its bound is the value that would result if every task had its best partner.
 
     Raises:
-        InvalidInput: the groups contain unknown tasks, omit tasks, have no known result or violate a constraint.
+        InvalidInput: a task is unknown or missing, a group has no known result, or a constraint is violated.
 
     Example:
         >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
@@ -182,7 +182,7 @@ class _ScoredNetwork:
 
     Attributes:
         trains: the tasks on which the network is trained.
-        serves: the tasks that it must serve, or None if this is decided by the scores.
+        serves: the tasks that the network must serve, or None if they are not specified.
         values: the score of each task that the network can serve.
         cost: the cost of the network, or NaN if the cost table does not list it.
     """
@@ -246,7 +246,7 @@ def _find_candidate(
 ) -> Candidate | None:
     """Returns the matching candidate.
 
-    If there are several, the given cost is preferred, then high scores, then low cost.
+    If there are several, candidates with the given cost are preferred, followed by better scores and then lower costs.
     """
     same = [entry for entry in scores.candidates or () if entry.trains == trains]
     same_cost = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
@@ -304,7 +304,10 @@ def _build_grouping(
 def _assign_tasks(
     networks: Sequence[_ScoredNetwork], scores: Scores, request: SelectionRequest, scaling: ScoreScaling
 ) -> dict[str, int]:
-    """Returns the network that serves each task. This is the best one unless specified. Linked tasks stay together."""
+    """Returns the network that serves each task. Unless specified, this is the network with the best score.
+
+    Linked tasks stay together.
+    """
     place: dict[str, int] = {}
     problems = []
     for bits in link_components(scores.tasks, request.must_link):
@@ -373,7 +376,7 @@ class Comparison:
 
     @property
     def loss(self) -> float:
-        """How much worse `mine` is in total. A negative value means that it is better, and 0 that the two are equal."""
+        """How much worse `mine` is in total. A negative value means that `mine` is better."""
         sign = 1.0 if self.best.objective == "max" else -1.0
         loss = sign * (self.best.value - self.mine.value)
         largest = max(abs(self.best.value), abs(self.mine.value))
@@ -381,7 +384,7 @@ class Comparison:
 
     @property
     def per_task(self) -> dict[str, float]:
-        """How much worse `mine` is for each task, ignoring weights. Negative values mean that it is better."""
+        """How much worse `mine` is for each task, ignoring weights. Negative values mean that `mine` is better."""
         sign = 1.0 if self.best.objective == "max" else -1.0
         return {task: sign * (score - self.mine.per_task[task]) for task, score in self.best.per_task.items()}
 

@@ -1,4 +1,4 @@
-"""`Grouping`: the selected networks and the tasks of each. Groupings can be saved as JSON or YAML."""
+"""Defines `Grouping`, the networks selected for a budget. Groupings can be saved as JSON or YAML."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Group:
 
     @property
     def helpers(self) -> frozenset[str]:
-        """The tasks that are trained but not served, and only help the others."""
+        """The tasks that are trained but not served."""
         return self.trains - self.serves
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Option:
-    """A network that could serve a task, and the task's score in it."""
+    """A network that could serve a task, and the score of the task in that network."""
 
     trains: frozenset[str]
     score: float
@@ -87,7 +87,7 @@ class Grouping:
         objective: "max" or "min".
         solver: the name of the solver that found the grouping.
         ties: up to eight other groupings with the same value and the same number of groups.
-        options: the score of each task in each of the chosen networks, best first.
+        options: the score of each task in each of the chosen networks, sorted from best to worst.
         certificate: the dual prices of the linear program, which prove `certificate.bound`. This bound equals `value`
             unless branching was necessary to close a gap.
         resampled: the result of repeating the selection on bootstrap resamples, or None if there is no history.
@@ -122,7 +122,7 @@ class Grouping:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The names of all tasks, sorted."""
+        """The names of all tasks, in alphabetical order."""
         return tuple(sorted(self.per_task))
 
     @property
@@ -144,7 +144,7 @@ class Grouping:
         raise InvalidInput("task", f"must be one of {', '.join(map(repr, self.tasks))}", repr(task))
 
     def loss_mask(self, group: Group | int) -> dict[str, bool]:
-        """Returns a mapping from each task to whether the group's network is trained on its loss.
+        """Returns whether the network of a group is trained on each task's loss.
 
         Args:
             group: one of `groups`, or its index.
@@ -178,7 +178,7 @@ class Grouping:
 
     @property
     def remarks(self) -> list[str]:
-        """Remarks about equally good groupings and about the stability of this one, as a list of lines."""
+        """Remarks about equally good groupings and the stability of this one, one line each."""
         return remarks(self)
 
     def to_document(self) -> dict[str, Any]:

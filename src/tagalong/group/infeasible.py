@@ -13,7 +13,7 @@ from .solvers import MAX_LISTED, MAX_PAIRWISE, best_split, listed_values, served
 
 
 def explain_infeasible(scaled_problem: ScaledProblem, request: SelectionRequest, budget: float) -> InvalidInput:
-    """Returns an error that states the smallest feasible budget or cost limit, if it can be computed."""
+    """Returns an error that suggests the smallest feasible budget or cost limit, if it can be computed."""
     needed = _min_total_cost(scaled_problem.problem)
     expected = f"of {budget:g} cannot serve all tasks under these constraints"
     cost = float(request.cost) if isinstance(request.cost, (int, float)) and scaled_problem.networks is None else 1.0

@@ -1,7 +1,7 @@
 """Converts scores and options to a problem for the solvers, with scaled scores to maximize and tasks as integers.
 
-Solvers use pairwise scores if all groups exist and have the same cost. Otherwise, they use a list of networks. It
-contains every network, or only promising ones if there are too many.
+Solvers use pairwise scores if all groups are allowed and have the same cost. Otherwise, they use a list of all
+networks, or only of promising networks if there are too many to list.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ScaledProblem:
 
     Attributes:
         problem: the problem to solve.
-        budgets: the budgets. If all networks have the same cost, these are numbers of networks.
+        budgets: the budgets. If all networks have the same cost, budgets are numbers of networks.
         scale: the value by which the weighted scores are divided after applying `scaling`.
         sign: −1 if scores are minimized, otherwise 1.
         scaling: the scaling of the weighted scores by powers of two.
@@ -49,7 +49,7 @@ class ScaledProblem:
     networks: Networks | None = None
 
     def to_scores(self, value: float) -> float:
-        """Converts a value from the units of the problem to those of the scores."""
+        """Converts a value of the problem back to the original scale of the scores."""
         return self.scaling.to_scores(self.sign * self.scale * value)
 
 
@@ -211,7 +211,7 @@ def _min_network_cost(request: SelectionRequest) -> float:
 def _feasible_networks(
     problem: SelectionProblem, forbidden_pairs: ForbiddenPairs, cost: CostOf, sets: set[int]
 ) -> Networks:
-    """Returns a network for each given group, except for groups that are too large, forbidden or have no known cost."""
+    """Returns a network for each given group that is allowed and has a known cost."""
     kept = []
     for bits in sorted(sets):
         group = list(indices(bits))

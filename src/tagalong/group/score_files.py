@@ -48,8 +48,7 @@ def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] =
             are a table or a JSON list of `{trains, values}`. The table has a column `group`, and either one column per
             task or the columns `task` and `value`. If there is a column or key `cost`, the results are read as
             candidates.
-        axis: whether the rows of a square table are sources or targets; "target" if each row contains the scores onto
-            one task.
+        axis: what the rows of a square table represent. Use "target" if each row contains the scores onto one task.
 
     Raises:
         InvalidInput: the file is missing, corrupted or in an unknown format. The message lists every problem.
@@ -137,7 +136,7 @@ def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
 
 
 def _has_group_column(table: ParsedTable) -> bool:
-    """Whether a column contains groups.
+    """Returns whether the table has a column of groups.
 
     If a square table has a task called "group", there is also a row with that name.
     """
@@ -240,7 +239,7 @@ class _ResultReader:
 
 
 def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
-    """Reads a JSON document of any form."""
+    """Reads a JSON document in any of the supported forms."""
     if isinstance(document, list):
         return _read_entries(path, document, axis)
     if not document:

@@ -237,7 +237,7 @@ def _from_table(table: Mapping[Any, Any], complete: Complete) -> Scores:
 
 
 def _complete_table(scores: Scores) -> Scores:
-    """Adds groups of three or more tasks, with results computed from pairs as in HOA. Given results are kept."""
+    """Adds groups of three or more tasks, with results computed from pairs (as in HOA). Existing results are kept."""
     matrix = _pairwise_results(scores.tasks, scores.candidates or ())
     _require_all_pairs(scores.tasks, matrix)
     larger = {group: values for group, values in scores.given.items() if len(group) > 2}
@@ -245,7 +245,9 @@ def _complete_table(scores: Scores) -> Scores:
 
 
 def _complete_candidates(scores: Scores, has_costs: bool) -> Scores:
-    """Adds groups of three or more tasks, with results computed from pairs as in HOA. Given results and costs are kept.
+    """Adds groups of three or more tasks, with results computed from pairs (as in HOA).
+
+    Existing results and costs are kept.
 
     If `cost` was passed, every pair must be listed once, and `cost` applies to the added groups. Otherwise, added
     groups cost the same as pairs. If all pairs are listed at several costs, e.g. for networks of different sizes,

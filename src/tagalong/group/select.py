@@ -94,10 +94,8 @@ def select_groups(
         The grouping. For multiple budgets, see `select_groups_by_budget`.
 
     Raises:
-        ValueError: the input is invalid; the message lists every problem.
-
-    Example:
-        >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
+        ValueError: the input is invalid. The message lists every problem. Example: >>> affinity = [[0, 5, 1], [5, 0,
+            0], [0, 0, 0]]
         >>> print(select_groups(affinity, budget=2))
         2 networks for 3 tasks, total 11 (proven optimal)
         network  serves  helped by  score
@@ -171,7 +169,7 @@ def select_groups_by_budget(
         A grouping for each budget.
 
     Raises:
-        ValueError: the input is invalid; the message lists every problem.
+        ValueError: the input is invalid. The message lists every problem.
 
     Example:
         >>> groupings = select_groups_by_budget([[0, 5, 1], [5, 0, 0], [0, 0, 0]], [1, 2])

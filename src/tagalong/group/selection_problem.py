@@ -34,11 +34,11 @@ class Networks:
     cost: Floats
 
     def only(self, rows: Bools) -> Networks:
-        """Returns only the networks in the given rows."""
+        """Returns the networks in the given rows."""
         return Networks(self.trains[rows], self.values[rows], self.cost[rows])
 
     def join(self, others: Networks) -> Networks:
-        """Returns these networks followed by the others."""
+        """Returns the concatenation of two lists of networks."""
         return Networks(
             np.concatenate([self.trains, others.trains]),
             np.concatenate([self.values, others.values]),
@@ -48,7 +48,7 @@ class Networks:
 
 @dataclass(frozen=True)
 class SelectionProblem:
-    """The networks that may be chosen, and the score of each served task in them.
+    """The networks that may be chosen, and the scores of their tasks.
 
     The score of a task is either the mean of `scores` over the other tasks in its network, or is listed in `networks`.
     If there are too many networks to list, `networks` contains only some of them.
@@ -78,7 +78,7 @@ class SelectionProblem:
 
     @cached_property
     def pairwise(self) -> Floats:
-        """`scores` with zeros on the diagonal."""
+        """The matrix `scores` with zeros on the diagonal."""
         assert self.scores is not None
         matrix = self.scores.copy()
         np.fill_diagonal(matrix, 0.0)
@@ -86,7 +86,7 @@ class SelectionProblem:
 
     @cached_property
     def single_task_scores(self) -> Floats:
-        """The score of each task trained alone."""
+        """The score of each task when it is trained alone."""
         assert self.scores is not None
         return np.diag(self.scores).copy()
 
@@ -149,7 +149,7 @@ class InfeasibleError(ValueError):
 
 
 class Solver(Protocol):
-    """Solves a problem for several budgets at once, sharing work between them."""
+    """Solves a problem for several budgets at once."""
 
     def __call__(self, problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]: ...
 
@@ -182,7 +182,7 @@ class Limits:
 
 
 def indices(bits: int) -> tuple[int, ...]:
-    """Returns the tasks that a bit mask contains."""
+    """Returns the indices of the tasks in a bit mask."""
     return tuple(i for i in range(bits.bit_length()) if bits >> i & 1)
 
 
@@ -218,5 +218,5 @@ def choice_value(problem: SelectionProblem, choice: NetworkChoice) -> float:
 
 
 def solution_value(problem: SelectionProblem, choices: Sequence[NetworkChoice]) -> float:
-    """Returns the total score of all tasks."""
+    """Returns the sum of the scores of all tasks."""
     return sum(choice_value(problem, choice) for choice in choices)

@@ -88,7 +88,7 @@ class SelectionRequest:
 
     @cached_property
     def _listed_costs(self) -> dict[Any, float]:
-        """The mapping of costs, with tuples converted to frozensets."""
+        """The mapping of costs, with keys converted from tuples to frozensets."""
         assert isinstance(self.cost, Mapping)
         return {frozenset(key) if isinstance(key, tuple) else key: cost for key, cost in self.cost.items()}
 
@@ -221,7 +221,10 @@ class SelectionRequest:
 
 
 def read_links(links: Any) -> Any:
-    """Returns the links as tuples, which can be iterated more than once. `check` rejects anything else."""
+    """Returns the links as tuples, which can be iterated more than once.
+
+    Invalid links are rejected later by `check`.
+    """
     if isinstance(links, str) or not isinstance(links, Iterable):
         return links
     return tuple(link if isinstance(link, str) or not isinstance(link, Iterable) else tuple(link) for link in links)
@@ -267,9 +270,9 @@ class ScoreScaling:
 
     Attributes:
         exponent: the exponent of the power of two used as the common scale.
-        powers: the exponent, for each task, of the power of two by which its scores are first divided.
+        powers: exponents of the powers of two by which the scores of each task are divided first.
         weights: the mantissa (between 1/2 and 1) of each task's weight.
-        shifts: the exponent, for each task, of the power of two by which its scores are finally multiplied.
+        shifts: exponents of the powers of two by which the weighted scores of each task are finally multiplied.
     """
 
     exponent: int
@@ -286,12 +289,12 @@ class ScoreScaling:
         return cls(exponent, powers.astype(np.int64), fractions, together - exponent)
 
     def weighted(self, values: Floats) -> Floats:
-        """Returns scores (with tasks along the last axis) times weights, on the common scale."""
+        """Multiplies scores (with tasks along the last axis) by their weights, on the common scale."""
         found: Floats = np.ldexp(np.ldexp(values, -self.powers) * self.weights, self.shifts)
         return found
 
     def weighted_score(self, task: int, value: float) -> float:
-        """Returns the score of one task times its weight, on the common scale."""
+        """Multiplies the score of one task by its weight, on the common scale."""
         return math.ldexp(
             math.ldexp(value, -int(self.powers[task])) * float(self.weights[task]), int(self.shifts[task])
         )

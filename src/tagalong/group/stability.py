@@ -16,7 +16,7 @@ class Stability:
     Attributes:
         resamples: the number of resamples.
         share: the fraction of resamples that lead to the same grouping.
-        tasks: the task names, in the order of `together` and `same`.
+        tasks: the task names, in the same order as `together` and `same`.
         together: the fraction of resamples in which each pair of tasks is served by the same network.
         same: the fraction of resamples in which each task is served together with the same tasks.
     """

@@ -1,4 +1,4 @@
-"""Adapters for other training libraries. Each adapter requires its own package and must be imported separately:
+"""Adapters for other training libraries. Each adapter requires its own package and is imported separately.
 
 - `tagalong.integrations.lightning`: `AffinityCallback` for Lightning's Trainer.
 - `tagalong.integrations.sklearn`: `GroupedMultiTaskRegressor` and `GroupedMultiTaskClassifier` for arrays.

@@ -19,7 +19,7 @@ def check_budget(budget: int | None) -> int | None:
 
 
 def select_final_groups(meter: AffinityMeter | None, budget: int | None) -> Grouping | None:
-    """Selects groups based on the measured affinities. Failures are logged, because training has already finished.
+    """Selects groups based on the measured affinities. Failures are only logged, because training has already finished.
 
     Args:
         meter: the meter used during training.

@@ -38,8 +38,8 @@ class AffinityCallback(Callback):
         path: The file to which the affinity is written after training. Defaults to ``affinity.json`` in the trainer's
             folder.
         budget: The maximum number of groups to select after training. If None, no groups are selected.
-        log: Whether to send the values of every measured step to the trainer's loggers. Their names have the form
-            ``lookahead onto target/source``, beginning with the name of the estimator.
+        log: Whether to send the values of every measured step to the trainer's loggers. They are named after the
+            estimator and the tasks, for example ``lookahead onto target/source``.
         options: Options for the `AffinityMeter`, such as `every`, `estimator` or `tasks`.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Finds a part of a model by its name."""
+"""Finds a part of a model by name."""
 
 from __future__ import annotations
 

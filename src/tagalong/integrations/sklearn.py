@@ -1,4 +1,4 @@
-"""Grouped multi-task networks as scikit-learn estimators, with `fit`, `predict` and `score`."""
+"""Scikit-learn estimators that train grouped multi-task networks."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
 
     Args:
         methods: grouping methods to compare. "mtl" (one network for all tasks) is always included.
-        budgets: maximum number of networks, or a list of such numbers. Defaults to 2, 3 and 4, but at most the number
-            of tasks.
+        budgets: maximum number of networks, or a list of such numbers. Defaults to 2, 3 and 4, limited by the number of
+            tasks.
         seeds: number of seeds, or a list of seeds. Every network is trained once per seed. With fewer than 3 seeds, the
             verdict is provisional.
         choose: which networks to use for predictions. "verdict" uses the recommended networks. A method name, such as
@@ -138,7 +138,7 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
         batch_size: number of rows per step.
         epochs: maximum number of epochs.
         patience: number of epochs without improvement in the validation loss after which training stops.
-        validation_fraction: fraction of the rows used to decide when to stop and which grouping is best.
+        validation_fraction: fraction of the rows used for early stopping and for choosing the best grouping.
         test_fraction: fraction of the rows used to evaluate the best grouping.
         options: options for each method, for example `{"tag": {"every": 1}}`.
         out: folder in which the study is saved. It can be resumed with the same `random_state`. If None, results are
@@ -179,7 +179,7 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
         return _stack_columns(list(self._predict_outputs(X).values()), self._flat)
 
     def score(self, X: Any, y: Any) -> float:
-        """Returns the coefficient of determination, R², on the labeled rows, averaged over tasks."""
+        """Returns the coefficient of determination (R²) on the labeled rows, averaged over tasks."""
         return _mean_score(r2_score, _label_columns(y, numeric=True)[0], self._predict_outputs(X))
 
 
@@ -324,7 +324,7 @@ def _study_arguments(estimator: Any, first_seed: int) -> dict[str, Any]:
 
 
 def _choose_networks(results: Results, choose: str) -> tuple[str | None, int | None]:
-    """Returns the chosen method and its budget with the best validation loss, or None if the verdict decides."""
+    """Returns the chosen method and its best budget on validation data, or None for both to follow the verdict."""
     if choose == VERDICT:
         return None, None
     candidates = [line for line in results.table() if line.method == choose]
@@ -334,7 +334,7 @@ def _choose_networks(results: Results, choose: str) -> tuple[str | None, int | N
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Converts an iterable to a list. Returns an empty list for strings and anything else."""
+    """Converts an iterable to a list. Strings and values that are not iterable give an empty list."""
     return [] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
 
 

@@ -41,8 +41,8 @@ class AffinityMixin:
             several times per measured step.
         shared: The part of the model that the tasks share, given as its name or as a function of the model.
         budget: The maximum number of groups to select after training. If None, no groups are selected.
-        log_affinity: Whether to log the values of every measured step. Their names have the form ``lookahead onto
-            target/source``, beginning with the name of the estimator.
+        log_affinity: Whether to log the values of every measured step. They are named after the estimator and the
+            tasks, for example ``lookahead onto target/source``.
         meter_options: Options for the `AffinityMeter`, such as `every`, `estimator` or `tasks`.
 
     Attributes:

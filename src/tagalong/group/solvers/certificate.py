@@ -27,7 +27,7 @@ class Certificate:
 
     The surplus of a group G is the sum of max(0, score in G − price) over its tasks. If no group has a surplus above
     the price of a network, then the score of k networks is at most Σ task prices + k · network price. With objective
-    "min", scores and prices change sign. The prices are the dual solution of the set-partition program.
+    "min", scores and prices change sign. The prices are the dual solution of the set-partitioning program.
 
     Attributes:
         tasks: the price of each task, in the same units as the weighted scores.
@@ -69,12 +69,12 @@ def check_certificate(
     For up to 18 tasks, all groups are checked. For more tasks, groups that are ruled out by simple bounds are skipped.
 
     The options have the same meaning as in `select_groups`. A certificate that is valid without a constraint is also
-    valid with it.
+    valid with the constraint.
 
     Args:
         matrix: the scores [source, target].
         tasks: the task names, in the order of the rows and columns.
-        certificate: the certificate to check, e.g. `Grouping.certificate`.
+        certificate: the certificate to check, for example `Grouping.certificate`.
         objective: "max" if larger scores are better, otherwise "min".
         allow_single: whether single-task groups are allowed. Their scores are on the diagonal.
         max_size: the maximum size of a group.
@@ -115,7 +115,7 @@ def check_certificate(
 
 
 def _scale_scores_and_prices(scores: Floats, weights: Floats, prices: Floats) -> tuple[Floats, Floats]:
-    """Divides weighted scores and prices by a power of two, so sums neither overflow nor underflow."""
+    """Scales weighted scores and prices by a power of two, so sums neither overflow nor underflow."""
     (fraction, weight_power), price_powers = np.frexp(weights), np.frexp(prices)[1]
     score_powers = np.frexp(np.abs(scores).max(axis=0))[1]
     zero = np.concatenate([~scores.any(axis=0), prices == 0])
@@ -137,7 +137,7 @@ def _linked_units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Float
 def _group_surplus(
     groups: Bools, scores: Floats, prices: Floats, units: Floats, allow_single: bool, max_size: int
 ) -> Floats:
-    """Returns the surplus of each group, which serves only the units with a positive surplus."""
+    """Returns the surplus of each group, assuming that it serves only the units with a positive surplus."""
     pairwise = scores.copy()
     np.fill_diagonal(pairwise, 0.0)
     size = groups.sum(axis=1)

@@ -75,7 +75,7 @@ def _choose_by_size(problem: SelectionProblem, budgets: Sequence[float], limits:
 def _solve_columns_then_partition(
     problem: SelectionProblem, budgets: Sequence[float], limits: Limits
 ) -> list[Solution]:
-    """Tries a short column generation first, and falls back to the table of all served sets."""
+    """Tries a short column generation first, and falls back to a table of all served sets."""
     return prove_or_improve(problem, budgets, solve_columns(problem, budgets, limits, TRIED_NODES), limits)
 
 

@@ -2,7 +2,7 @@
 
 A linear program over the known served sets determines the prices of the tasks and of a network. A set is profitable if
 its value exceeds its price, i.e. the prices of its tasks plus the price of a network. Profitable sets are found by hill
-climbing and then by branch and bound (`Pricing`), and are added to the linear program. When there are no more
+climbing and then by branch and bound (`Pricing`), and are added to the linear program. Once there are no more
 profitable sets, the prices prove a bound.
 """
 
@@ -59,7 +59,7 @@ def solve_columns(
 def _solve_budget(
     problem: SelectionProblem, networks: int, pricing: Pricing, limits: Limits, node_budget: NodeBudget
 ) -> Solution:
-    """Tries a short search with few nodes, which is often sufficient, and then a long search with all nodes."""
+    """Tries a short search with few nodes first, followed by a long search with all nodes if necessary."""
     start = solve_search(problem, [networks], replace(limits, kicks=min(SHORT_KICKS, limits.kicks)))[0]
     first = NodeBudget(min(node_budget.left, FIRST_NODES))
     generation = _ColumnGeneration(problem, networks, start, pricing, limits, first)
@@ -110,7 +110,7 @@ class _ColumnGeneration:
         return Solution(self.start.choices, self.bound, self.bound - self.known <= TIE_TOLERANCE, prices=prices)
 
     def with_ties_broken(self, solution: Solution) -> Solution:
-        """Breaks ties between equally good choices if there is enough time to list the sets that they can use."""
+        """Breaks ties between equally good choices, if there is enough time to list their sets."""
         if not solution.proven or solution.prices is None:
             return solution
         dual = DualPrices.from_prices(solution.prices)
@@ -242,7 +242,7 @@ class PricingQuery:
 
     Attributes:
         prices: the prices of the tasks.
-        least: the surplus that a set must exceed.
+        least: the minimum surplus. A set must exceed it to be found.
         every: whether to find all such sets. If False, only the best of several similar sets is returned.
     """
 
@@ -384,8 +384,9 @@ class PricingBounds:
     Attributes:
         surplus: the score of a source for a target, minus the target's price [first task, source position, target
             position].
-        gets: the maximum score that a served task can get from a number of later tasks [first task, position, number].
-        gives: the maximum score that a task can give to a number of later served tasks [first task, position, number].
+        gets: the maximum score that a served task can receive from later tasks [first task, position, number of tasks].
+        gives: the maximum score that a task can contribute to later served tasks [first task, position, number of
+            tasks].
     """
 
     def __init__(self, surplus: Floats, excluded: Bools) -> None:
@@ -397,7 +398,7 @@ class PricingBounds:
         self._max_contributions: dict[int, tuple[Floats, Floats]] = {}
 
     def max_contributions(self, depth: int) -> tuple[Floats, Floats]:
-        """Returns the maximum contribution of a task, served or as a helper [first task, number, undecided position].
+        """Returns the maximum contribution of a served task and of a helper [first task, number, undecided position].
 
         The contribution includes the pairs that the task forms with a given number of other undecided tasks. Each task
         in a pair is credited with half of the score from source to target, so a pair counts fully only if both tasks

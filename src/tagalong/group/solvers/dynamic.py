@@ -163,7 +163,7 @@ class DynamicProgram:
         return int(np.searchsorted(self.levels, spent + 1e-9 * self.levels[-1], side="right")) - 1
 
     def continuations(self, remaining: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
-        """Returns the remaining level and the sets that can be served without loss, for each network cost.
+        """Returns, for each network cost, the remaining level and the sets that can be served without loss.
 
         All sets contain the lowest remaining task, so each partition is found only once.
         """

@@ -70,7 +70,10 @@ def find_prices(
     limits: Limits,
     stabilization: Stabilization | None = None,
 ) -> DualPrices:
-    """Returns the dual of the linear program over the given served sets (rows). Linked tasks have equal prices."""
+    """Returns the dual prices of the linear program over the given served sets (rows).
+
+    Linked tasks have equal prices.
+    """
     unit, size = first_tasks(problem)
     stabilization = stabilization or Stabilization(np.zeros(problem.n), 0.0)
     center = np.array([stabilization.center[list(indices(link))].sum() for link in problem.links])
@@ -92,7 +95,7 @@ def find_prices(
 
 
 def first_tasks(problem: SelectionProblem) -> tuple[Ints, Ints]:
-    """Returns the first task of each link, which represents it, and the size of each link."""
+    """Returns the first task of each link, which represents the link, and the size of each link."""
     links = [indices(link) for link in problem.links]
     return np.array([link[0] for link in links]), np.array([len(link) for link in links])
 
@@ -159,7 +162,7 @@ def integer_program(limits: Limits, objective: Any, **constraints: Any) -> Optim
 
 
 def _run_stoppable(limits: Limits, function: Callable[[], OptimizeResult]) -> OptimizeResult:
-    """Runs a call in a thread and polls `stop`.
+    """Runs a function in a thread and polls `stop`.
 
     HiGHS cannot be interrupted, so the thread is abandoned if the solver must stop.
     """

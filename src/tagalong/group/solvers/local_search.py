@@ -58,7 +58,7 @@ def _search_partitions(problem: SelectionProblem, networks: int, limits: Limits)
 
 
 class _PartitionSearch:
-    """Searches partitions into served sets by moving units (tasks that are served together) between networks."""
+    """Improves a partition into served sets by moving units (tasks that are served together) between sets."""
 
     def __init__(self, problem: SelectionProblem, networks: int, rng: np.random.Generator) -> None:
         self.problem, self.networks, self.random = problem, networks, rng
@@ -96,7 +96,7 @@ class _PartitionSearch:
         return float(self.values(*self._sets_from_assignment(assignment)).sum())
 
     def sweep(self, assignment: Ints, limits: Limits) -> Ints:
-        """Moves individual units to the sets where they gain the most, until no move improves the value."""
+        """Moves units one by one to the best set, until no move improves the value."""
         assignment = assignment.copy()
         members, given = self._sets_from_assignment(assignment)
         value = self.values(members, given)
@@ -139,7 +139,10 @@ class _PartitionSearch:
         return (inside @ self.units).astype(np.int64), inside @ self.given
 
     def _average_linkage(self) -> Ints:
-        """Clusters units by average linkage of their symmetrized affinities. This immediately finds clear groups."""
+        """Clusters units by average linkage of their symmetrized affinities.
+
+        If groups are clearly separated, this finds them immediately.
+        """
         if len(self.units) < 3:
             return np.arange(len(self.units)) % self.networks
         near = self.given @ self.units.T
@@ -226,8 +229,8 @@ def simple_bound(problem: SelectionProblem, networks: int) -> float:
 
     A task in a served set of s tasks is trained with at least s − 1 other tasks. Its score is therefore at most u(s),
     the mean of its s − 1 largest affinities. The sum of 1/s over all tasks is the number of served sets, which is at
-    most k. Therefore, for every λ ≥ 0, the value is at most λk plus the sum over tasks of the maximum over s of u(s) −
-    λ/s. Every λ yields a valid bound, and a one-dimensional search finds the lowest one.
+    most k. For every λ ≥ 0, the value is therefore at most λk + Σ max(u(s) − λ/s), with the sum over tasks and the
+    maximum over s. Every λ yields a valid bound, and a one-dimensional search finds the lowest bound.
     """
     best = score_by_size(problem)
     sizes = np.arange(1, best.shape[1] + 1)
@@ -277,7 +280,7 @@ def _search_selections(problem: SelectionProblem, budget: float, limits: Limits)
 
 
 def _upper_bound(problem: SelectionProblem, budget: float) -> float:
-    """Returns an upper bound, from the best network for each task or from the problem without costs and constraints."""
+    """Returns an upper bound, based on the best network for each task or on the problem without constraints."""
     assert problem.networks is not None
     if problem.relaxed is None:
         return float(problem.networks.values.max(axis=0).sum())
@@ -286,7 +289,7 @@ def _upper_bound(problem: SelectionProblem, budget: float) -> float:
 
 
 class _SelectionSearch:
-    """Searches selections of listed networks.
+    """Searches for the best selection of listed networks.
 
     Each unit (a set of tasks served together) is served by the best selected network.
     """
@@ -304,7 +307,7 @@ class _SelectionSearch:
         return values_by_unit
 
     def add_neighbors(self, selected: list[int]) -> None:
-        """Extends the list by all groups that differ from a chosen group by a single unit."""
+        """Adds all groups that differ from a selected group by a single unit to the list."""
         networks = self.problem.networks
         assert networks is not None
         if self.problem.more is None or self.values_by_unit.size > MAX_LISTED_VALUES:
@@ -347,7 +350,7 @@ class _SelectionSearch:
         return kept
 
     def _improve_until_stable(self, selected: list[int], limits: Limits) -> list[int]:
-        """Improves a selection until no group that differs by a single unit improves it further."""
+        """Improves a selection until no similar group improves it further."""
         while True:
             better = self._improve(selected, limits)
             if self.value(better) <= self.value(selected) + TIE_TOLERANCE / 10:

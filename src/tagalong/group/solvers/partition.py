@@ -1,8 +1,8 @@
 """Solves set partitioning for up to 24 tasks as a linear program over all served sets, with a certificate.
 
 The program maximizes Σ h(S) y(S) over served sets S. Each task is in exactly one set, and there are at most k sets.
-Columns are added in order of reduced cost. The dual prices bound the value of any choice. Sets that cannot be part of a
-better choice are dropped, and an integer program over the remaining sets finds the best choice.
+Columns are added based on their reduced costs. The dual prices bound the value of any choice. Sets that cannot be part
+of a better choice are dropped, and an integer program over the remaining sets finds the best choice.
 """
 
 from __future__ import annotations

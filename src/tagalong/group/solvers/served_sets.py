@@ -53,7 +53,7 @@ def served_values(problem: SelectionProblem, price: float = 0.0, limits: Limits 
 def superset_values(members: Bools, contributions: Floats, max_size: int, price: float = 0.0) -> Floats:
     """Returns the value of each served set (row) with 0, 1, 2, … helpers (columns).
 
-    Single-task groups have the value −inf.
+    The value of a single-task group is −inf.
     """
     inside = np.where(members, contributions, 0.0).sum(axis=1)
     offered = np.sort(np.where(members, np.inf, -contributions), axis=1)
@@ -73,7 +73,7 @@ def best_values(
         problem: a problem with pairwise scores.
         members: the served sets (sets × tasks).
         price: the price per trained task.
-        contributions: the total score from each task (column) to each served set (row), if already known.
+        contributions: the total score that each task (column) contributes to each served set (row), if already known.
     """
     contributions = members @ problem.pairwise.T if contributions is None else contributions
     value = superset_values(members, contributions, problem.largest, price).max(axis=1)
@@ -83,7 +83,7 @@ def best_values(
 
 
 def network_for(problem: SelectionProblem, served: Ints) -> NetworkChoice:
-    """Returns the best network for the given served tasks. Ties go to the smallest, then to the first by name."""
+    """Returns the best network for the given served tasks. Ties are broken by size and then by name."""
     price = TIE_TOLERANCE / (2 * problem.n**2)
     trains, value = best_network(problem, served, price, price / (4 * problem.n))
     if value == -np.inf:
@@ -125,7 +125,7 @@ def all_networks(problem: SelectionProblem, cost: Callable[[tuple[int, ...]], fl
 
 
 def listed_values(problem: SelectionProblem, prices: Floats) -> tuple[Floats, Floats]:
-    """Returns the distinct costs, and the value of the best network for each cost and served set, minus its price."""
+    """Returns the distinct costs, and the value (minus price) of the best network for each cost and served set."""
     networks, n = problem.networks, problem.n
     assert networks is not None
     costs, kind = np.unique(networks.cost, return_inverse=True)

@@ -222,7 +222,7 @@ class _SparseProgram:
             raise _TooManySetsError
 
     def needs_more_networks(self, remaining: int, networks: int) -> bool:
-        """Returns whether there are too few networks, because too many tasks have no served set in common."""
+        """Returns whether there are too few networks because too many tasks cannot be served together."""
         number = 0
         while remaining and number <= networks:
             remaining &= ~self.near.get(remaining & -remaining, 0)
@@ -230,7 +230,7 @@ class _SparseProgram:
         return number > networks
 
     def sets_within(self, remaining: int) -> list[tuple[int, float]]:
-        """Returns the served sets that contain only the given tasks, including the lowest of them."""
+        """Returns the served sets that contain only given tasks, including the lowest one."""
         return [entry for entry in self.by_lowest.get(remaining & -remaining, []) if not entry[0] & ~remaining]
 
     def continuations(self, remaining: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
