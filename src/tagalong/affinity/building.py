@@ -18,7 +18,14 @@ from .bootstrap import standard_errors
 if TYPE_CHECKING:
     from .affinity import Affinity
 
-DEFINING_SETTINGS = ("estimator", "update", "held_out", "per_lr", "average", "trim")  # what quantity is measured
+DEFINING_SETTINGS = (
+    "estimator",
+    "update",
+    "held_out",
+    "per_lr",
+    "average",
+    "trim",
+)  # these define the measured quantity
 
 
 def fields_from_history(

@@ -15,7 +15,7 @@ from .averaging import Floats
 if TYPE_CHECKING:
     from .affinity import Affinity
 
-MAX_NAME_LENGTHS = (16, 12, 8)  # on a terminal, names are truncated to the first of these with which the table fits
+MAX_NAME_LENGTHS = (16, 12, 8)  # tried in this order until the table fits into the terminal
 MIN_TASKS = 3  # shown even if the terminal is too narrow for them
 MIN_CELL_WIDTH = 4  # terminal columns
 

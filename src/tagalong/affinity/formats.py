@@ -63,7 +63,7 @@ def square_matrix(table: ParsedTable, axis: str) -> tuple[Floats, tuple[str, ...
     columns, rows = tuple(table.header.cells[1:]), tuple(row.cells[0] for row in table.rows)
     _check_header(table, columns, rows)
     problems = table.problems + _header_problems(table, columns, axis)
-    if rows and len(set(columns)) == len(columns):  # or every row would be blamed for its header
+    if rows and len(set(columns)) == len(columns):  # otherwise, every row would be reported because of the header
         problems += _row_problems(table, rows, columns)
     matrix = np.array([_parse_row(table, row, columns, problems) for row in table.rows])
     raise_problems(problems, AffinityFileError)
@@ -130,7 +130,7 @@ def _parse_row(
 FORMAT = "tagalong-affinity"
 VERSION = 1
 DIRECTION = "[source][target]"
-MAX_INLINE_VALUES = 100_000  # numbers; a longer history goes into an archive, as the JSON would exceed about 2 MB
+MAX_INLINE_VALUES = 100_000  # longer histories are archived, because the JSON would exceed about 2 MB
 INLINE_FIELDS = ("tasks", "mean", "stderr", "count", "skipped", "settings")
 PER_STEP_FIELDS = ("steps", "history", "null")
 SAVE_AGAIN_HINT = "save the affinity again"

@@ -19,11 +19,22 @@ from .selection_problem import Bools, Floats, Ints, Limits, Networks, SelectionP
 from .selection_request import ScoreScaling, SelectionRequest
 from .solvers import MAX_LISTED, all_networks, solve_search
 
-POOL_BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # for which the search on the plain problem yields promising groups
+POOL_BUDGETS = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    24,
+    32,
+)  # budgets of the searches for promising groups
 QUICK_LIMITS = Limits(kicks=5)
 
-ForbiddenPairs = Bools  # tasks × tasks: pairs that no network may train
-CostOf = Callable[[tuple[int, ...]], float]  # the cost of a network that trains these tasks; NaN if there is none
+ForbiddenPairs = Bools  # a mask (tasks × tasks) of the pairs that must not be trained in the same network
+CostOf = Callable[[tuple[int, ...]], float]  # returns the cost of a network with the given tasks, or NaN
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Served = frozenset[frozenset[str]]
-MIN_SETTLED_FRACTION = 0.8  # fraction of resamples in which a settled task must be served together with the same tasks
+MIN_SETTLED_FRACTION = 0.8  # a task is settled if its group is the same in at least this fraction of resamples
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tagalong.errors import InvalidInput
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-MAX_ENUMERATED_TASKS = 18  # tasks up to which all groups are enumerated
+MAX_ENUMERATED_TASKS = 18  # with more tasks, not all groups are enumerated
 ROUNDING_TOLERANCE = 1e-11  # relative to the largest price; far above rounding errors, far below a tie
 GROUPS_PER_BATCH = 1 << 16  # enumerated groups per batch
 PARTIAL_GROUPS_PER_BATCH = 1 << 13  # partial groups per batch

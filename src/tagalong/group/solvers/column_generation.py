@@ -32,13 +32,13 @@ from .served_sets import best_values
 from .ties import break_ties
 
 MAX_TASKS = 64  # for which the tables used in pricing take about 100 MB
-STABILIZATION_STRENGTHS = (0.01, 0.001)  # of the stabilization, used in turn
+STABILIZATION_STRENGTHS = (0.01, 0.001)  # used one after the other
 EXTRA_NETWORK_FRACTION = 0.01  # added to the number of networks in the linear program
 SHORT_KICKS, FIRST_NODES = 20, 200_000  # kicks in the first search, and nodes in the first branch and bound
 MAX_CLIMB_ROUNDS = 50  # rounds of hill climbing before branch and bound
 MAX_SETS_PER_CLIMB = 2_000  # sets kept per round of hill climbing
 
-MAX_CLIMB_STARTS = 60  # sets to climb_from_known_sets from
+MAX_CLIMB_STARTS = 60  # known sets from which to start climbing
 MAX_CLIMB_STEPS = 12
 MIN_GAIN = 1e-9  # surplus required to keep a set
 

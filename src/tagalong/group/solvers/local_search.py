@@ -32,12 +32,12 @@ from ..selection_problem import (
 )
 from .served_sets import best_values, network_for
 
-MAX_SORTED_VALUES = 2e8  # numbers to sort in all kicks together, which takes a few seconds
+MAX_SORTED_VALUES = 2e8  # total over all kicks; sorting takes a few seconds
 SIZE_PENALTY = 1e6  # per task above the size limit; far above any score, so sweeps first restore the limit
 
 LIST_SEARCH_KICKS = 100  # random restarts of the search over a list
 UNSERVED_VALUE = -1e6  # far below any score, so serving all tasks comes first
-MAX_LISTED_VALUES = 600_000  # networks × units in the list at which the search ends
+MAX_LISTED_VALUES = 600_000  # networks × units; the search ends if the list exceeds this size
 
 
 def solve_search(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:

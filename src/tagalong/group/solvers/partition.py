@@ -134,7 +134,7 @@ def _solve_dual(problem: SelectionProblem, values: Floats, columns: Ints, networ
         reduced[0] = -np.inf
         worst = float(reduced.max())
         if worst <= TIE_TOLERANCE / (10 * networks) or limits.should_stop:
-            # At this network price, no set is worth more than its prices.
+            # At this network price, no set is profitable.
             return DualPrices(dual.tasks, dual.network + max(worst, 0.0))
         wanted = np.argpartition(-reduced, min(COLUMNS_PER_ROUND, len(reduced) - 1))[:COLUMNS_PER_ROUND]
         wanted = wanted[reduced[wanted] > 0]

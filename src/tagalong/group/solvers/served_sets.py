@@ -22,7 +22,7 @@ from ..selection_problem import (
     to_bit_mask,
 )
 
-MAX_ARRAY_TASKS = 8  # tasks whose subsets are handled in one array of 3^8 pairs of a set and a subset
+MAX_ARRAY_TASKS = 8  # the 3^8 pairs of a set and one of its subsets are processed in one array
 SETS_PER_BATCH = 1 << 15  # takes a few megabytes for any n
 PAIRS_PER_BATCH = 1 << 17  # pairs of a network and a served set
 NO_LIMITS = Limits()
