@@ -17,7 +17,7 @@ from tagalong.files import damage_reported, write_atomic
 from tagalong.rendering import terminal_width
 
 from .averaging import DEFAULT_TRIM, Average, Floats, Ints, averages, level_history
-from .bootstrap import STDERR_RESAMPLES, resamples, standard_errors
+from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, standard_errors
 from .building import (
     FieldChecker,
     fields_for_steps,
@@ -28,7 +28,7 @@ from .building import (
 )
 from .display import html_table, named_values, text_table
 from .formats import SAVE_AGAIN_HINT, AffinityFileError, csv_text, read_csv, read_json, write_json
-from .reliability import PREFIX_FRACTIONS, Settled, Spread, check_settled, spread
+from .reliability import PREFIX_FRACTIONS, Settled, Spread, check_settled, compute_spread
 
 PathLike = str | os.PathLike[str]
 
@@ -346,7 +346,7 @@ class Affinity:
         """
         self._require_history("bootstrap")
         _check_positive("n", n)
-        return resamples(self.history, self.null, Average.from_settings(self.settings), n, seed)
+        return bootstrap_averages(self.history, self.null, Average.from_settings(self.settings), n, seed)
 
     def settled(self, budget: int, fractions: Sequence[float] = PREFIX_FRACTIONS) -> Settled:
         """Checks whether the groups have stopped changing.
@@ -373,7 +373,7 @@ class Affinity:
             >>> affinity.spread().flagged
             ('c',)
         """
-        return spread(self)
+        return compute_spread(self)
 
     def metrics(self) -> dict[str, float]:
         """Returns the averages as a dictionary for loggers, for example `run.log(affinity.metrics(), step)`.

@@ -39,7 +39,7 @@ def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
     return np.stack(columns, axis=1)
 
 
-def resamples(history: Floats, null: Floats, average: Average, n: int, seed: int) -> Floats:
+def bootstrap_averages(history: Floats, null: Floats, average: Average, n: int, seed: int) -> Floats:
     """Returns the averages over each of `n` resamples of the steps (n × sources × targets)."""
     targets = [target_history(history, null, j) for j in range(history.shape[1])]
     weights = block_weights(len(history), block_length(targets, len(history)), n, seed)

@@ -235,7 +235,7 @@ class FieldChecker:
             if infinite:
                 expected = "must be finite, or NaN where nothing was measured"
                 self.add_problem(name, expected, f"{infinite} infinite values", "has the loss diverged?")
-        return read_only(array)
+        return as_read_only(array)
 
     def check_counts(self, name: str, value: Any) -> Ints:
         array: Ints = self.check_array(name, value, (self.n, self.n), np.int64)
@@ -270,7 +270,7 @@ class FieldChecker:
             return MappingProxyType({})
 
 
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
+def as_read_only(array: NDArray[Any]) -> NDArray[Any]:
     """Returns a read-only array that shares no memory with writable arrays, making a copy only if necessary."""
     if array.flags.writeable or array.base is not None:
         array = array.copy()

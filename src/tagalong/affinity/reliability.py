@@ -52,7 +52,7 @@ class Spread:
         return str(table)
 
 
-def spread(affinity: Affinity) -> Spread:
+def compute_spread(affinity: Affinity) -> Spread:
     """Computes the spread of each task and flags the tasks for which no partner stands out."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     values = _value_range(others[None])[0]

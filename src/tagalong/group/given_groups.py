@@ -16,7 +16,7 @@ from tagalong.errors import InvalidInput, is_number, raise_problems
 from .grouping import FORMAT, Group, Grouping, GroupingFileError, Option, read_yaml
 from .problem_building import link_components
 from .scores import Candidate, Complete, Scores, group_name, read_scores
-from .selection_problem import indices
+from .selection_problem import tasks_in_mask
 from .selection_request import Cost, ScoreScaling, SelectionRequest, read_links
 
 GivenGroup = Group | frozenset[str]
@@ -254,11 +254,11 @@ def _find_candidate(
         return next(iter(same_cost or same), None)
     scaling = request.scaling(scores)
 
-    def worth(entry: Candidate) -> tuple[float, float]:
+    def preference(entry: Candidate) -> tuple[float, float]:
         total = sum(scaling.weighted_score(scores.tasks.index(task), value) for task, value in entry.values.items())
         return request.sign * total, -entry.cost
 
-    return max(same_cost or same, key=worth)
+    return max(same_cost or same, key=preference)
 
 
 def _coverage_problems(networks: Sequence[_ScoredNetwork], scores: Scores) -> list[InvalidInput]:
@@ -311,7 +311,7 @@ def _assign_tasks(
     place: dict[str, int] = {}
     problems = []
     for bits in link_components(scores.tasks, request.must_link):
-        link = [scores.tasks[i] for i in indices(bits)]
+        link = [scores.tasks[i] for i in tasks_in_mask(bits)]
         stated = {at for at, network in enumerate(networks) for task in link if task in (network.serves or ())}
         eligible = [
             at
@@ -322,7 +322,8 @@ def _assign_tasks(
             problems.append(_group_problem(f"no network serves {', '.join(link)} together, which `must_link` requires"))
             continue
         worth = [
-            request.sign * sum(scaling.weighted_score(i, networks[at].values[scores.tasks[i]]) for i in indices(bits))
+            request.sign
+            * sum(scaling.weighted_score(i, networks[at].values[scores.tasks[i]]) for i in tasks_in_mask(bits))
             for at in eligible
         ]
         best = eligible[worth.index(max(worth))]

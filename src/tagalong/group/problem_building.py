@@ -15,7 +15,7 @@ import numpy as np
 from tagalong.errors import InvalidInput
 
 from .scores import Scores
-from .selection_problem import Bools, Floats, Ints, Limits, Networks, SelectionProblem, indices, to_bit_mask
+from .selection_problem import Bools, Floats, Ints, Limits, Networks, SelectionProblem, tasks_in_mask, to_bit_mask
 from .selection_request import ScoreScaling, SelectionRequest
 from .solvers import MAX_LISTED, all_networks, solve_search
 
@@ -92,7 +92,7 @@ def link_components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> t
         joined = to_bit_mask([tasks.index(task) for task in set(link)])
         touched = [bits for bits in sets if bits & joined]
         sets = [bits for bits in sets if not bits & joined] + [sum(touched)]
-    return tuple(sorted(sets, key=lambda bits: bits & -bits))
+    return tuple(sorted(sets, key=lambda bit_mask: bit_mask & -bit_mask))
 
 
 def _weighted_scores(matrix: Floats, scaling: ScoreScaling, sign: float, allow_single: bool) -> Floats:
@@ -225,7 +225,7 @@ def _feasible_networks(
     """Returns a network for each given group that is allowed and has a known cost."""
     kept = []
     for bits in sorted(sets):
-        group = list(indices(bits))
+        group = list(tasks_in_mask(bits))
         alone = len(group) == 1 and not np.isfinite(problem.single_task_scores[group[0]])
         if not alone and len(group) <= problem.largest and not forbidden_pairs[np.ix_(group, group)].any():
             kept.append((group, cost(tuple(group))))
@@ -234,21 +234,21 @@ def _feasible_networks(
     for row, (group, _) in enumerate(kept):
         member[row, group] = True
     size = member.sum(axis=1)[:, None]
-    mean = np.where(size == 1, problem.single_task_scores, (member @ problem.pairwise) / np.maximum(size - 1, 1))
+    mean = np.where(size == 1, problem.single_task_scores, (member @ problem.pairwise_scores) / np.maximum(size - 1, 1))
     return Networks(member, np.where(member, mean, -np.inf), np.array([spent for _, spent in kept]))
 
 
 def _promising_groups(problem: SelectionProblem, forbidden_pairs: ForbiddenPairs) -> set[int]:
     """Returns all pairs, groups of tasks with high affinity, and groups found by a search that ignores costs."""
-    near = problem.pairwise + problem.pairwise.T
+    near = problem.pairwise_scores + problem.pairwise_scores.T
     found = {1 << task for task in range(problem.n) if np.isfinite(problem.single_task_scores[task])}
     found |= {1 << a | 1 << b for a in range(problem.n) for b in range(a)}
     for link in problem.links:
-        found |= set(_grown_groups(list(indices(link)), near, forbidden_pairs))
+        found |= set(_grown_groups(list(tasks_in_mask(link)), near, forbidden_pairs))
     for count in POOL_BUDGETS:
         if count <= problem.n and problem.largest * count >= problem.n:
             for choice in solve_search(problem, [count], QUICK_LIMITS)[0].choices:
-                found |= set(_shrunk_groups(list(indices(choice.trains)), near, forbidden_pairs))
+                found |= set(_shrunk_groups(list(tasks_in_mask(choice.trains)), near, forbidden_pairs))
     return found
 
 

@@ -209,12 +209,12 @@ class _ResultReader:
             return []
         return [Candidate(trains, values, cost) for (trains, cost), values in results.items()]
 
-    def _read_group(self, row: TableRow, known: set[str]) -> frozenset[str]:
+    def _read_group(self, row: TableRow, known_tasks: set[str]) -> frozenset[str]:
         cell = row.cells[self.group]
-        names = group_names(cell, known)
+        names = group_names(cell, known_tasks)
         if names is None:
             self._report_problem(
-                row, f"must contain task names ({', '.join(map(repr, sorted(known)))}) joined by +", repr(cell)
+                row, f"must contain task names ({', '.join(map(repr, sorted(known_tasks)))}) joined by +", repr(cell)
             )
         return names or frozenset()
 

@@ -18,7 +18,7 @@ from .grouping import Group, Grouping, Option
 from .infeasible import explain_infeasible
 from .problem_building import ScaledProblem, build_problem
 from .scores import Complete, Scores, read_scores
-from .selection_problem import Floats, InfeasibleError, Limits, NetworkChoice, Solution, indices
+from .selection_problem import Floats, InfeasibleError, Limits, NetworkChoice, Solution, tasks_in_mask
 from .selection_request import Cost, SelectionRequest, SolverName, read_budgets, read_links
 from .solvers import Certificate, choose_solver
 from .stability import Served, stability
@@ -196,7 +196,7 @@ def select_groups_by_budget(
     request.check(read)
     groupings = _solve_request(read, request)
     if isinstance(scores, Affinity) and len(scores.steps):
-        groupings = _with_stability(scores, read, request, groupings)
+        groupings = _add_stability(scores, read, request, groupings)
     return dict(zip(request.budgets, groupings, strict=True))
 
 
@@ -284,8 +284,8 @@ def _network_cost(
     return request.cost_of(_task_names(scores, choice.trains))
 
 
-def _task_names(scores: Scores, bits: int) -> frozenset[str]:
-    return frozenset(scores.tasks[i] for i in indices(bits))
+def _task_names(scores: Scores, bit_mask: int) -> frozenset[str]:
+    return frozenset(scores.tasks[i] for i in tasks_in_mask(bit_mask))
 
 
 def _task_score(scores: Scores, scaled_problem: ScaledProblem, task: str, choice: NetworkChoice) -> float:
@@ -325,7 +325,7 @@ def _make_certificate(scores: Scores, scaled_problem: ScaledProblem, solution: S
     return Certificate(dict(zip(scores.tasks, tasks, strict=True)), network)
 
 
-def _with_stability(
+def _add_stability(
     affinity: Affinity, scores: Scores, request: SelectionRequest, groupings: list[Grouping]
 ) -> list[Grouping]:
     """Adds the stability of each grouping, which is computed by repeating the selection on resamples of the history."""

@@ -77,7 +77,7 @@ class SelectionProblem:
     more: Callable[[set[int]], Networks] | None = None
 
     @cached_property
-    def pairwise(self) -> Floats:
+    def pairwise_scores(self) -> Floats:
         """The matrix `scores` with zeros on the diagonal."""
         assert self.scores is not None
         matrix = self.scores.copy()
@@ -95,7 +95,7 @@ class SelectionProblem:
         """A mask of the tasks in each link (links × tasks). Most links contain a single task."""
         member = np.zeros((len(self.links), self.n), dtype=bool)
         for unit, link in enumerate(self.links):
-            member[unit, list(indices(link))] = True
+            member[unit, list(tasks_in_mask(link))] = True
         return member
 
     @property
@@ -110,7 +110,7 @@ class SelectionProblem:
         """
         values = networks.values.copy()
         for link in self.links:
-            tasks = list(indices(link))
+            tasks = list(tasks_in_mask(link))
             whole = np.isfinite(values[:, tasks]).all(axis=1, keepdims=True)
             values[:, tasks] = np.where(whole, values[:, tasks], -np.inf)
         return replace(self, networks=replace(networks, values=values))
@@ -181,9 +181,9 @@ class Limits:
         return self.deadline - time.monotonic()
 
 
-def indices(bits: int) -> tuple[int, ...]:
+def tasks_in_mask(bit_mask: int) -> tuple[int, ...]:
     """Returns the indices of the tasks in a bit mask."""
-    return tuple(i for i in range(bits.bit_length()) if bits >> i & 1)
+    return tuple(i for i in range(bit_mask.bit_length()) if bit_mask >> i & 1)
 
 
 def to_bit_mask(tasks: Sequence[int] | Ints) -> int:
@@ -208,13 +208,13 @@ def keeps_links_whole(sets: Ints, links: Sequence[int]) -> Bools:
 
 def choice_value(problem: SelectionProblem, choice: NetworkChoice) -> float:
     """Returns the total score of the tasks that the chosen network serves."""
-    served = list(indices(choice.serves))
+    served = list(tasks_in_mask(choice.serves))
     if problem.networks is not None:
         return float(problem.networks.values[choice.row, served].sum())
-    trained = indices(choice.trains)
+    trained = tasks_in_mask(choice.trains)
     if len(trained) == 1:
         return float(problem.single_task_scores[served[0]])
-    return float(problem.pairwise[np.ix_(trained, served)].sum()) / (len(trained) - 1)
+    return float(problem.pairwise_scores[np.ix_(trained, served)].sum()) / (len(trained) - 1)
 
 
 def solution_value(problem: SelectionProblem, choices: Sequence[NetworkChoice]) -> float:

@@ -23,8 +23,8 @@ from ..selection_problem import (
     SelectionProblem,
     Solution,
     choice_value,
-    indices,
     solution_value,
+    tasks_in_mask,
 )
 from .linear_programs import DualPrices, Stabilization, best_choice, find_prices
 from .local_search import solve_search
@@ -92,7 +92,7 @@ class _ColumnGeneration:
         self.bound, self.dual = start.bound, None if start.prices is None else DualPrices.from_prices(start.prices)
         served = np.zeros((len(start.choices), problem.n), dtype=bool)
         for row, choice in enumerate(start.choices):
-            served[row, list(indices(choice.serves))] = True
+            served[row, list(tasks_in_mask(choice.serves))] = True
         self.members = neighbors(problem, served)
         self.values = best_values(problem, self.members)
 
@@ -181,7 +181,7 @@ class _ColumnGeneration:
         dual = self._find_prices(None)
         center = np.zeros(self.problem.n)
         for choice in self.start.choices:
-            served = list(indices(choice.serves))
+            served = list(tasks_in_mask(choice.serves))
             center[served] = (choice_value(self.problem, choice) - dual.network) / len(served)
         return center
 
@@ -275,10 +275,10 @@ class Pricing:
     def __init__(self, problem: SelectionProblem) -> None:
         n = problem.n
         self.problem, self.order = problem, task_orders(problem)
-        self.scores = problem.pairwise[self.order[:, :, None], self.order[:, None, :]]
+        self.scores = problem.pairwise_scores[self.order[:, :, None], self.order[:, None, :]]
         unit = np.zeros(n, dtype=np.int64)
         for number, link in enumerate(problem.links):
-            unit[list(indices(link))] = number
+            unit[list(tasks_in_mask(link))] = number
         self.together = unit[:, None] == unit
         self.linked = self.together.sum(axis=1) > 1
         self.firsts = np.unique(unit, return_index=True)[1]  # first task of each unit; earlier units are not served
@@ -350,8 +350,8 @@ class Pricing:
             serves &= joined | ~self.begun[nodes.first, depth]
             helps, spare = helps & ~joined, spare & ~joined
         left_out = nodes._replace(gets=nodes.gets[:, 1:], gives=nodes.gives[:, 1:]).only(spare)
-        helped = _with_helper(nodes.only(helps), depth, bounds)
-        served = _with_served(nodes.only(serves), depth, bounds, task[serves])
+        helped = _with_next_as_helper(nodes.only(helps), depth, bounds)
+        served = _with_next_served(nodes.only(serves), depth, bounds, task[serves])
         return _Nodes._make(np.concatenate(columns) for columns in zip(left_out, helped, served, strict=True))
 
     def _is_promising(self, nodes: _Nodes, depth: int, bounds: PricingBounds, query: PricingQuery) -> Bools:
@@ -363,16 +363,16 @@ class Pricing:
         return enough
 
 
-def _with_helper(nodes: _Nodes, depth: int, bounds: PricingBounds) -> _Nodes:
+def _with_next_as_helper(nodes: _Nodes, depth: int, bounds: PricingBounds) -> _Nodes:
     """Returns the nodes in which the next task is a helper."""
     gets = nodes.gets[:, 1:] + bounds.surplus[nodes.first, depth, depth + 1 :]
     worth = nodes.worth + nodes.gives[:, 0]
     return nodes._replace(left=nodes.left - 1, worth=worth, gets=gets, gives=nodes.gives[:, 1:])
 
 
-def _with_served(nodes: _Nodes, depth: int, bounds: PricingBounds, task: Ints) -> _Nodes:
+def _with_next_served(nodes: _Nodes, depth: int, bounds: PricingBounds, task: Ints) -> _Nodes:
     """Returns the nodes in which the next task is served."""
-    trained, served = _with_helper(nodes, depth, bounds), nodes.served.copy()
+    trained, served = _with_next_as_helper(nodes, depth, bounds), nodes.served.copy()
     served[np.arange(len(task)), task] = True
     gives = trained.gives + bounds.surplus[nodes.first, depth + 1 :, depth]
     return trained._replace(worth=trained.worth + nodes.gets[:, 0], gives=gives, served=served)
@@ -434,8 +434,8 @@ def task_orders(problem: SelectionProblem) -> Ints:
 
 
 def _nearest_first(problem: SelectionProblem, first_task: int) -> Ints:
-    both = problem.pairwise[first_task] + problem.pairwise[:, first_task]
-    links = [np.array(indices(link)) for link in problem.links]
+    both = problem.pairwise_scores[first_task] + problem.pairwise_scores[:, first_task]
+    links = [np.array(tasks_in_mask(link)) for link in problem.links]
     links.sort(key=lambda link: np.inf if first_task in link else both[link].max(), reverse=True)
     order: Ints = np.concatenate(links)
     return np.concatenate([[first_task], order[order != first_task]])

@@ -23,8 +23,8 @@ from ..selection_problem import (
     Networks,
     SelectionProblem,
     Solution,
-    indices,
     solution_value,
+    tasks_in_mask,
     to_bit_mask,
 )
 from .linear_programs import OBJECTIVE_SCALE, integer_program
@@ -125,5 +125,5 @@ def _make_constraints(
 def _linked_variables(problem: SelectionProblem, rows: Ints, tasks: Ints) -> list[tuple[int, int]]:
     """Returns pairs of variables that must be equal because they refer to linked tasks in the same network."""
     where = {pair: i for i, pair in enumerate(zip(rows.tolist(), tasks.tolist(), strict=True))}
-    neighbors = {one: other for link in map(indices, problem.links) for one, other in pairwise(link)}
+    neighbors = {one: other for link in map(tasks_in_mask, problem.links) for one, other in pairwise(link)}
     return [(i, where[which, neighbors[one]]) for (which, one), i in where.items() if one in neighbors]

@@ -20,7 +20,7 @@ from ..selection_problem import (
     NetworkChoice,
     SelectionProblem,
     Solution,
-    indices,
+    tasks_in_mask,
     to_bit_mask,
 )
 from .local_search import solve_search
@@ -86,7 +86,7 @@ def pairwise_table(problem: SelectionProblem, limits: Limits) -> ServedTable:
     slack = _tie_tolerance(problem.n, price)
 
     def network(_: int, served_tasks: int) -> NetworkChoice:
-        trains, _value = best_network(problem, np.array(indices(served_tasks)), price, slack)
+        trains, _value = best_network(problem, np.array(tasks_in_mask(served_tasks)), price, slack)
         return NetworkChoice(to_bit_mask(trains), served_tasks)
 
     return ServedTable(np.ones(1), served_values(problem, price, limits)[None], network, slack)
@@ -103,7 +103,7 @@ def listed_table(problem: SelectionProblem) -> ServedTable:
     costs, values = listed_values(problem, prices)
 
     def network(cost_index: int, served_tasks: int) -> NetworkChoice:
-        row = best_listed(problem, costs[cost_index], list(indices(served_tasks)), prices, slack)
+        row = best_listed(problem, costs[cost_index], list(tasks_in_mask(served_tasks)), prices, slack)
         return NetworkChoice(to_bit_mask(np.flatnonzero(networks.trains[row])), served_tasks, row)
 
     return ServedTable(costs, values, network, slack)
@@ -185,7 +185,9 @@ class DynamicProgram:
         left, level, choices = self.served.values.shape[1] - 1, top_level, []
         while left:
             steps = self.continuations(left, level, self.served.slack)
-            first, kind, level = min((indices(serves), kind, rest) for kind, rest, some in steps for serves in some)
+            first, kind, level = min(
+                (tasks_in_mask(serves), kind, rest) for kind, rest, some in steps for serves in some
+            )
             choices.append(self.served.network(kind, to_bit_mask(first)))
             left ^= to_bit_mask(first)
         return tuple(choices)

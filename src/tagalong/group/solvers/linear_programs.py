@@ -19,8 +19,8 @@ from ..selection_problem import (
     Limits,
     SelectionProblem,
     Solution,
-    indices,
     solution_value,
+    tasks_in_mask,
 )
 from .served_sets import network_for
 
@@ -76,7 +76,7 @@ def find_prices(
     """
     unit, size = first_tasks(problem)
     stabilization = stabilization or Stabilization(np.zeros(problem.n), 0.0)
-    center = np.array([stabilization.center[list(indices(link))].sum() for link in problem.links])
+    center = np.array([stabilization.center[list(tasks_in_mask(link))].sum() for link in problem.links])
     trade = identity(len(unit))
     result = linear_program(
         limits,
@@ -90,13 +90,13 @@ def find_prices(
     unit_prices = -result.eqlin.marginals / OBJECTIVE_SCALE / size
     tasks = np.zeros(problem.n)
     for price, link in zip(unit_prices, problem.links, strict=True):
-        tasks[list(indices(link))] = price
+        tasks[list(tasks_in_mask(link))] = price
     return DualPrices(tasks, max(float(-result.ineqlin.marginals[0]) / OBJECTIVE_SCALE, 0.0))
 
 
 def first_tasks(problem: SelectionProblem) -> tuple[Ints, Ints]:
     """Returns the first task of each link, which represents the link, and the size of each link."""
-    links = [indices(link) for link in problem.links]
+    links = [tasks_in_mask(link) for link in problem.links]
     return np.array([link[0] for link in links]), np.array([len(link) for link in links])
 
 

@@ -26,8 +26,8 @@ from ..selection_problem import (
     Networks,
     SelectionProblem,
     Solution,
-    indices,
     solution_value,
+    tasks_in_mask,
     to_bit_mask,
 )
 from .served_sets import best_values, network_for
@@ -51,7 +51,7 @@ def solve_search(problem: SelectionProblem, budgets: Sequence[float], limits: Li
 def _search_partitions(problem: SelectionProblem, networks: int, limits: Limits) -> Solution:
     search = _PartitionSearch(problem, networks, np.random.default_rng(limits.seed))
     place = search.run(limits)
-    choices = search.choices(place)
+    choices = search.to_choices(place)
     value = solution_value(problem, choices)
     bound = max(simple_bound(problem, networks), value)
     return Solution(choices, bound, bound - value <= TIE_TOLERANCE)
@@ -63,12 +63,14 @@ class _PartitionSearch:
     def __init__(self, problem: SelectionProblem, networks: int, rng: np.random.Generator) -> None:
         self.problem, self.networks, self.random = problem, networks, rng
         self.units = problem.units
-        self.given = self.units @ problem.pairwise.T  # the total score from each task (column) to each unit (row)
+        self.given = (
+            self.units @ problem.pairwise_scores.T
+        )  # the total score from each task (column) to each unit (row)
 
     def run(self, limits: Limits) -> Ints:
         """Starts from average linkage and then applies a fixed number of kicks (random changes)."""
         best = self.sweep(self._average_linkage(), limits)
-        value = self.value(best)
+        value = self.total_value(best)
         if self.problem.largest < self.problem.n:
             # Moves from a packing never exceed the size limit.
             best, value = self._keep_better(best, value, self.sweep(self._pack_assignment(), limits))
@@ -81,10 +83,10 @@ class _PartitionSearch:
         return best
 
     def _keep_better(self, best: Ints, value: float, assignment: Ints) -> tuple[Ints, float]:
-        other = self.value(assignment)
+        other = self.total_value(assignment)
         return (assignment, other) if other > value + TIE_TOLERANCE / 10 else (best, value)
 
-    def values(self, members: Floats | Ints, contributions: Floats) -> Floats:
+    def set_values(self, members: Floats | Ints, contributions: Floats) -> Floats:
         """Returns the value of each served set (row). The value of an empty set is 0."""
         sets = members.astype(bool)
         size = sets.sum(axis=1)
@@ -92,14 +94,14 @@ class _PartitionSearch:
         value = np.where(np.isfinite(value), value, -SIZE_PENALTY * np.maximum(size - self.problem.largest, 1))
         return np.where(size > 0, value, 0.0)
 
-    def value(self, assignment: Ints) -> float:
-        return float(self.values(*self._sets_from_assignment(assignment)).sum())
+    def total_value(self, assignment: Ints) -> float:
+        return float(self.set_values(*self._sets_from_assignment(assignment)).sum())
 
     def sweep(self, assignment: Ints, limits: Limits) -> Ints:
         """Moves units one by one to the best set, until no move improves the value."""
         assignment = assignment.copy()
         members, given = self._sets_from_assignment(assignment)
-        value = self.values(members, given)
+        value = self.set_values(members, given)
         moved = True
         while moved and not limits.should_stop:
             moved = False
@@ -111,7 +113,7 @@ class _PartitionSearch:
                     :, None
                 ]  # the unit leaves `here` or joins another set
                 after_members, after_given = members + sign * self.units[unit], given + sign * self.given[unit]
-                after = self.values(after_members, after_given)
+                after = self.set_values(after_members, after_given)
                 gain = after - value + after[here] - value[here]
                 gain[here] = 0.0
                 there = int(gain.argmax())
@@ -122,7 +124,7 @@ class _PartitionSearch:
                     assignment[unit], moved = there, True
         return assignment
 
-    def choices(self, assignment: Ints) -> tuple[NetworkChoice, ...]:
+    def to_choices(self, assignment: Ints) -> tuple[NetworkChoice, ...]:
         """Returns the best network for each served set.
 
         Sets with the same trained tasks are merged into one network.
@@ -232,7 +234,7 @@ def simple_bound(problem: SelectionProblem, networks: int) -> float:
     most k. For every λ ≥ 0, the value is therefore at most λk + Σ max(u(s) − λ/s), with the sum over tasks and the
     maximum over s. Every λ yields a valid bound, and a one-dimensional search finds the lowest bound.
     """
-    best = score_by_size(problem)
+    best = max_scores_by_size(problem)
     sizes = np.arange(1, best.shape[1] + 1)
 
     def bound(price: float) -> float:
@@ -244,7 +246,7 @@ def simple_bound(problem: SelectionProblem, networks: int) -> float:
     return min(bound(0.0), float(found.fun)) + 1e-12 * problem.n
 
 
-def score_by_size(problem: SelectionProblem) -> Floats:
+def max_scores_by_size(problem: SelectionProblem) -> Floats:
     """Returns the highest possible score of each task (row) in served sets of 1, 2, … tasks (columns)."""
     n, alone = problem.n, problem.single_task_scores
     if n == 1:
@@ -268,13 +270,13 @@ def solve_listed_search(problem: SelectionProblem, budgets: Sequence[float], lim
 def _search_selections(problem: SelectionProblem, budget: float, limits: Limits) -> Solution:
     search = _SelectionSearch(problem, budget)
     chosen = search.run(np.random.default_rng(limits.seed), limits)
-    if search.value(chosen) <= UNSERVED_VALUE / 2:
+    if search.total_value(chosen) <= UNSERVED_VALUE / 2:
         raise InvalidInput(
             "`solver='search'`",
             f"found no networks within the `budget` of {budget:g} that serve all tasks under these constraints",
             hint="raise `budget`, relax a constraint, or list the networks as Candidates",
         )
-    choices = search.choices(chosen)
+    choices = search.to_choices(chosen)
     value = solution_value(search.problem, choices)
     return Solution(choices, max(_upper_bound(problem, budget), value), False)
 
@@ -297,7 +299,7 @@ class _SelectionSearch:
     def __init__(self, problem: SelectionProblem, budget: float) -> None:
         assert problem.networks is not None
         self.problem, self.cost, self.budget = problem, problem.networks.cost, budget * (1 + 1e-9)
-        self.units = [list(indices(link)) for link in problem.links]
+        self.units = [list(tasks_in_mask(link)) for link in problem.links]
         self.known = {to_bit_mask(np.flatnonzero(row)) for row in problem.networks.trains} if problem.more else set()
         self.values_by_unit = self._unit_values(problem.networks)
 
@@ -322,7 +324,7 @@ class _SelectionSearch:
         added = self.problem.networks.only(np.arange(len(self.cost)) >= before)
         self.values_by_unit = np.concatenate([self.values_by_unit, self._unit_values(added)])
 
-    def value(self, selected: list[int]) -> float:
+    def total_value(self, selected: list[int]) -> float:
         return float(self._best_values(selected).sum())
 
     def _best_values(self, selected: list[int]) -> Floats:
@@ -336,7 +338,7 @@ class _SelectionSearch:
             if limits.should_stop or self.values_by_unit.size > MAX_LISTED_VALUES:
                 break
             other = self._improve_until_stable(self._kick(best, rng), limits)
-            if self.value(other) > self.value(best) + TIE_TOLERANCE / 10:
+            if self.total_value(other) > self.total_value(best) + TIE_TOLERANCE / 10:
                 best = other
         return best
 
@@ -353,14 +355,14 @@ class _SelectionSearch:
         """Improves a selection until no similar group improves it further."""
         while True:
             better = self._improve(selected, limits)
-            if self.value(better) <= self.value(selected) + TIE_TOLERANCE / 10:
+            if self.total_value(better) <= self.total_value(selected) + TIE_TOLERANCE / 10:
                 return better
             selected = better
             self.add_neighbors(selected)
 
     def _improve(self, selected: list[int], limits: Limits) -> list[int]:
         """Repeats the best addition or swap until none improves the value."""
-        value = self.value(selected)
+        value = self.total_value(selected)
         while True:
             moves = [self._best_addition([row for row in selected if row != out]) for out in [None, *selected]]
             after, found = max(moves, key=lambda move: move[0])
@@ -384,11 +386,11 @@ class _SelectionSearch:
         """Drops networks that add no value."""
         for row in sorted(selected, key=lambda row: -self.cost[row]):
             rest = [other for other in selected if other != row]
-            if self.value(rest) >= self.value(selected) - TIE_TOLERANCE / 10:
+            if self.total_value(rest) >= self.total_value(selected) - TIE_TOLERANCE / 10:
                 selected = rest
         return selected
 
-    def choices(self, selected: list[int]) -> tuple[NetworkChoice, ...]:
+    def to_choices(self, selected: list[int]) -> tuple[NetworkChoice, ...]:
         serving: Ints = np.array(selected)[self.values_by_unit[selected].argmax(axis=0)]
         networks = self.problem.networks
         assert networks is not None

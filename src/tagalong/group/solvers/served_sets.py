@@ -34,7 +34,7 @@ def served_values(problem: SelectionProblem, price: float = 0.0, limits: Limits 
     Raises:
         TimeoutError: the time limit is reached.
     """
-    n, pairwise, alone = problem.n, problem.pairwise, problem.single_task_scores
+    n, pairwise, alone = problem.n, problem.pairwise_scores, problem.single_task_scores
     best = np.empty(2**n)
     for start in range(0, 2**n, SETS_PER_BATCH):
         if limits.should_stop:
@@ -75,7 +75,7 @@ def best_values(
         price: the price per trained task.
         contributions: the total score that each task (column) contributes to each served set (row), if already known.
     """
-    contributions = members @ problem.pairwise.T if contributions is None else contributions
+    contributions = members @ problem.pairwise_scores.T if contributions is None else contributions
     value = superset_values(members, contributions, problem.largest, price).max(axis=1)
     single = members.sum(axis=1) == 1
     value[single] = np.maximum(value[single], problem.single_task_scores[members[single].argmax(axis=1)] - price)
@@ -99,7 +99,7 @@ def best_network(problem: SelectionProblem, served: Ints, price: float, slack: f
     n = problem.n
     members = np.zeros(n, dtype=bool)
     members[served] = True
-    given = problem.pairwise[:, served].sum(axis=1)
+    given = problem.pairwise_scores[:, served].sum(axis=1)
     value = superset_values(members[None], given[None], problem.largest, price)[0]
     number = int(value.argmax())
     if len(served) == 1 and problem.single_task_scores[served[0]] - price >= value[number]:
@@ -113,7 +113,7 @@ def all_networks(problem: SelectionProblem, cost: Callable[[tuple[int, ...]], fl
     n = problem.n
     trains = membership(np.arange(1, 2**n), n)
     size = trains.sum(axis=1)
-    values = (trains.astype(np.float64) @ problem.pairwise) / np.maximum(size - 1, 1)[:, None]
+    values = (trains.astype(np.float64) @ problem.pairwise_scores) / np.maximum(size - 1, 1)[:, None]
     values = np.where((size == 1)[:, None], problem.single_task_scores, values)
     values = np.where(trains, values, -np.inf)
     costs = np.ones(len(trains))

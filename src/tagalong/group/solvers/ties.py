@@ -18,8 +18,8 @@ from ..selection_problem import (
     SelectionProblem,
     Solution,
     choice_value,
-    indices,
     solution_value,
+    tasks_in_mask,
     to_bit_mask,
 )
 from .served_sets import best_values, network_for
@@ -69,7 +69,7 @@ def find_ties(
 
 
 def _sort_key(choices: tuple[NetworkChoice, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    return sorted((indices(choice.serves), indices(choice.trains)) for choice in choices)
+    return sorted((tasks_in_mask(choice.serves), tasks_in_mask(choice.trains)) for choice in choices)
 
 
 def _extend_choice(
@@ -103,7 +103,7 @@ def _matching_networks(
     """Yields all networks with a given cost that serve a set with a value of at least `min_value`, up to a tie."""
     min_value -= TIE_TOLERANCE / 2  # prices reduce the remaining values by up to this much
     if problem.networks is not None:
-        value = problem.networks.values[:, list(indices(served_tasks))].sum(axis=1)
+        value = problem.networks.values[:, list(tasks_in_mask(served_tasks))].sum(axis=1)
         rows = np.flatnonzero((problem.networks.cost == costs[cost_index]) & (value >= min_value))
         yield from (
             NetworkChoice(to_bit_mask(np.flatnonzero(problem.networks.trains[row])), served_tasks, int(row))
@@ -115,10 +115,10 @@ def _matching_networks(
 
 def _matching_supersets(problem: SelectionProblem, served_tasks: int, min_value: float) -> Iterator[int]:
     """Yields the groups that serve the given tasks with a value of at least `min_value`, ordered by size."""
-    served = list(indices(served_tasks))
+    served = list(tasks_in_mask(served_tasks))
     if len(served) == 1 and problem.single_task_scores[served[0]] >= min_value:
         yield served_tasks
-    given = problem.pairwise[:, served].sum(axis=1)
+    given = problem.pairwise_scores[:, served].sum(axis=1)
     inside = float(given[served].sum())
     others = sorted((i for i in range(problem.n) if not served_tasks >> i & 1), key=lambda i: -given[i])
     descending = [float(given[i]) for i in others]
@@ -167,8 +167,8 @@ def break_ties(problem: SelectionProblem, networks: int, solution: Solution, mem
         for level in range(top, 0, -1):
             if left:
                 (_, _, some), *_ = plan.continuations(left, level, plan.slack)
-                first = min(some, key=indices)
-                choices.append(network_for(problem, np.array(indices(first))))
+                first = min(some, key=tasks_in_mask)
+                choices.append(network_for(problem, np.array(tasks_in_mask(first))))
                 left ^= first
         chosen = tuple(choices)
         return replace(solution, choices=chosen, ties=find_ties(problem, plan, chosen, top))
