@@ -137,7 +137,10 @@ def merge_fields(first: Affinity, second: Affinity) -> dict[str, Any]:
 
 
 def _merge_settings(first: Affinity, second: Affinity) -> dict[str, Any]:
-    """Returns all settings except those that differ. Settings that define the measured quantity must not differ."""
+    """Returns the settings of both affinities, except those that differ.
+
+    Settings that define the measured quantity must not differ.
+    """
     ours, theirs = first.settings, second.settings
     differ = [key for key in ours if key in theirs and ours[key] != theirs[key]]
     clash = [f"{key} ({ours[key]!r} and {theirs[key]!r})" for key in differ if key in DEFINING_SETTINGS]
@@ -199,7 +202,7 @@ class FieldChecker:
     """Converts values to read-only arrays and collects all problems found.
 
     Args:
-        tasks: the task names. They are also checked.
+        tasks: the task names. Problems with them are collected as well.
 
     Attributes:
         problems: all problems found so far.

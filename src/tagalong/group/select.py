@@ -67,15 +67,15 @@ def select_groups(
         objective: "max" if larger scores are better, or "min" for losses.
         allow_single: whether a network may be trained on a single task, with the diagonal as its score. By default,
             this is allowed for held-out affinities and for tables that contain single-task results.
-        max_size: the largest number of tasks that a network may train.
+        max_size: the maximum number of tasks per network.
         cost: the cost of a network. This can be a number, a function of the set of task names, or a mapping from sets
             or numbers of tasks to costs. Networks that are not in the mapping cannot be chosen. Candidates have their
             own costs.
         max_cost: the maximum cost of a single network, for example to limit latency.
         must_link: sets of tasks that must be served by the same network.
-        cannot_link: sets of tasks of which no network may train more than one. With `cannot_link`, `max_cost` or a cost
-            that depends on the group, problems with more than 14 tasks are solved by a search over promising groups.
-            The result has a valid bound but is never proven optimal.
+        cannot_link: sets of tasks that must not be trained in the same network. With `cannot_link`, `max_cost` or a
+            cost that depends on the group, problems with more than 14 tasks are solved by a search over promising
+            groups. The result has a valid bound but is never proven optimal.
         weights: the weight of each task in the sum. Defaults to 1.
         complete: if "pairs", groups of three or more tasks are added to a table of results. Their scores are means over
             pairs. Given values take precedence. If groups are added to candidates, their cost is given by `cost`.
@@ -152,11 +152,11 @@ def select_groups_by_budget(
         budgets: the maximum numbers of networks, or the maximum total costs.
         objective: "max" or "min".
         allow_single: whether a network may be trained on a single task.
-        max_size: the largest number of tasks that a network may train.
+        max_size: the maximum number of tasks per network.
         cost: the cost of a network as a function of its tasks.
         max_cost: the maximum cost of a single network.
         must_link: sets of tasks that must be served by the same network.
-        cannot_link: sets of tasks of which no network may train more than one.
+        cannot_link: sets of tasks that must not be trained in the same network.
         weights: the weight of each task in the sum.
         complete: how larger groups are added to a table of results.
         solver: the name of the solver.

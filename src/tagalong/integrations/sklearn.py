@@ -141,8 +141,8 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
         validation_fraction: fraction of the rows used for early stopping and for choosing the best grouping.
         test_fraction: fraction of the rows used to evaluate the best grouping.
         options: options for each method, for example `{"tag": {"every": 1}}`.
-        out: folder in which the study is saved. It can be resumed with the same `random_state`. If None, results are
-            kept in memory only.
+        out: folder in which the study is saved. The study can be resumed with the same `random_state`. If None, results
+            are kept in memory only.
         executor: where networks are trained (see `Study`).
         device: device on which networks are trained (see `Study`).
         random_state: seed for the split, the network initialization and the row order.

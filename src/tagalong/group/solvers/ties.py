@@ -79,7 +79,7 @@ def _extend_choice(
     min_value: float,
     max_networks: int,
 ) -> Iterator[_PartialChoice]:
-    """Yields partial choices that can still reach `min_value`. Each one is yielded before its extensions."""
+    """Yields partial choices that can still reach `min_value`. A partial choice is yielded before its extensions."""
     yield partial_choice
     if not partial_choice.left or len(partial_choice.choices) == max_networks:
         return
