@@ -94,8 +94,10 @@ def select_groups(
         The grouping. For multiple budgets, see `select_groups_by_budget`.
 
     Raises:
-        ValueError: the input is invalid. The message lists every problem. Example: >>> affinity = [[0, 5, 1], [5, 0,
-            0], [0, 0, 0]]
+        ValueError: the input is invalid. The message lists every problem.
+
+    Example:
+        >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
         >>> print(select_groups(affinity, budget=2))
         2 networks for 3 tasks, total 11 (proven optimal)
         network  serves  helped by  score
