@@ -117,7 +117,7 @@ def register(
     for kind, plugins in given.items():
         for name, value in (plugins or {}).items():
             if not isinstance(name, str) or not name:
-                raise InvalidInput(kind, "must have non-empty strings as names", repr(name))
+                raise InvalidInput(kind, "must use non-empty strings as names", repr(name))
             plugin = (
                 Plugin(kind, name, value)
                 if isinstance(value, str)

@@ -28,7 +28,6 @@ MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", 
 DECIMAL_COMMA_HINT = "if commas are decimal separators, use points instead or separate columns with semicolons"
 ZIP, PARQUET = b"PK\x03\x04", b"PAR1"
 OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
-EXPECTED = "must be a CSV or Parquet file"
 
 
 class TableError(InvalidInput):
@@ -216,7 +215,7 @@ def _check_columns(columns: Mapping[str, Any], place: str, unnamed: int = 0) -> 
         found = ", ".join(map(str, sorted(lengths))) or "no columns"
         raise TableError(place, "must have columns of the same length", found)
     if lengths == {0}:
-        raise TableError(place, "must have rows", "none")
+        raise TableError(place, "must have at least one row", "none")
     return RawColumns(place, columns, lengths.pop(), unnamed)
 
 
@@ -326,7 +325,7 @@ def _unzip(content: bytes, place: str) -> bytes:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/")]
             if any(name in names for name in ("[Content_Types].xml", "mimetype")):
-                raise TableError(place, EXPECTED, "a workbook", "save it as CSV")
+                raise TableError(place, "must be a CSV or Parquet file", "a workbook", "save it as CSV")
             tables = [name for name in names if not name.startswith(("__MACOSX/", "."))]
             if len(tables) != 1:
                 found = f"{len(tables)}" + (f": {', '.join(tables[:MOST_SHOWN])}" if tables else "")
@@ -334,12 +333,12 @@ def _unzip(content: bytes, place: str) -> bytes:
             return archive.read(tables[0])
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError) as error:
         found = f"a workbook or archive that cannot be opened ({error})"
-        raise TableError(place, EXPECTED, found, "save it as CSV") from error
+        raise TableError(place, "must be a CSV or Parquet file", found, "save it as CSV") from error
 
 
 def _decode(content: bytes, place: str) -> str:
     if content.startswith(OLD_WORKBOOK):
-        raise TableError(place, EXPECTED, "an old workbook", "save it as CSV")
+        raise TableError(place, "must be a CSV or Parquet file", "an old workbook", "save it as CSV")
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
         text = content.decode(encoding)

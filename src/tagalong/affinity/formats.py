@@ -207,7 +207,9 @@ def _read_archive(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
     try:
         content = archive.read_bytes()
     except FileNotFoundError:
-        raise AffinityFileError(path, f"stores its history in {archive}, which is missing; keep both files together") from None
+        raise AffinityFileError(
+            path, f"stores its history in {archive}, which is missing; keep both files together"
+        ) from None
     if hashlib.sha256(content).hexdigest() != digest:
         mismatch = f"is not the history saved with {path}: the hashes differ"
         raise AffinityFileError(archive, mismatch, hint=SAVE_AGAIN)

@@ -47,7 +47,8 @@ File = Annotated[
     Path, typer.Argument(metavar="FILE", help="A table of scores, as CSV or JSON (see above).", show_default=False)
 ]
 AxisOption = Annotated[
-    AxisChoice, make_option(SCORES, "--axis", text="Whether the rows of a square table are sources (the default) or targets.")
+    AxisChoice,
+    make_option(SCORES, "--axis", text="Whether the rows of a square table are sources (the default) or targets."),
 ]
 ObjectiveOption = Annotated[
     ObjectiveChoice,
@@ -82,7 +83,8 @@ BudgetOption = Annotated[
     ),
 ]
 BudgetsOption = Annotated[
-    str | None, make_option(BUDGET, "--budgets", metavar="1,2,3 | 1-5 | all", text="Select groups for several budgets at once.")
+    str | None,
+    make_option(BUDGET, "--budgets", metavar="1,2,3 | 1-5 | all", text="Select groups for several budgets at once."),
 ]
 CostOption = Annotated[
     str | None,

@@ -118,7 +118,9 @@ GroupOption = _text_option(
 )
 FeaturesFileOption = Annotated[
     Path | None,
-    make_option(TABLE, "--features-file", metavar="FILE", text="An npy or npz file with the input features of each row."),
+    make_option(
+        TABLE, "--features-file", metavar="FILE", text="An npy or npz file with the input features of each row."
+    ),
 ]
 TasksOption = _text_option(PROBLEM, "--tasks", "A,B,…", "Use only these tasks.")
 SizeOption = _text_option(
@@ -126,9 +128,7 @@ SizeOption = _text_option(
 )
 WithOption = Annotated[
     list[str] | None,
-    make_option(
-        PROBLEM, "--with", metavar="NAME=VALUE", text="Problem option, e.g. rows=8000; may be repeated."
-    ),
+    make_option(PROBLEM, "--with", metavar="NAME=VALUE", text="Problem option, e.g. rows=8000; may be repeated."),
 ]
 MethodsOption = Annotated[
     str | None,

@@ -22,7 +22,10 @@ MAX_NAME_LENGTH = 6  # of a run's name in a column heading, in characters
 Other = Annotated[
     Path | None,
     typer.Argument(
-        metavar="OTHER", help="Another run to compare the first one with.", show_default=False, autocompletion=options.complete_runs
+        metavar="OTHER",
+        help="Another run to compare the first one with.",
+        show_default=False,
+        autocompletion=options.complete_runs,
     ),
 ]
 OpenOption = Annotated[

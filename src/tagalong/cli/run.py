@@ -191,11 +191,18 @@ class Demo(str, Enum):
 
 DemoName = Annotated[
     Demo,
-    typer.Argument(metavar="WHAT", help="Problem to run: nhanes (a health survey) or faces (synthetic images).", show_default=False),
+    typer.Argument(
+        metavar="WHAT", help="Problem to run: nhanes (a health survey) or faces (synthetic images).", show_default=False
+    ),
 ]
 FastOption = Annotated[
     bool,
-    typer.Option("--fast", metavar="", help="Use only five tasks and fewer methods, which takes about 20 seconds.", show_default=False),
+    typer.Option(
+        "--fast",
+        metavar="",
+        help="Use only five tasks and fewer methods, which takes about 20 seconds.",
+        show_default=False,
+    ),
 ]
 
 

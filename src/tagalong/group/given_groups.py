@@ -47,8 +47,8 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
     document = _parse_document(text)
     if isinstance(document, Mapping):
         if "groupings" in document:
-            found, hint = "groupings for multiple budgets", "save the grouping for a single budget"
-            raise GroupingFileError("groups", "must be a single grouping", found, hint)
+            hint = "save the grouping for a single budget"
+            raise GroupingFileError("groups", "must be a single grouping", "groupings for multiple budgets", hint)
         document = document.get("groups", document)
     entries = list(document.values()) if isinstance(document, Mapping) else document
     if not isinstance(entries, list) or not entries:
@@ -162,7 +162,7 @@ def score_grouping(
 
 
 def _check_groups(groups: Any) -> list[GivenGroup]:
-    expected = "must be a list of groups, each a Group or a set of names"
+    expected = "must be a list of Groups or sets of names"
     if isinstance(groups, str) or not isinstance(groups, Iterable):
         raise InvalidInput("groups", expected, short(groups))
     checked: list[GivenGroup] = []
@@ -218,14 +218,14 @@ class _ScoredNetwork:
             known, found = ", ".join(map(repr, scores.tasks)), ", ".join(map(repr, unknown)) or "an empty group"
             return [InvalidInput("groups", f"must contain only known tasks ({known})", found)]
         if len(self.trains) == 1 and len(scores.tasks) > 1 and not request.singles(scores):
-            return [_problem(f"{name} trains a single task, but `allow_single` is off for these scores")]
+            return [_problem(f"{name} trains a single task, which `allow_single` does not permit for these scores")]
         problems = []
         if not set(self.serves or ()) <= set(self.values) or not self.values:
             problems.append(_problem(f"`scores` has no result for {name}"))
         if request.max_size is not None and len(self.trains) > request.max_size:
             problems.append(_problem(f"{name} trains {len(self.trains)} tasks, but `max_size` is {request.max_size}"))
         if np.isnan(self.cost):
-            problems.append(_problem(f"`cost` does not list {name}"))
+            problems.append(_problem(f"`cost` has no entry for {name}"))
         if request.max_cost is not None and self.cost > request.max_cost * (1 + 1e-9):
             problems.append(_problem(f"{name} costs {self.cost:g}, but `max_cost` is {request.max_cost:g}"))
         for link in request.cannot_link:
@@ -264,8 +264,8 @@ def _coverage_problems(networks: Sequence[_ScoredNetwork], scores: Scores) -> li
     repeated = sorted({task for task in stated if stated.count(task) > 1})
     problems = []
     if missing:
-        found = f"none serving {', '.join(map(repr, missing))}"
-        problems.append(InvalidInput("groups", "must serve every task", found))
+        unserved = f"no group that serves {', '.join(map(repr, missing))}"
+        problems.append(InvalidInput("groups", "must serve every task", unserved))
     if repeated:
         found = f"{', '.join(map(repr, repeated))} more than once"
         problems.append(InvalidInput("groups", "must serve each task only once", found))

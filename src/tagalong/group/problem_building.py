@@ -152,7 +152,7 @@ def _candidate_networks(scores: Scores, request: SelectionRequest, units: Units)
 def _group_networks(problem: SelectionProblem, scores: Scores, request: SelectionRequest, units: Units) -> Networks:
     """Returns every group as a network, with its cost and any results given for it."""
     if problem.n > MAX_LISTED:
-        expected = f"with results of larger groups must have at most {MAX_LISTED} tasks"
+        expected = f"must have at most {MAX_LISTED} tasks if they include results of larger groups"
         hint = "omit some tasks, or list the networks as Candidates"
         raise InvalidInput("scores", expected, str(problem.n), hint)
     names = scores.tasks

@@ -103,7 +103,7 @@ class ScoreTable:
         problems = task_name_problems(names)
         unknown = [repr(task) for task in names if task not in self.tasks]
         if unknown:
-            expected = f"must be among {', '.join(map(repr, self.tasks))}"
+            expected = f"must contain only known tasks ({', '.join(map(repr, self.tasks))})"
             problems.append(InvalidInput("tasks", expected, ", ".join(unknown)))
         raise_problems(problems)
         return replace(self, tasks=names, scores=_select_tasks(self.scores, names))
@@ -266,11 +266,11 @@ def _read_candidate(place: str, entry: Mapping[str, Any]) -> Candidate:
     trains, values = entry["trains"], entry.get("values")
     names = group_names(trains) if isinstance(trains, str) else trains
     if not isinstance(names, (list, frozenset)) or not names or not all(isinstance(name, str) for name in names):
-        raise TableError(f"{place}: trains", "must be a list of names", repr(trains))
+        raise TableError(f"{place}: 'trains'", "must be a list of names", repr(trains))
     if len(set(names)) < len(names):
-        raise TableError(f"{place}: trains", "must list each task once", repr(trains))
+        raise TableError(f"{place}: 'trains'", "must list each task once", repr(trains))
     if not isinstance(values, Mapping):
-        raise TableError(f"{place}: values", "must map each task to its result", repr(values))
+        raise TableError(f"{place}: 'values'", "must map each task to its result", repr(values))
     known = {task: value for task, value in values.items() if value is not None}
     try:
         return Candidate(names, known, entry.get("cost", 1))
@@ -282,14 +282,16 @@ def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis
     place, named = str(path), str(direction or "")
     rows = "target" if 0 <= named.find("target") < named.find("source") else "source"
     if named and rows != axis:
-        expected, hint = f"must agree with `axis={axis!r}`", "pass the other `axis`"
-        raise TableError(f"{place}: direction", expected, repr(named), hint)
+        expected = f"must agree with `axis={axis!r}`"
+        raise TableError(f"{place}: 'direction'", expected, repr(named), "pass the other `axis`")
     lengths = {len(row) if isinstance(row, list) else -1 for row in matrix}
     if lengths != {len(matrix)}:
         found = f"{len(matrix)} rows of {', '.join(map(str, sorted(lengths)))} values"
         raise TableError(f"{place}: the matrix", "must be square", found)
     if tasks is not None and (not isinstance(tasks, list) or len(tasks) != len(matrix)):
-        raise TableError(f"{place}: tasks", f"must contain {len(matrix)} names, one per row of the matrix", repr(tasks))
+        raise TableError(
+            f"{place}: 'tasks'", f"must contain {len(matrix)} names, one per row of the matrix", repr(tasks)
+        )
     for i, row in enumerate(matrix):
         for j, value in enumerate(row):
             _check_number(f"{place}, row {i + 1}, column {j + 1}", value)
@@ -331,7 +333,7 @@ def _make_square(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
     if axis not in ("source", "target"):
         raise InvalidInput("axis", 'must be "source" or "target"', repr(axis))
     if axis == "target" and kind == "affinity":
-        raise InvalidInput("axis", "must be omitted", hint="the direction of an affinity saved by tagalong is known")
+        raise InvalidInput("axis", "must be omitted for a saved affinity, since its direction is known")
     oriented = Affinity.from_matrix(affinity.mean, affinity.tasks, axis="target") if axis == "target" else affinity
     return ScoreTable(kind, affinity.tasks, oriented, axis)  # type: ignore[arg-type]
 
@@ -344,7 +346,7 @@ def _make_table(place: str, candidates: list[Candidate], has_costs: bool) -> Sco
     repeated = [group for group, times in Counter(one.trains for one in candidates).items() if times > 1]
     if repeated:
         found = f"{{{', '.join(sorted(repeated[0]))}}} more than once"
-        hint = "use the mean over runs, or specify a cost for each network"
+        hint = "average the results over runs, or specify a cost for each network"
         raise TableError(place, "must list each group once", found, hint)
     return ScoreTable("results", tasks, {candidate.trains: dict(candidate.values) for candidate in candidates})
 
@@ -369,7 +371,7 @@ def parse_json(text: str, path: Path) -> Any:
     try:
         return json.loads(text, object_pairs_hook=reject_repeated, parse_constant=reject_constant)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise TableError(path, "starts like JSON but is invalid", str(error), "is the file truncated?") from None
+        raise TableError(path, "must be valid JSON", str(error), "is the file truncated?") from None
 
 
 def group_names(cell: str, known: Collection[str] | None = None) -> frozenset[str] | None:

@@ -18,5 +18,7 @@ def part_of(model: nn.Module, wanted: str | Callable[[Any], Any], argument: str)
     try:
         return attrgetter(wanted)(model)
     except AttributeError as error:
-        expected = f"must be the name of an attribute of {type(model).__name__}, such as 'encoder'"
-        raise InvalidInput(argument, expected, repr(wanted), "or pass a function of the model") from error
+        expected = (
+            f"must be the name of an attribute of {type(model).__name__}, such as 'encoder', or a function of the model"
+        )
+        raise InvalidInput(argument, expected, repr(wanted)) from error

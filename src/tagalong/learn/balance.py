@@ -108,7 +108,7 @@ def _alpha(rule: str) -> float:
     except ValueError:
         alpha = math.nan
     if not (math.isfinite(alpha) and alpha >= 0):
-        raise InvalidInput("rule", "must have a non-negative ALPHA in 'gradnorm:ALPHA'", repr(rule))
+        raise InvalidInput("rule", "must have the form 'gradnorm:ALPHA' with a non-negative ALPHA", repr(rule))
     return alpha
 
 
@@ -117,7 +117,7 @@ def _find_kind(rule: str, name: str) -> tuple[Call, type[nn.Module]]:
     kind = None if call is None else torchjd_kind(call.name)
     if call is None or kind is None:
         known = ", ".join([*NAMES, *sorted(torchjd_kinds())])
-        expected = f"must be one of {known}, with arguments where needed ('CAGrad(c=0.5)')"
+        expected = f"must be one of {known}, with arguments if required, e.g. 'CAGrad(c=0.5)'"
         raise InvalidInput("rule", expected, repr(rule))
     return call, kind
 
@@ -448,7 +448,7 @@ def torchjd_kinds() -> dict[str, type[nn.Module]]:
     try:
         from torchjd import aggregation, scalarization
     except ImportError as error:
-        raise ImportError("this balancing rule needs TorchJD; pip install torchjd") from error
+        raise ImportError("this balancing rule requires TorchJD; run pip install torchjd") from error
     bases = ((aggregation, aggregation.Aggregator), (scalarization, scalarization.Scalarizer))
     return {
         name: kind
@@ -475,7 +475,7 @@ def _make_module(call: Call, kind: type[nn.Module], tasks: int, like: Tensor) ->
         raise
     except Exception as error:
         signature = str(inspect.signature(kind)).partition(" ->")[0]
-        message = f"{kind.__name__}{signature} cannot be used for {tasks} tasks: {error}"
+        message = f"{kind.__name__}{signature} cannot be used with {tasks} tasks: {error}"
         raise InvalidInput("`rule`:", message) from error
     return _construct(call, kind, tasks, like)
 

@@ -39,7 +39,7 @@ def check_data(problem: Problem) -> None:
 
 def _part_problems(part: str, split: Rows) -> list[InvalidInput]:
     if not len(split):
-        return [InvalidInput(part, "must have rows", "none")]
+        return [InvalidInput(part, "must have at least one row", "none")]
     if not isinstance(split, Split) or not split.inputs.is_floating_point():
         return []
     rows = sum(int((~some.isfinite()).flatten(1).any(1).sum()) for some in split.inputs.split(ROWS_AT_ONCE))
@@ -52,22 +52,22 @@ def _task_problems(problem: Problem, task: Task) -> list[InvalidInput]:
     targets = {part: require_in_memory(split, "this").targets[task.name] for part, split in problem.splits.items()}
     dtypes = [labels.dtype for labels in targets.values() if not labels.is_floating_point()]
     if dtypes:
-        found = str(dtypes[0]).removeprefix("torch.")
-        expected = "must be floating point (NaN where a label is missing)"
-        return [InvalidInput(f"the target of {name}", expected, found)]
+        dtype = str(dtypes[0]).removeprefix("torch.")
+        expected = "must have a floating-point dtype, with NaN for missing labels"
+        return [InvalidInput(f"the target of {name}", expected, dtype)]
     too_large = [part for part, labels in targets.items() if bool((labels.abs() > LARGEST_LABEL).any())]
     if too_large and task.kind != "custom" and task.loss is None:
         return [_too_large_problem(task, part, targets[part]) for part in too_large]
     values = {part: torch.unique(labels[labels.isfinite()]) for part, labels in targets.items()}
     unlabeled = [part for part in PARTS if not len(values[part]) and len(problem.splits[part])]
     if unlabeled:
-        hint = "leave the task out"
+        hint = "remove the task"
         return [InvalidInput(f"`{part}`: {name}", "must have labels", "none", hint) for part in unlabeled]
     if task.kind == "custom" or not len(values["train"]):
         return []
     if len(values["train"]) == 1:
-        found = f"{float(values['train'][0]):g} in every row with a label"
-        return [InvalidInput(f"`train`: {name}", "must have more than one value", found)]
+        found = f"only {float(values['train'][0]):g}"
+        return [InvalidInput(f"`train`: {name}", "must have at least two distinct labels", found)]
     return [] if task.kind == "regression" or task.loss is not None else _class_problems(task, values)
 
 
@@ -75,7 +75,7 @@ def _too_large_problem(task: Task, part: str, labels: Tensor) -> InvalidInput:
     rows = int((labels.abs() > LARGEST_LABEL).reshape(len(labels), -1).any(1).sum())
     return InvalidInput(
         f"`{part}`: labels of {task.name!r}",
-        f"must not exceed {LARGEST_LABEL:g} in absolute value (after any standardization)",
+        f"must be at most {LARGEST_LABEL:g} in magnitude, after any standardization",
         f"{pluralize(rows, 'row')} with larger values",
         "if they mark missing labels, use NaN instead",
     )
@@ -94,7 +94,7 @@ def _class_problems(task: Task, values: dict[str, Tensor]) -> list[InvalidInput]
         InvalidInput(
             f"`{part}`: {task.name!r}",
             f"has class {float(label):g}, which does not occur in train",
-            hint="leave those rows out",
+            hint="remove those rows",
         )
         for part in ("val", "test")
         for label in values[part][~torch.isin(values[part], values["train"])]

@@ -139,7 +139,7 @@ def require_in_memory(rows: Rows, what: str) -> Split:
         what: the operation that needs them in memory, as named in the message.
     """
     if not isinstance(rows, Split):
-        raise InvalidInput("", f"{what} needs rows in memory", "rows that are read from files")
+        raise InvalidInput("", f"{what} requires rows in memory", "rows that are read from files")
     return rows
 
 
@@ -183,13 +183,13 @@ class MappedTensor(Tensor):
             InvalidInput: the file does not exist or is incomplete.
         """
         if not Path(path).is_file():
-            raise InvalidInput(path, "must be a file that this machine can read", "none")
+            raise InvalidInput(path, "must exist on this machine", "no such file")
         try:
             # Copy on write: torch warns about read-only arrays, although nothing is ever written here.
             array = np.load(path, mmap_mode="c", allow_pickle=False)
         except (ValueError, EOFError) as error:
             hint = "delete it or choose another `cache`"
-            raise InvalidInput(path, "must be a complete npy file", "part of one", hint) from error
+            raise InvalidInput(path, "must be a complete npy file", "a truncated one", hint) from error
         last = len(array) if rows is None else first + rows
         mapped = torch.from_numpy(array[first:last]).as_subclass(MappedTensor)
         mapped.path, mapped.key, mapped.first = str(path), key, first

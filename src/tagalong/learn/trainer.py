@@ -159,7 +159,7 @@ def job_problems(problem: Problem, job: Job, device: torch.device) -> list[Inval
     unknown = [task for task in job.tasks if task not in problem.names]
     if unknown or not job.tasks:
         known, found = (", ".join(map(repr, names)) for names in (problem.names, unknown))
-        problems.append(InvalidInput("`job.tasks`", f"must be some of {known}", found or "none"))
+        problems.append(InvalidInput("`job.tasks`", f"must be a subset of {known}", found or "none"))
     if job.tasks != tuple(name for name in problem.names if name in job.tasks) and not unknown:
         expected = "must be in the order of the problem, without duplicates"
         problems.append(InvalidInput("`job.tasks`", expected, repr(job.tasks)))
@@ -358,14 +358,14 @@ def load_checkpoint(path: Path, training: Training) -> None:
         # the file contains pickled objects (balancing rules), so it must be as trustworthy as code
         state = torch.load(path, map_location=place, weights_only=False)
     except Exception as error:
-        logger.warning("%s cannot be read (%s); training starts from scratch", path, error)
+        logger.warning("could not read %s (%s); training from scratch", path, error)
         return
     if state["of"] != training.identity:
         raise InvalidInput(
             f"`checkpoint` {path}",
-            f"must belong to this training run, {training.identity}",
+            f"must come from the same training job ({training.identity})",
             state["of"],
-            "delete the file or choose another",
+            "delete the file, or choose another one",
         )
     for name in PLAIN:
         setattr(training, name, state[name])

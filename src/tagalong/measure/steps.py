@@ -202,6 +202,6 @@ def check_ownership(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer
     if max(owners) == 0:
         raise InvalidInput(
             "optimizer",
-            "contains none of the shared parameters, so its steps would not move them",
+            "contains none of the shared parameters, so its steps would not change them",
             hint="pass the optimizer that trains `shared`, or `update='sgd'` with a learning rate `lr`",
         )

@@ -100,7 +100,7 @@ def nhanes(
     unknown = [task for task in chosen if task not in TARGETS]
     raise_problems(
         [
-            InvalidInput("tasks", "must be targets of nhanes", repr(task), did_you_mean(task, TARGETS))
+            InvalidInput("tasks", "must contain only NHANES targets", repr(task), did_you_mean(task, TARGETS))
             for task in unknown
         ]
     )
@@ -130,7 +130,7 @@ def _adults(columns: Columns) -> dict[str, NDArray[Any]]:
     """Returns the columns that are used, restricted to people aged 20 or older, with zeros restored."""
     used = (*NUMBERS, *CATEGORIES, *TARGETS.values())
     absent = [name for name in used if name not in columns]
-    raise_problems([InvalidInput("data", "must be the survey's table", f"no column {name!r}") for name in absent])
+    raise_problems([InvalidInput("data", "must be the NHANES survey table", f"no column {name!r}") for name in absent])
     adult = columns["AgeInYearsAtScreening"] >= MIN_AGE
     return {name: _restore_zeros(columns[name][adult]) for name in used}
 

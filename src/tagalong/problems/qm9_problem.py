@@ -56,7 +56,7 @@ def qm9(
     unknown = [task for task in chosen if task not in TARGETS]
     raise_problems(
         [
-            InvalidInput("tasks", "must be properties of qm9", repr(task), did_you_mean(task, TARGETS))
+            InvalidInput("tasks", "must contain only QM9 properties", repr(task), did_you_mean(task, TARGETS))
             for task in unknown
         ]
     )
@@ -92,8 +92,8 @@ def _read(folder: Path, rows: int | None, seed: int) -> tuple[dict[str, NDArray[
         return _properties([table], drawn), _read_geometry(folder / GEOMETRY, drawn)
     files = sorted(folder.glob("qm9_part*.csv"))
     if not files:
-        expected = f"must be a folder with qm9_part1.csv … or {TABLE} and {GEOMETRY}"
-        raise InvalidInput("data", expected, f"none in {folder}")
+        expected = f"must be a folder with qm9_part1.csv, … or with {TABLE} and {GEOMETRY}"
+        raise InvalidInput("data", expected, f"neither in {folder}")
     tables = [read_columns(file, "`data`") for file in files]
     drawn = _draw_rows(sum(table.rows for table in tables), rows, seed)
     return _properties(tables, drawn), _parse_geometry(tables, drawn)
@@ -107,7 +107,7 @@ def _draw_rows(available: int, rows: int | None, seed: int) -> NDArray[np.int64]
 
 def _properties(tables: Sequence[Columns], drawn: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     absent = [name for name in TARGETS.values() if any(name not in table for table in tables)]
-    raise_problems([InvalidInput("data", "must be the tables of QM9", f"no column {name!r}") for name in absent])
+    raise_problems([InvalidInput("data", "must contain the QM9 tables", f"no column {name!r}") for name in absent])
     return {name: np.concatenate([table[name] for table in tables])[drawn] for name in TARGETS.values()}
 
 

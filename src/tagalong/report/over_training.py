@@ -104,7 +104,7 @@ def _task_numbers(affinity: Affinity, argument: str, names: str | Iterable[str])
     if unknown or not wanted:
         known = ", ".join(map(repr, affinity.tasks))
         found = ", ".join(map(repr, unknown)) or "none"
-        raise InvalidInput(argument, f"must be among the tasks {known}", found)
+        raise InvalidInput(argument, f"must contain one or more of the tasks {known}", found)
     return [affinity.tasks.index(name) for name in wanted]
 
 

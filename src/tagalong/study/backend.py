@@ -208,7 +208,7 @@ class Backend(ABC):
         Raises:
             InvalidInput: this backend supports only full trainings.
         """
-        raise InvalidInput("screen", "must be None if networks are not trained here")
+        raise InvalidInput("screen", "must be None if networks are trained elsewhere")
 
     def latency(self, tasks: Iterable[str], width: float = 1.0) -> float | None:
         """Returns the time in seconds to pass one row through the network that serves these tasks; None if unknown."""

@@ -65,8 +65,10 @@ class TrainingPlan:
                 task contains "+".
         """
         if "auto" in self.methods:
-            hint = "use ExternalStudy in Python, or leave it out"
-            raise InvalidInput("methods", "must decide in a single round to be planned as a table", "'auto'", hint)
+            hint = "use ExternalStudy in Python, or remove it"
+            raise InvalidInput(
+                "methods", "must select groups in a single round to be planned in a table", "'auto'", hint
+            )
         joined = [task for task in self.tasks if "+" in task]
         if joined:
             expected = "must not contain '+', which joins the tasks of a network in the table"
@@ -271,8 +273,8 @@ def _affinities(given: Affinities) -> tuple[Affinity, ...]:
     if isinstance(given, Mapping):
         unknown = [name for name in given if name not in (*ESTIMATORS, "auto")]
         if unknown:
-            expected = "must be for 'tag', 'cs' or 'auto'"
-            raise InvalidInput("affinity", expected, ", ".join(map(repr, unknown)))
+            keys = "must only have the keys 'tag', 'cs' and 'auto'"
+            raise InvalidInput("affinity", keys, ", ".join(map(repr, unknown)))
         given = tuple(given.values())
     found = () if given is None else (given,) if isinstance(given, Affinity) else given
     if not isinstance(found, Sequence) or not all(isinstance(one, Affinity) for one in found):
@@ -284,7 +286,7 @@ def _affinities(given: Affinities) -> tuple[Affinity, ...]:
 def _tasks(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> tuple[str, ...]:
     if tasks is None and len({frozenset(affinity.tasks) for affinity in affinities}) > 1:
         found = " and ".join(", ".join(affinity.tasks) for affinity in affinities)
-        raise InvalidInput("affinity", "must contain affinities between the same tasks", found)
+        raise InvalidInput("affinity", "must contain affinities of the same tasks", found)
     return as_names(tasks if tasks is not None else affinities[0].tasks if affinities else ())
 
 
@@ -297,13 +299,13 @@ def _training_problems(name: str, options: Options | None) -> list[InvalidInput]
         return []  # `check_request` reports the reason
     hint = "use Study, which trains them"
     if method.rule != "plain" or type(method).width is not Method.width:
-        expected = "must need only plain networks, since they are trained elsewhere"
-        return [InvalidInput("methods", expected, repr(name), hint)]
+        plain = "must not require balancing rules or wider networks, since networks are trained elsewhere"
+        return [InvalidInput("methods", plain, repr(name), hint)]
     if isinstance(method, AutoMethod) and method.screen is not None:
-        expected = "must be None, since networks trained elsewhere cannot be stopped early"
-        return [InvalidInput("`options`: `screen`", expected, repr(method.screen), hint)]
+        none = "must be None, since networks trained elsewhere cannot be stopped early"
+        return [InvalidInput("`options`: `screen`", none, repr(method.screen), hint)]
     if isinstance(method, AutoMethod) and effort is not None and effort.trainings is None:
-        expected = "must be a number of trainings, since networks are trained elsewhere"
+        expected = "must be a number of training runs, since networks are trained elsewhere"
         return [InvalidInput("effort", expected, repr(method.effort))]
     return []
 
@@ -317,8 +319,8 @@ def _by_method(
     """Returns the affinities for `tag`, `cs` and `auto` if they are needed; `auto` may use the one for `cs`."""
     required = [method for method in ESTIMATORS if method in methods]
     if required and not affinities:
-        expected = f"must be given for {', '.join(map(repr, required))}"
-        problems.append(InvalidInput("affinity", expected, "None", "measure it or leave them out"))
+        needed = f"is required for {', '.join(map(repr, required))}"
+        problems.append(InvalidInput("affinity", needed, hint="measure it, or remove these methods"))
         return {}
     found: dict[str, Affinity] = {}
     if isinstance(affinities, Mapping):
@@ -330,13 +332,15 @@ def _by_method(
         mine = [one for one in affinities if method_of_estimator(one.settings.get("estimator")) == method]
         if not mine and method in required:
             estimators = " or ".join(map(repr, ESTIMATORS[method]))
-            expected = f"must include one measured with estimator {estimators} for {method!r}"
-            hint = f"measure it or leave {method!r} out"
+            expected = f"must include a measurement with the estimator {estimators} for {method!r}"
+            hint = f"measure it, or remove {method!r}"
             problems.append(InvalidInput("affinity", expected, _origins(affinities), hint))
         if method in required or (method == "cs" and "auto" in methods):
             if len(mine) > 1:
-                expected, origins = f"must contain only one for {method!r}", f"{len(mine)}: {_origins(mine)}"
-                problems.append(InvalidInput("affinity", expected, origins, "choose one"))
+                origins = f"{len(mine)}: {_origins(mine)}"
+                problems.append(
+                    InvalidInput("affinity", f"must contain only one for {method!r}", origins, "choose one")
+                )
             if mine:
                 found[method] = mine[0]
     lacking = [task for task in tasks if any(task not in affinity.tasks for affinity in found.values())]

@@ -175,7 +175,7 @@ def _check_options(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any], s
     problems = task_name_problems(wanted, "attributes")
     rows, pixels, channels = chosen["rows"], chosen["pixels"], chosen["channels"]
     if data is None:
-        expected = "must be the folder with CelebA's official files"
+        expected = "must be the folder with the official CelebA files"
         problems.append(InvalidInput("data", expected, "none", "see docs/paper.md"))
     if rows is not None and (not isinstance(rows, int) or rows < 100):
         problems.append(InvalidInput("rows", "must be an integer of at least 100", repr(rows)))

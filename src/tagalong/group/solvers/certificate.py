@@ -181,7 +181,7 @@ def doubtful_groups(scores: Floats, prices: Floats, network: float, largest: int
             for groups, nodes in _grow_groups(some, size, network * (size - 1)):
                 visited += nodes
                 if visited > MAX_NODES:
-                    raise InvalidInput("certificate", "leaves too many groups to check")
+                    raise InvalidInput("certificate", "requires checking too many groups")
                 found = np.zeros((len(groups), n), dtype=bool)
                 found[:, order] = groups
                 if len(found):
