@@ -74,11 +74,11 @@ def test_candidates_are_found_by_their_tasks() -> None:
     ("groups", "options", "message"),
     [
         ([["age", "height"]], {}, r"must contain only known tasks \('age', 'ill', 'no', 'sex'\), found 'height'"),
-        ([["age", "ill", "sex"]], {}, "must serve every task, found none serving 'no'"),
-        ([["age"], ["ill", "sex", "no"]], {}, r"\{age\} trains a single task, but `allow_single` is off"),
+        ([["age", "ill", "sex"]], {}, "must serve every task, found no group that serves 'no'"),
+        ([["age"], ["ill", "sex", "no"]], {}, r"\{age\} trains a single task, which `allow_single` does not permit"),
         ([NAMES], {"max_size": 3}, "trains 4 tasks, but `max_size` is 3"),
         ([NAMES], {"cost": len, "max_cost": 3}, "costs 4, but `max_cost` is 3"),
-        ([NAMES], {"cost": {2: 1.0}}, r"`cost` does not list \{age, ill, no, sex\}"),
+        ([NAMES], {"cost": {2: 1.0}}, r"`cost` has no entry for \{age, ill, no, sex\}"),
         ([NAMES], {"cannot_link": [("age", "no")]}, "trains age, no together, which `cannot_link`"),
         ([["age", "ill"], ["sex", "no"]], {"must_link": [("age", "no")]}, "no network serves age, no together"),
         (
@@ -139,7 +139,7 @@ def test_saved_groupings_are_read() -> None:
         ("[[age, [ill]]]", "must be a list of names"),
         ("a: [age]\na: [ill]\n", "key 'a' is repeated in line 2"),
         ("[[age, ill]", "valid YAML or JSON, found"),
-        ("- {trains: [age], serves: [ill]}", "`serves` must be among the tasks in `trains`"),
+        ("- {trains: [age], serves: [ill]}", "`serves` must contain only tasks in `trains`"),
         ("- {names: [age]}", "found an entry with 'names'"),
         ('{"groupings": []}', "multiple budgets"),
         ("- {trains: [age], serves: [age], cost: much}", "could not convert"),

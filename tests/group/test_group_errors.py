@@ -22,13 +22,13 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
         (None, "`scores` must be"),
         (GAPS, "`scores` must be finite, found nan from '0' onto '1' and 1 more; measure that pair"),
         (Affinity.from_matrix(GAPS[:2, :2], ["a", "b"]), "found nan from 'a' onto 'b'; measure"),
-        (Frame(MATRIX, ["a", "b", "b"], ["a", "b", "b"]), "column names must be distinct, found more than once: 'b'"),
+        (Frame(MATRIX, ["a", "b", "b"], ["a", "b", "b"]), "column names must be distinct, found 'b' more than once"),
         (Frame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "in only one of them: 'c', 'd'"),
         (Frame(np.array([["x"]]), ["a"], ["a"]), "`scores` must contain only numbers"),
         ({}, "at least one group, found none"),
         ({"ab": {"a": 1.0}}, "a group must be a frozenset or tuple of names, found 'ab'"),
         ({("a", "b"): 3.0}, r"the results of \{a, b\} must be \{task: value\}, found 3.0"),
-        ({("a", "b"): {"c": 1.0}}, r"the results of \{a, b\} must be for its tasks, found 'c'"),
+        ({("a", "b"): {"c": 1.0}}, r"the results of \{a, b\} must include only its own tasks, found 'c'"),
         ({("a", "b"): {"a": 1.0, "b": 1.0}, ("b", "a"): {}}, r"found \{a, b\} repeated"),
         ({("a", "b"): {"a": 1.0}}, "found no result for 'b'; add a network"),
         ({("a", "b"): {"a": np.nan, "b": 1.0}}, r"the result of 'a' in \{a, b\} must be a finite number, found nan"),
@@ -46,7 +46,7 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
     [
         ({"budget": 0}, "`budget` must be positive, found 0"),
         ({"budget": 4}, "`budget` must be at most 3, the number of tasks, found 4"),
-        ({"budget": 1.5}, "`budget` must be an integer, the number of networks, found 1.5; pass `cost`"),
+        ({"budget": 1.5}, r"`budget` must be an integer \(the number of networks\), found 1.5; pass `cost`"),
         ({"budget": np.nan}, "`budget` must be positive, found nan"),
         ({"budget": "two"}, "`budget` must be a number, found 'two'"),
         ({"budget": True}, "`budget` must be a number, found True"),
@@ -127,16 +127,16 @@ def test_several_budgets_are_checked(budgets: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budget": 1, "max_size": 2}, "`budget` of 1 cannot serve all tasks .*the smallest feasible one is 2"),
-        ({"max_size": 1}, "no budget can: check `max_size`"),
-        ({"must_link": ["01", "12"], "max_size": 2}, "no budget can"),
-        ({"must_link": ["01"], "cannot_link": ["01"]}, "no budget can"),
-        ({"budget": 1, "cannot_link": ["01"]}, "the smallest feasible one is 2"),
+        ({"budget": 1, "max_size": 2}, "`budget` of 1 cannot serve all tasks .*the smallest feasible budget is 2"),
+        ({"max_size": 1}, "no budget is large enough; check `max_size`"),
+        ({"must_link": ["01", "12"], "max_size": 2}, "no budget is large enough"),
+        ({"must_link": ["01"], "cannot_link": ["01"]}, "no budget is large enough"),
+        ({"budget": 1, "cannot_link": ["01"]}, "the smallest feasible budget is 2"),
         ({"budget": 3, "cost": len}, None),
-        ({"budget": 2.5, "cost": len}, "`budget` of 2.5 cannot .*the smallest feasible one is 3"),
-        ({"budget": 1, "cost": 2.5}, "the smallest feasible one is 2.5"),
-        ({"budget": 9, "cost": len, "max_cost": 1.5}, "`max_cost` of 1.5 .*the smallest feasible one is 2"),
-        ({"budget": 9, "cost": 2, "max_cost": 1}, "`max_cost` of 1 .*the smallest feasible one is 2"),
+        ({"budget": 2.5, "cost": len}, "`budget` of 2.5 cannot .*the smallest feasible budget is 3"),
+        ({"budget": 1, "cost": 2.5}, "the smallest feasible budget is 2.5"),
+        ({"budget": 9, "cost": len, "max_cost": 1.5}, "`max_cost` of 1.5 .*the smallest feasible value is 2"),
+        ({"budget": 9, "cost": 2, "max_cost": 1}, "`max_cost` of 1 .*the smallest feasible value is 2"),
     ],
 )
 def test_the_error_for_impossible_constraints_names_what_is_possible(options: Any, message: str | None) -> None:
@@ -177,7 +177,7 @@ def test_one_error_lists_all_problems() -> None:
             "exact",
             15,
             {"cannot_link": [("0", "1")]},
-            "needs at most 14 tasks if there are costs by group or `cannot_link`",
+            "supports at most 14 tasks with `cannot_link` or with costs per group",
         ),
     ],
 )
@@ -191,7 +191,7 @@ def test_given_results_of_larger_groups_need_few_tasks() -> None:
     table: Any = {frozenset({a, b}): {a: 1.0, b: 1.0} for a in names for b in names if a < b}
     table[frozenset(names[:3])] = dict.fromkeys(names[:3], 2.0)
     with pytest.raises(
-        ValueError, match="with results of larger groups must have at most 14 tasks, found 15; omit some"
+        ValueError, match="must have at most 14 tasks if they include results of larger groups, found 15; omit some"
     ):
         select_groups(table, 2, complete="pairs")
 
@@ -214,10 +214,10 @@ def test_the_error_names_missing_pairs() -> None:
         ([("0", "1", "2")], {"must_link": "01"}, "^`must_link` must be a list of sets of tasks"),
         ([("0", "1", "2")], {"must_link": ["01"]}, "^`must_link` must contain sets of two or more tasks, found '01'$"),
         ([("0", "1", "2")], {"budget": "3"}, "^`budget` must be a positive number, found '3'$"),
-        ("012", {}, "^`groups` must be a list of groups, each a Group or a set of names, found '012'$"),
-        (3, {}, "^`groups` must be a list of groups, .*found 3$"),
-        (["012"], {}, "^`groups` must be a list of groups, .*found '012'$"),
-        ([(0, 1, 2)], {}, r"^`groups` must be a list of groups, .*found \(0, 1, 2\)$"),
+        ("012", {}, "^`groups` must be a list of Groups or sets of names, found '012'$"),
+        (3, {}, "^`groups` must be a list of Groups .*found 3$"),
+        (["012"], {}, "^`groups` must be a list of Groups .*found '012'$"),
+        ([(0, 1, 2)], {}, r"^`groups` must be a list of Groups .*found \(0, 1, 2\)$"),
     ],
 )
 def test_groupings_given_by_the_user_are_checked_in_the_same_way(groups: Any, options: Any, message: str) -> None:

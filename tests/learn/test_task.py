@@ -68,7 +68,7 @@ def test_a_custom_loss_per_row_needs_all_labels_of_the_row() -> None:
 @pytest.mark.parametrize("loss", [nn.MSELoss(), lambda out, goal: (out - goal[:, None]).square()])
 def test_a_loss_of_the_wrong_shape_is_explained(loss: object) -> None:
     task = Task("age", "custom", loss=loss)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"task 'age': `loss` must return a value per row.*reduction='none'"):
+    with pytest.raises(ValueError, match=r"task 'age': `loss` must return one value per row.*reduction='none'"):
         task.row_losses(torch.ones(4, 2), torch.ones(4) if not isinstance(loss, nn.MSELoss) else torch.ones(4, 2))
 
 

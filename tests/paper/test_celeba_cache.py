@@ -239,7 +239,7 @@ def test_one_error_names_all_damaged_images(data: Path) -> None:
     message = str(caught.value)
     assert "000001.jpg (image file is truncated" in message
     assert (
-        "000201.jpg (not a JPEG file), 000202.jpg (not a JPEG file), 000600.jpg (178×100 pixels, not 178×218)"
+        "000201.jpg (not a JPEG file), 000202.jpg (not a JPEG file), 000600.jpg (expected 178×218 pixels, found 178×100)"
         in message
     )
     assert {file.suffix for file in (data / "tagalong-cache").iterdir()} == {".lock"}
@@ -259,7 +259,7 @@ def test_the_error_without_pillow_says_how_to_install_it(
     data: Path, decoded_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"'celeba' needs the package 'PIL'; pip install 'tagalong\[images\]'"):
+    with pytest.raises(ImportError, match=r"'celeba' requires the package 'PIL'; run pip install 'tagalong\[images\]'"):
         celeba(data, pixels=PIXELS)
     assert len(celeba(decoded_data, pixels=PIXELS).train) == 420  # decoded images do not need it
 

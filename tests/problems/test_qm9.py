@@ -100,7 +100,9 @@ def test_features_equal_a_loop_and_ignore_order_and_position() -> None:
 
 
 def test_invalid_options_and_folders_are_errors(packed, tmp_path) -> None:
-    with pytest.raises(ValueError, match="`tasks` must be properties of qm9, found 'dipol'; did you mean 'dipole'"):
+    with pytest.raises(
+        ValueError, match="`tasks` must contain only QM9 properties, found 'dipol'; did you mean 'dipole'"
+    ):
         qm9(tasks=["dipol"], data=packed)
     with pytest.raises(
         ValueError, match="`rows` must be an integer of at least 100, or None for all molecules, found 3"

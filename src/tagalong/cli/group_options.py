@@ -63,7 +63,7 @@ CompleteOption = Annotated[
     make_option(
         SCORES,
         "--complete",
-        text="Treat the scores as results of pairs of tasks and score larger groups by the mean over their pairs (HOA). "
+        text="Treat the scores as results of pairs and score larger groups by the mean over their pairs (HOA). "
         "The diagonal of a square table contains the results of single tasks. If the file has costs, the costs of "
         "larger groups are taken from --cost or from their pairs.",
     ),

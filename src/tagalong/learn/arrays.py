@@ -97,7 +97,7 @@ def check_encoder(raw: Tensor, encoder: Encoder | None) -> None:
     """Raises an error if there is no encoder for inputs that are not flat."""
     if raw.dim() != 2 and encoder is None:
         shape = ", ".join(map(str, raw.shape[1:]))
-        hint = "the default encoder only supports inputs of shape [rows, features]"
+        hint = "the default encoder only supports flat inputs"
         raise InvalidInput("encoder", f"is required for inputs of shape [rows, {shape}]", hint=hint)
 
 

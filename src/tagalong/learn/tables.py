@@ -194,7 +194,7 @@ def missing_column_problems(columns: Columns, request: ColumnRequest) -> list[In
         **{argument: [name] for argument, name in singles.items() if name is not None},
     }
     return [
-        InvalidInput(argument, "must contain only columns of the table", repr(name), did_you_mean(name, columns))
+        InvalidInput(argument, "must name columns of the table", repr(name), did_you_mean(name, columns))
         for argument, names in requested.items()
         for name in names
         if name not in columns
@@ -211,13 +211,13 @@ def _two_role_problems(request: ColumnRequest) -> list[InvalidInput]:
         "group_column": (request.group_column,),
     }
     problems = [
-        InvalidInput(argument, "must not contain a target", repr(name))
+        InvalidInput(argument, "must not name a target", repr(name))
         for argument, names in uses.items()
         for name in names
         if name in request.targets
     ]
     return problems + [
-        InvalidInput("ignore", f"must not contain a column that is in `{argument}`", repr(name))
+        InvalidInput("ignore", f"must not name a column that is in `{argument}`", repr(name))
         for argument in ("features", "categorical")
         for name in uses[argument]
         if name in request.ignore
