@@ -458,7 +458,7 @@ def test_invalid_sources_are_rejected(source: Any) -> None:
         ({}, "`data` must have columns of the same length, found no columns"),
         ([], "`data` must have columns of the same length, found no columns"),
         ({"a": [1], "y": []}, "`data` must have columns of the same length, found 0, 1"),
-        ({"a": [], "y": []}, "`data` must have rows, found none"),
+        ({"a": [], "y": []}, "`data` must have at least one row, found none"),
     ],
 )
 def test_columns_in_memory_are_checked(source: Any, problem: str) -> None:

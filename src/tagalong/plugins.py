@@ -210,7 +210,7 @@ class Registry(Generic[T]):
         try:
             self.entries[name] = self._convert(name, made)
         except InvalidInput as error:
-            raise InvalidInput(self.noun, error.expected, error.found, error.hint) from None
+            raise InvalidInput(self.noun, *error.args[1:]) from None
 
     def plugins(self) -> dict[str, Plugin]:
         """Returns the plug-ins of other packages, without importing them."""

@@ -79,7 +79,7 @@ PublishedOption = Annotated[
     typer.Option(
         "--as-published",
         metavar="",
-        help="For TAG, use the step of the published code, with momentum and divided by the learning rate.",
+        help="For TAG, use the same step as the published code (with momentum, divided by the learning rate).",
         show_default=False,
     ),
 ]

@@ -211,7 +211,7 @@ def drop(*keys: str) -> Callable[[bytes], bytes]:
         (change(format="other"), "must have the format 'tagalong-affinity', found 'other'"),
         (change(version=2), "must have version 1, found 2; update tagalong"),
         (change(version="one"), "must have version 1, found 'one'; save the affinity again"),
-        (drop("mean", "steps"), "is damaged: mean, steps missing"),
+        (drop("mean", "steps"), "is damaged: missing mean, steps"),
         (change(tasks=["x"]), "is damaged: several problems"),
         (change(tasks=7), "is damaged"),
         (change(tasks=["task0", "task0", "task1"]), "is damaged: 'tasks' must be distinct"),
@@ -271,9 +271,9 @@ def test_archives_of_another_file_are_rejected(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"no zip", "is not an archive"),
-        (archive_of(steps=[1]), "is not an archive of steps, history, null"),
-        (archive_of(steps=[1], history=np.array([{}]), null=[1]), "is not an archive"),
+        (b"no zip", "is not a valid archive"),
+        (archive_of(steps=[1]), "is not a valid archive of the arrays steps, history, null"),
+        (archive_of(steps=[1], history=np.array([{}]), null=[1]), "is not a valid archive"),
         (archive_of(steps=[1], history=np.zeros((1, 2, 2)), null=np.zeros((1, 3))), "is damaged: 'history'"),
     ],
 )

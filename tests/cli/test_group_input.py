@@ -30,9 +30,12 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
         (SQUARE.replace("source,a,b,c", "source,a,b,b"), "line 1 must name each column once, found 'b' more than once"),
         (SQUARE.replace("\nb,", "\na,"), "file.csv must have exactly one row for 'a', found several"),
         (SQUARE.replace("1", "inf"), "line 2, column 'b' must be a finite number or empty, found 'inf'"),
-        (SQUARE.replace("1", "n/a"), "file.csv must be finite, found nan from 'a' onto 'b'"),
-        (SQUARE.replace("1", ""), "file.csv must be finite, found nan from 'a' onto 'b'; measure that pair, or omit"),
-        (SQUARE.replace("1", "nan"), "file.csv must be finite, found nan from 'a' onto 'b'"),
+        (SQUARE.replace("1", "n/a"), "file.csv must be finite, found nan for the score of 'a' on 'b'"),
+        (
+            SQUARE.replace("1", ""),
+            "file.csv must be finite, found nan for the score of 'a' on 'b'; measure that pair, or omit",
+        ),
+        (SQUARE.replace("1", "nan"), "file.csv must be finite, found nan for the score of 'a' on 'b'"),
         (
             SQUARE.replace("1", '"1,5"'),
             "line 2, column 'b' must be a finite number or empty, found '1,5'; if commas are decimal separators, "
@@ -93,7 +96,7 @@ def test_results_are_checked(tagalong: Terminal, text: str, message: str) -> Non
         ([1, 2], "must be a saved affinity"),
         ({"matrix": [[1, 2], [3]]}, "the matrix must be square, found 2 rows of 1, 2 values"),
         ({"matrix": [[1, "x"], [3, 4]]}, "row 1, column 2 must be a finite number or null, found 'x'"),
-        ({"matrix": [[1, None], [3, 4]]}, "file.json must be finite, found nan from '0' onto '1'"),
+        ({"matrix": [[1, None], [3, 4]]}, "file.json must be finite, found nan for the score of '0' on '1'"),
         ({"tasks": ["a", "a"], "matrix": [[1, 2], [3, 4]]}, "tasks must be distinct, found 'a' more than once"),
         ({"tasks": ["a"], "matrix": [[1, 2], [3, 4]]}, "file.json: tasks must contain 2 names, one per row"),
         (
@@ -155,7 +158,7 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
     [
         ("--budget 0", "--budget must be positive, found 0; 1 means one network for all tasks"),
         ("--budget -2", "--budget must be positive, found -2"),
-        ("--budget 4", "--budget must be at most 3, the number of tasks, found 4"),
+        ("--budget 4", "--budget must be at most the number of tasks (3), found 4"),
         ("--budget 1.5", "--budget must be an integer (the number of networks), found 1.5; pass --cost"),
         ("--budget inf", "--budget must be positive, found inf"),
         ("--budget two", "--budget must be a number, found 'two'"),
@@ -168,17 +171,17 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
             "--budgets all --cost 2",
             "--budgets all cannot be used with costs; list total costs instead: --budgets 1,2.5,4",
         ),
-        ("--budgets 1-9", "--budget must be at most 3, the number of tasks, found 4"),
+        ("--budgets 1-9", "--budget must be at most the number of tasks (3), found 4"),
         ("--budgets 1,2 --explain a", "--compare, --explain and --together require a single grouping"),
         ("--budgets 1,2 --together", "require a single grouping"),
-        ("--budget 2 --tasks a,x", "--tasks must be among 'a', 'b', 'c', found 'x'"),
+        ("--budget 2 --tasks a,x", "--tasks must contain only known tasks ('a', 'b', 'c'), found 'x'"),
         ("--budget 2 --tasks a,a", "--tasks must be distinct"),
         ("--budget 2 --tasks ,", "--tasks must name at least one task"),
-        ("--budget 2 --explain x", "--explain must be among 'a', 'b', 'c' or all, found 'x'"),
+        ("--budget 2 --explain x", "--explain must be one of 'a', 'b', 'c', or 'all', found 'x'"),
         ("--budget 2 --objective best", "--objective: 'best' is not one of 'max', 'min'"),
         ("--budget 2 --solver magic", "--solver: 'magic' is not one of"),
         ("--budget 2 --max-size 0", "--max-size must be a positive integer, found 0"),
-        ("--budget 2 --max-size 1", "no budget is large enough; check --max-size, --must-link, --cannot-link"),
+        ("--budget 2 --max-size 1", "no budget is large enough, so check --max-size, --must-link, --cannot-link"),
         ("--budget 1 --max-size 2", "the smallest feasible budget is 2"),
         ("--budget 2 --max-size x", "--max-size must be an integer, found 'x'"),
         ("--budget 2 --must-link a", "--must-link must list two or more names, e.g. age,ill, found 'a'"),
@@ -188,10 +191,10 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
         ("--budget 2 --weights a", "--weights must be comma-separated pairs such as age=2,ill=0.5, found 'a'"),
         ("--budget 2 --weights a=1,a=2", "--weights must name each task only once, found 'a' twice"),
         ("--budget 2 --weights x=1", "--weights must contain only known tasks ('a', 'b', 'c'), found 'x'"),
-        ("--budget 2 --weights a=-1", "--weights of 'a' must be a positive number, found -1"),
+        ("--budget 2 --weights a=-1", "--weights must contain only positive numbers, found -1 for 'a'"),
         ("--budget 2 --cost cheap", "--cost must be a number, half-single, ENCODER+HEAD (e.g. 10+0.5), or a file"),
         ("--budget 2 --cost -1", "--cost must be a positive number"),
-        ("--budget 2 --max-cost 1", "--max-cost needs --cost"),
+        ("--budget 2 --max-cost 1", "--max-cost requires --cost"),
         (
             "--budget 9 --cost 1+1 --max-cost 2",
             "--max-cost of 2 leaves some tasks unserved; the smallest feasible value is 3",
@@ -239,7 +242,7 @@ def test_options_that_do_not_fit_the_kind_of_file_are_rejected(tagalong: Termina
         ("r.csv", "--average mean", "--average requires an affinity that was saved with its history"),
         ("saved.json", "--average mean", "requires a history of measured steps, but this affinity has none"),
         ("saved.json", "--axis target", "--axis must be omitted"),
-        ("r.csv", "--tasks b,x", "--tasks must be among 'a', 'b', found 'x'"),
+        ("r.csv", "--tasks b,x", "--tasks must contain only known tasks ('a', 'b'), found 'x'"),
     ]:
         assert message in tagalong.error_of("group", name, "--budget", "1", *typed.split())
 

@@ -131,8 +131,8 @@ def test_one_error_lists_all_invalid_options(tagalong: Terminal) -> None:
         (["--out", "locked/run"], "--out must be a writable folder, found locked, which is read-only"),
         (["--device", "meta"], "--device must be available, found 'meta'"),
         (["--executor", "cloud"], "--executor must be a known executor"),
-        (["--methods", "mtl,tag"], "--methods must be among 'mtl', 'uw', 'gradnorm', found 'tag'"),
-        (["--methods", " ,"], "--methods must be among 'mtl', 'uw', 'gradnorm', found none"),
+        (["--methods", "mtl,tag"], "--methods must be one or more of 'mtl', 'uw', 'gradnorm', found 'tag'"),
+        (["--methods", " ,"], "--methods must be one or more of 'mtl', 'uw', 'gradnorm', found none"),
     ],
 )
 def test_invalid_options_are_errors_before_anything_is_decoded(

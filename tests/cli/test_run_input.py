@@ -94,7 +94,7 @@ def test_a_table_that_cannot_be_learnt_from_is_rejected(tagalong: Terminal, case
         (["--out", "table.csv"], "--out must be a folder, found the file table.csv"),
         (["--features-file", "nan.npy"], "--features-file must be finite, found NaN or inf in column 1 (1 rows)"),
         (["--features-file", "short.npy"], "--features-file must have 60 rows, like the table, found 59"),
-        (["--features-file", "none.npy"], "--features-file must be an npy or npz file, found none at none.npy"),
+        (["--features-file", "none.npy"], "--features-file must be an npy or npz file, found no file at none.npy"),
     ],
 )
 def test_invalid_settings_are_rejected(tagalong: Terminal, more: list[str], words: str) -> None:

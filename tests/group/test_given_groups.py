@@ -137,7 +137,7 @@ def test_saved_groupings_are_read() -> None:
         ("3", "found str"),
         ("[[age, age]]", "list each task once, found 'age' more than once"),
         ("[[age, [ill]]]", "must be a list of names"),
-        ("a: [age]\na: [ill]\n", "key 'a' is repeated in line 2"),
+        ("a: [age]\na: [ill]\n", "duplicate key 'a' in line 2"),
         ("[[age, ill]", "valid YAML or JSON, found"),
         ("- {trains: [age], serves: [ill]}", "`serves` must contain only tasks in `trains`"),
         ("- {names: [age]}", "found an entry with 'names'"),

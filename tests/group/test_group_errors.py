@@ -20,14 +20,14 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
         (np.zeros((0, 0)), "`scores` must be square"),
         ("affinity.csv", "`scores` must be an Affinity, a square table, .*found str"),
         (None, "`scores` must be"),
-        (GAPS, "`scores` must be finite, found nan from '0' onto '1' and 1 more; measure that pair"),
-        (Affinity.from_matrix(GAPS[:2, :2], ["a", "b"]), "found nan from 'a' onto 'b'; measure"),
+        (GAPS, "`scores` must be finite, found nan for the score of '0' on '1' and 1 more; measure that pair"),
+        (Affinity.from_matrix(GAPS[:2, :2], ["a", "b"]), "found nan for the score of 'a' on 'b'; measure"),
         (Frame(MATRIX, ["a", "b", "b"], ["a", "b", "b"]), "column names must be distinct, found 'b' more than once"),
-        (Frame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "in only one of them: 'c', 'd'"),
+        (Frame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "found 'c', 'd' in only one of them"),
         (Frame(np.array([["x"]]), ["a"], ["a"]), "`scores` must contain only numbers"),
         ({}, "at least one group, found none"),
         ({"ab": {"a": 1.0}}, "a group must be a frozenset or tuple of names, found 'ab'"),
-        ({("a", "b"): 3.0}, r"the results of \{a, b\} must be \{task: value\}, found 3.0"),
+        ({("a", "b"): 3.0}, r"the results of \{a, b\} must be a mapping \{task: value\}, found 3.0"),
         ({("a", "b"): {"c": 1.0}}, r"the results of \{a, b\} must include only its own tasks, found 'c'"),
         ({("a", "b"): {"a": 1.0, "b": 1.0}, ("b", "a"): {}}, r"found \{a, b\} repeated"),
         ({("a", "b"): {"a": 1.0}}, "found no result for 'b'; add a network"),
@@ -45,7 +45,7 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
     ("options", "message"),
     [
         ({"budget": 0}, "`budget` must be positive, found 0"),
-        ({"budget": 4}, "`budget` must be at most 3, the number of tasks, found 4"),
+        ({"budget": 4}, r"`budget` must be at most the number of tasks \(3\), found 4"),
         ({"budget": 1.5}, r"`budget` must be an integer \(the number of networks\), found 1.5; pass `cost`"),
         ({"budget": np.nan}, "`budget` must be positive, found nan"),
         ({"budget": "two"}, "`budget` must be a number, found 'two'"),
@@ -58,10 +58,10 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
         ({"seed": -1}, "`seed` must be a non-negative integer"),
         ({"complete": "triples"}, "`complete` must be 'pairs' or None"),
         ({"cost": -1}, "`cost` must be a positive number"),
-        ({"cost": lambda tasks: 0}, r"`cost` of \{0, 1\} must be a positive number, found 0"),
-        ({"max_cost": 1}, "`max_cost` needs `cost`"),
+        ({"cost": lambda tasks: 0}, r"`cost` must return a positive number for \{0, 1\}, found 0"),
+        ({"max_cost": 1}, "`max_cost` requires `cost`"),
         ({"weights": {"9": 1.0}}, r"`weights` must contain only known tasks \('0', '1', '2'\), found '9'"),
-        ({"weights": {"1": -1.0}}, "`weights` of '1' must be a positive number, found -1.0"),
+        ({"weights": {"1": -1.0}}, "`weights` must contain only positive numbers, found -1.0 for '1'"),
         ({"must_link": ["01"]}, "`must_link` must contain sets of two or more tasks, found '01'"),
         ({"cannot_link": [("0", "x")]}, "`cannot_link` must contain only known tasks .*found 'x'"),
         ({"resamples": -1}, "`resamples` must be a non-negative integer"),
@@ -70,21 +70,21 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
         ({"weights": [1, 2, 3]}, r"^`weights` must map tasks to numbers, e.g. \{'0': 2\}, found \[1, 2, 3\]$"),
         ({"weights": np.ones(3)}, r"^`weights` must map tasks to numbers, .*found array\("),
         ({"weights": 2}, "^`weights` must map tasks to numbers, .*found 2$"),
-        ({"weights": {"1": "2"}}, "^`weights` of '1' must be a positive number, found '2'$"),
-        ({"cost": lambda tasks: "1"}, r"^`cost` of \{0, 1\} must be a positive number, found '1'$"),
-        ({"cost": lambda tasks: None}, r"^`cost` of \{0, 1\} must be a positive number, found None$"),
-        ({"cost": lambda tasks: np.nan}, r"^`cost` of \{0, 1\} must be a positive number, found nan$"),
-        ({"cost": lambda tasks: np.inf}, r"^`cost` of \{0, 1\} must be a positive number, found inf$"),
-        ({"cost": lambda tasks: -2}, r"^`cost` of \{0, 1\} must be a positive number, found -2$"),
-        ({"cost": lambda tasks: [1]}, r"^`cost` of \{0, 1\} must be a positive number, found \[1\]$"),
-        ({"cost": lambda tasks: True}, r"^`cost` of \{0, 1\} must be a positive number, found True$"),
+        ({"weights": {"1": "2"}}, "^`weights` must contain only positive numbers, found '2' for '1'$"),
+        ({"cost": lambda tasks: "1"}, r"^`cost` must return a positive number for \{0, 1\}, found '1'$"),
+        ({"cost": lambda tasks: None}, r"^`cost` must return a positive number for \{0, 1\}, found None$"),
+        ({"cost": lambda tasks: np.nan}, r"^`cost` must return a positive number for \{0, 1\}, found nan$"),
+        ({"cost": lambda tasks: np.inf}, r"^`cost` must return a positive number for \{0, 1\}, found inf$"),
+        ({"cost": lambda tasks: -2}, r"^`cost` must return a positive number for \{0, 1\}, found -2$"),
+        ({"cost": lambda tasks: [1]}, r"^`cost` must return a positive number for \{0, 1\}, found \[1\]$"),
+        ({"cost": lambda tasks: True}, r"^`cost` must return a positive number for \{0, 1\}, found True$"),
         (
             {"cost": lambda tasks: {}["x"]},
             r"^`cost` must return a positive number for \{0, 1\}, but raised KeyError\('x'\)$",
         ),
-        ({"cost": {2: 1, 3: "x"}}, "^`cost` of a network of 3 tasks must be a positive number, found 'x'$"),
-        ({"cost": {2: 1, 1: "1"}}, "^`cost` of a network of 1 task must be a positive number, found '1'$"),
-        ({"cost": {2: 1, ("1", "0"): None}}, r"^`cost` of \{0, 1\} must be a positive number, found None$"),
+        ({"cost": {2: 1, 3: "x"}}, "^`cost` must contain only positive numbers, found 'x' for a network of 3 tasks$"),
+        ({"cost": {2: 1, 1: "1"}}, "^`cost` must contain only positive numbers, found '1' for a network of 1 task$"),
+        ({"cost": {2: 1, ("1", "0"): None}}, r"^`cost` must contain only positive numbers, found None for \{0, 1\}$"),
         (
             {"cost": {"01": 1}},
             "^`cost` must map sets or numbers of tasks to costs, found key '01'; use",
@@ -116,7 +116,7 @@ def test_options_are_checked(options: Any, message: str) -> None:
         (3, r"^`budgets` must be a list of numbers, e.g. \[2, 3\], found 3$"),
         (None, "^`budgets` must be a list of numbers, .*found None$"),
         ("23", "^`budgets` must be a list of numbers, .*found '23'"),
-        ([2, 9], "^`budget` must be at most 3, the number of tasks, found 9$"),
+        ([2, 9], r"^`budget` must be at most the number of tasks \(3\), found 9$"),
     ],
 )
 def test_several_budgets_are_checked(budgets: Any, message: str) -> None:
@@ -128,7 +128,7 @@ def test_several_budgets_are_checked(budgets: Any, message: str) -> None:
     ("options", "message"),
     [
         ({"budget": 1, "max_size": 2}, "`budget` of 1 cannot serve all tasks .*the smallest feasible budget is 2"),
-        ({"max_size": 1}, "no budget is large enough; check `max_size`"),
+        ({"max_size": 1}, "no budget is large enough, so check `max_size`"),
         ({"must_link": ["01", "12"], "max_size": 2}, "no budget is large enough"),
         ({"must_link": ["01"], "cannot_link": ["01"]}, "no budget is large enough"),
         ({"budget": 1, "cannot_link": ["01"]}, "the smallest feasible budget is 2"),
@@ -198,7 +198,7 @@ def test_given_results_of_larger_groups_need_few_tasks() -> None:
 
 def test_the_error_names_missing_pairs() -> None:
     table: Any = {frozenset("ab"): {"a": 1.0, "b": 1.0}, frozenset("bc"): {"b": 1.0, "c": 1.0}}
-    with pytest.raises(ValueError, match=r"needs the results of all pairs, found none for 'a' in \{a, c\}"):
+    with pytest.raises(ValueError, match=r"requires the results of all pairs, found none for 'a' in \{a, c\}"):
         select_groups(table, 1, complete="pairs")
 
 
@@ -209,7 +209,7 @@ def test_the_error_names_missing_pairs() -> None:
         (
             [("0", "1", "2")],
             {"cost": lambda tasks: "x"},
-            r"^`cost` of \{0, 1, 2\} must be a positive number, found 'x'$",
+            r"^`cost` must return a positive number for \{0, 1, 2\}, found 'x'$",
         ),
         ([("0", "1", "2")], {"must_link": "01"}, "^`must_link` must be a list of sets of tasks"),
         ([("0", "1", "2")], {"must_link": ["01"]}, "^`must_link` must contain sets of two or more tasks, found '01'$"),

@@ -58,7 +58,7 @@ def test_a_preparation_read_from_json_prepares_raw_rows_alike(data) -> None:
     problem = Problem.from_arrays(inputs, labels, ["a", "b", "c"], split=split)
     again = read_preparation(json.loads(json.dumps(problem.table.to_document())))
     assert torch.equal(again.inputs(inputs[150:]), problem.test.inputs)
-    with pytest.raises(ValueError, match=r"`rows` must have the shape \[rows, 4\], found rows of \[3\]"):
+    with pytest.raises(ValueError, match=r"`rows` must have the shape \[rows, 4\], found \[rows, 3\]"):
         again.inputs(inputs[:, :3])
     with pytest.raises(ValueError, match="`rows` must be finite, found NaN or inf in column 1"):
         again.inputs(np.where(np.arange(4) == 1, np.nan, inputs))
@@ -192,9 +192,9 @@ def test_different_numbers_of_rows_raise_an_error(data) -> None:
         ({"tasks": []}, "`tasks` must name at least one task, found none"),
         ({"tasks": ["a", "b", "a"]}, "`tasks` must be distinct, found 'a' more than once; rename them"),
         ({"tasks": ["a", "b"]}, "`targets` must have the shape [rows, 2], one column per task, found [200, 3]"),
-        ({"targets": {"a": np.arange(200)}}, "`targets` must include every task, found none for 'b', 'c'"),
+        ({"targets": {"a": np.arange(200)}}, "`targets` must include every task, found no labels for 'b', 'c'"),
         ({"split": (0.5, 0.5)}, "`split` must be three positive fractions (train, validation, test), found (0.5, 0.5)"),
-        ({"split": (0.5, 0.2, 0.2)}, "`split` must be fractions that sum to 1, found (0.5, 0.2, 0.2) with sum 0.9"),
+        ({"split": (0.5, 0.2, 0.2)}, "`split` must be fractions that sum to 1, found (0.5, 0.2, 0.2), which sum to 0.9"),
         ({"split": ([0], [1])}, "`split` must be three arrays of row indices (train, validation, test), found 2"),
         ({"groups": [0, 1] * 100}, "`groups` must have at least 3 groups, one for each split, found 2"),
         ({"groups": [None, *range(199)]}, "`groups` must have a label for every row, found 1 missing"),
@@ -237,7 +237,7 @@ def test_invalid_input_raises_an_error_with_one_sentence(data, change, message) 
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (["Rome"] * 200, "`inputs` must be numbers, found text in column 'city'; try Problem.from_table"),
+        (["Rome"] * 200, "`inputs` must be numeric, found text in column 'city'; try Problem.from_table"),
         (
             [np.nan] + [0.0] * 199,
             "`inputs` must be finite, found NaN or inf in column 'city' (1 rows); impute or remove them",
@@ -274,12 +274,12 @@ def test_given_parts_are_checked() -> None:
         ValueError, match=re.escape("`split`: test must contain row indices from 0 to 9, found 4 to 40")
     ):
         read_parts(([0, 1], [2, 3], [4, 40]), 10)
-    with pytest.raises(ValueError, match="must contain each row at most once, found 1 repeated"):
+    with pytest.raises(ValueError, match="must contain each row at most once, found 1 duplicates"):
         read_parts(([0, 1], [1, 3], [4, 5]), 10)
-    with pytest.raises(ValueError, match="val must have rows, found none"):
+    with pytest.raises(ValueError, match="val must have at least one row, found none"):
         read_parts(([0, 1], np.array([], dtype=int), [4, 5]), 10)
     with pytest.raises(
-        ValueError, match=r"must not be divided by `split`, found 1 that are in more than one split, e.g. 'ann'"
+        ValueError, match=r"must not be spread across splits, found 1 in more than one split, e.g. 'ann'"
     ):
         read_parts(([0, 1], [2], [3]), 4, np.array(["ann", "bob", "cy", "ann"]))
     masks = [np.arange(10) % 3 == part for part in range(3)]
@@ -370,4 +370,4 @@ def test_dates_are_not_read_as_numbers(data) -> None:
     dates = np.datetime64("2020-01-01", "ns") + np.arange(200) * np.timedelta64(1, "D")
     dates[3] = np.datetime64("NaT")
     (found,) = problems_of(inputs, {"when": dates}, ["when"])
-    assert "'when' must have at most 50 distinct labels if they are text, found 199" in found
+    assert "'when' must have at most 50 distinct text labels, found 199" in found

@@ -50,7 +50,7 @@ def test_valid_data_raises_no_error() -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"test": split(0)}, "`test` must have rows, found none"),
+        ({"test": split(0)}, "`test` must have at least one row, found none"),
         ({"train": with_nan(split(60))}, "`train`: inputs must be finite, found NaN or inf in 1 row"),
         ({"test": with_nan(split(30))}, "`test`: inputs must be finite, found NaN or inf in 1 row"),
         ({"train": split(60, age=missing)}, "`train`: 'age' must have labels, found none; remove the task"),

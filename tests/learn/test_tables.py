@@ -128,7 +128,7 @@ def test_new_rows_are_prepared_from_json_alone(frame, tmp_path) -> None:
         ValueError, match="`rows` must have the same columns as the training table, found no 'age', 'city'"
     ):
         table.inputs(frame[["height"]])
-    with pytest.raises(ValueError, match="`rows`: column 'age' must be numbers, found 'old'"):
+    with pytest.raises(ValueError, match="`rows`: column 'age' must be numeric, found 'old'"):
         table.inputs([{"age": "old", "height": 1, "city": "Rome"}])
 
 
@@ -172,7 +172,7 @@ def test_inputs_may_come_from_a_file_beside_the_table(frame, tmp_path) -> None:
     ]
     missing = tmp_path / "none.npz"
     assert refused(frame, targets=["ill"], features_file=missing) == [
-        f"`features_file` must be an npy or npz file, found none at {missing}"
+        f"`features_file` must be an npy or npz file, found no file at {missing}"
     ]
 
 
@@ -279,7 +279,7 @@ def test_numbers_out_of_reach_are_refused() -> None:
     (found,) = refused({"x": x * 1e300, "y": y}, targets=["y"])
     assert found == "`features`: column 'x' must be at most 1e+150 in magnitude, found 1e+300"
     (found,) = refused({"x": x * 1e-310, "y": y}, targets=["y"])
-    assert found == "`features` must vary in train, found one value in each of 'x'"
+    assert found == "`features` must vary in the training rows, found only constant columns: 'x'"
     with pytest.raises(
         ValueError, match="column 'x' must have a scale similar to that of the training rows, found 1e\\+100"
     ):
@@ -288,7 +288,7 @@ def test_numbers_out_of_reach_are_refused() -> None:
 
 def test_features_that_say_nothing_are_refused() -> None:
     (found,) = refused({"a": [1.0] * 60, "b": [2.0] * 60, "y": np.arange(60.0)}, targets=["y"])
-    assert found == "`features` must vary in train, found one value in each of 'a', 'b'"
+    assert found == "`features` must vary in the training rows, found only constant columns: 'a', 'b'"
 
 
 def test_a_category_is_the_same_whatever_the_rest_of_the_column_holds() -> None:

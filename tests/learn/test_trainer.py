@@ -230,7 +230,7 @@ def test_invalid_jobs_raise_an_error_at_once() -> None:
     assert "`job.tasks` must be a subset of 'age', 'weight', 'ill', found 'height'" in str(error.value)
     assert "`job.width` must be a positive number, found 0" in str(error.value)
     assert "`recipe.amp` must be 'bf16' or None on a CPU, found 'fp16'" in str(error.value)
-    with pytest.raises(ValueError, match="in the order of the problem, without duplicates"):
+    with pytest.raises(ValueError, match="must be distinct and in the same order as in the problem"):
         train(small_problem(), Job(("ill", "age")))
     with pytest.raises(ValueError, match="found none"):
         train(small_problem(), Job(()))

@@ -55,7 +55,7 @@ def test_a_folder_without_images_is_an_error(data: Path, capsys: pytest.CaptureF
     shutil.rmtree(data / "img_align_celeba")
     message = error_of(data, capsys)
     assert message.startswith(
-        "`data` must contain the aligned images, img_align_celeba/ or img_align_celeba.zip, found none in"
+        "`data` must contain the aligned images (img_align_celeba/ or img_align_celeba.zip), found none in"
     )
     (data / "img_align_celeba").mkdir()
     assert error_of(data, capsys) == message

@@ -377,24 +377,24 @@ BAD = [
     ),
     (
         masked_everywhere,
-        "several problems:\n`data`: val must have labels for every task, found no labeled pixels for depth, normals; add "
-        "buildings to its list\n`data`: test must have labels for every task, found no labeled pixels for segmentation; "
-        "add buildings to its list",
+        "several problems:\n`data`: val must have labels for every task, found no labeled pixels for depth, normals; "
+        "add buildings to its list\n`data`: test must have labels for every task, found no labeled pixels for "
+        "segmentation; add buildings to its list",
     ),
     (
         missing_list,
-        "`lists` must be a folder with lists of buildings, one building per line, found no test_models.txt in {data}; the "
-        "paper's lists are released with its code",
+        "`lists` must be a folder with lists of buildings, one building per line, found no test_models.txt in {data}; "
+        "the paper's lists are released with its code",
     ),
     (
         list_is_not_text,
         "`lists`: val must name buildings that are in `data`, found '\N{REPLACEMENT CHARACTER}"
         "\N{REPLACEMENT CHARACTER}c\\x00e\\x00d\\x00a\\x00r\\x00'",
     ),
-    (building_in_two_lists, "`lists` must name each building only once, found 'allen' repeatedly"),
+    (building_in_two_lists, "`lists` must name each building only once, found 'allen' more than once"),
     (
         missing_domains,
-        "`data` must have rgb/BUILDING/*.png or BUILDING/rgb/*.png, and folders of labels next to rgb, found neither "
+        "`data` must contain rgb/BUILDING/*.png or BUILDING/rgb/*.png, with label folders next to rgb, found neither "
         "in {data}",
     ),
 ]
@@ -426,7 +426,7 @@ def test_only_a_few_of_many_incomplete_buildings_are_named(data: Path) -> None:
     with pytest.raises(ValueError, match="found no normal") as caught:
         taskonomy(data)
     assert len(str(caught.value).splitlines()) == 1 + 5 + 1
-    assert str(caught.value).endswith("\n`data`: 2 more buildings with similar problems")
+    assert str(caught.value).endswith("\n`data`: there are similar problems in 2 more buildings")
 
 
 def test_one_error_lists_all_invalid_options(written: Path) -> None:

@@ -54,7 +54,9 @@ def test_changes_by_task_are_paired_by_seed(run: Run) -> None:
 
 
 def test_an_unknown_method_raises_an_error(run: Run) -> None:
-    with pytest.raises(ValueError, match=r"`method` and `budget` must be in the results.*methods: mtl, oracle"):
+    with pytest.raises(
+        ValueError, match=r"`method` and `budget` must be in the results.*choose a method from mtl, oracle"
+    ):
         task_changes(run.results, "tag", 7)
 
 

@@ -160,12 +160,12 @@ def test_one_error_lists_all_problems_of_a_plan() -> None:
         plan(None, [0, 5], ["tag", "pcgrad"], 0, tasks=["a", "b"])
     message = str(caught.value)
     assert (
-        "`methods` must not require balancing rules or wider networks, since networks are trained elsewhere, found 'pcgrad'"
-        in message
+        "`methods` must not require balancing rules or wider networks, since networks are trained elsewhere, "
+        "found 'pcgrad'" in message
     )
     assert "`affinity` is required for 'tag'" in message
-    assert "`budgets` must be between 1 and the number of tasks, 2, found 0" in message
-    assert "`budgets` must be between 1 and the number of tasks, 2, found 5" in message
+    assert "`budgets` must be between 1 and the number of tasks (2), found 0" in message
+    assert "`budgets` must be between 1 and the number of tasks (2), found 5" in message
     assert "`seeds` must be a positive integer (3 means 0, 1, 2)" in message
     with pytest.raises(ValueError, match="found none for 'z'"):
         plan(AFFINITY, [1], ["tag"], tasks=["a", "z"])

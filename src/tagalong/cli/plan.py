@@ -24,7 +24,7 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="An affinity in JSON or CSV format (rows help columns). Cosines are used for cs, all others for tag.",
+        help="An affinity in JSON or CSV format, with sources as rows. Cosines are used for cs, all others for tag.",
         show_default=False,
     ),
 ]
@@ -69,7 +69,7 @@ def plan(
         return
     console = screen()
     count = pluralize(len(planned.networks), "network")
-    print_line(console, f"{count} to train for {', '.join(planned.methods)}; enter the results in {path}, then run")
+    print_line(console, f"train {count} for {', '.join(planned.methods)}, enter the results in {path}, then run")
     print_line(console, f"tagalong verdict {path}")
 
 

@@ -23,7 +23,7 @@ Other = Annotated[
     Path | None,
     typer.Argument(
         metavar="OTHER",
-        help="Another run to compare the first one with.",
+        help="A second run to compare with the first.",
         show_default=False,
         autocompletion=options.complete_runs,
     ),

@@ -200,7 +200,7 @@ FastOption = Annotated[
     typer.Option(
         "--fast",
         metavar="",
-        help="Use only five tasks and fewer methods, which takes about 20 seconds.",
+        help="Use five tasks and fewer methods; takes about 20 seconds.",
         show_default=False,
     ),
 ]

@@ -21,7 +21,6 @@ from .selection_request import Cost, SelectionRequest, Units, read_links
 
 GivenGroup = Group | frozenset[str]
 EQUALITY_TOLERANCE = 1e-9  # relative
-EXPECTED = "must be a list of lists of names, a mapping 'name: [names]', or entries with 'trains' and 'serves'"
 
 
 def read_groups(text: str) -> tuple[GivenGroup, ...]:
@@ -53,7 +52,8 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
     entries = list(document.values()) if isinstance(document, Mapping) else document
     if not isinstance(entries, list) or not entries:
         found = "nothing" if not entries else type(entries).__name__
-        raise GroupingFileError("groups", EXPECTED, found)
+        expected = "must be a list of lists of names, a mapping 'name: [names]', or entries with 'trains' and 'serves'"
+        raise GroupingFileError("groups", expected, found)
     return tuple(_read_entry(entry) for entry in entries)
 
 
@@ -76,7 +76,8 @@ def _read_entry(entry: Any) -> GivenGroup:
     if not isinstance(entry, Mapping):
         return _names(entry)
     if "trains" not in entry or set(entry) - {"trains", "serves", "cost", "name"}:
-        raise GroupingFileError("groups", EXPECTED, f"an entry with {', '.join(map(repr, entry))}")
+        expected = "must contain lists of names, or entries with 'trains' and 'serves'"
+        raise GroupingFileError("groups", expected, f"an entry with {', '.join(map(repr, entry))}")
     trains = _names(entry["trains"])
     if "serves" not in entry:
         return trains

@@ -328,7 +328,9 @@ class _UniqueKeys:
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key.value!r}", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark
+                )
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)  # type: ignore[misc]
 

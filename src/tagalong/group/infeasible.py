@@ -29,8 +29,8 @@ def explain_infeasible(scaled: ScaledProblem, request: SelectionRequest, budget:
         return InvalidInput(f"a `max_cost` of {request.max_cost:g}", "leaves some tasks unserved", hint=hint)
     constraints = "`max_size`, `must_link`, `cannot_link`, `max_cost` and `allow_single`"
     if needed == np.inf:
-        return InvalidInput(limited, expected, hint=f"no budget is large enough; check {constraints}")
-    return InvalidInput(limited, expected, hint=f"allow more networks or relax a constraint; check {constraints}")
+        return InvalidInput(limited, expected, hint=f"no budget is large enough, so check {constraints}")
+    return InvalidInput(limited, expected, hint=f"allow more networks, or relax one of {constraints}")
 
 
 def _smallest_limit(scaled: ScaledProblem, budget: float) -> float | None:

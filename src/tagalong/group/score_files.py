@@ -32,10 +32,6 @@ LONG_COLUMNS = {"task", "value"}  # the other columns of a table with one row pe
 COST = "cost"
 MATRIX_KEYS = ("matrix", "mean", "affinity", "scores")  # possible names of a matrix in JSON
 NAME_SEPARATORS = ("+", ";", ",", "|", "&", "/")  # between the task names in a cell
-EXPECTED = (
-    "must be a saved affinity, {tasks, matrix}, {source: {target: value}}, or a list of {trains, values} with "
-    "an optional cost"
-)
 
 
 def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] = "source") -> ScoreTable:
@@ -130,7 +126,7 @@ def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
         kept = [entry for entry in scores if isinstance(entry, Candidate) and entry.trains <= inside]
     if not kept:
         raise InvalidInput(
-            "tasks", "must include all tasks of at least one group", f"no group within {', '.join(map(repr, tasks))}"
+            "tasks", "must include all tasks of at least one group", f"no group with only {', '.join(map(repr, tasks))}"
         )
     return kept
 
@@ -236,7 +232,7 @@ def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
     if isinstance(document, list):
         return _read_entries(path, document, axis)
     if not document:
-        raise TableError(path, EXPECTED, "nothing")
+        raise _unknown_format(path, "nothing")
     form = document.get("format")
     if form == "tagalong-affinity":
         return _make_square(Affinity.load(path), axis, "affinity")
@@ -250,14 +246,22 @@ def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
         return _read_entries(path, document["groups"], axis)
     if all(isinstance(row, Mapping) for row in document.values()):
         return _read_mappings(path, document, axis)
-    raise TableError(path, EXPECTED, f"an object with {', '.join(map(repr, list(document)[:6]))}")
+    raise _unknown_format(path, f"an object with {', '.join(map(repr, list(document)[:6]))}")
+
+
+def _unknown_format(path: Path, found: str) -> TableError:
+    expected = (
+        "must be a saved affinity, {tasks, matrix}, {source: {target: value}}, or a list of {trains, values} with "
+        "an optional cost"
+    )
+    return TableError(path, expected, found)
 
 
 def _read_entries(path: Path, entries: list[Any], axis: str) -> ScoreTable:
     if entries and all(isinstance(entry, list) for entry in entries):
         return _read_matrix(path, entries, None, None, axis)
     if not entries or not all(isinstance(entry, Mapping) and "trains" in entry for entry in entries):
-        raise TableError(path, EXPECTED, "something else" if entries else "an empty list")
+        raise _unknown_format(path, "something else" if entries else "an empty list")
     candidates = [_read_candidate(f"{path}, entry {number}", entry) for number, entry in enumerate(entries, 1)]
     return _make_table(str(path), candidates, has_costs=any("cost" in entry for entry in entries))
 

@@ -124,7 +124,7 @@ class SelectionRequest:
                     InvalidInput("budget", "must be an integer (the number of networks)", repr(budget), hint)
                 )
             elif plain and budget > n:
-                problems.append(InvalidInput("budget", f"must be at most {n}, the number of tasks", repr(budget)))
+                problems.append(InvalidInput("budget", f"must be at most the number of tasks ({n})", repr(budget)))
         if not len(self.budgets):
             problems.append(InvalidInput("budgets", "must contain at least one budget", "none"))
         return problems

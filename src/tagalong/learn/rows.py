@@ -183,7 +183,7 @@ class MappedTensor(Tensor):
             InvalidInput: the file does not exist or is incomplete.
         """
         if not Path(path).is_file():
-            raise InvalidInput(path, "must exist on this machine", "no such file")
+            raise InvalidInput(path, "does not exist on this machine")
         try:
             # Copy on write: torch warns about read-only arrays, although nothing is ever written here.
             array = np.load(path, mmap_mode="c", allow_pickle=False)

@@ -162,7 +162,7 @@ def _row_numbers(part: Any) -> NDArray[Any]:
 def _part_problems(name: str, part: NDArray[Any], rows: int) -> list[InvalidInput]:
     where = f"`split`: {name}"
     if part.ndim != 1 or part.dtype.kind not in "iu":
-        return [InvalidInput(where, "must be a list of row indices", f"{part.dtype} of shape {part.shape}")]
+        return [InvalidInput(where, "must be a list of row indices", f"dtype {part.dtype} and shape {part.shape}")]
     if not len(part):
         return [InvalidInput(where, "must have at least one row", "none")]
     if part.min() < 0 or part.max() >= rows:
@@ -176,8 +176,8 @@ def _group_problems(groups: list[NDArray[Any]]) -> list[InvalidInput]:
     if not shared:
         return []
     examples = ", ".join(repr(group) for group in sorted(shared, key=repr)[:5])
-    expected = "must not be divided by `split`"
-    return [InvalidInput("groups", expected, f"{len(shared)} that are in more than one split, e.g. {examples}")]
+    expected = "must not be spread across splits"
+    return [InvalidInput("groups", expected, f"{len(shared)} in more than one split, e.g. {examples}")]
 
 
 def _label_problems(targets: Sequence[Target], parts: Parts) -> list[InvalidInput]:

@@ -63,7 +63,7 @@ def read_target(wanted: Task | str, raw: Any, kind: Kind | None = None) -> Targe
         found = f"{len(distinct)}, e.g. {_show_some(distinct)}"
         raise InvalidInput(
             argument,
-            f"must have at most {MAX_TEXT_CLASSES} distinct labels if they are text",
+            f"must have at most {MAX_TEXT_CLASSES} distinct text labels",
             found,
             "remove the target",
         )
@@ -75,7 +75,7 @@ def read_target(wanted: Task | str, raw: Any, kind: Kind | None = None) -> Targe
 
 def _check_labels(argument: str, present: Column, values: Column, kind: Kind | None) -> None:
     if kind is not None and kind not in DEFAULT_ERRORS:
-        raise InvalidInput(argument, f"must have one of the kinds {', '.join(map(repr, DEFAULT_ERRORS))}", repr(kind))
+        raise InvalidInput(argument, f"must have a known kind ({', '.join(map(repr, DEFAULT_ERRORS))})", repr(kind))
     if not len(present):
         raise InvalidInput(argument, "must have labels", f"all {len(values)} missing", "remove the task")
     if present.dtype != object:

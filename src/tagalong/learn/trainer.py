@@ -161,7 +161,7 @@ def job_problems(problem: Problem, job: Job, device: torch.device) -> list[Inval
         known, found = (", ".join(map(repr, names)) for names in (problem.names, unknown))
         problems.append(InvalidInput("`job.tasks`", f"must be a subset of {known}", found or "none"))
     if job.tasks != tuple(name for name in problem.names if name in job.tasks) and not unknown:
-        expected = "must be in the order of the problem, without duplicates"
+        expected = "must be distinct and in the same order as in the problem"
         problems.append(InvalidInput("`job.tasks`", expected, repr(job.tasks)))
     if not job.width > 0:
         problems.append(InvalidInput("`job.width`", "must be a positive number", repr(job.width)))

@@ -56,7 +56,7 @@ class ExternalBackend(Backend):
     def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
         if rule != "plain" or width != 1:
             expected = "must not require balancing rules or wider networks, since networks are trained elsewhere"
-            raise InvalidInput("methods", expected, f"one with rule {rule!r} and width {width:g}")
+            raise InvalidInput("methods", expected, f"a network with rule {rule!r} and width {width:g}")
         return super().job(tasks, seed)
 
     def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:

@@ -278,7 +278,7 @@ def _affinities(given: Affinities) -> tuple[Affinity, ...]:
         given = tuple(given.values())
     found = () if given is None else (given,) if isinstance(given, Affinity) else given
     if not isinstance(found, Sequence) or not all(isinstance(one, Affinity) for one in found):
-        expected = "must be an Affinity, a list or mapping of them, or None"
+        expected = "must be an Affinity, a list or mapping of Affinities, or None"
         raise InvalidInput("affinity", expected, repr(given), "see Affinity.from_matrix")
     return tuple(found)
 
@@ -339,7 +339,7 @@ def _by_method(
             if len(mine) > 1:
                 origins = f"{len(mine)}: {_origins(mine)}"
                 problems.append(
-                    InvalidInput("affinity", f"must contain only one for {method!r}", origins, "choose one")
+                    InvalidInput("affinity", f"must contain a single affinity for {method!r}", origins, "choose one")
                 )
             if mine:
                 found[method] = mine[0]

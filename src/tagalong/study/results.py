@@ -207,7 +207,7 @@ class Results:
                 "`method` and `budget`",
                 "must be in the results and share seeds with mtl",
                 f"{method!r}, {budget!r}",
-                f"methods: {known}",
+                f"choose a method from {known}",
             )
         return {task: task_change(task, pairs) for task in self.problem.tasks}
 

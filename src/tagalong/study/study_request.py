@@ -146,7 +146,7 @@ def _budgets(
         if not is_integer(budget):
             problems.append(InvalidInput("budgets", "must be integers", repr(budget)))
         elif not 1 <= budget <= n:
-            problems.append(InvalidInput("budgets", f"must be between 1 and the number of tasks, {n}", str(budget)))
+            problems.append(InvalidInput("budgets", f"must be between 1 and the number of tasks ({n})", str(budget)))
     grouping = [method.name for method in methods if method.budgeted]
     if grouping and not len(budgets):
         expected = f"must contain at least one budget for {', '.join(grouping)}"

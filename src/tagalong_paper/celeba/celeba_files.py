@@ -67,7 +67,7 @@ def find_images(data: Path) -> Images:
                 return Images(folder, members)
     archives = _candidates(data, ARCHIVE)
     if not archives:
-        raise InvalidInput("data", f"must contain the aligned images, {FOLDER}/ or {ARCHIVE}", _none_found(data))
+        raise InvalidInput("data", f"must contain the aligned images ({FOLDER}/ or {ARCHIVE})", _none_found(data))
     try:
         with zipfile.ZipFile(archives[0]) as archive:
             files = [PurePosixPath(name) for name in archive.namelist() if not name.endswith("/")]

@@ -133,7 +133,7 @@ def find_folders(data: Path, domains: Sequence[str]) -> Mapping[str, Folders]:
     if not found:
         raise InvalidInput(
             "data",
-            f"must have {RGB}/BUILDING/*.png or BUILDING/{RGB}/*.png, and folders of labels next to {RGB}",
+            f"must contain {RGB}/BUILDING/*.png or BUILDING/{RGB}/*.png, with label folders next to {RGB}",
             f"neither in {data}",
         )
     return found

@@ -232,7 +232,7 @@ def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Seque
                 opened[part].append(building)
     left_out = len(flaws) - MAX_NAMED
     more = (
-        [InvalidInput("`data`:", f"{pluralize(left_out, 'more building')} with similar problems")]
+        [InvalidInput("`data`:", f"there are similar problems in {pluralize(left_out, 'more building')}")]
         if left_out > 0
         else []
     )
