@@ -200,7 +200,7 @@ def test_only_without_a_history_keeps_errors_and_counts() -> None:
 
 
 def test_the_error_of_only_names_unknown_tasks() -> None:
-    with pytest.raises(ValueError, match="`tasks` must contain only known tasks \('a', 'b', 'c'\), found 'x', 'y'"):
+    with pytest.raises(ValueError, match=r"`tasks` must contain only known tasks \('a', 'b', 'c'\), found 'x', 'y'"):
         small().only(["a", "x", "y"])
 
 

@@ -169,10 +169,10 @@ def test_one_error_lists_all_problems() -> None:
 @pytest.mark.parametrize(
     ("solver", "n", "options", "message"),
     [
-        ("exact", 17, {}, "`solver='exact'` needs at most 16 tasks"),
-        ("lp", 25, {}, "`solver='lp'` needs at most 24 tasks, found 25"),
-        ("milp", 11, {}, "`solver='milp'` needs at most 10 tasks because it lists all groups"),
-        ("search", 5, {"cannot_link": [("0", "1")]}, "`solver='search'` needs pairwise scores"),
+        ("exact", 17, {}, "`solver='exact'` supports at most 16 tasks"),
+        ("lp", 25, {}, "`solver='lp'` supports at most 24 tasks, found 25"),
+        ("milp", 11, {}, "`solver='milp'` supports at most 10 tasks because it lists all groups"),
+        ("search", 5, {"cannot_link": [("0", "1")]}, "`solver='search'` requires pairwise scores"),
         (
             "exact",
             15,

@@ -194,7 +194,10 @@ def test_different_numbers_of_rows_raise_an_error(data) -> None:
         ({"tasks": ["a", "b"]}, "`targets` must have the shape [rows, 2], one column per task, found [200, 3]"),
         ({"targets": {"a": np.arange(200)}}, "`targets` must include every task, found no labels for 'b', 'c'"),
         ({"split": (0.5, 0.5)}, "`split` must be three positive fractions (train, validation, test), found (0.5, 0.5)"),
-        ({"split": (0.5, 0.2, 0.2)}, "`split` must be fractions that sum to 1, found (0.5, 0.2, 0.2), which sum to 0.9"),
+        (
+            {"split": (0.5, 0.2, 0.2)},
+            "`split` must be fractions that sum to 1, found (0.5, 0.2, 0.2), which sum to 0.9",
+        ),
         ({"split": ([0], [1])}, "`split` must be three arrays of row indices (train, validation, test), found 2"),
         ({"groups": [0, 1] * 100}, "`groups` must have at least 3 groups, one for each split, found 2"),
         ({"groups": [None, *range(199)]}, "`groups` must have a label for every row, found 1 missing"),
@@ -274,7 +277,7 @@ def test_given_parts_are_checked() -> None:
         ValueError, match=re.escape("`split`: test must contain row indices from 0 to 9, found 4 to 40")
     ):
         read_parts(([0, 1], [2, 3], [4, 40]), 10)
-    with pytest.raises(ValueError, match="must contain each row at most once, found 1 duplicates"):
+    with pytest.raises(ValueError, match="must contain each row at most once, found 1 duplicate"):
         read_parts(([0, 1], [1, 3], [4, 5]), 10)
     with pytest.raises(ValueError, match="val must have at least one row, found none"):
         read_parts(([0, 1], np.array([], dtype=int), [4, 5]), 10)

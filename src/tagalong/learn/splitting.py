@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, raise_problems
+from tagalong.errors import InvalidInput, pluralize, raise_problems
 
 from .column_types import as_column
 from .randomness import derive_seed
@@ -147,7 +147,7 @@ def read_parts(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = No
     problems = []
     every = np.concatenate(parts)
     if repeated := len(every) - len(np.unique(every)):
-        problems.append(InvalidInput("split", "must contain each row at most once", f"{repeated} duplicates"))
+        problems.append(InvalidInput("split", "must contain each row at most once", pluralize(repeated, "duplicate")))
     if groups is not None:
         problems += _group_problems([groups[part] for part in parts])
     raise_problems(problems)

@@ -82,10 +82,10 @@ def _unmet_requirement(name: str, problem: SelectionProblem, budgets: Sequence[f
     listed, n = problem.networks is not None, problem.n
     if name == "exact" and not fits_exact(problem, max(budgets)):
         largest = MAX_LISTED if listed else MAX_PAIRWISE
-        return f"needs at most {largest} tasks and few distinct costs", f"{n} tasks"
+        return f"supports at most {largest} tasks and few distinct costs", f"{n} tasks"
     if name == "milp" and not listed and n > MAX_COMPACT:
-        return f"needs at most {MAX_COMPACT} tasks because it lists all groups", str(n)
+        return f"supports at most {MAX_COMPACT} tasks because it lists all groups", str(n)
     if name in ("lp", "columns", "search") and listed:
-        return "needs pairwise scores without costs by group or `cannot_link`", ""
+        return "requires pairwise scores without `cannot_link` or costs per group", ""
     largest = {"lp": MAX_PARTITION, "columns": MAX_COLUMNS}.get(name, n)
-    return (f"needs at most {largest} tasks", str(n)) if n > largest else None
+    return (f"supports at most {largest} tasks", str(n)) if n > largest else None
