@@ -67,7 +67,7 @@ def test_valid_data_raises_no_error() -> None:
         ),
         (
             {"test": split(30, age=lambda labels: labels * 1e20)},
-            "'age' must be at most 1e+18 in magnitude, after any standardization",
+            "'age' must be at most 1e+18 in magnitude (after any standardization",
         ),
         (
             {"val": split(20, ill=lambda labels: labels / 0)},

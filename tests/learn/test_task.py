@@ -96,7 +96,7 @@ def test_a_score_has_the_loss_of_every_row() -> None:
         ({"kind": "ranking"}, ["`kind` must be one of 'binary', 'multiclass', 'regression', 'custom'"]),
         (
             {"kind": "multiclass", "weight": -1},
-            ["`classes` must be an integer of at least 2", "`weight` must be a positive"],
+            ["`classes` must be an integer ≥ 2", "`weight` must be a positive"],
         ),
         ({"kind": "custom"}, ["`loss` is required for a custom task"]),
         ({"error": "mae", "outputs": 2}, ["`error` must be one of", "`outputs` must be 1 for a binary task, found 2"]),

@@ -115,7 +115,7 @@ def test_one_error_lists_all_invalid_options(data: Path) -> None:
     assert "`attributes` must name at least one" in str(caught.value)
     with pytest.raises(ValueError, match=r"`attributes` must be in list_attr_celeba\.txt, found 'Goate'.*'Goatee'"):
         celeba(data, attributes=["Goate"])
-    with pytest.raises(ValueError, match="`attributes` must be a list of names, or names separated by commas, found 5"):
+    with pytest.raises(ValueError, match="`attributes` must be a list of names or a comma-separated string, found 5"):
         celeba(data, attributes=5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="`size` must be 'small' or 'full', found 'huge'"):
         celeba(data, size="huge")

@@ -147,7 +147,7 @@ TimeOption = Annotated[
         "--time-limit",
         parser=number_option,
         metavar="SECONDS",
-        text="Time limit, after which the best grouping so far is shown with its bound.",
+        text="Time limit, after which the best grouping so far is shown with a bound on the optimum.",
     ),
 ]
 SeedOption = Annotated[

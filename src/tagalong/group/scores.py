@@ -152,7 +152,7 @@ def _from_array(scores: Any) -> Scores:
         matrix = np.array(scores, dtype=np.float64)
     except (TypeError, ValueError):
         expected = "must be an Affinity, a square table, a mapping from groups to results or a list of Candidates"
-        raise InvalidInput("scores", expected, f"{type(scores).__name__} with values that are not numbers") from None
+        raise InvalidInput("scores", expected, f"{type(scores).__name__} with non-numeric values") from None
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         found = f"shape {matrix.shape}"
         raise InvalidInput("scores", "must be square, with one row and one column per task", found)

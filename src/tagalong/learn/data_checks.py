@@ -75,7 +75,7 @@ def _too_large_problem(task: Task, part: str, labels: Tensor) -> InvalidInput:
     rows = int((labels.abs() > LARGEST_LABEL).reshape(len(labels), -1).any(1).sum())
     return InvalidInput(
         f"`{part}`: labels of {task.name!r}",
-        f"must be at most {LARGEST_LABEL:g} in magnitude, after any standardization",
+        f"must be at most {LARGEST_LABEL:g} in magnitude (after any standardization)",
         f"{pluralize(rows, 'row')} with larger values",
         "if they mark missing labels, use NaN instead",
     )

@@ -71,7 +71,7 @@ class Task:
         if self.kind not in DEFAULT_ERRORS:
             return [*problems, self._problem("kind", f"must be one of {_join(DEFAULT_ERRORS)}", repr(self.kind))]
         if self.kind == "multiclass" and (self.classes is None or self.classes < 2):
-            problems.append(self._problem("classes", "must be an integer of at least 2", repr(self.classes)))
+            problems.append(self._problem("classes", "must be an integer ≥ 2", repr(self.classes)))
         if self.kind == "custom" and self.loss is None:
             problems.append(self._problem("loss", "is required for a custom task", "None"))
         if isinstance(self.error, str) and self.error not in ERRORS[self.kind]:

@@ -61,7 +61,7 @@ def qm9(
         ]
     )
     if rows is not None and (not isinstance(rows, int) or rows < 100):
-        raise InvalidInput("rows", "must be an integer of at least 100, or None for all molecules", repr(rows))
+        raise InvalidInput("rows", "must be an integer ≥ 100, or None for all molecules", repr(rows))
     columns, molecules = _read(_package_folder() if data is None else Path(data), rows, seed)
     inputs = molecule_features(*molecules)
     return Problem.from_arrays(

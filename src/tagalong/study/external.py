@@ -344,7 +344,7 @@ def _score(
         if len(error) > 1:
             raise ValueError
     except (TypeError, ValueError):
-        problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or (loss, error)", repr(given)))
+        problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or a pair (loss, error)", repr(given)))
         return Score(math.nan, math.nan)
     if not math.isfinite(loss):
         hint = "did it diverge?"
