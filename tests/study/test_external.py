@@ -259,13 +259,13 @@ def test_auto_requests_networks_in_rounds_and_continues_after_a_stop(tmp_path: P
     [
         (
             {"methods": ["tag+pcgrad"]},
-            "`methods` must not require balancing rules or wider networks, .* found 'tag\\+pcgrad'; use Study",
+            "`methods` must not require balancing rules or wider networks .* found 'tag\\+pcgrad'; use Study",
         ),
         (
             {"methods": ["mtl-wide2"]},
-            "`methods` must not require balancing rules or wider networks, .* found 'mtl-wide2'",
+            "`methods` must not require balancing rules or wider networks .* found 'mtl-wide2'",
         ),
-        ({"methods": ["auto"], "effort": "10min"}, "`effort` must be a number of training runs, .* found '10min'"),
+        ({"methods": ["auto"], "effort": "10min"}, "`effort` must be a number of training runs .* found '10min'"),
         ({"methods": ["auto"], "options": {"auto": {"screen": 0.25}}}, "`screen` must be None, .* found 0.25"),
     ],
 )

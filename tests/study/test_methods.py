@@ -306,7 +306,7 @@ def test_unknown_options_of_a_method_are_rejected():
 
 def test_optimal_rejects_too_many_tasks_before_training():
     (problem,) = make_method("optimal").problems([f"t{i}" for i in range(13)])
-    assert "subset of the 13 tasks, which is 8,191 networks per seed" in str(problem)
+    assert "subset of the 13 tasks, which requires 8,191 networks per seed" in str(problem)
 
 
 @pytest.fixture(autouse=True)

@@ -160,7 +160,7 @@ def test_one_error_lists_all_problems_of_a_plan() -> None:
         plan(None, [0, 5], ["tag", "pcgrad"], 0, tasks=["a", "b"])
     message = str(caught.value)
     assert (
-        "`methods` must not require balancing rules or wider networks, since networks are trained elsewhere, "
+        "`methods` must not require balancing rules or wider networks if networks are trained elsewhere, "
         "found 'pcgrad'" in message
     )
     assert "`affinity` is required for 'tag'" in message

@@ -130,7 +130,7 @@ def verdict(
 def _check_output_folder(out: Path | None) -> None:
     check_folder(out)
     if out is not None and (out / "run.sqlite").exists():
-        raise InvalidInput("out", "must not be the folder of a run, since its results would be overwritten", str(out))
+        raise InvalidInput("out", "must not be the folder of a run", str(out), "its results would be overwritten")
 
 
 def _save(results: Results, out: Path, file: Path) -> Path:

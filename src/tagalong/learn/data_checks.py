@@ -53,7 +53,7 @@ def _task_problems(problem: Problem, task: Task) -> list[InvalidInput]:
     dtypes = [labels.dtype for labels in targets.values() if not labels.is_floating_point()]
     if dtypes:
         dtype = str(dtypes[0]).removeprefix("torch.")
-        expected = "must have a floating-point dtype, with NaN for missing labels"
+        expected = "must have a floating-point dtype (NaN for missing labels)"
         return [InvalidInput(f"the target of {name}", expected, dtype)]
     too_large = [part for part, labels in targets.items() if bool((labels.abs() > LARGEST_LABEL).any())]
     if too_large and task.kind != "custom" and task.loss is None:

@@ -265,8 +265,7 @@ def plan_blocks(
     if not held and not steps.separable:
         raise InvalidInput(
             "gradient_memory",
-            "must be large enough for the gradients of all tasks, since this optimizer may not update each tensor "
-            "independently",
+            "must be large enough for the gradients of all tasks with this optimizer",
             f"{limit:.0f} bytes",
             "increase `gradient_memory`, or use `update='sgd'` or `estimator='lookahead'`",
         )

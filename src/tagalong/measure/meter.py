@@ -295,7 +295,7 @@ class AffinityMeter:
         if state["settings"] != self._quantities():
             raise InvalidInput(
                 "state",
-                f"must come from a meter with the same settings, {self._quantities()}",
+                f"must come from a meter with the same settings ({self._quantities()})",
                 str(state["settings"]),
                 "affinities measured with different settings cannot be combined",
             )

@@ -87,7 +87,7 @@ def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr:
     for optimizer, group, indices in _owned_groups(parameters, optimizers):
         if not _rates(group):
             name = type(optimizer).__name__
-            raise InvalidInput("optimizer", f"({name}) has no learning rate", hint="pass `lr` for `update='sgd'`")
+            raise InvalidInput("optimizer", f"({name}) has no learning rate", hint="pass `update='sgd'` with `lr`")
         rules[PlainSgd(group["lr"])] = indices
         rates += _rates(group)
     return Steps(rules, rates)

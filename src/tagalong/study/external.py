@@ -65,8 +65,8 @@ class ExternalStudy:
         self.tasks, self.out = as_names(tasks), None if out is None else Path(out)
         ProblemInfo.from_tasks(self.tasks)  # raises an error for invalid names
         if self.out is not None and (self.out / "run.sqlite").exists():
-            expected = "must not be the folder of a run, since its results would be overwritten"
-            raise InvalidInput("out", expected, str(self.out), "use a new folder")
+            hint = "use a new folder, since its results would be overwritten"
+            raise InvalidInput("out", "must not be the folder of a run", str(self.out), hint)
         self._run: ExternalRun | None = None
 
     def plan(

@@ -55,7 +55,7 @@ class ExternalBackend(Backend):
 
     def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
         if rule != "plain" or width != 1:
-            expected = "must not require balancing rules or wider networks, since networks are trained elsewhere"
+            expected = "must not require balancing rules or wider networks if networks are trained elsewhere"
             raise InvalidInput("methods", expected, f"a network with rule {rule!r} and width {width:g}")
         return super().job(tasks, seed)
 

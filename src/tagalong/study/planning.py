@@ -65,14 +65,12 @@ class TrainingPlan:
                 task contains "+".
         """
         if "auto" in self.methods:
-            hint = "use ExternalStudy in Python, or remove it"
-            raise InvalidInput(
-                "methods", "must select groups in a single round to be planned in a table", "'auto'", hint
-            )
+            expected = "must select groups in a single round to be planned in a table"
+            raise InvalidInput("methods", expected, "'auto'", "use ExternalStudy in Python, or remove it")
         joined = [task for task in self.tasks if "+" in task]
         if joined:
-            expected = "must not contain '+', which joins the tasks of a network in the table"
-            raise InvalidInput("task names", expected, ", ".join(map(repr, joined)), "rename them")
+            hint = "rename them, since '+' joins the tasks of a network in the table"
+            raise InvalidInput("task names", "must not contain '+'", ", ".join(map(repr, joined)), hint)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*KEYS, *PLANNED, *NEEDED, *OPTIONAL[:2]])
@@ -299,13 +297,13 @@ def _training_problems(name: str, options: Options | None) -> list[InvalidInput]
         return []  # `check_request` reports the reason
     hint = "use Study, which trains them"
     if method.rule != "plain" or type(method).width is not Method.width:
-        plain = "must not require balancing rules or wider networks, since networks are trained elsewhere"
+        plain = "must not require balancing rules or wider networks if networks are trained elsewhere"
         return [InvalidInput("methods", plain, repr(name), hint)]
     if isinstance(method, AutoMethod) and method.screen is not None:
-        none = "must be None, since networks trained elsewhere cannot be stopped early"
+        none = "must be None if networks are trained elsewhere"
         return [InvalidInput("`options`: `screen`", none, repr(method.screen), hint)]
     if isinstance(method, AutoMethod) and effort is not None and effort.trainings is None:
-        expected = "must be a number of training runs, since networks are trained elsewhere"
+        expected = "must be a number of training runs if networks are trained elsewhere"
         return [InvalidInput("effort", expected, repr(method.effort))]
     return []
 

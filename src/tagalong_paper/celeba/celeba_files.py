@@ -92,7 +92,7 @@ def check_images(images: Images, names: Iterable[str], list_name: str) -> None:
     absent = [name for name in names if name not in images.members]
     if absent:
         others = sorted(images.members.keys() - set(names))
-        found = f"{len(absent)} missing in {images.source}: {first_few(absent)}"
+        found = f"{len(absent)} missing from {images.source}: {first_few(absent)}"
         hint = f"there are other images: {first_few(others)}" if others else ""
         raise InvalidInput("data", f"must contain every image in {list_name}", found, hint)
 

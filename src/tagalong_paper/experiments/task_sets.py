@@ -91,7 +91,7 @@ def pool(setup: ExperimentSetup) -> Tasks:
     if len(names) < MIN_TASKS:
         raise InvalidInput(
             "tasks",
-            f"must name at least {MIN_TASKS} tasks for task-sets, so that any two sets share a pair",
+            f"must name at least {MIN_TASKS} tasks for task-sets (so that any two sets share a pair)",
             f"{len(names)}: {', '.join(names)}",
             "name more tasks, or omit `tasks` to use all of them",
         )
