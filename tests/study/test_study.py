@@ -250,7 +250,7 @@ def test_results_after_a_run_are_those_of_the_run_and_write_nothing(tmp_path):
 
 def test_a_study_of_networks_trained_elsewhere_does_not_touch_a_run(tmp_path):
     ran = Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
-    with pytest.raises(ValueError, match="`out` must not be the folder of a run, .* its results would be overwritten"):
+    with pytest.raises(ValueError, match=r"`out` must not be the folder of a run, .* its results would be overwritten"):
         ExternalStudy(small_problem().names, tmp_path)
     assert Study(small_problem(), tmp_path).results().records == ran.records
 
