@@ -154,9 +154,9 @@ def as_tuple(values: Any, argument: str, what: str, example: str) -> tuple[Any, 
     """Converts a list to a tuple; rejects strings and single values.
 
     Example:
-        >>> as_tuple(3, "budgets", "numbers of networks", "[2, 3]")
+        >>> as_tuple(3, "budgets", "integers", "[2, 3]")
         Traceback (most recent call last):
-        tagalong.errors.InvalidInput: `budgets` must be a list of numbers of networks, found 3; write [2, 3]
+        tagalong.errors.InvalidInput: `budgets` must be a list of integers, found 3; write [2, 3]
     """
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         raise InvalidInput(argument, f"must be a list of {what}", repr(values), f"write {example}")

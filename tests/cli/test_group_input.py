@@ -19,7 +19,7 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
     [
         (
             "1,2,3\n4,5,6\n7,8,9\n",
-            "line 1 must be a header: a label for the rows, then one task name per column, found",
+            "line 1 must be a header with a label for the rows and one task name per column, found",
         ),
         ("a,1,2\nb,3,4\n", "line 1 must be a header"),
         ("a b c\n1 2 3\n", "found one cell; are the columns separated by commas?"),
@@ -98,19 +98,19 @@ def test_results_are_checked(tagalong: Terminal, text: str, message: str) -> Non
         ({"matrix": [[1, "x"], [3, 4]]}, "row 1, column 2 must be a finite number or null, found 'x'"),
         ({"matrix": [[1, None], [3, 4]]}, "file.json must be finite, found nan for the score of '0' on '1'"),
         ({"tasks": ["a", "a"], "matrix": [[1, 2], [3, 4]]}, "tasks must be distinct, found 'a' more than once"),
-        ({"tasks": ["a"], "matrix": [[1, 2], [3, 4]]}, "file.json: tasks must contain 2 names, one per row"),
+        ({"tasks": ["a"], "matrix": [[1, 2], [3, 4]]}, "file.json: 'tasks' must contain 2 names, one per row"),
         (
             {"matrix": [[1, 2], [3, 4]], "direction": "[target][source]"},
             "file.json: 'direction' must agree with --axis source, found '[target][source]'",
         ),
         ({"a": {"b": 1}, "c": {"d": 2}}, "must have the same tasks as inner and outer keys, or groups like 'a+b'"),
-        ([{"trains": ["a", "a"], "values": {}}], "entry 1: trains must list each task once"),
+        ([{"trains": ["a", "a"], "values": {}}], "entry 1: 'trains' must list each task once"),
         (
             [{"trains": ["a"], "values": {"b": 1}}],
-            "entry 1: values must contain results only for tasks in trains, found 'b'",
+            "entry 1: 'values' must contain results only for tasks in trains, found 'b'",
         ),
-        ([{"trains": ["a"]}], "entry 1: values must map each task to its result, found None"),
-        ([{"trains": [1], "values": {}}], "entry 1: trains must be a list of names"),
+        ([{"trains": ["a"]}], "entry 1: 'values' must map each task to its result, found None"),
+        ([{"trains": [1], "values": {}}], "entry 1: 'trains' must be a list of names"),
         ([{"trains": ["a"], "values": {"a": "x"}}], "the result of 'a' in {a} must be a finite number, found 'x'"),
         ({"format": "tagalong-affinity"}, "must have version 1, found None"),
     ],
@@ -224,7 +224,7 @@ def test_options_are_checked(tagalong: Terminal, typed: str, message: str) -> No
         ("a+x,1\n", "line 1 must be task names ('a', 'b', 'c') joined by +, or a number of tasks, found 'a+x'"),
         ("a+b,free\n", "line 1 must have a positive cost, found 'free'"),
         ("group,cost\n", "costs.csv must have rows below its header, found none"),
-        ("[1]", "must be {group: cost}, found a list"),
+        ("[1]", "must be a mapping {group: cost}, found a list"),
     ],
 )
 def test_files_of_costs_are_checked(tagalong: Terminal, text: str, message: str) -> None:

@@ -79,12 +79,12 @@ def test_a_table_that_cannot_be_learnt_from_is_rejected(tagalong: Terminal, case
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--budgets", "1.5"], "--budgets must be integers, the numbers of networks, found 1.5"),
+        (["--budgets", "1.5"], "--budgets must be integers (numbers of networks), found 1.5"),
         (["--budgets", "0"], "--budgets must be between 1"),
         (["--recipe", "lr=fast"], "lr must be a positive number, found 'fast'"),
         (["--recipe", "weight_decay=-1"], "weight_decay must be a non-negative number, found -1"),
         (["--recipe", "epochs=2.5"], "epochs must be a positive integer, found 2.5"),
-        (["--set", "tag.evry=1", "--methods", "tag"], "--set: 'tag' takes"),
+        (["--set", "tag.evry=1", "--methods", "tag"], "--set: 'tag' accepts"),
         (["--set", "hoa.size=1", "--methods", "hoa"], "--set: 'hoa' accepts no options, found size"),
         (["--set", "cs.every=1", "--methods", "tag"], "--set must only refer to methods in the comparison, found 'cs'"),
         (["--methods", ","], "--methods must name at least one method, found none"),

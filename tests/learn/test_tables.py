@@ -168,7 +168,7 @@ def test_inputs_may_come_from_a_file_beside_the_table(frame, tmp_path) -> None:
     ]
     np.save(tmp_path / "images.npy", np.zeros((ROWS, 3, 4, 4)))
     assert refused(frame, targets=["ill"], features_file=tmp_path / "images.npy") == [
-        "`encoder` is required for inputs of shape [rows, 3, 4, 4]; the default encoder only supports flat inputs"
+        "`encoder` must be passed for inputs of shape [rows, 3, 4, 4]; the default encoder only supports flat inputs"
     ]
     missing = tmp_path / "none.npz"
     assert refused(frame, targets=["ill"], features_file=missing) == [

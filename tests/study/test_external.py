@@ -143,7 +143,7 @@ def test_results_come_in_any_order_and_invalid_ones_are_rejected() -> None:
     assert "`test` must have a value for each of a, found none for 'a', one for unknown task 'b'" in message
     assert "`rows` must contain one loss per row" in message
     assert "`seconds` must be a non-negative number, found -1" in message
-    with pytest.raises(ValueError, match="must be a loss or \\(loss, error\\), found 'low'"):
+    with pytest.raises(ValueError, match="must be a loss or a pair \\(loss, error\\), found 'low'"):
         study.tell(["a"], 0, val={"a": "low"}, test={"a": 1.0})  # type: ignore[dict-item]
     assert len(study.pending()) == 14
 
@@ -266,7 +266,7 @@ def test_auto_requests_networks_in_rounds_and_continues_after_a_stop(tmp_path: P
             "`methods` must not require balancing rules or wider networks .* found 'mtl-wide2'",
         ),
         ({"methods": ["auto"], "effort": "10min"}, "`effort` must be a number of training runs .* found '10min'"),
-        ({"methods": ["auto"], "options": {"auto": {"screen": 0.25}}}, "`screen` must be None, .* found 0.25"),
+        ({"methods": ["auto"], "options": {"auto": {"screen": 0.25}}}, "`screen` must be None .* found 0.25"),
     ],
 )
 def test_methods_that_cannot_be_trained_elsewhere_are_rejected(given: dict[str, Any], message: str) -> None:

@@ -288,7 +288,7 @@ def test_the_error_for_an_unknown_method_suggests_the_closest_name():
 
 
 def test_unknown_options_of_a_method_are_rejected():
-    with pytest.raises(ValueError, match=r"`options`: 'random' takes samples, exact, overlap, found sample"):
+    with pytest.raises(ValueError, match=r"`options`: 'random' accepts samples, exact, overlap, found sample"):
         make_method("random", {"random": {"sample": 3}})
     with pytest.raises(ValueError, match=r"`options`: 'stl' accepts no options, found every"):
         make_method("stl", {"stl": {"every": 3}})

@@ -98,7 +98,7 @@ def check_encoder(raw: Tensor, encoder: Encoder | None) -> None:
     if raw.dim() != 2 and encoder is None:
         shape = ", ".join(map(str, raw.shape[1:]))
         hint = "the default encoder only supports flat inputs"
-        raise InvalidInput("encoder", f"is required for inputs of shape [rows, {shape}]", hint=hint)
+        raise InvalidInput("encoder", f"must be passed for inputs of shape [rows, {shape}]", hint=hint)
 
 
 def input_dtype(given: Any, raw: Tensor) -> torch.dtype:

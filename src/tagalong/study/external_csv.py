@@ -44,7 +44,7 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
     Raises:
         InvalidInput: the table is incomplete or invalid; the message lists everything that is missing or wrong.
     """
-    sizes = None if budgets is None else as_tuple(budgets, "budgets", "numbers of networks", "[2, 3]")
+    sizes = None if budgets is None else as_tuple(budgets, "budgets", "integers", "[2, 3]")
     file = Path(path)
     rows, columns = _read_rows(file)
     networks = _group_by_network(rows, file)
