@@ -203,7 +203,8 @@ def test_different_numbers_of_rows_raise_an_error(data) -> None:
         ({"groups": [None, *range(199)]}, "`groups` must have a label for every row, found 1 missing"),
         (
             {"inputs": np.zeros((200, 3, 4, 4))},
-            "`encoder` must be passed for inputs of shape [rows, 3, 4, 4]; the default encoder only supports flat inputs",
+            "`encoder` must be passed for inputs of shape [rows, 3, 4, 4]; "
+            "the default encoder only supports flat inputs",
         ),
         (
             {"inputs": np.full((200, 3, 4, 4), np.nan), "encoder": torch.nn.Flatten()},

@@ -233,7 +233,7 @@ def test_a_method_that_cannot_decide_is_reported_and_the_others_continue(tmp_pat
     lines = {line.method: line for line in results.table()}
     assert (lines["asking"].diverged, lines["asking"].groups) == (2, ())
     assert lines["optimal"].change < 0
-    assert "asking cannot decide: what asking asks: wild with seed 0; wild with seed 1 diverged" in (
+    assert "asking could not select groups: what asking asks: wild with seed 0; wild with seed 1 diverged" in (
         tmp_path / "run.log"
     ).read_text(encoding="utf-8")
     groupings = json.loads((tmp_path / "groupings.json").read_text(encoding="utf-8"))["groupings"]
