@@ -64,7 +64,7 @@ def test_one_error_lists_all_invalid_arguments(tmp_path: Path) -> None:
 
 
 def test_one_task_is_too_few_to_group(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="`tasks` must be at least 2"):
+    with pytest.raises(ValueError, match="`tasks` must contain at least 2"):
         load_setup("faces", "small", tasks=THREE[:1], out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
