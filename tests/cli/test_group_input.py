@@ -107,7 +107,7 @@ def test_results_are_checked(tagalong: Terminal, text: str, message: str) -> Non
         ([{"trains": ["a", "a"], "values": {}}], "entry 1: 'trains' must list each task once"),
         (
             [{"trains": ["a"], "values": {"b": 1}}],
-            "entry 1: 'values' must contain results only for tasks in trains, found 'b'",
+            "entry 1: values must contain results only for tasks in trains, found 'b'",
         ),
         ([{"trains": ["a"]}], "entry 1: 'values' must map each task to its result, found None"),
         ([{"trains": [1], "values": {}}], "entry 1: 'trains' must be a list of names"),

@@ -75,7 +75,9 @@ def test_too_many_tasks_for_all_subsets_are_an_error_before_any_training(name: s
     labels = {f"task {number}": (rows[:, 0] > 0).astype(float) for number in range(13)}
     problem = Problem.from_arrays(rows, labels, [Task(name) for name in labels])
     setup = ExperimentSetup(problem, tmp_path, progress=Interrupting(0), device="cpu")
-    with pytest.raises(ValueError, match=r"`tasks` must contain at most 12 tasks, found 13; .* 8,191 networks per seed"):
+    with pytest.raises(
+        ValueError, match=r"`tasks` must contain at most 12 tasks, found 13; .* 8,191 networks per seed"
+    ):
         run_experiment(name, setup)
 
 

@@ -353,8 +353,8 @@ def missing_domains(data: Path) -> None:
 BAD = [
     (
         without_labels,
-        "`data`: the building 'birch' must have rgb, segment_semantic, depth_zbuffer, normal, edge_texture, "
-        "keypoints2d, found no normal, keypoints2d",
+        "`data`: the building 'birch' must have the domains rgb, segment_semantic, depth_zbuffer, normal, "
+        "edge_texture, keypoints2d, found no normal, keypoints2d",
     ),
     (missing_building, "`lists`: val must name buildings that are in `data`, found 'fir', 'ginkgo'"),
     (

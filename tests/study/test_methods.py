@@ -296,7 +296,7 @@ def test_unknown_options_of_a_method_are_rejected():
         with pytest.raises(ValueError, match=rf"`options`: '{name}' accepts no options, found every"):
             make_method(name, {name: {"every": 5}})
     problem = small_problem()
-    assert "'tag' takes average, trim" in str(make_method("tag", {"tag": {"evry": 3}}).problems(problem.names)[0])
+    assert "'tag' accepts average, trim" in str(make_method("tag", {"tag": {"evry": 3}}).problems(problem.names)[0])
     assert "`every`" in str(make_method("tag", {"tag": {"every": 0}}).problems(problem.names)[0])
     assert "estimator" in str(make_method("cs", {"cs": {"estimator": "sine"}}).problems(problem.names)[0])
     assert "`update`" in str(make_method("tag", {"tag": {"update": "adam"}}).problems(problem.names)[0])

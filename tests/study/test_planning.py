@@ -224,7 +224,9 @@ def test_affinities_may_be_given_for_each_method_or_one_for_all() -> None:
     with pytest.raises(ValueError, match="of the same tasks, found a, b, c, d and a, b, c"):
         plan([LOOKAHEAD, COSINE.only(TASKS[:3])], [2])
     assert plan([LOOKAHEAD, COSINE.only(TASKS[:3])], [2], tasks=TASKS[:3]).tasks == TASKS[:3]
-    with pytest.raises(ValueError, match="`affinity` must be an Affinity, a list or mapping of them, or None, found 7"):
+    with pytest.raises(
+        ValueError, match="`affinity` must be an Affinity, a list or mapping of Affinities, or None, found 7"
+    ):
         plan(7, [2])  # type: ignore[arg-type]
 
 
