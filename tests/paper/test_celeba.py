@@ -113,7 +113,9 @@ def test_one_error_lists_all_invalid_options(data: Path) -> None:
         celeba(attributes=[], rows=3, pixels=500, channels=0, seed="x")
     assert str(caught.value).count("must be") == 5
     assert "`attributes` must name at least one" in str(caught.value)
-    with pytest.raises(ValueError, match=r"`attributes` must be in list_attr_celeba\.txt, found 'Goate'.*'Goatee'"):
+    with pytest.raises(
+        ValueError, match=r"`attributes` must be listed in list_attr_celeba\.txt, found 'Goate'.*'Goatee'"
+    ):
         celeba(data, attributes=["Goate"])
     with pytest.raises(ValueError, match="`attributes` must be a list of names or a comma-separated string, found 5"):
         celeba(data, attributes=5)  # type: ignore[arg-type]

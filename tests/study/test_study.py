@@ -234,7 +234,9 @@ def test_a_damaged_store_is_an_error(tmp_path):
         Study(small_problem(), tmp_path).run(["mtl", "stl"], seeds=1)
     path.unlink()
     path.mkdir()
-    with pytest.raises(ValueError, match=r"run\.sqlite: unable to open database file; choose another folder"):
+    with pytest.raises(
+        ValueError, match=r"could not open .*run\.sqlite \(unable to open database file\); choose another folder"
+    ):
         Study(small_problem(), tmp_path).run(["mtl", "stl"], seeds=1)
 
 

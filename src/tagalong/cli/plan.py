@@ -69,7 +69,7 @@ def plan(
         return
     console = screen()
     count = pluralize(len(planned.networks), "network")
-    print_line(console, f"train {count} for {', '.join(planned.methods)}, enter the results in {path}, then run:")
+    print_line(console, f"train {count} for {', '.join(planned.methods)}; enter the results in {path}, then run:")
     print_line(console, f"tagalong verdict {path}")
 
 
