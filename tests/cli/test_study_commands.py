@@ -228,7 +228,7 @@ def test_a_plan_takes_an_affinity_for_each_method(tagalong: Terminal) -> None:
         message.split()
     )
     message = " ".join(tagalong.error_of("plan", "cosine.json", "cosine.json").split())
-    assert "affinity must contain only one for 'cs', found 2: 'cosine', 'cosine'; choose one" in message
+    assert "affinity must contain a single affinity for 'cs', found 2: 'cosine', 'cosine'; choose one" in message
 
 
 def test_problems_are_listed(tagalong: Terminal) -> None:
