@@ -117,7 +117,7 @@ def register(
     for kind, plugins in given.items():
         for name, value in (plugins or {}).items():
             if not isinstance(name, str) or not name:
-                raise InvalidInput(kind, "must have non-empty strings as names", repr(name))
+                raise InvalidInput(kind, "must use non-empty strings as names", repr(name))
             plugin = (
                 Plugin(kind, name, value)
                 if isinstance(value, str)
@@ -210,7 +210,7 @@ class Registry(Generic[T]):
         try:
             self.entries[name] = self._convert(name, made)
         except InvalidInput as error:
-            raise InvalidInput(self.noun, error.expected, error.found, error.hint) from None
+            raise InvalidInput(self.noun, *error.args[1:]) from None
 
     def plugins(self) -> dict[str, Plugin]:
         """Returns the plug-ins of other packages, without importing them."""

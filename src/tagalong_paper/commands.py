@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from .experiments import Experiment
 
 SELECTIONS = "tagalong-selections"  # the format of selection.json
-PANEL = "Where"
+PANEL = "Experiment"
 ProblemOption = Annotated[
     str,
     typer.Option(
         "--problem",
         metavar="faces|celeba|taskonomy",
-        help="The problem; faces is a synthetic substitute for CelebA.",
+        help="Problem to train on; faces is a synthetic substitute for CelebA.",
         rich_help_panel=PANEL,
         autocompletion=complete_words("faces", "celeba", "taskonomy"),
     ),
@@ -58,7 +58,7 @@ SizeOption = Annotated[
     typer.Option(
         "--size",
         metavar="small|full",
-        help="small runs in seconds; full is the paper's size and needs a GPU.",
+        help="small finishes in seconds; full matches the paper and requires a GPU.",
         rich_help_panel=PANEL,
         autocompletion=complete_words("small", "full"),
     ),
@@ -69,7 +69,7 @@ SeedsOption = Annotated[
         "--seeds",
         metavar="NUMBER",
         parser=integer_option,
-        help="The number of seeds; by default 2 at small size, 3 at full size, and 1 for Taskonomy.",
+        help="Number of seeds; by default 2 at small size, 3 at full size, and 1 for Taskonomy.",
         rich_help_panel=PANEL,
         show_default=False,
     ),
@@ -79,7 +79,7 @@ PublishedOption = Annotated[
     typer.Option(
         "--as-published",
         metavar="",
-        help="Use the published code's step for TAG: with momentum, divided by the learning rate.",
+        help="For TAG, use the same step as the published code (with momentum, divided by the learning rate).",
         show_default=False,
     ),
 ]
@@ -88,7 +88,7 @@ LargerOption = Annotated[
     typer.Option(
         "--methods",
         metavar="A,B,…",
-        help="The methods to train with larger networks; by default mtl,uw,gradnorm (Taskonomy: mtl,gradnorm).",
+        help="Methods to train with larger networks; by default mtl,uw,gradnorm (Taskonomy: mtl,gradnorm).",
         show_default=False,
         autocompletion=complete_words("mtl", "uw", "gradnorm"),
     ),
@@ -98,7 +98,7 @@ AugmentedOption = Annotated[
     typer.Option(
         "--methods",
         metavar="A,B,…",
-        help="The methods to compare with MTL; by default uw,gradnorm,pcgrad,pcgrad-uw.",
+        help="Methods to compare with MTL; by default uw,gradnorm,pcgrad,pcgrad-uw.",
         show_default=False,
         autocompletion=complete_words("uw", "gradnorm", "pcgrad", "pcgrad-uw"),
     ),

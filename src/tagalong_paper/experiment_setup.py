@@ -165,7 +165,7 @@ def load_setup(
         loaded = replace(loaded, recipe=replace(loaded.recipe, **recipe))
     names = (loaded if tasks is None else loaded.only(tasks)).names
     if len(names) < MIN_TASKS:
-        raise InvalidInput("tasks", f"must be at least {MIN_TASKS} to have something to group", repr(names[0]))
+        raise InvalidInput("tasks", f"must contain at least {MIN_TASKS} tasks to group", repr(names[0]))
     default = SMALL_TASKS if size == "small" and set(SMALL_TASKS) <= set(loaded.names) else None
     count = seeds or (1 if problem == "taskonomy" else SEEDS[size])
     setup = ExperimentSetup(
@@ -193,5 +193,7 @@ def _check_arguments(problem: str, size: str, seeds: int | None, recipe: Mapping
         problems.append(InvalidInput("seeds", "must be a positive integer", repr(seeds)))
     known = sorted(one.name for one in fields(Recipe))
     if unknown := [name for name in recipe if name not in known]:
-        problems.append(InvalidInput("recipe", f"must be among {', '.join(known)}", ", ".join(unknown)))
+        problems.append(
+            InvalidInput("recipe", f"must contain only known settings ({', '.join(known)})", ", ".join(unknown))
+        )
     raise_problems(problems)

@@ -85,8 +85,9 @@ def check_task_count(problem: Problem) -> None:
     if count > MAX_TASKS:
         raise InvalidInput(
             "tasks",
-            f"must be at most {MAX_TASKS}, since every subset of them is trained",
-            f"{count}: {2**count - 1:,} networks per seed",
+            f"must contain at most {MAX_TASKS} tasks",
+            str(count),
+            f"training every subset would require {2**count - 1:,} networks per seed",
         )
 
 

@@ -133,7 +133,7 @@ def show_selections(found: Sequence[Selection], quiet: bool = False) -> None:
         for remark in one.remarks:
             print_line(console, f"* {one.matrix.dataset}, {one.matrix.method}, {one.budget} networks: {remark}")
     same = [one for one in found if one.same and one.unique]
-    print_line(console, f"{len(same)} of {len(found)} printed groupings are the proven and unique optimum.")
+    print_line(console, f"{len(same)} of {len(found)} printed groupings are proven to be the unique optimum.")
     if not quiet:
         print_line(console, "Totals are sums of scores in the published matrices; +task marks a helper.")
 

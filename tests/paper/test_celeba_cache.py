@@ -233,14 +233,14 @@ def test_one_error_names_all_damaged_images(data: Path) -> None:
     (folder / file_name(201)).write_bytes(b"no picture at all")
     (folder / file_name(599)).write_bytes(jpeg(pixels_of(folder / file_name(599))[:100]))
     with pytest.raises(
-        ValueError, match="`data` must contain intact JPEG files of aligned images, found 4 of"
+        ValueError, match="`data` must contain intact JPEG files of aligned images, found 4 damaged in"
     ) as caught:
         celeba(data, pixels=PIXELS)
     message = str(caught.value)
     assert "000001.jpg (image file is truncated" in message
     assert (
-        "000201.jpg (not a JPEG file), 000202.jpg (not a JPEG file), 000600.jpg (178×100 pixels, not 178×218)"
-        in message
+        "000201.jpg (not a JPEG file), 000202.jpg (not a JPEG file), "
+        "000600.jpg (expected 178×218 pixels, found 178×100)" in message
     )
     assert {file.suffix for file in (data / "tagalong-cache").iterdir()} == {".lock"}
 
@@ -251,7 +251,7 @@ def test_the_error_names_a_damaged_file_in_an_archive(tmp_path: Path) -> None:
     content = bytearray(archive.read_bytes())
     content[4000:4010] = bytes(10)
     archive.write_bytes(bytes(content))
-    with pytest.raises(ValueError, match=r"found 1 of .*img_align_celeba\.zip damaged: 000001\.jpg \("):
+    with pytest.raises(ValueError, match=r"found 1 damaged in .*img_align_celeba\.zip: 000001\.jpg \("):
         celeba(tmp_path, pixels=PIXELS)
 
 
@@ -259,7 +259,7 @@ def test_the_error_without_pillow_says_how_to_install_it(
     data: Path, decoded_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"'celeba' needs the package 'PIL'; pip install 'tagalong\[images\]'"):
+    with pytest.raises(ImportError, match=r"'celeba' requires the package 'PIL'; run pip install 'tagalong\[images\]'"):
         celeba(data, pixels=PIXELS)
     assert len(celeba(decoded_data, pixels=PIXELS).train) == 420  # decoded images do not need it
 

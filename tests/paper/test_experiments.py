@@ -576,7 +576,7 @@ def test_capacity_with_some_methods_only(report: Reports, setup: ExperimentSetup
     table = run_experiment("capacity", idle, methods=["gradnorm", "mtl"]).table("One larger network")
     every = [row for row in report("capacity").table("One larger network").rows if row[0] != "uw"]
     assert sorted(map(str, table.rows)) == sorted(map(str, every))
-    with pytest.raises(ValueError, match="`methods` must be among 'mtl', 'uw', 'gradnorm', found 'pcgrad'"):
+    with pytest.raises(ValueError, match="`methods` must be one or more of 'mtl', 'uw', 'gradnorm', found 'pcgrad'"):
         run_experiment("capacity", idle, methods=["mtl", "pcgrad"])
 
 
@@ -599,7 +599,7 @@ def test_no_early_stopping_with_some_methods_only(report: Reports, setup: Experi
     idle = ExperimentSetup(setup.problem, setup.out, setup.tasks, setup.seeds, setup.size, "cpu", NothingToTrain())
     rows = run_experiment("no-early-stopping", idle, methods=["gradnorm", "pcgrad"]).table("Total").rows
     assert list(map(str, rows)) == [str(row) for row in every if row[0] in ("mtl", "gradnorm", "pcgrad")]
-    with pytest.raises(ValueError, match=r"`methods` must be among 'mtl', 'uw', .*, found 'tag'"):
+    with pytest.raises(ValueError, match=r"`methods` must be one or more of 'mtl', 'uw', .*, found 'tag'"):
         run_experiment("no-early-stopping", idle, methods=["tag"])
 
 

@@ -151,7 +151,7 @@ def missing_building(data: Path) -> str:
 def no_images(data: Path) -> str:
     for path in (data / "rgb" / "cedar").iterdir():
         path.unlink()
-    return "data: the building 'cedar' must have files point_*_view_*_domain_*.png, found none in "
+    return "data: the building 'cedar' must have files named point_*_view_*_domain_*.png, found none in "
 
 
 def wrong_size(data: Path) -> str:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.progress import Progress
 
-EXPECTED_BUDGETS = "must be numbers and ranges, e.g. 1,2,3 or 1-5, or 'all'"
 RANGE = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
 
 
@@ -91,7 +90,7 @@ def parse_pairs(text: str | None, option: str) -> dict[str, str]:
     for part in parse_names(text or ""):
         name, sign, word = part.rpartition("=")
         if not sign:
-            raise InvalidInput(option, "must be comma-separated pairs such as name=word", repr(part))
+            raise InvalidInput(option, "must be comma-separated pairs such as name=value", repr(part))
         found[name.strip()] = word.strip()
     return found
 
@@ -107,7 +106,7 @@ def parse_options(texts: Sequence[str], option: str) -> dict[str, Any]:
     for text in texts:
         name, sign, word = (part.strip() for part in text.partition("="))
         if not sign or not name:
-            raise InvalidInput(option, "must be NAME=VALUE", repr(text))
+            raise InvalidInput(option, "must have the form NAME=VALUE", repr(text))
         found[name] = parse_value(word)
     return found
 
@@ -132,7 +131,7 @@ def parse_method_options(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         path, sign, word = text.partition("=")
         method, dot, option = path.strip().rpartition(".")
         if not sign or not dot or not method or not option:
-            raise InvalidInput("set", "must be METHOD.OPTION=VALUE, e.g. tag.every=1", repr(text))
+            raise InvalidInput("set", "must have the form METHOD.OPTION=VALUE, e.g. tag.every=1", repr(text))
         found.setdefault(method, {})[option] = parse_value(word.strip())
     return found
 
@@ -146,6 +145,7 @@ def parse_budgets(text: str, tasks: int) -> list[float]:
     """
     if text.strip().lower() == "all":
         return list(range(1, tasks + 1))
+    expected = "must be numbers or ranges, e.g. 1,2,3 or 1-5, or 'all'"
     found: list[float] = []
     for part in parse_names(text):
         span = RANGE.fullmatch(part)
@@ -154,10 +154,10 @@ def parse_budgets(text: str, tasks: int) -> list[float]:
         except (ValueError, OverflowError):
             parsed = []
         if not parsed:
-            raise InvalidInput("budgets", EXPECTED_BUDGETS, repr(part))
+            raise InvalidInput("budgets", expected, repr(part))
         found += parsed
     if not found:
-        raise InvalidInput("budgets", EXPECTED_BUDGETS, "none")
+        raise InvalidInput("budgets", expected, "none")
     return list(dict.fromkeys(found))
 
 
@@ -171,7 +171,7 @@ def parse_integer_budgets(text: str, tasks: int) -> list[int]:
     found = parse_budgets(text, tasks)
     fractions = [budget for budget in found if not isinstance(budget, int)]
     if fractions:
-        raise InvalidInput("budgets", "must be integers, the numbers of networks", f"{fractions[0]:g}")
+        raise InvalidInput("budgets", "must be integers (numbers of networks)", f"{fractions[0]:g}")
     return [int(budget) for budget in found]
 
 
@@ -202,7 +202,7 @@ def parse_links(texts: Sequence[str], option: str) -> list[tuple[str, ...]]:
     found = [tuple(parse_names(text)) for text in texts]
     short = [text for text, link in zip(texts, found, strict=True) if len(set(link)) < 2]
     if short:
-        raise InvalidInput(option, "must be two or more names, e.g. age,ill", repr(short[0]))
+        raise InvalidInput(option, "must list two or more names, e.g. age,ill", repr(short[0]))
     return found
 
 
@@ -228,7 +228,7 @@ def parse_cost(text: str | None, tasks: Collection[str]) -> Any:
     if len(parts) == 2:
         return _encoder_and_heads(*parts)
     if not Path(text).exists():
-        expected = "must be a number, half-single, ENCODER+HEAD (e.g. 10+0.5), or a file of groups and costs"
+        expected = "must be a number, half-single, ENCODER+HEAD (e.g. 10+0.5), or a file with the cost of each group"
         raise InvalidInput("cost", expected, repr(text))
     from tagalong.group import read_costs
 
@@ -295,5 +295,5 @@ def with_recipe(problem: Problem, texts: Sequence[str]) -> Problem:
     known, changed = sorted(one.name for one in fields(problem.recipe)), parse_options(texts, "recipe")
     unknown = [name for name in changed if name not in known]
     if unknown:
-        raise InvalidInput("recipe", f"must be among {', '.join(known)}", ", ".join(unknown))
+        raise InvalidInput("recipe", f"must contain only known settings ({', '.join(known)})", ", ".join(unknown))
     return replace(problem, recipe=replace(problem.recipe, **changed)) if changed else problem

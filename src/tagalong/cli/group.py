@@ -125,7 +125,7 @@ def _restrict(table: ScoreTable, tasks: Sequence[str] | None, average: str | Non
     if average is None:
         return part
     if part.kind != "affinity":
-        raise InvalidInput("average", "requires a saved affinity with its history", f"a {part}")
+        raise InvalidInput("average", "requires an affinity that was saved with its history", f"a {part}")
     return replace(part, scores=part.scores.averaged(average))
 
 
@@ -172,7 +172,7 @@ def _check_tasks(names: Sequence[str], table: ScoreTable) -> None:
     unknown = [name for name in names if name not in (*table.tasks, "all")]
     if unknown:
         known = ", ".join(map(repr, table.tasks))
-        raise InvalidInput("explain", f"must be among {known} or all", ", ".join(map(repr, unknown)))
+        raise InvalidInput("explain", f"must be one of {known}, or 'all'", ", ".join(map(repr, unknown)))
 
 
 @dataclass(frozen=True)

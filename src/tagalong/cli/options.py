@@ -118,7 +118,9 @@ GroupOption = _text_option(
 )
 FeaturesFileOption = Annotated[
     Path | None,
-    make_option(TABLE, "--features-file", metavar="FILE", text="An npz or npy file with the inputs of each row."),
+    make_option(
+        TABLE, "--features-file", metavar="FILE", text="An npy or npz file with the input features of each row."
+    ),
 ]
 TasksOption = _text_option(PROBLEM, "--tasks", "A,B,…", "Use only these tasks.")
 SizeOption = _text_option(
@@ -126,9 +128,7 @@ SizeOption = _text_option(
 )
 WithOption = Annotated[
     list[str] | None,
-    make_option(
-        PROBLEM, "--with", metavar="NAME=VALUE", text="Option of the problem, e.g. rows=8000; may be repeated."
-    ),
+    make_option(PROBLEM, "--with", metavar="NAME=VALUE", text="Problem option, e.g. rows=8000; may be repeated."),
 ]
 MethodsOption = Annotated[
     str | None,
@@ -156,7 +156,7 @@ SetOption = Annotated[
         COMPARISON,
         "--set",
         metavar="METHOD.OPTION=VALUE",
-        text="Option of a method, e.g. tag.every=1; may be repeated.",
+        text="Method option, e.g. tag.every=1; may be repeated.",
     ),
 ]
 ConfirmOption = Annotated[
@@ -205,7 +205,7 @@ DeviceOption = _text_option(
 OutOption = Annotated[
     Path | None, make_option(OUTPUT, "--out", "-o", metavar="FOLDER", text="The output folder of the run.")
 ]
-JsonOption = Annotated[bool, make_option(OUTPUT, "--json", metavar="", text="Print JSON and nothing else.")]
+JsonOption = Annotated[bool, make_option(OUTPUT, "--json", metavar="", text="Print only JSON.")]
 QuietOption = Annotated[
-    bool, make_option(OUTPUT, "--quiet", "-q", metavar="", text="Print only the answer, without tables and progress.")
+    bool, make_option(OUTPUT, "--quiet", "-q", metavar="", text="Print only the answer, without tables or progress.")
 ]

@@ -42,7 +42,7 @@ def load_command(plugin: Plugin) -> Any:
         elif callable(made):
             app.command(plugin.name, cls=Command)(made)
         else:
-            raise TypeError(f"it must be a function or a typer app, found {type(made).__name__}")
+            raise TypeError(f"expected a function or a typer app, found {type(made).__name__}")
         command = typer.main.get_group(app).commands[plugin.name]
     except Exception as error:  # typer rejects parameters of unsupported types
         raise plugin.broken(error) from error

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 New = Annotated[
     Path,
     typer.Argument(
-        metavar="NEW.csv", help="A table with the same features, or an npy or npz file.", show_default=False
+        metavar="NEW.csv",
+        help="A table with the features used for training, or an npy or npz file.",
+        show_default=False,
     ),
 ]
 CsvOption = Annotated[

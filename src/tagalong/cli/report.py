@@ -22,7 +22,10 @@ MAX_NAME_LENGTH = 6  # of a run's name in a column heading, in characters
 Other = Annotated[
     Path | None,
     typer.Argument(
-        metavar="OTHER", help="Another run to compare with.", show_default=False, autocompletion=options.complete_runs
+        metavar="OTHER",
+        help="A second run to compare with the first.",
+        show_default=False,
+        autocompletion=options.complete_runs,
     ),
 ]
 OpenOption = Annotated[
@@ -107,10 +110,7 @@ def _show(compared: RunComparison, run: Path, other: Path, quiet: bool) -> None:
         shown.add_row(printable(method), "" if budget is None else str(budget), *cells)
     print_table(console, shown)
     console.print()
-    print_line(
-        console,
-        "loss: mean change in test loss relative to mtl; cost: deciding and training, as a multiple of mtl's",
-    )
+    print_line(console, "loss: mean change in test loss relative to mtl; cost: total training cost relative to mtl")
     for remark in compared.remarks:
         print_line(console, f"note: {remark}")
 

@@ -145,7 +145,7 @@ def show_labels(problem: Problem) -> None:
 
     summary, console = label_summary(problem), screen()
     rows = ", ".join(f"{summary.rows[part]} {part}" for part in PARTS)
-    print_line(console, f"{problem.name}: {len(problem.tasks)} tasks; rows: {rows}; labels of each task:")
+    print_line(console, f"{problem.name}: {len(problem.tasks)} tasks; rows: {rows}; labels per task:")
     counted = ["positives"] if any(line.positives for line in summary.tasks) else []
     shown = TextTable("task", "kind", *PARTS, *counted, numbers=(*PARTS, "positives"), names=("task",))
     for line in summary.tasks:
@@ -191,11 +191,18 @@ class Demo(str, Enum):
 
 DemoName = Annotated[
     Demo,
-    typer.Argument(metavar="WHAT", help="nhanes (a health survey) or faces (synthetic images).", show_default=False),
+    typer.Argument(
+        metavar="WHAT", help="Problem to run: nhanes (a health survey) or faces (synthetic images).", show_default=False
+    ),
 ]
 FastOption = Annotated[
     bool,
-    typer.Option("--fast", metavar="", help="Five tasks and fewer methods, in about 20 seconds.", show_default=False),
+    typer.Option(
+        "--fast",
+        metavar="",
+        help="Use five tasks and fewer methods; takes about 20 seconds.",
+        show_default=False,
+    ),
 ]
 
 

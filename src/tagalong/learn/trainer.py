@@ -161,9 +161,9 @@ def job_problems(problem: Problem, job: Job, device: torch.device) -> list[Inval
     unknown = [task for task in job.tasks if task not in problem.names]
     if unknown or not job.tasks:
         known, found = (", ".join(map(repr, names)) for names in (problem.names, unknown))
-        problems.append(InvalidInput("`job.tasks`", f"must be some of {known}", found or "none"))
+        problems.append(InvalidInput("`job.tasks`", f"must be a subset of {known}", found or "none"))
     if job.tasks != tuple(name for name in problem.names if name in job.tasks) and not unknown:
-        expected = "must be in the order of the problem, without duplicates"
+        expected = "must be distinct and in the same order as in the problem"
         problems.append(InvalidInput("`job.tasks`", expected, repr(job.tasks)))
     if not job.width > 0:
         problems.append(InvalidInput("`job.width`", "must be a positive number", repr(job.width)))
@@ -363,14 +363,14 @@ def load_checkpoint(path: Path, training: Training) -> None:
         # the file contains pickled objects (balancing rules), so it must be as trustworthy as code
         state = torch.load(path, map_location=restore_location, weights_only=False)
     except Exception as error:
-        logger.warning("%s cannot be read (%s); training starts from scratch", path, error)
+        logger.warning("could not read %s (%s); training from scratch", path, error)
         return
     if state["of"] != training.identity:
         raise InvalidInput(
             f"`checkpoint` {path}",
-            f"must belong to this training run, {training.identity}",
+            f"must come from the same training job, {training.identity}",
             state["of"],
-            "delete the file or choose another",
+            "delete the file, or choose another one",
         )
     for name in PLAIN_ATTRIBUTES:
         setattr(training, name, state[name])

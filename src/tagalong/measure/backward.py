@@ -34,7 +34,7 @@ class TrainingGradient:
 
     def backward(self, weights: Mapping[str, float | Tensor] | None, extra: Tensor | None) -> None:
         if self.losses is None:
-            raise RuntimeError("`backward` can be called once after each call of the meter; call the meter first")
+            raise RuntimeError("`backward` can only be called once per call to the meter; call the meter first")
         losses = self._finite_losses()
         given = self._current_weights() if weights is None else weights
         factors = dict.fromkeys(losses, 1.0) if given is None else given

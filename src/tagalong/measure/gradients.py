@@ -125,8 +125,8 @@ class TaskGradients:
             if "donated" not in str(error):
                 raise
             raise RuntimeError(
-                "torch.compile donated buffers that a second gradient needs; set "
-                "`torch._functorch.config.donated_buffer = False` before the first call of the compiled model"
+                "torch.compile donated buffers that are needed for a second backward pass; set "
+                "`torch._functorch.config.donated_buffer = False` before calling the compiled model"
             ) from error
 
 
@@ -265,8 +265,7 @@ def plan_blocks(
     if not held and not steps.separable:
         raise InvalidInput(
             "gradient_memory",
-            "is too small for the gradients of all tasks, and they cannot be processed in blocks, since this "
-            "optimizer may not update each tensor independently",
+            "must be large enough for the gradients of all tasks with this optimizer",
             f"{limit:.0f} bytes",
             "increase `gradient_memory`, or use `update='sgd'` or `estimator='lookahead'`",
         )

@@ -150,7 +150,7 @@ class AffinityMeter:
         if not callable(closure):
             raise TypeError(
                 f"the meter must be called with a function that computes the losses, found {type(closure).__name__}; "
-                "it calls the function repeatedly: meter(lambda: task_losses(model, batch))"
+                "pass a closure, e.g. meter(lambda: task_losses(model, batch))"
             )
         call = self._begin(held_out)
         returned = self._measure(closure, held_out, call) if self._due(call) else closure()
@@ -215,10 +215,10 @@ class AffinityMeter:
         `gradient_memory` suffices). Call this method before the backward pass, which frees the graph.
         """
         if self._training.losses is None:
-            raise RuntimeError("`gram` needs the losses from a call of the meter; call the meter first")
+            raise RuntimeError("`gram` requires losses; call the meter first")
         if not self._setup.replicas(self._wrapper()).alone:
             raise RuntimeError(
-                "`gram` only works in a single process; under data parallelism, average the gradients yourself, or "
+                "`gram` only works in a single process; with data parallelism, average the gradients yourself, or "
                 "create the meter with process_group=None to get the matrix of this rank"
             )
         return self._gram.matrix(self._training.losses)
@@ -291,13 +291,13 @@ class AffinityMeter:
         """Resumes from the state of another meter, which must have been created with the same settings."""
         needed = {"version", "settings", "calls", "held_out", "ledger", "schedule", "clock"}
         if not isinstance(state, Mapping) or not needed <= set(state) or state["version"] != 1:
-            raise InvalidInput("state", "must come from AffinityMeter.state_dict() in this version")
+            raise InvalidInput("state", "must come from AffinityMeter.state_dict() in the same version of tagalong")
         if state["settings"] != self._quantities():
             raise InvalidInput(
                 "state",
-                f"must have the meter's settings, {self._quantities()}",
+                f"must come from a meter with the same settings ({self._quantities()})",
                 str(state["settings"]),
-                "with other settings, old and new affinities would be different quantities",
+                "affinities measured with different settings cannot be combined",
             )
         self._history.load_state_dict(state["ledger"])
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
@@ -321,9 +321,9 @@ class AffinityMeter:
         if self._held_out is not None and self._held_out != (held_out is not None):
             raise InvalidInput(
                 "held_out",
-                "must be passed to every call or to none, since affinities onto training and held-out losses are "
-                "different quantities",
-                hint="use two meters",
+                "must be passed to every call or to none, since affinities measured on training losses and on held-out "
+                "losses cannot be combined",
+                hint="use a separate meter for each",
             )
         self._held_out = held_out is not None
 
@@ -456,6 +456,6 @@ def _as_log(log: Log | Logger | None) -> Log | None:
     """
     found = getattr(log, "log", log)
     if found is not None and not callable(found):
-        expected = "must be a function of metrics and step, or an object with a method log(metrics, step)"
+        expected = "must be a function of the metrics and the step, or an object with a method log(metrics, step)"
         raise InvalidInput("log", expected, type(log).__name__)
     return found

@@ -126,8 +126,8 @@ def make_setup(
     if not models and isinstance(shared, nn.Module) and compiled(shared.modules()):
         raise InvalidInput(
             "shared",
-            "is compiled by torch.compile, so the modules that the closure calls cannot be detected",
-            hint="pass all of them as `model`, so that the meter can protect their buffers",
+            "is compiled by torch.compile, so the modules called by the closure cannot be detected",
+            hint="pass all of them as `model` to protect their buffers",
         )
     optimizers = read_optimizers(optimizer)
     setup = Setup(
@@ -181,9 +181,8 @@ def _check_update(setup: Setup) -> None:
     if not setup.optimizers and (setup.update == "optimizer" or setup.lr is None):
         raise InvalidInput(
             "",
-            "the size of a step is not known",
-            hint="pass `optimizer` to measure its steps, or `update='sgd'` with `lr`; only `estimator='cosine'` needs "
-            "neither",
+            "the step size is unknown",
+            hint="pass `optimizer`, or `update='sgd'` with `lr`; only `estimator='cosine'` requires neither",
         )
     if setup.optimizers and setup.lr is None:
         check_ownership(setup.trainable(), setup.optimizers)
@@ -201,13 +200,15 @@ def shared_parameters(shared: Shared) -> list[Tensor]:
         raise InvalidInput(
             "shared",
             "contains no parameters",
-            hint="pass the module that tasks share (model.encoder) or its parameters",
+            hint="pass the module that the tasks share, e.g. model.encoder, or its parameters",
         )
     parameters = list(found.values())
     problems = {problem.args: problem for p in parameters for problem in _parameter_problems(p)}
     raise_problems(list(problems.values()))
     if not any(p.requires_grad for p in parameters):
-        raise InvalidInput("shared", "contains only frozen parameters (requires_grad=False), so no step can be taken")
+        raise InvalidInput(
+            "shared", "contains only frozen parameters (requires_grad=False), so there is nothing to measure"
+        )
     return parameters
 
 
@@ -231,17 +232,17 @@ def _iterate_parameters(shared: Shared) -> Iterable[Tensor]:
 
 def _parameter_problems(parameter: Tensor) -> Iterable[InvalidInput]:
     if not parameter.is_leaf:
-        expected = "contains a tensor that is computed from others"
-        yield InvalidInput("shared", expected, hint="pass the Parameters themselves")
+        computed = "contains a tensor that is computed from other tensors"
+        yield InvalidInput("shared", computed, hint="pass the Parameters themselves")
     if parameter.is_complex():
-        expected = "contains complex parameters, which the meter does not support"
-        yield InvalidInput("shared", expected, hint="leave them out")
+        complex_numbers = "contains complex parameters, which the meter does not support"
+        yield InvalidInput("shared", complex_numbers, hint="leave them out")
     if isinstance(parameter, UninitializedParameter):
-        expected = "contains a lazy parameter that is not initialized"
-        yield InvalidInput("shared", expected, hint="run the model once before creating the meter")
+        lazy = "contains a lazy parameter that is not initialized"
+        yield InvalidInput("shared", lazy, hint="run the model once before creating the meter")
     if hasattr(parameter, "device_mesh") or getattr(parameter, "_fsdp_flattened", False):
-        expected = "contains sharded parameters (FSDP), but the meter needs whole ones"
-        hint = "measure on a replica that is not sharded, or use DistributedDataParallel"
+        expected = "contains sharded parameters (FSDP), which the meter does not support"
+        hint = "measure on an unsharded replica, or use DistributedDataParallel"
         yield InvalidInput("shared", expected, hint=hint)
 
 

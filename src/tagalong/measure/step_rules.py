@@ -327,8 +327,8 @@ class GenericRule(StepRule):
                 clone.step()
         except (TypeError, AttributeError) as error:
             raise RuntimeError(
-                f"cannot copy `optimizer` ({type(self._optimizer).__name__}) or run a step of the copy ({error}), so "
-                "its step is unknown; use update='sgd'."
+                f"could not copy `optimizer` ({type(self._optimizer).__name__}) and run a step of the copy ({error}); "
+                "use update='sgd'"
             ) from error
         for values, stand_in in zip(moving, stand_ins, strict=True):
             if stand_in.data_ptr() != values.data_ptr():  # the optimizer has replaced `p.data`

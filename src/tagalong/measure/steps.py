@@ -87,7 +87,7 @@ def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr:
     for optimizer, group, indices in _owned_groups(parameters, optimizers):
         if not _rates(group):
             name = type(optimizer).__name__
-            raise InvalidInput("optimizer", f"({name}) has no learning rate", hint="pass `lr` for `update='sgd'`")
+            raise InvalidInput("optimizer", f"({name}) has no learning rate", hint="pass `update='sgd'` with `lr`")
         rules[PlainSgd(group["lr"])] = indices
         rates += _rates(group)
     return Steps(rules, rates)
@@ -202,6 +202,6 @@ def check_ownership(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer
     if max(owners) == 0:
         raise InvalidInput(
             "optimizer",
-            "contains none of the shared parameters, so its steps would not move them",
+            "contains none of the shared parameters, so its steps would not change them",
             hint="pass the optimizer that trains `shared`, or `update='sgd'` with a learning rate `lr`",
         )

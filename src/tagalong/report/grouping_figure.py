@@ -35,7 +35,9 @@ def grouping_figure(grouping: Grouping, *, title: str = "Which network serves wh
     from plotly.graph_objects import Figure, Scatter
 
     if not isinstance(grouping, Grouping):
-        raise TypeError(f"`grouping` must be a Grouping, found {type(grouping).__name__}; make one with select_groups")
+        raise TypeError(
+            f"`grouping` must be a Grouping, found {type(grouping).__name__}; create one with select_groups()"
+        )
     order = task_order(grouping)
     served = [(k, task) for k, group in enumerate(grouping.groups) for task in sorted(group.serves, key=order.index)]
     helping = [(k, task) for k, group in enumerate(grouping.groups) for task in sorted(group.helpers)]

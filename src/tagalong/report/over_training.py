@@ -104,7 +104,7 @@ def _task_numbers(affinity: Affinity, argument: str, names: str | Iterable[str])
     if unknown or not wanted:
         known = ", ".join(map(repr, affinity.tasks))
         found = ", ".join(map(repr, unknown)) or "none"
-        raise InvalidInput(argument, f"must be among the tasks {known}", found)
+        raise InvalidInput(argument, f"must contain one or more of the tasks {known}", found)
     return [affinity.tasks.index(name) for name in wanted]
 
 
@@ -189,7 +189,7 @@ def smooth_affinity(affinity: Affinity, window: int | None) -> SmoothedAffinity:
     length = len(affinity.steps)
     window = _default_window(affinity) if window is None else window
     if not is_positive_integer(window):
-        raise InvalidInput("smooth", "must be a positive integer (a number of measured steps)", repr(window))
+        raise InvalidInput("smooth", "must be a positive integer (the number of measured steps)", repr(window))
     window = min(window, length)
     level = affinity.leveled()  # once, rather than for each window
     last = length - window

@@ -158,5 +158,5 @@ def describe_measurement(affinity: Affinity) -> str:
 def check_affinity(value: object, name: str = "affinity") -> None:
     if not isinstance(value, Affinity):
         raise TypeError(
-            f"`{name}` must be an Affinity, found {type(value).__name__}; make one with Affinity.from_matrix"
+            f"`{name}` must be an Affinity, found {type(value).__name__}; create one with Affinity.from_matrix()"
         )

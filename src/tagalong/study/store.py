@@ -123,7 +123,7 @@ class Store:
         try:
             self._connection = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT)
         except sqlite3.OperationalError as error:
-            raise StoreError(f"{self.path}: {error}; choose another folder") from error
+            raise StoreError(f"could not open {self.path} ({error}); choose another folder") from error
         try:
             self._prepare_tables()
         except BaseException:
@@ -142,7 +142,7 @@ class Store:
             if isinstance(error, sqlite3.OperationalError):
                 raise
             raise StoreError(
-                f"{self.path} is not a store of networks ({error}); remove it, or choose another folder"
+                f"{self.path} is not a network store ({error}); remove it, or choose another folder"
             ) from error
 
     def _version_message(self, version: int) -> str:
@@ -163,8 +163,9 @@ class Store:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
         if isinstance(error, sqlite3.DatabaseError):
-            advice = "if it is damaged, remove it or choose another folder"
-            raise StoreError(f"{self.path} cannot be read or written ({error}); {advice}") from error
+            raise StoreError(
+                f"could not read or write {self.path} ({error}); if it is damaged, remove it or choose another folder"
+            ) from error
 
     def add(
         self, finished: Mapping[str, tuple[Mapping[str, Any], NetworkResult]], batch: Sequence[str] | None = None

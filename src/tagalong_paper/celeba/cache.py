@@ -145,7 +145,7 @@ class Cache:
             self._part.unlink()
             self._record.unlink()
             listed = first_few([f"{member} ({reason})" for member, reason in sorted(damaged.items())])
-            found = f"{len(damaged)} of {self._images.source} damaged: {listed}"
+            found = f"{len(damaged)} damaged in {self._images.source}: {listed}"
             raise InvalidInput("data", "must contain intact JPEG files of aligned images", found, "download them again")
         move_into_place(self._part, self.path)
         self._record.unlink()

@@ -67,14 +67,14 @@ def find_images(data: Path) -> Images:
                 return Images(folder, members)
     archives = _candidates(data, ARCHIVE)
     if not archives:
-        raise InvalidInput("data", f"must contain the aligned images, {FOLDER}/ or {ARCHIVE}", _none_found(data))
+        raise InvalidInput("data", f"must contain the aligned images ({FOLDER}/ or {ARCHIVE})", _none_found(data))
     try:
         with zipfile.ZipFile(archives[0]) as archive:
             files = [PurePosixPath(name) for name in archive.namelist() if not name.endswith("/")]
     except (zipfile.BadZipFile, OSError) as error:
         found = f"{archives[0]} ({error})"
         raise InvalidInput(
-            "data", "must contain an intact archive", found, "is it truncated? download it again"
+            "data", "must contain an intact archive", found, "it may be truncated, so download it again"
         ) from error
     members = {file.name: str(file) for file in files if file.parent.name in ("", FOLDER)}
     if not members:
@@ -92,7 +92,7 @@ def check_images(images: Images, names: Iterable[str], list_name: str) -> None:
     absent = [name for name in names if name not in images.members]
     if absent:
         others = sorted(images.members.keys() - set(names))
-        found = f"{len(absent)} missing in {images.source}: {first_few(absent)}"
+        found = f"{len(absent)} missing from {images.source}: {first_few(absent)}"
         hint = f"there are other images: {first_few(others)}" if others else ""
         raise InvalidInput("data", f"must contain every image in {list_name}", found, hint)
 
@@ -124,7 +124,8 @@ def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArr
     with _open(path) as file:
         count, header = file.readline().strip(), file.readline().split()
         if not count.isdecimal():
-            expected, hint = "must start with the number of its images", "is it the official file?"
+            expected = "must start with the number of images"
+            hint = "is it the official file?"
             raise InvalidInput(f"`data`: {path}", expected, repr(count[:40]), hint)
         _check_header(path, header)
         _check_attributes(path, header, wanted)
@@ -175,8 +176,8 @@ def _check_same_images(path: Path, listed: Sequence[str], names: Sequence[str]) 
     absent, others = sorted({*names} - {*listed}), sorted({*listed} - {*names})
     problems = []
     if absent:
-        expected = "must have a line for every image"
-        problems.append(InvalidInput(f"`data`: {path}", expected, f"none for {first_few(absent)}"))
+        lines = "must have a line for every image"
+        problems.append(InvalidInput(f"`data`: {path}", lines, f"none for {first_few(absent)}"))
     if others:
         expected = f"must have a line for every image in {path}"
         found = f"none for {first_few(others)}"
@@ -225,7 +226,7 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
 
 def _check_attributes(path: Path, header: Sequence[str], wanted: Sequence[str]) -> None:
     unknown = [name for name in wanted if name not in header]
-    expected = f"must be in {path.name}"
+    expected = f"must be listed in {path.name}"
     raise_problems([InvalidInput("attributes", expected, repr(name), did_you_mean(name, header)) for name in unknown])
 
 
@@ -233,7 +234,7 @@ def _check_count(path: Path, count: int, names: Sequence[str]) -> None:
     if not names:
         raise InvalidInput(f"`data`: {path}", "must list images", "none")
     if len(names) != count:
-        expected = f"must list {count} images, as its first line says"
+        expected = f"must list {count} images, as stated in its first line"
         raise InvalidInput(f"`data`: {path}", expected, str(len(names)), "is it truncated?")
 
 
@@ -241,5 +242,5 @@ def _check_distinct(path: Path, names: Sequence[str], what: str) -> None:
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         raise InvalidInput(
-            f"`data`: {path}", f"must list each {what} only once", f"more than once: {first_few(repeated)}"
+            f"`data`: {path}", f"must list each {what} only once", f"{first_few(repeated)} more than once"
         )

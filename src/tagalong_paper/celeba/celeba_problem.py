@@ -167,7 +167,7 @@ def _parse_attributes(attributes: Sequence[str] | str | None) -> tuple[str, ...]
     if isinstance(attributes, str):
         return tuple(name.strip() for name in attributes.split(",") if name.strip())
     if attributes is not None and not isinstance(attributes, Iterable):
-        raise InvalidInput("attributes", "must be a list of names, or names separated by commas", repr(attributes))
+        raise InvalidInput("attributes", "must be a list of names or a comma-separated string", repr(attributes))
     return FACE_ATTRIBUTES if attributes is None else tuple(attributes)
 
 
@@ -175,10 +175,10 @@ def _check_options(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any], s
     problems = task_name_problems(wanted, "attributes")
     rows, pixels, channels = chosen["rows"], chosen["pixels"], chosen["channels"]
     if data is None:
-        expected = "must be the folder with CelebA's official files"
+        expected = "must be the folder with the official CelebA files"
         problems.append(InvalidInput("data", expected, "none", "see docs/paper.md"))
     if rows is not None and (not isinstance(rows, int) or rows < 100):
-        problems.append(InvalidInput("rows", "must be an integer of at least 100", repr(rows)))
+        problems.append(InvalidInput("rows", "must be an integer ≥ 100", repr(rows)))
     if not isinstance(pixels, int) or not 8 <= pixels <= MAX_PIXELS:
         problems.append(InvalidInput("pixels", f"must be an integer from 8 to {MAX_PIXELS}", repr(pixels)))
     if not isinstance(channels, int) or channels < 1:

@@ -102,7 +102,7 @@ def decode(data: bytes, pixels: int) -> bytes:
     """
     with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
         if image.size != ALIGNED:
-            raise ValueError(f"{image.width}×{image.height} pixels, not {ALIGNED[0]}×{ALIGNED[1]}")
+            raise ValueError(f"expected {ALIGNED[0]}×{ALIGNED[1]} pixels, found {image.width}×{image.height}")
         scale = (image.width / pixels, 0, 0, 0, image.height / pixels, 0)
         rgb = image if image.mode == "RGB" else image.convert("RGB")  # convert always copies
         small = rgb.transform((pixels, pixels), Image.Transform.AFFINE, scale, Image.Resampling.BILINEAR)

@@ -89,7 +89,7 @@ def check_methods(name: str, methods: Sequence[str] | None) -> None:
     unknown = [method for method in methods if method not in known]
     if unknown or not methods:
         found = ", ".join(map(repr, unknown)) or "none"
-        raise InvalidInput("methods", f"must be among {', '.join(map(repr, known))}", found)
+        raise InvalidInput("methods", f"must be one or more of {', '.join(map(repr, known))}", found)
 
 
 def _module(name: str) -> ModuleType:

@@ -91,9 +91,9 @@ def pool(setup: ExperimentSetup) -> Tasks:
     if len(names) < MIN_TASKS:
         raise InvalidInput(
             "tasks",
-            f"must name at least {MIN_TASKS} tasks for task-sets, so that any two sets share a pair",
+            f"must name at least {MIN_TASKS} tasks for task-sets (so that any two sets share a pair)",
             f"{len(names)}: {', '.join(names)}",
-            "name more tasks, or leave out `tasks` for all of the problem",
+            "name more tasks, or omit `tasks` to use all of them",
         )
     return tuple(names)
 

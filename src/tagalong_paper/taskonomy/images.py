@@ -123,7 +123,9 @@ class ViewReader:
                 return
             self.damaged.add(error.path)
             count = len(self.damaged)
-        logger.warning("%s; its view gets no labels; damaged images so far: %d in %d views", error, count, len(self))
+        logger.warning(
+            "%s; this view is left without labels (%d damaged images in %d views so far)", error, count, len(self)
+        )
 
     def _images(self, row: int, tasks: Sequence[str]) -> Batch:
         inputs = torch.from_numpy(self._colors(row, RGB).transpose(2, 0, 1).copy())

@@ -48,7 +48,7 @@ def read_lists(folder: Path) -> Lists:
     if missing:
         raise InvalidInput(
             "lists",
-            "must be a folder with lists of buildings, one per line",
+            "must be a folder with lists of buildings, one building per line",
             f"no {', '.join(missing)} in {folder}",
             "the paper's lists are released with its code",
         )
@@ -61,7 +61,7 @@ def read_lists(folder: Path) -> Lists:
     if repeated:
         problems.append(
             InvalidInput(
-                "lists", "must name each building only once", f"{first_few(list(map(repr, repeated)))} repeatedly"
+                "lists", "must name each building only once", f"{first_few(list(map(repr, repeated)))} more than once"
             )
         )
     raise_problems(problems)
@@ -118,7 +118,7 @@ def find_folders(data: Path, domains: Sequence[str]) -> Mapping[str, Folders]:
         ValueError: the folder has none of these layouts.
     """
     if not data.is_dir():
-        raise InvalidInput("data", "must be the folder with Taskonomy's images", f"{data}, which is not a folder")
+        raise InvalidInput("data", "must be the folder with the Taskonomy images", f"{data}, which is not a folder")
     found: dict[str, dict[str, Path]] = {}
     if (data / RGB).is_dir():
         for domain in domains:
@@ -133,7 +133,7 @@ def find_folders(data: Path, domains: Sequence[str]) -> Mapping[str, Folders]:
     if not found:
         raise InvalidInput(
             "data",
-            f"must have {RGB}/BUILDING/*.png or BUILDING/{RGB}/*.png, and folders of labels next to {RGB}",
+            f"must contain {RGB}/BUILDING/*.png or BUILDING/{RGB}/*.png, with label folders next to {RGB}",
             f"neither in {data}",
         )
     return found
@@ -149,10 +149,10 @@ def open_building(name: str, folders: Folders, domains: Sequence[str]) -> Buildi
     Raises:
         InvalidInput: a domain is missing or empty.
     """
-    start = f"the building {name!r} must have"
     missing = [domain for domain in domains if domain not in folders]
     if missing:
-        raise InvalidInput("`data`:", f"{start} {', '.join(domains)}", f"no {', '.join(missing)}")
+        expected = f"the building {name!r} must have the domains {', '.join(domains)}"
+        raise InvalidInput("`data`:", expected, f"no {', '.join(missing)}")
     endings: dict[str, str] = {}
     views: dict[str, set[str]] = {}
     for domain in domains:
@@ -161,7 +161,8 @@ def open_building(name: str, folders: Folders, domains: Sequence[str]) -> Buildi
         views[domain] = {match[1] for match in matches if match[2] == endings[domain]}
     empty = [str(folders[domain]) for domain in domains if not views[domain]]
     if empty:
-        raise InvalidInput("`data`:", f"{start} files point_*_view_*_domain_*.png", f"none in {', '.join(empty)}")
+        files = f"the building {name!r} must have files named point_*_view_*_domain_*.png"
+        raise InvalidInput("`data`:", files, f"none in {', '.join(empty)}")
     complete = set.intersection(*views.values())
     # Sorted by file name, as in the published code, which uses the first views.
     ordered = tuple(sorted(complete, key=lambda view: view + endings[RGB]))

@@ -158,11 +158,7 @@ def taskonomy(
     readers = {part: ViewReader(views[part], chosen, settings["pixels"]) for part in PARTS}
     flaws = {part: reader.find_systematic_flaw() for part, reader in readers.items()}
     raise_problems(
-        [
-            InvalidInput("`data`:", f"{part} must have images that can be read", flaw)
-            for part, flaw in flaws.items()
-            if flaw
-        ]
+        [InvalidInput("`data`:", f"{part} must have readable images", flaw) for part, flaw in flaws.items() if flaw]
     )
     if check == "decode":
         readers = _decode_all(readers, place / CACHE if cache is None else Path(str(cache)), progress or NoProgress())
@@ -189,7 +185,10 @@ def _choose_tasks(tasks: Sequence[str] | str | None) -> tuple[str, ...]:
     chosen = tuple(map(str.strip, tasks.split(","))) if isinstance(tasks, str) else as_names(tasks)
     unknown = [name for name in chosen if name not in known]
     raise_problems(
-        [InvalidInput("tasks", "must be tasks of taskonomy", repr(name), did_you_mean(name, known)) for name in unknown]
+        [
+            InvalidInput("tasks", "must contain only Taskonomy tasks", repr(name), did_you_mean(name, known))
+            for name in unknown
+        ]
     )
     return tuple(name for name in known if name in chosen)
 
@@ -197,16 +196,16 @@ def _choose_tasks(tasks: Sequence[str] | str | None) -> tuple[str, ...]:
 def _check_options(data: Any, tasks: Sequence[str], size: Any, per_building: Any, given: dict[str, Any]) -> None:
     problems = []
     if data is None:
-        expected = "must be the folder with Taskonomy's images"
-        problems.append(InvalidInput("data", expected, "None", "download them first"))
+        hint = "download them first"
+        problems.append(InvalidInput("data", "must be the folder with the Taskonomy images", "None", hint))
     if not tasks:
         problems.append(InvalidInput("tasks", "must name at least one task", "none"))
     if size not in SIZES:
         problems.append(InvalidInput("size", "must be 'small' or 'full'", repr(size)))
     pixels, channels = given["pixels"], given["channels"]
     if pixels is not None and (not isinstance(pixels, int) or pixels < MIN_PIXELS or pixels % PIXEL_STEP):
-        expected = f"must be a multiple of {PIXEL_STEP}, at least {MIN_PIXELS}"
-        problems.append(InvalidInput("pixels", expected, repr(pixels)))
+        multiple = f"must be a multiple of {PIXEL_STEP} and at least {MIN_PIXELS}"
+        problems.append(InvalidInput("pixels", multiple, repr(pixels)))
     if channels is not None and (not isinstance(channels, (int, float)) or not 0 < channels < float("inf")):
         problems.append(InvalidInput("channels", "must be a positive number", repr(channels)))
     if per_building is not None and (not isinstance(per_building, int) or per_building < 1):
@@ -232,7 +231,11 @@ def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Seque
             if building is not None:
                 opened[part].append(building)
     left_out = len(flaws) - MAX_NAMED
-    more = [InvalidInput("`data`:", f"{pluralize(left_out, 'more building')} have such flaws")] if left_out > 0 else []
+    more = (
+        [InvalidInput("`data`:", f"there are similar problems in {pluralize(left_out, 'more building')}")]
+        if left_out > 0
+        else []
+    )
     raise_problems([*problems, *flaws[:MAX_NAMED], *more])
     return opened
 
@@ -277,7 +280,7 @@ def check_labelled(unlabelled: Mapping[str, Sequence[str]]) -> None:
             InvalidInput(
                 "`data`:",
                 f"{part} must have labels for every task",
-                f"no known pixel for {', '.join(tasks)}",
+                f"no labeled pixels for {', '.join(tasks)}",
                 "add buildings to its list",
             )
             for part, tasks in unlabelled.items()

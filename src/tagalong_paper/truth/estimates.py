@@ -185,7 +185,7 @@ def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: 
         gains, cost = estimator(problem, seed)
         gains, n = np.asarray(gains, dtype=np.float64), len(table.tasks)
         if gains.shape != (n, n):
-            raise InvalidInput("gains", f"must be [source, target] of {n} tasks", f"the shape {gains.shape}")
+            raise InvalidInput("gains", f"must have the shape ({n}, {n}), source by target", f"{gains.shape}")
         return Estimate(gains, float(cost))
     settings = {"estimator": estimator, "held_out": True, "every": every}
     trained = train(problem, Job(problem.names, seed), meter=settings)

@@ -122,7 +122,7 @@ def _all_estimates(
         try:
             yield name, [measure_estimate(table, problem, estimator, seed) for seed in range(seeds)]
         except Exception as error:  # one broken plug-in must not stop the others
-            log.warning("the estimator %r cannot be measured on %s: %s", name, table.about["problem"], error)
+            log.warning("could not measure the estimator %r on %s: %s", name, table.about["problem"], error)
 
 
 def _standing(

@@ -181,7 +181,7 @@ def load_truth(name: str) -> TruthTable:
         ('systolic', 'diastolic')
     """
     if name not in truth_names():
-        raise InvalidInput("name", "must be a truth table", repr(name), did_you_mean(name, truth_names()))
+        raise InvalidInput("name", "must be the name of a truth table", repr(name), did_you_mean(name, truth_names()))
     with as_file(files(__package__).joinpath(FOLDER, f"{name}.npz")) as path:
         return TruthTable.load(path)
 
@@ -237,7 +237,7 @@ class TruthBackend(Backend):
     ) -> tuple[Affinity, dict[int, Cost]]:
         name = self._estimators.get(settings.get("estimator", "lookahead"), "")
         if name not in self.table.affinities:
-            raise InvalidInput("estimator", "must have been measured for the table", repr(name))
+            raise InvalidInput("estimator", "must be one that was measured for the table", repr(name))
         measured = self.table.affinities[name]
         mean = np.mean([measured[seed] for seed in seeds], axis=0)
         steps = round(WHOLE * (1 + self.table.costs[name]))
