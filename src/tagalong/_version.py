@@ -1,4 +1,4 @@
-"""The release, the numerics version that is part of store keys, and the names of our own packages."""
+"""The release version, the numerics version used in store keys, and the names of the project's own packages."""
 
 __version__ = "0.1.0"
 
@@ -10,7 +10,7 @@ OWN_PACKAGES = ("tagalong", "tagalong_paper")
 
 
 def is_own(module: str) -> bool:
-    """Whether a module belongs to one of our own packages and is not a user's code.
+    """Whether a module belongs to this project rather than to user code.
 
     Example:
         >>> is_own("tagalong.learn"), is_own("tagalong_paper.celeba"), is_own("tagalong_extras")

@@ -1,4 +1,4 @@
-"""A disclaimer on what affinity does not mean, added wherever affinities and results are shown or saved."""
+"""A disclaimer about what affinity does not mean, included wherever affinities and results are shown or saved."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SENSITIVE = {
 
 
 def disclaimer(tasks: Iterable[str]) -> str:
-    """Returns the disclaimer for these tasks, naming those that seem to be about people.
+    """Returns the disclaimer for these tasks, listing those that seem to be about people.
 
     Example:
         >>> disclaimer(["depth", "normals"]) == GENERAL
@@ -42,7 +42,7 @@ def disclaimer(tasks: Iterable[str]) -> str:
 
 
 def find_sensitive_tasks(tasks: Iterable[str]) -> dict[str, list[str]]:
-    """Returns the tasks whose names suggest a sensitive personal trait, by trait."""
+    """Returns the tasks whose names suggest a sensitive personal trait, grouped by trait."""
     found: dict[str, list[str]] = {}
     for task in tasks:
         words = re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", task).lower())

@@ -1,4 +1,4 @@
-"""Plain-text tables, line wrapping, and HTML that is escaped by construction."""
+"""Plain-text tables, line wrapping, and HTML with automatic escaping."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _character_columns(character: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Truncates a text that is too long and ends it with "…".
+    """Truncates text that is too long and appends "…".
 
     Example:
         >>> cut("weight", 6), cut("weight", 4), cut("年齢と体重", 6)
@@ -48,7 +48,7 @@ def cut(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> list[str]:
-    """Breaks a text into lines at spaces.
+    """Breaks text into lines at spaces.
 
     Args:
         text: the text to break.
@@ -81,7 +81,7 @@ def _longest_prefix(text: str, width: int) -> str:
 
 
 def terminal_width() -> int | None:
-    """Returns the number of columns of the terminal, or None if standard output is a file, a pipe or a notebook."""
+    """Returns the width of the terminal in columns, or None if standard output is a file, a pipe or a notebook."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -98,18 +98,18 @@ class Styled(str):
 
 
 class TextTable:
-    """A table in plain text, used for every table that the library or a command shows.
+    """A plain-text table, used for every table that the library or a command shows.
 
-    By default, it is as wide as its content. To fit a given width, names are truncated first; then other text and the
-    headings of numeric columns are wrapped. Numbers are never truncated, so a table with many numeric columns may still
-    be too wide.
+    By default, the table is as wide as its content. To fit a given width, names are truncated first. Then other text
+    and the headings of numeric columns are wrapped. Numbers are never truncated, so a table with many numeric columns
+    may still be too wide.
 
     Args:
-        headings: the column headings. If all of them are empty, the heading line is omitted.
+        headings: the column headings. If all headings are empty, the heading line is omitted.
         numbers: the headings of numeric columns, which are right-aligned.
         names: the headings of columns that are truncated instead of wrapped.
         gap: the number of spaces between two columns.
-        shortest: the minimum width of columns of names or sentences.
+        shortest: the minimum width of columns that contain names or sentences.
         wrap_headings: whether the headings of numeric columns may be wrapped.
 
     Example:
@@ -142,15 +142,15 @@ class TextTable:
         self._gap, self._shortest, self._wrap_headings = gap, shortest, wrap_headings
 
     def add_row(self, *cells: str) -> None:
-        """Adds a row; cells may span multiple lines and may be `Styled`."""
+        """Adds a row. Cells may span multiple lines and may be `Styled`."""
         self.rows.append(cells)
 
     def lines(self, width: int | None = None, paint: Paint | None = None) -> list[str]:
         """Returns the lines of the table.
 
         Args:
-            width: the number of columns to fit into; None: as wide as the content.
-            paint: applies a style to a text; None: styles are ignored.
+            width: the maximum width of the table in columns. If None, the table is as wide as its content.
+            paint: a function that applies a style to text. If None, styles are ignored.
         """
         widths = self._natural_widths() if width is None else self._fitted_widths(width)
         headings = [Styled(heading, "bold") for heading in self.headings]
@@ -229,8 +229,8 @@ def escape(content: object) -> Html:
 def tag(element: str, /, *children: object, **attributes: str | float | bool | None) -> Html:
     """Returns an HTML element.
 
-    Attributes are spelled like `class_` and `aria_label`. None or False omits an attribute; True adds it without a
-    value.
+    Attribute names are written like `class_` and `aria_label`. An attribute that is None or False is omitted; one that
+    is True has no value.
 
     Example:
         >>> tag("th", "R&D", scope="col", class_="wide", hidden=True)
@@ -257,7 +257,7 @@ def join(children: Iterable[object], separator: str = "") -> Html:
 def table(
     headings: Sequence[object], rows: Iterable[Sequence[object]], *, caption: object = None, class_: str | None = None
 ) -> Html:
-    """Returns an HTML table whose first column holds the row headers; cells may already be `td` or `th` elements.
+    """Returns an HTML table with row headers in the first column. Cells may already be `td` or `th` elements.
 
     Example:
         >>> table(["task", "score"], [["age", 1]])[-66:]

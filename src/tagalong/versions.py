@@ -16,10 +16,10 @@ def show_versions(as_dict: bool = False) -> dict[str, str] | None:
     """Prints the versions of Python, this library and the packages it uses, for pasting into a bug report.
 
     Args:
-        as_dict: return the versions by name instead of printing them.
+        as_dict: whether to return the versions by name instead of printing them.
 
     Returns:
-        The versions with `as_dict`, otherwise None.
+        The versions if `as_dict` is True, otherwise None.
 
     Example:
         >>> show_versions()  # doctest: +ELLIPSIS
@@ -45,7 +45,7 @@ def show_versions(as_dict: bool = False) -> dict[str, str] | None:
 
 
 def _installed_version(package: str) -> str:
-    """Returns the version of a package from its metadata, since importing it may take seconds."""
+    """Reads the version of a package from its metadata, since importing it may take seconds."""
     try:
         return version(package)
     except PackageNotFoundError:

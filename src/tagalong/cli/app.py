@@ -26,7 +26,7 @@ COMPLETING = "_TAGALONG_COMPLETE"  # set by the shell during tab completion
 
 
 class Root(Commands):
-    """The `tagalong` command: its own subcommands, then those of other packages."""
+    """The `tagalong` command, which lists its own subcommands first, followed by those from other packages."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -36,7 +36,7 @@ class Root(Commands):
         self._plugins_found = False
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Returns the names of all commands, each with its summary loaded."""
+        """Returns the names of all commands and loads their summaries."""
         self._find_plugins()
         for command in self.commands.values():
             if isinstance(command, ListedCommand) and command.help is None:
@@ -44,12 +44,12 @@ class Root(Commands):
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Returns the command with this name; a plug-in's command is not imported yet."""
+        """Returns the command with this name, without importing plug-ins."""
         self._find_plugins()
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Returns the command to run; a plug-in's command is imported now."""
+        """Returns the command to run, importing it if it comes from a plug-in."""
         name, command, rest = super().resolve_command(ctx, args)
         if isinstance(command, ListedCommand):
             try:
@@ -60,7 +60,7 @@ class Root(Commands):
         return name, command, rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Writes the help page, with one example per command."""
+        """Writes the help page, including one example per command."""
         commands: list[Any] = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
         self.epilog = manual([example for command in commands for example in command.examples[:1]])
         super().format_help(ctx, formatter)
@@ -110,13 +110,14 @@ for _command in (demo, problems, run, report, predict, group, plan, verdict):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command line.
+    """Runs the command line.
 
     Args:
-        arguments: the words after the program name; `sys.argv[1:]` by default.
+        arguments: the command-line arguments; `sys.argv[1:]` by default.
 
     Returns:
-        The exit status: 0, 1 if a worker died or the output pipe was closed, 2 for invalid input, 130 if interrupted.
+        The exit status: 0 on success, 1 if a worker died or the output pipe was closed, 2 for invalid input, 130 if
+            interrupted.
 
     Example:
         >>> main(["--version"]) == 0

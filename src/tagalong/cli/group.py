@@ -55,14 +55,15 @@ def group(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Chooses the networks to train within a budget, with each task served by one of them.
+    """Chooses which networks to train within a budget, and which of them serves each task.
 
     FILE may contain any of the following; the format is detected from the content:
 
-    - a square table with task names in the first row and the first column: **the row helps the column**
+    - a square table with task names in the first row and the first column; values say how much **the row helps the
+      column**
     - an affinity saved by tagalong
     - a table of results with a `group` column (e.g. `age+ill`), one column per task, and an optional `cost` column
-    - the same as JSON: `{tasks, matrix}`, `{source: {target: value}}` or a list of `{trains, values, cost}`
+    - the same data as JSON: `{tasks, matrix}`, `{source: {target: value}}` or a list of `{trains, values, cost}`
 
     Ctrl-C during a long search shows the best grouping found so far; press it again to quit.
 
@@ -107,7 +108,7 @@ def group(
 def _check_combination(
     budget: float | None, budgets: str | None, compare: Path | None, detail: bool, out: Path | None
 ) -> None:
-    """Rejects conflicting options before anything is read."""
+    """Rejects conflicting options before reading any file."""
     if budget is not None and budgets is not None:
         raise InvalidInput("`budget` and `budgets`", "cannot be used together", hint="pass one of them")
     if budget is None and budgets is None and compare is None:
@@ -120,7 +121,7 @@ def _check_combination(
 
 
 def _restrict(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
-    """Restricts the scores to some tasks, and averages them in another way if requested."""
+    """Restricts the scores to the given tasks, and changes how they are averaged if requested."""
     part = table if tasks is None else table.only(tasks)
     if average is None:
         return part
@@ -130,7 +131,7 @@ def _restrict(table: ScoreTable, tasks: Sequence[str] | None, average: str | Non
 
 
 def _completion(table: ScoreTable, pairs: bool, allow_single: bool | None) -> dict[str, Any]:
-    """Returns the arguments that extend pair results to larger groups; square tables already average over pairs."""
+    """Returns the arguments for extending pair results to larger groups, which square tables do not need."""
     if not pairs:
         return {}
     if table.kind in ("results", "candidates"):
@@ -139,7 +140,7 @@ def _completion(table: ScoreTable, pairs: bool, allow_single: bool | None) -> di
 
 
 def _own_grouping(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -> Grouping | None:
-    """Returns the user's own grouping, with the same scores and constraints."""
+    """Scores the user's own grouping with the same scores and constraints."""
     from tagalong.group import read_groups, score_grouping
     from tagalong.tabular import read_text
 
@@ -153,7 +154,7 @@ def _own_grouping(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -
 def _budgets(
     budget: float | None, budgets: str | None, mine: Grouping | None, table: ScoreTable, costs: bool
 ) -> Sequence[float]:
-    """Returns the budgets to select for; by default, the cost of the user's own grouping."""
+    """Returns the budgets to select groups for. The default is the cost of the user's own grouping."""
     if budgets is not None:
         if budgets.strip().lower() == "all" and (costs or table.kind == "candidates"):
             raise InvalidInput(
@@ -177,7 +178,7 @@ def _check_tasks(names: Sequence[str], table: ScoreTable) -> None:
 
 @dataclass(frozen=True)
 class _Answer:
-    """The groupings for the requested budgets, and the scores they were chosen by."""
+    """The groupings for the requested budgets, and the scores they are based on."""
 
     file: Path
     table: ScoreTable
@@ -188,7 +189,7 @@ class _Answer:
 
 
 def _select(file: Path, table: ScoreTable, budgets: Sequence[float], options: dict[str, Any], quiet: bool) -> _Answer:
-    """Selects groups and shows progress; Ctrl-C ends the search and keeps the best groups found so far."""
+    """Selects groups while showing progress. Ctrl-C ends the search and keeps the best groups found so far."""
     from tagalong.group import select_groups_by_budget
 
     with InterruptRequest() as interrupt, spinner(f"choosing networks for {len(table.tasks)} tasks", quiet):
@@ -204,7 +205,7 @@ def _select(file: Path, table: ScoreTable, budgets: Sequence[float], options: di
 
 
 def _to_json(answer: _Answer, several: bool, explain: Sequence[str]) -> str:
-    """Returns JSON with one grouping, as `Grouping.to_json` writes it, or a list of them, and details of the input."""
+    """Returns JSON that describes the input and the grouping (as in `Grouping.to_json`) or a list of groupings."""
     documents = [_document(grouping) for grouping in answer.groupings]
     whole: dict[str, Any] = {"groupings": documents} if several else documents[0]
     table = answer.table
@@ -231,7 +232,7 @@ def _document(grouping: Grouping) -> dict[str, Any]:
 
 
 def _save(answer: _Answer, path: Path, several: bool) -> None:
-    """Writes the grouping or groupings in the format given by the file suffix."""
+    """Writes one or more groupings in the format given by the file suffix."""
     first, in_yaml = answer.groupings[0], path.suffix.lower() != ".json"
     whole: dict[str, Any] = {"caution": disclaimer(answer.table.tasks)}
     whole["groupings"] = [grouping.to_document() for grouping in answer.groupings]
@@ -256,7 +257,7 @@ def _comparison_document(comparison: Comparison) -> dict[str, Any]:
 
 
 class _Display:
-    """Prints the answer on the terminal."""
+    """Prints the result to the terminal."""
 
     def __init__(self, answer: _Answer, quiet: bool = False, costs: bool = False) -> None:
         self.answer, self.quiet = answer, quiet
@@ -264,7 +265,7 @@ class _Display:
         self.console: Console = screen()
 
     def show(self, several: bool, explain: Sequence[str], together: bool) -> None:
-        """Shows all budgets in one table, or one grouping in full."""
+        """Shows all budgets in one table, or a single grouping in detail."""
         if not self.quiet:
             self._line(f"{self.answer.file}: {self.answer.table}")
         if self.answer.interrupted:

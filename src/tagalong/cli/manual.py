@@ -1,4 +1,4 @@
-"""The help pages, and the behavior that all commands share."""
+"""Help pages, and the behavior that all commands share."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _section(title: str, lines: Examples) -> str:
 
 
 def split_examples(text: str) -> tuple[str, Examples]:
-    """Splits a command's help into the text and the examples at its end, each a command line with an explanation.
+    """Splits a command's help text into a description and a list of examples, each a command line and its explanation.
 
     Example:
         >>> split_examples("Rolls a die.\\n\\nExample:\\n    `tagalong roll 6`: as usual\\n")
@@ -76,7 +76,7 @@ def show_examples(command: Any) -> None:
 
 
 def finish_command(command: Any) -> None:
-    """Adds the shared behavior to a command and its subcommands: examples below the options, errors as messages."""
+    """Adds the behavior that all commands share: examples are shown below the options, and errors as messages."""
     for part in getattr(command, "commands", {}).values():
         finish_command(part)
     if command.callback is not None:
@@ -85,18 +85,18 @@ def finish_command(command: Any) -> None:
 
 
 class Command(TyperCommand):
-    """A command whose help shows flags without a type."""
+    """A command whose help page does not show a type for flags."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Returns options and arguments."""
+        """Returns the command's options and arguments."""
         return _without_flag_types(super().get_params(ctx))
 
 
 class Commands(TyperGroup):
-    """A group of commands whose help shows flags without a type."""
+    """A group of commands whose help page does not show a type for flags."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Returns options and arguments."""
+        """Returns the command's options and arguments."""
         return _without_flag_types(super().get_params(ctx))
 
 

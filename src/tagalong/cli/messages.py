@@ -1,4 +1,4 @@
-"""The messages of commands that end early because of invalid input, a failure or Ctrl-C."""
+"""Messages for commands that end early because of invalid input, a failure or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAILED, INVALID, INTERRUPTED = 1, 2, 130  # exit statuses
 
 
 def print_error(message: str) -> None:
-    """Prints a message to stderr, wrapped on a terminal; lines after the first become list items."""
+    """Prints a message to stderr, wrapped on a terminal. Lines after the first become list items."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     first, *others = f"tagalong: {message}".split("\n")
     print_line(console, first, hang=2)
@@ -33,7 +33,7 @@ def print_error(message: str) -> None:
 
 
 def spell_options(parameters: Sequence[Any]) -> Spelling:
-    """Returns a function that converts argument names to the options of a command; other names are kept.
+    """Returns a function that converts argument names to command-line options and leaves other names unchanged.
 
     Args:
         parameters: the command's parameters, as created by typer.
@@ -70,7 +70,7 @@ def _unquoted(value: str) -> str:
 
 @contextmanager
 def name_arguments(**names: str) -> Iterator[None]:
-    """Makes error messages refer to what the user typed, e.g. to a file instead of `path`.
+    """Makes error messages refer to what the user typed, such as a file name instead of `path`.
 
     Example:
         >>> with name_arguments(path="table.csv"):
@@ -110,11 +110,11 @@ def explain(error: BaseException, spelling: Spelling) -> tuple[int, str] | None:
 
 
 def end_with_message(callback: Callable[..., None], parameters: Sequence[Any]) -> Callable[..., None]:
-    """Wraps a command so that errors end it with a message and an exit status, without a traceback.
+    """Wraps a command so that an error ends it with a message and an exit status instead of a traceback.
 
     Args:
-        callback: the function behind the command.
-        parameters: the command's parameters, whose options appear in messages.
+        callback: the function that implements the command.
+        parameters: the command's parameters, which messages refer to by option name.
     """
 
     @wraps(callback)
@@ -145,12 +145,12 @@ def describe_usage_error(error: Any) -> str:
 
 
 def resumable(out: object) -> KeyboardInterrupt:
-    """Returns the exception to raise on Ctrl-C when finished networks are kept."""
+    """Returns the exception to raise on Ctrl-C when the finished networks are kept."""
     return KeyboardInterrupt(f"stopped; finished networks are kept in {out}, run the same command to continue")
 
 
 class InterruptRequest:
-    """A context in which the first Ctrl-C only sets a flag; the second one interrupts as usual.
+    """A context manager in which the first Ctrl-C only sets a flag and the second one interrupts as usual.
 
     Example:
         >>> with InterruptRequest() as interrupt:

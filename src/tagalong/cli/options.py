@@ -28,7 +28,7 @@ def make_option(
     parser: Callable[[str], float] | None = None,
     complete: Complete | None = None,
 ) -> typer.models.OptionInfo:
-    """Makes an option in a panel of the help page; its text should mention the default, if any."""
+    """Creates an option in a panel of the help page. The help text should mention the default, if any."""
     made: typer.models.OptionInfo = typer.Option(
         *names,
         metavar=metavar,
@@ -46,7 +46,7 @@ def _text_option(panel: str, name: str, metavar: str, text: str, complete: Compl
 
 
 def complete_problems(incomplete: str) -> list[str]:
-    """Completes names of problems, including those from plug-ins, and of table files."""
+    """Completes the names of problems (including those from plug-ins) and of table files."""
     names = [*PROBLEMS, *find_plugins("problems"), *_matching_files(incomplete, lambda path: path.suffix in TABLES)]
     return _with_prefix(names, incomplete)
 
@@ -60,7 +60,7 @@ def complete_methods(incomplete: str) -> list[str]:
 
 
 def complete_runs(incomplete: str) -> list[str]:
-    """Completes names of folders."""
+    """Completes folder names."""
     return _with_prefix(_matching_files(incomplete, Path.is_dir), incomplete)
 
 

@@ -1,4 +1,4 @@
-"""Commands from other packages: described from their source, and imported only when they are run."""
+"""Commands from other packages. Their help is read from the source, and they are imported only when run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .manual import Command, finish_command, show_examples
 
 
 class ListedCommand(Command):
-    """A command from another package as listed in the help, described from its source without importing it."""
+    """A command from another package that is not imported; its help text is read from the source."""
 
     def __init__(self, plugin: Plugin) -> None:
         super().__init__(plugin.name)
         self.plugin = plugin
 
     def describe(self) -> None:
-        """Sets the help text, which is read from the source."""
+        """Reads the help text from the source."""
         self.help = read_docstring(self.plugin) or f"From {self.plugin.package or self.plugin.value}."
         show_examples(self)
 
@@ -51,10 +51,10 @@ def load_command(plugin: Plugin) -> Any:
 
 
 def read_docstring(plugin: Plugin) -> str | None:
-    """Reads the docstring of a function, or of a typer app's callback, from its source without importing it.
+    """Reads the docstring of a function, or of a typer app's callback, from the source without importing it.
 
     Returns:
-        The docstring, or None if there is no source or no docstring in it.
+        The docstring, or None if the source or its docstring is missing.
     """
     try:
         entry_point = plugin.entry_point
@@ -66,7 +66,7 @@ def read_docstring(plugin: Plugin) -> str | None:
 
 
 def _read_source(module: str) -> str | None:
-    """Returns the source of a module. Unlike `importlib.util.find_spec`, this does not import its parent packages."""
+    """Returns the source of a module. Unlike `importlib.util.find_spec`, this does not import the parent packages."""
     parts, path, spec = module.split("."), None, None
     for end in range(1, len(parts) + 1):
         name = ".".join(parts[:end])

@@ -1,4 +1,4 @@
-"""`tagalong predict`: makes predictions for new rows with the recommended networks of a run."""
+"""`tagalong predict`: makes predictions for new rows with the networks that a run recommends."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def predict(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Predicts every task for new rows, with the networks recommended by the verdict of a run.
+    """Predicts every task for new rows, using the networks that a run recommends.
 
-    Predictions are probabilities for classes, and numbers in the units of the data for regressions. Opening a run
-    unpickles its networks, which can execute code: only open runs that you trust.
+    Predictions are class probabilities for classification and numbers in the original units for regression. Opening a
+    run unpickles its networks, which can execute code: only open runs that you trust.
 
     Example:
         `tagalong predict runs/table new.csv --out answers.csv`: write predictions for new rows to a file
@@ -67,7 +67,7 @@ def predict(
 
 
 def _rows(path: Path) -> Any:
-    """Loads an array; the path of a table is returned as is, since reading it requires the columns of the run."""
+    """Loads an array. The path of a table is returned unchanged, since reading the table requires the run's columns."""
     if path.suffix.lower() not in (".npy", ".npz"):
         return path
     from tagalong.learn import load_array

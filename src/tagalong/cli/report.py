@@ -44,7 +44,7 @@ def report(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Rewrites the report of a finished run; with two runs, compares them.
+    """Rewrites the report of a finished run, or compares two runs.
 
     The report, `report.html`, is a single file that works offline and can be emailed.
 
@@ -128,6 +128,6 @@ def _cost(line: MethodSummary | None) -> str:
 
 
 def _names(run: Path, other: Path) -> tuple[str, str]:
-    """Returns the names of the folders, or A and B if they are equal or too long."""
+    """Returns the names of the folders, or "A" and "B" if the names are equal or too long."""
     first, second = printable(run.resolve().name), printable(other.resolve().name)
     return (first, second) if first != second and max(len(first), len(second)) <= MAX_NAME_LENGTH else ("A", "B")

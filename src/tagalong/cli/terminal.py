@@ -28,17 +28,17 @@ def screen() -> Console:
 
 
 def prose_width(console: Console) -> int:
-    """Returns the width at which sentences are wrapped: that of the terminal, within readable limits."""
+    """Returns the width for wrapping sentences: that of the terminal, clipped to a readable range."""
     return min(max(console.width, MIN_PROSE_WIDTH), MAX_PROSE_WIDTH)
 
 
 def print_line(console: Console, text: str, hang: int = 0) -> None:
-    """Prints a line, wrapped on a terminal but not in a file. Paths and names are never broken.
+    """Prints a line, which is wrapped on a terminal but not in a file. Paths and names are never split across lines.
 
     Args:
         console: the console to print to.
         text: the line.
-        hang: the number of columns by which to indent wrapped lines after the first.
+        hang: the indentation of wrapped lines after the first, in columns.
     """
     text = printable(text)
     if not console.is_terminal:
@@ -60,14 +60,14 @@ def print_table(console: Console, table: TextTable, fit: bool = True) -> None:
     Args:
         console: the console to print to.
         table: the table.
-        fit: whether to fit it to the width of the terminal.
+        fit: whether to fit the table to the width of the terminal.
     """
     for line in table.lines(table_width(console) if fit else None, _paint(console)):
         print(line, file=console.file)
 
 
 def table_width(console: Console) -> int | None:
-    """Returns the width to fit tables to; None for a file or a pipe, unless COLUMNS is set."""
+    """Returns the width for tables, or None for a file or a pipe, unless COLUMNS is set."""
     return console.width if console.is_terminal or "COLUMNS" in os.environ else None
 
 
@@ -79,7 +79,7 @@ def _paint(console: Console) -> Paint | None:
 
 @contextmanager
 def spinner(what: str, quiet: bool = False) -> Iterator[None]:
-    """Shows a spinner with the elapsed time, on a terminal only."""
+    """Shows a spinner with the elapsed time if the output is a terminal."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if quiet or not console.is_terminal:
         yield
@@ -94,7 +94,7 @@ def spinner(what: str, quiet: bool = False) -> Iterator[None]:
 
 @contextmanager
 def show_progress(quiet: bool = False) -> Iterator[Progress | None]:
-    """Yields a progress display for a study, on stderr; None if quiet."""
+    """Yields a progress display on stderr for a study, or None if `quiet`."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if quiet:
         yield None
@@ -126,7 +126,7 @@ def _bars(console: Console) -> Iterator[ProgressBars]:
 
 
 class ProgressLines:
-    """Prints a line for each finished stage of the work."""
+    """Prints a line after each stage of the work."""
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
         self._total, self._what, self._unit, self._began = total, what, unit, time.monotonic()
@@ -141,7 +141,7 @@ class ProgressLines:
 
 
 class ProgressBars:
-    """Shows a bar for each stage of the work, with networks, steps and the time left, until all stages are done."""
+    """Shows a progress bar for each stage of the work, with the number of networks, steps and the time left."""
 
     def __init__(self, bars: Any) -> None:
         self._bars = bars
@@ -165,13 +165,13 @@ class ProgressBars:
         self._bars.stop_task(self._task)
 
     def _clock(self) -> str:
-        """Estimates the time left from the networks finished so far."""
+        """Estimates the remaining time from the networks finished so far."""
         spent = time.monotonic() - self._began
         return f"{duration(spent * (self._total - self._finished) / self._finished)} left" if self._finished else ""
 
 
 def short_count(number: int) -> str:
-    """Formats a count in a few characters.
+    """Formats a count compactly.
 
     Example:
         >>> short_count(950), short_count(12_345), short_count(3_456_789)

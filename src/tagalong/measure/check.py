@@ -1,4 +1,4 @@
-"""`meter.check`: tries one step without recording it, and reports what would be measured and at what cost."""
+"""`meter.check`: measures one step without recording it, and reports what would be measured and at what cost."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Check:
     Attributes:
         tasks: Task names.
         shared: The shared parameters by name, each with its shape and the tasks that depend on it.
-        unconnected: Pairs of tasks that have no shared parameter in common.
+        unconnected: Pairs of tasks that do not share any parameter.
         notes: Notes about frozen, unused, tied or untrained parameters, and about missing tasks.
         memory: An upper bound on the extra bytes that a measured step needs, not counting the activations of one
             forward pass.
-        ratio: The time of a measurement, as a multiple of the time of a plain step.
+        ratio: The duration of a measurement divided by that of a plain step.
         overhead: The expected number of seconds spent measuring per second of plain training.
     """
 
@@ -69,7 +69,7 @@ def dry_step(
     schedule: Schedule,
     wrapper: DistributedDataParallel | None = None,
 ) -> Check:
-    """Measures one step without recording it, and restores everything."""
+    """Measures one step without recording it, and restores the original state."""
     if is_learning_static_graph(wrapper):
         raise_all(["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."])
     main, held, replicas = (
@@ -104,7 +104,7 @@ def _measure(
     *,
     verify: bool,
 ) -> dict[str, set[int]]:
-    """Returns the parameters that each task depends on: for all tasks if `verify`, else for the schedule's choice."""
+    """Returns the parameters that each task depends on, for all tasks if `verify`, else for the scheduled ones."""
     measurement = Measurement(
         setup,
         tasks,
@@ -124,7 +124,7 @@ def _measure(
 def _relative_duration(
     setup: Setup, main: ReplayableClosure, closure: Callable[[], Any], measure: Callable[[], object], repeats: int = 3
 ) -> float:
-    """Returns the time of a measurement divided by that of a plain step, using the fastest of a few runs of each."""
+    """Returns how long a measurement takes relative to a plain step, using the fastest of several runs of each."""
     plain, measuring = [], []
     for _ in range(repeats):
         main.restore_start()
@@ -172,7 +172,7 @@ def _summary(
 
 
 def _parameter_names(parameters: Sequence[Tensor], modules: Iterable[nn.Module]) -> dict[int, list[str]]:
-    """Returns each parameter's names in the outermost module that contains it; tied parameters have more than one."""
+    """Returns each parameter's names in the outermost module that contains it. Tied parameters have several names."""
     names: dict[int, list[str]] = {}
     for module in modules:  # outermost first
         here: dict[int, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Times training and measuring, without making the device wait."""
+"""Times training and measuring without synchronizing with the device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Stopwatch:
-    """Measures the time from its creation to `stop()`; on CUDA it uses events, which time queued work correctly."""
+    """Measures the time from its creation to `stop()`. On CUDA, it uses events, so queued work is timed correctly."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -20,7 +20,7 @@ class Stopwatch:
         self._end = self._mark()
 
     def seconds(self) -> float:
-        """Returns the elapsed time in seconds, after waiting for work that is still queued."""
+        """Returns the elapsed time in seconds, after waiting for queued work to finish."""
         if self._end is None:
             self.stop()
         if isinstance(self._start, float):
@@ -39,9 +39,9 @@ class Stopwatch:
 
 
 class TrainingClock:
-    """Tracks how long training and measuring take, based only on when the meter is called.
+    """Tracks the time spent training and measuring, based only on when the meter is called.
 
-    Timings are read long after the work is done, so training does not wait for the device.
+    Timings are read long after the work is done, so training never waits for the device.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class TrainingClock:
         self._finished: list[Stopwatch] = []
 
     def tick(self) -> None:
-        """Starts timing a call, and stops timing the previous one."""
+        """Starts timing a call and stops timing the previous one."""
         now = time.perf_counter()
         if self._last is not None:
             self._total += now - self._last
@@ -67,7 +67,7 @@ class TrainingClock:
 
     @property
     def plain(self) -> float:
-        """The average time of a step without measuring, in seconds; 0 before the first step."""
+        """The average time of a step without a measurement, in seconds; 0 before the first step."""
         self._read_finished()
         return max(self._total - self._measuring, 0.0) / self._calls if self._calls else 0.0
 

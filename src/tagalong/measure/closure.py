@@ -27,7 +27,7 @@ UNREACHED = (
 
 
 class ClosureError(ValueError):
-    """The losses of a closure cannot be measured.
+    """Raised if the losses of a closure cannot be measured.
 
     Attributes:
         problems: All problems found, one sentence each.
@@ -39,20 +39,20 @@ class ClosureError(ValueError):
 
 
 def raise_all(problems: Sequence[str]) -> None:
-    """Raises one error that lists `problems`, or returns if there are none."""
+    """Raises one error that lists all `problems`. Does nothing if there are none."""
     if problems:
         raise ClosureError(problems)
 
 
 class ReplayableClosure:
-    """Runs a closure once and can replay it; saves the state of modules and random generators before and after.
+    """Runs and replays a closure, saving the state of modules and random generators before and after the first run.
 
     Args:
         closure: The user's closure.
-        models: Modules whose state is protected; if empty, the modules that the closure uses are detected.
-        replayer: Reruns the closure.
+        models: Modules whose state is protected. If empty, the modules that the closure uses are detected.
+        replayer: The replayer to run the closure with.
         what: The name of the closure in messages.
-        graph: Whether its losses will be differentiated; if not, no activations are kept.
+        graph: Whether the losses will be differentiated. If not, no activations are kept.
         verify: Whether to detect writes that cannot be undone.
 
     Attributes:
@@ -115,10 +115,10 @@ class ReplayableClosure:
         self._randomness_after.restore()
 
     def differentiate_at_end(self, differentiate: Callable[[], T]) -> T:
-        """Calls `differentiate` with buffers and modes as the first run left them.
+        """Calls `differentiate` after restoring the buffers and modes to their state at the end of the first run.
 
-        Replays overwrite buffers that the graph refers to, and another closure may have changed modes. A checkpointed
-        forward pass, which runs again for every gradient, needs both, and updates BatchNorm statistics.
+        Replays overwrite buffers that the graph refers to, and another closure may have changed modes. Checkpointed
+        forward passes run again for every gradient, so they depend on both, and they update BatchNorm statistics.
         """
         self._modules_after.restore()
         return differentiate()
@@ -143,7 +143,7 @@ def _autograd_sequence_nr() -> int:
 
 @dataclass
 class TaskLosses:
-    """The scalar losses of one run of a closure by task, and the weight of each under data parallelism."""
+    """The scalar losses from one run of a closure by task, and their weights for data parallelism."""
 
     losses: dict[str, Tensor] = field(default_factory=dict)
     weights: dict[str, float | Tensor] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class TaskLosses:
 
     @classmethod
     def read(cls, returned: Any, what: str = "closure") -> TaskLosses:
-        """Reads the return value of a closure; a task whose loss is None counts as missing."""
+        """Reads the return value of a closure. A task whose loss is None counts as missing."""
         read = cls()
         if not isinstance(returned, Mapping):
             read.problems.append(_not_a_mapping(returned, what))
@@ -191,7 +191,7 @@ class TaskLosses:
             self.weights[name] = weight
 
     def values(self, tasks: Sequence[str]) -> Tensor:
-        """Returns detached losses in the order of `tasks`, NaN if missing; does not synchronize with the device."""
+        """Returns detached losses in the order of `tasks` (NaN if missing), without synchronizing with the device."""
         if not self.losses or not tasks:
             return torch.full((len(tasks),), float("nan"), dtype=torch.float64)
         like = next(iter(self.losses.values())).detach()
@@ -296,7 +296,7 @@ def _has_inner_dropout(module: nn.Module) -> bool:
 
 
 def repeat_problems(replayable: ReplayableClosure, tasks: Sequence[str]) -> Iterable[str]:
-    """Yields a problem if a replay of the closure does not return the same losses."""
+    """Yields a problem if replaying the closure does not return the same losses."""
     first, again = replayable.losses.losses, replayable.replay().losses
     differ = [task for task in tasks if not _equal_losses(first.get(task), again.get(task))]
     if differ:
@@ -308,7 +308,7 @@ def repeat_problems(replayable: ReplayableClosure, tasks: Sequence[str]) -> Iter
 
 
 def _equal_losses(first: Tensor | None, again: Tensor | None) -> bool:
-    """Whether two losses are equal, up to rounding errors of kernels that sum in no fixed order."""
+    """Whether two losses are equal up to the rounding errors of nondeterministic kernels."""
     if first is None or again is None:
         return first is again
     tolerance = min(64 * torch.finfo(first.dtype).eps, 1e-3)
@@ -317,7 +317,7 @@ def _equal_losses(first: Tensor | None, again: Tensor | None) -> bool:
 
 @dataclass
 class LossGraph:
-    """The leaves of the autograd graph of some losses, and features of the graph that prevent a replay.
+    """The leaves of the losses' autograd graph, and properties of the graph that prevent a replay.
 
     Attributes:
         leaves: The leaf tensors, by id.
@@ -325,7 +325,7 @@ class LossGraph:
         compiled: Whether part of the graph comes from torch.compile.
         cudnn_rnn: Whether part of the graph comes from a cuDNN recurrent network.
         earlier: The leaves reached through tensors that were computed before the closure ran.
-        latest: The largest sequence number of any node.
+        latest: The largest sequence number among the nodes.
     """
 
     leaves: dict[int, Tensor] = field(default_factory=dict)
@@ -341,7 +341,8 @@ def loss_graph(losses: Iterable[Tensor], start_nr: int = 0) -> LossGraph:
 
     Args:
         losses: The losses to start from.
-        start_nr: The leaves of nodes with a smaller sequence number are listed as `earlier`.
+        start_nr: The sequence number at which the closure started. Leaves of nodes with smaller numbers are listed as
+            `earlier`.
     """
     return _walk({loss.grad_fn for loss in losses if loss.grad_fn is not None}, start_nr)
 

@@ -1,4 +1,4 @@
-"""Measuring on multiple ranks: process groups, agreement between ranks, and the DDP wrapper."""
+"""Measurements on multiple ranks: process groups, agreement between ranks, and the DDP wrapper."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Replicas:
         self.alone = self.size == 1
 
     def sum(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Sums tensors over ranks, sending all of them as one flat message."""
+        """Sums tensors over ranks, sending them as one flat message."""
         if self.alone:
             return tensors
         flat = torch.cat([t.reshape(-1) for t in tensors])
@@ -56,7 +56,7 @@ class Replicas:
             self._communicate(lambda: dist.all_reduce(message, group=self.group))
 
     def gather(self, item: T) -> list[T]:
-        """Gathers a small Python object from every rank, in rank order; too slow to call at every step."""
+        """Gathers a small Python object from every rank, in rank order. This is too slow to do at every step."""
         if self.alone:
             return [item]
         found: list[T | None] = [None] * self.size
@@ -70,7 +70,7 @@ class Replicas:
         return float(message.item())
 
     def to_device(self, values: Tensor) -> Tensor:
-        """Moves `values` to the device used for communication; on a rank without losses they are on the CPU."""
+        """Moves `values` to the device used for communication; on a rank without losses, they are on the CPU."""
         return values if self.alone else values.to(self._device)
 
     @staticmethod
@@ -89,7 +89,7 @@ UNEVEN_BATCHES = (
 
 
 class WrapperSearch:
-    """Finds the wrapper of the shared parameters and caches it, since the search is slow.
+    """Finds the DDP wrapper of the shared parameters and caches it, since the search is slow.
 
     Attributes:
         found: The wrapper, or None if there is no wrapper or only one rank.
@@ -107,7 +107,7 @@ class WrapperSearch:
 
 
 def _find_wrapper(modules: Iterable[nn.Module], parameters: Sequence[Tensor]) -> DistributedDataParallel | None:
-    """Returns the wrapper that trains the shared parameters, if any, whether or not the closure calls it."""
+    """Returns the DDP wrapper of the shared parameters, if any, even if the closure does not call it."""
     wanted = {id(p) for p in parameters}
     for module in modules:
         if isinstance(module, DistributedDataParallel) and _contains_any(module, wanted):
@@ -127,19 +127,19 @@ def has_uneven_batches(wrapper: DistributedDataParallel | None) -> bool:
 
 
 def is_learning_static_graph(wrapper: DistributedDataParallel | None) -> bool:
-    """Whether the wrapper is still learning its static graph, in which case a replay would become part of it."""
+    """Whether the wrapper is still learning its static graph, which a replay would become part of."""
     if wrapper is None or not wrapper.static_graph:
         return False
     return not (wrapper._static_graph_delay_allreduce_enqueued and wrapper._has_rebuilt_buckets)
 
 
 def tracks_unused_parameters(wrapper: DistributedDataParallel | None) -> bool:
-    """Whether the next backward pass expects gradients for the parameters that the *last* forward pass used."""
+    """Whether the next backward pass expects gradients for the parameters used in the *last* forward pass."""
     return wrapper is not None and wrapper.find_unused_parameters and not wrapper.static_graph
 
 
 def has_synchronized_norms(modules: Iterable[nn.Module]) -> bool:
-    """Whether computing a gradient requires communication in which all ranks must take part."""
+    """Whether computing a gradient requires communication between all ranks."""
     return any(isinstance(module, nn.SyncBatchNorm) for module in modules)
 
 
@@ -156,8 +156,8 @@ class LocalLosses:
 
     Attributes:
         losses: The losses that the closure returned.
-        values: The losses by task, NaN if missing.
-        numbers: `values` as Python numbers.
+        values: The losses by task, or NaN if missing.
+        numbers: The entries of `values` as Python numbers.
     """
 
     losses: TaskLosses
@@ -170,10 +170,10 @@ class AgreedLosses:
     """The losses of one closure, averaged over ranks.
 
     Attributes:
-        losses: The losses of this rank; with more than one rank, only those with a positive weight.
-        mean: L = Σ w_r L_r / Σ w_r over ranks, NaN if no rank has the task.
-        share: This rank's fraction of the weight, w_r / Σ w_r.
-        values: `mean` as Python numbers.
+        losses: The losses of this rank. With multiple ranks, only those with a positive weight.
+        mean: The losses averaged over ranks, Σ w_r L_r / Σ w_r; NaN if no rank has the task.
+        share: This rank's fraction of the total weight, w_r / Σ w_r.
+        values: The entries of `mean` as Python numbers.
     """
 
     losses: TaskLosses
@@ -183,7 +183,7 @@ class AgreedLosses:
 
 
 def agree_on_tasks(given: tuple[str, ...] | None, main: ReplayableClosure, replicas: Replicas) -> tuple[str, ...]:
-    """Returns the names of all tasks: those given, or else those that the closure returned on any rank."""
+    """Returns the names of all tasks: the given ones, or else those that the closure returned on any rank."""
     here = [name for name in main.returned if isinstance(name, str)] if isinstance(main.returned, Mapping) else []
     if replicas.alone:
         return given or tuple(here)
@@ -198,14 +198,14 @@ def agree_on_tasks(given: tuple[str, ...] | None, main: ReplayableClosure, repli
 def agree_on_losses(
     found: Sequence[LocalLosses], tasks: Sequence[str], problems: Sequence[str], call: int, replicas: Replicas
 ) -> list[AgreedLosses]:
-    """Averages losses over ranks in one collective; raises on every rank if a closure has a problem on any rank.
+    """Averages losses over ranks in one collective. Raises an error on every rank if any rank has a problem.
 
     Args:
         found: The losses of the closures on this rank.
         tasks: All task names.
         problems: The problems on this rank.
-        call: The number of earlier calls of the meter.
-        replicas: The ranks to agree with.
+        call: The number of previous calls of the meter.
+        replicas: The ranks that must agree.
     """
     if replicas.alone:
         raise_all(problems)
@@ -231,7 +231,7 @@ def agree_on_losses(
 
 
 def raise_on_all_ranks(problems: Iterable[str], replicas: Replicas) -> None:
-    """Raises an error on every rank if there are problems on any of them."""
+    """Raises an error on every rank if any rank has problems."""
     here = list(problems)
     elsewhere = sum(replicas.gather(len(here)))
     raise_all(here)
@@ -240,12 +240,12 @@ def raise_on_all_ranks(problems: Iterable[str], replicas: Replicas) -> None:
 
 
 def _weights(here: LocalLosses, tasks: Sequence[str]) -> Tensor:
-    """Returns this rank's weight of each loss, 0 if the loss is missing."""
+    """Returns this rank's weight for each loss, or 0 if the loss is missing."""
     given = [torch.as_tensor(here.losses.weights.get(task, 0.0)).to(here.values) for task in tasks]
     return torch.where(here.values.isnan(), 0.0, torch.stack(given)) if given else here.values
 
 
 def _weighted_losses(here: LocalLosses, weights: Tensor, tasks: Sequence[str]) -> TaskLosses:
-    """Returns the losses with a positive weight; a NaN would make the sum of gradients NaN even if multiplied by 0."""
+    """Returns the losses with a positive weight; a NaN loss would make the sum of gradients NaN even with weight 0."""
     counted = {task for task, weight in zip(tasks, weights.tolist(), strict=True) if weight > 0}
     return TaskLosses({t: x for t, x in here.losses.losses.items() if t in counted}, here.losses.weights)

@@ -1,4 +1,4 @@
-"""Gradients of individual tasks with respect to the shared parameters, in blocks that fit into memory."""
+"""Gradients of individual tasks with respect to the shared parameters, in blocks that fit in memory."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class TaskGradients:
     """Differentiates one task's loss at a time, without changing ``.grad``.
 
     Attributes:
-        touched: For every task differentiated so far, the indices of the shared parameters it depends on.
-        finite: If losses are scaled, whether each gradient is finite on all ranks (still on the device).
+        touched: The indices of the shared parameters that each task differentiated so far depends on.
+        finite: Whether each gradient is finite on all ranks, as tensors on the device. Empty unless losses are scaled.
     """
 
     def __init__(
@@ -55,35 +55,36 @@ class TaskGradients:
         return self._weights.get(task, 1.0)
 
     def start_gradient(self, task: str, *, weighted: bool) -> None:
-        """Starts computing the gradient that will probably be needed first, while the host waits for something else."""
+        """Starts computing the gradient that is likely needed first, while the host waits for something else."""
         raw = self._differentiate(task, self.weight(task) if weighted else 1.0, list(self._parameters))
         self._ahead = task, weighted, raw
 
     def of(self, task: str, *, weighted: bool) -> list[Tensor]:
-        """Returns the dense gradient of a task's loss, zero for parameters that the task does not use.
+        """Returns the dense gradient of a task's loss, which is zero for parameters that the task does not use.
 
-        The tensors have the layout of the parameters. They may belong to autograd, so they must not be modified.
+        The tensors have the same memory layout as the parameters. They may belong to autograd, so they must not be
+        modified.
 
         Args:
             task: The task.
-            weighted: Whether to differentiate weight × loss.
+            weighted: Whether to multiply the loss by its weight.
         """
         gradient = list(self._replicas.sum(self.local_gradient(task, weighted=weighted)))
         self._watch(gradient)
         return gradient
 
     def add_up(self, rows: Sequence[Tensor]) -> None:
-        """Sums rows that were filled from `local_gradient` over all ranks, in place."""
+        """Sums rows filled by `local_gradient` over all ranks, in place."""
         for row in rows:
             self._replicas.add_up(row)
         self._watch(rows)
 
     def local_gradient(self, task: str, *, weighted: bool, only: Sequence[int] | None = None) -> list[Tensor]:
-        """Returns this rank's part of the gradient.
+        """Returns this rank's contribution to the gradient.
 
         Args:
             task: The task.
-            weighted: Whether to differentiate weight × loss.
+            weighted: Whether to multiply the loss by its weight.
             only: Indices of the shared parameters to differentiate with respect to; all by default.
         """
         indices = range(len(self._parameters)) if only is None else only
@@ -149,10 +150,10 @@ def sparse_gradients(name: str) -> InvalidInput:
 
 
 class GradientSum:
-    """Σ w_t ∇L_t over the tasks differentiated so far: the training gradient of the shared parameters.
+    """The training gradient of the shared parameters, Σ w_t ∇L_t over the tasks differentiated so far.
 
     Attributes:
-        tasks: The tasks whose gradients are in the sum.
+        tasks: The tasks whose gradients have been added.
     """
 
     def __init__(self) -> None:
@@ -178,7 +179,7 @@ class GradientSum:
             torch._foreach_add_([s for s, _ in known], more, alpha=factor)
 
     def accumulate(self, factor: float) -> None:
-        """Adds the sum, times `factor`, to every parameter's ``.grad`` and frees it."""
+        """Adds `factor` times the sum to each parameter's ``.grad`` and frees the sum."""
         for parameter, gradient in self._sums.values():
             if factor != 1.0:
                 gradient.mul_(factor)
@@ -198,15 +199,15 @@ def gradient_matrices(
     whole: bool,
     own: bool = False,
 ) -> list[Tensor]:
-    """Returns a matrix for every block, with one task's gradient per row.
+    """Returns one matrix per block, with one task's gradient per row.
 
     Args:
-        gradients: Computes the gradient of each task.
+        gradients: The task gradients to compute.
         tasks: The tasks, one per row.
         blocks: The blocks of parameters, one per matrix.
         parameters: The shared parameters.
-        whole: Whether `blocks` cover all parameters; if not, only the parameters in them are differentiated.
-        own: Whether to return only this rank's part of the gradients.
+        whole: Whether `blocks` cover all parameters. If not, only the parameters in them are differentiated.
+        own: Whether to return only this rank's contribution to the gradients.
     """
     indices = sorted({piece.index for block in blocks for piece in block.pieces})
     matrices = [torch.empty(len(tasks), block.size, dtype=block.dtype, device=block.device) for block in blocks]
@@ -226,7 +227,7 @@ def gradient_matrices(
 class ParameterBlock:
     """Slices of the shared parameters on one device that are processed together.
 
-    Weights with more than one dimension come first: they are the first `kernels` elements of a row.
+    Weights with more than one dimension come first and make up the first `kernels` elements of a row.
     """
 
     pieces: tuple[ParameterSlice, ...]
@@ -252,12 +253,12 @@ class ParameterBlock:
 def plan_blocks(
     parameters: Sequence[Tensor], rows: int, limit: float, steps: Steps
 ) -> tuple[list[ParameterBlock], bool]:
-    """Splits the shared parameters into blocks such that `rows` gradients of a block fit into `limit` bytes.
+    """Splits the shared parameters into blocks such that `rows` gradients of a block fit in `limit` bytes.
 
-    If the step is elementwise, single tensors may be split too; otherwise a block contains whole tensors.
+    If the step is elementwise, a tensor may be split into multiple blocks. Otherwise, blocks contain whole tensors.
 
     Returns:
-        The blocks, and whether all of them fit into memory at once, so that every gradient is computed only once.
+        The blocks, and whether all of them fit in memory at once. If so, every gradient is computed only once.
     """
     dtype = _dtype(parameters)
     capacity = max(1, int(limit // (rows * dtype.itemsize)))
@@ -292,12 +293,12 @@ def _block(pieces: Sequence[ParameterSlice], parameters: Sequence[Tensor], dtype
 
 
 def fits(parameters: Sequence[Tensor], rows: int, limit: float) -> bool:
-    """Whether the gradients of `rows` tasks fit into `limit` bytes."""
+    """Whether the gradients of `rows` tasks fit in `limit` bytes."""
     return rows_bytes(parameters, rows) <= limit
 
 
 def rows_bytes(parameters: Sequence[Tensor], rows: int) -> int:
-    """Returns the size of the gradients of `rows` tasks in bytes."""
+    """Returns the number of bytes that the gradients of `rows` tasks take up."""
     return sum(p.numel() for p in parameters) * rows * _dtype(parameters).itemsize
 
 

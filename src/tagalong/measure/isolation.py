@@ -1,4 +1,4 @@
-"""Finds and saves everything that replaying the closure may change, and restores it bit for bit."""
+"""Finds and saves all state that replaying the closure may change, and restores it bit for bit."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from torch.nn.utils import parametrize
 
 
 class Replayer:
-    """Reruns a closure from the same random and module state, and in the same grad mode.
+    """Replays a closure from the same random state and module state, and in the same grad mode.
 
-    A replay is not differentiated, so its activations are dropped at once. A replay in grad mode, whose results may
-    differ from those under no_grad by more than an affinity, then needs no more memory than one under no_grad.
-    Activations are kept for closures that differentiate internally (gradient penalties, forces).
+    Replays are not differentiated, so their activations are dropped immediately. This way, a replay in grad mode needs
+    no more memory than one under no_grad, whose results may differ by more than an affinity. Activations are kept only
+    for closures that compute gradients themselves (for gradient penalties or forces).
     """
 
     def __init__(self) -> None:
@@ -63,10 +63,10 @@ def _needs_activations(error: Exception) -> bool:
 
 @contextmanager
 def without_caches() -> Iterator[None]:
-    """Disables caches of weights, so that every read sees the current values.
+    """Disables weight caches, so that reads always return the current values.
 
-    An outer autocast region caches weights that it has cast, and ``parametrize.cached`` caches parametrized weights.
-    These caches are not cleared, since other code in that region relies on what the first run stored there.
+    An outer autocast region caches the weights that it has cast, and ``parametrize.cached`` caches parametrized
+    weights. The caches are not cleared, since other code in that region relies on what the first run stored in them.
     """
     enabled, cached = torch.is_autocast_cache_enabled(), parametrize._cache_enabled
     torch.set_autocast_cache_enabled(False)
@@ -79,7 +79,7 @@ def without_caches() -> Iterator[None]:
 
 
 class RandomState:
-    """The state of every global random generator that a closure may draw from."""
+    """The state of every global random generator that a closure may use."""
 
     def __init__(self) -> None:
         self._torch = torch.get_rng_state()
@@ -106,13 +106,13 @@ class ModuleState:
     """A snapshot of the buffers, modes and plain attributes of modules.
 
     Plain attributes matter too: the old ``spectral_norm`` stores the computed weight in one, stateful layers store
-    their last hidden state, and DistributedDataParallel stores whether buffers were synchronized.
+        their last hidden state, and DistributedDataParallel stores whether buffers are synchronized.
 
     Args:
-        writes: Records writes to modules that cannot be undone.
+        writes: Records the writes to modules that cannot be undone.
 
     Attributes:
-        compiled: Whether torch.compile compiled any of the modules, in which case they could not be saved.
+        compiled: Whether any of the modules is compiled by torch.compile, so that its state could not be saved.
     """
 
     def __init__(self, writes: Writes | None = None) -> None:
@@ -183,7 +183,7 @@ class ModuleState:
             version.__exit__(None, None, None)
 
     def again(self) -> ModuleState:
-        """Returns the current state of the same modules."""
+        """Returns a snapshot of the current state of the same modules."""
         state = ModuleState()
         for module in self._roots:
             state.add(module)
@@ -191,14 +191,14 @@ class ModuleState:
 
 
 def _writable(buffer: Tensor | None) -> TypeGuard[Tensor]:
-    """Whether `buffer` can be written in place: not if its elements share memory, or if made in inference mode."""
+    """Whether `buffer` can be written in place, which requires that its elements do not share memory."""
     if buffer is None or is_lazy(buffer) or buffer.is_inference():
         return False
     return all(stride or size < 2 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
 
 
 def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Returns detached copies with the same memory layout."""
+    """Returns detached copies of tensors with the same memory layout."""
     made = [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
     if made:
         torch._foreach_copy_(made, [tensor.detach() for tensor in tensors])
@@ -237,7 +237,7 @@ def refill(container: Any, saved: Any) -> None:
 class Writes:
     """Detects writes to parameters, their ``.grad`` and plain tensor attributes of modules.
 
-    Saving copies of these would take as much memory as the model, so a closure that writes them is rejected instead.
+    Saving copies of them would take as much memory as the model, so closures that write to them are rejected instead.
 
     Attributes:
         lazy: Names of parameters that are not initialized yet.
@@ -262,7 +262,7 @@ class Writes:
             self._norms.append((key, p, p.data_ptr(), _norm(p)))
 
     def found(self) -> list[str]:
-        """Returns the names of the tensors written since."""
+        """Returns the names of the tensors that have been written to."""
         tensors = [name for name, tensor, version in self._tensors if tensor._version != version]
         gradients = [name for name, p, old, version in self._gradients if p.grad is not old or _version(old) != version]
         data = [name for name, p, at, norm in self._norms if p.data_ptr() != at or not torch.equal(_norm(p), norm)]
@@ -287,11 +287,11 @@ _train, _getattr = nn.Module.train, nn.Module.__getattr__
 
 @contextmanager
 def watching(state: ModuleState) -> Iterator[None]:
-    """Adds every module used inside the block to `state`, as it was before its first use.
+    """Saves the state of every module used inside the block in `state`, as it was before its first use.
 
-    A module is used if it is called, if its mode is changed, or if one of its submodules is read (a method such as
-    ``training_step`` reads ``self.encoder``). PyTorch has hooks only for calls; for the other two, methods of
-    ``nn.Module`` are patched inside the block.
+    A module counts as used if it is called, if its mode is changed, or if one of its submodules is accessed (methods
+    such as ``training_step`` access ``self.encoder``). PyTorch has hooks only for calls, so methods of ``nn.Module``
+    are patched inside the block to detect the other two cases.
     """
     mine = threading.get_ident(), state
     with _lock:

@@ -38,23 +38,23 @@ from .step_rules import ParameterSlice
 
 
 class Measurement:
-    """Measures one step; a new instance is created for each step.
+    """Measures one step. A new instance is created for each step.
 
     Args:
         setup: The meter's settings.
         tasks: All task names.
         main: The user's closure, which has already run.
-        held_out: The closure that computes the target losses, if different from `main`; it has already run, too.
-        choose: Returns the source tasks to measure, given the tasks that are present.
+        held_out: The closure that computes the target losses, if different from `main`. It has already run.
+        choose: A function that selects the source tasks to measure from the tasks that are present.
         replicas: The ranks that measure together.
-        call: The number of earlier calls of the meter.
+        call: The number of previous calls of the meter.
         known: Tasks whose dependence on the shared parameters is already known.
         verify: Whether to run all checks on the closures.
         keep_training_gradient: Whether to keep the sum of the task gradients.
-        keep_gram: Whether to keep the inner products of the task gradients, if the gradients fit into memory.
+        keep_gram: Whether to keep the inner products of the task gradients if the gradients fit in memory.
 
     Attributes:
-        capture: The sum of the task gradients, after `run`.
+        capture: The sum of the task gradients, available after `run`.
         gram: The tasks and the inner products of their gradients.
     """
 
@@ -113,7 +113,7 @@ class Measurement:
     def _agree_on_losses(
         self, replayables: Sequence[ReplayableClosure]
     ) -> tuple[list[AgreedLosses], TaskGradients | None]:
-        """Returns the losses averaged over ranks, and the gradients if the first one has already been started."""
+        """Returns the losses averaged over ranks, and the gradients if computing them has already started."""
         values = [replayable.losses.values(self._tasks) for replayable in replayables]
         arriving = [HostCopy(found) for found in values]
         own = self._started_gradients() if self._may_start_early() else None
@@ -145,10 +145,10 @@ class Measurement:
         )
 
     def _touched(self, context: StepContext) -> dict[str, set[int]]:
-        """Returns the indices of the shared parameters that each task depends on, among trainable and frozen ones.
+        """Returns the indices of the shared parameters (trainable or frozen) that each task depends on.
 
-        A rank without labels for a task cannot see what the task depends on, so ranks exchange this, but only if it may
-        have changed.
+        A rank without labels for a task cannot tell which parameters the task depends on. Ranks therefore exchange this
+        information, but only if it may have changed.
         """
         number = {id(p): k for k, p in enumerate(self._setup.parameters)}
         here = {
@@ -162,7 +162,7 @@ class Measurement:
         return {task: set().union(*(there.get(task, set()) for there in everywhere)) for task in here}
 
     def _may_start_early(self) -> bool:
-        """Whether to start the first gradient while the host waits for the losses, although they may be NaN."""
+        """Whether to start computing the first gradient before the losses are known, even though they may be NaN."""
         on_cuda = bool(self._parameters) and self._parameters[0].device.type == "cuda"
         simple = self._replicas.alone and self._setup.scaler is None and not torch.is_anomaly_enabled()
         return on_cuda and simple and not self._verify
@@ -172,7 +172,7 @@ class Measurement:
         return fits(self._parameters, rows, self._setup.gradient_memory)
 
     def _started_gradients(self) -> TaskGradients:
-        """Returns the gradients of the closure's losses, after starting to compute the first source's gradient."""
+        """Starts computing the first source's gradient, and returns the gradients of the closure's losses."""
         own = self._own_gradients(None)
         given = [t for t in self._tasks if t in self._main.losses.losses]
         streamed = not self._setup.target_gradients and not self._keep_gram
@@ -216,7 +216,7 @@ class Measurement:
         )
 
     def _sums_slopes(self) -> bool:
-        """Whether to sum n² slopes over ranks instead of n held-out gradients; not for cosines, which need norms."""
+        """Whether to sum n² slopes over ranks instead of n held-out gradients. Cosines require the gradients."""
         return self._held_out is not None and not self._replicas.alone and self._setup.needs <= {"after", "slopes"}
 
     def _own_gradients(self, agreed: AgreedLosses | None) -> TaskGradients:
@@ -282,5 +282,5 @@ def _has_nonzero_step(context: StepContext) -> bool:
 
 
 def _local_part(values: Tensor, share: Tensor, replicas: Replicas) -> Tensor:
-    """Returns this rank's part of the mean over ranks; with one rank, the losses themselves."""
+    """Returns this rank's contribution to the mean over ranks. With one rank, these are the losses themselves."""
     return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)

@@ -47,36 +47,38 @@ class Logger(Protocol):
 
 
 class AffinityMeter:
-    """Measures, inside any training loop, how a step on one task would change every other task's loss.
+    """Measures how a step on one task would change every other task's loss, inside any training loop.
 
-    At some calls it computes, for every task i, where a step on that task alone would move the shared parameters, and
-    by how much that step would lower the loss of each task j (Fifty et al., NeurIPS 2021, equation 1). It leaves no
+    On some calls, it computes how a step on each task i alone would move the shared parameters, and how much that step
+    would lower the loss of each task j (Fifty et al., NeurIPS 2021, equation 1). It leaves no
     trace: training continues exactly as it would without a meter, bit for bit.
 
     Args:
-        shared: The parameters that tasks share: a Module, or Parameters. Frozen ones are ignored.
-        optimizer: The optimizer or optimizers that train them.
+        shared: The parameters that the tasks share, as a Module or Parameters. Frozen parameters are ignored.
+        optimizer: The optimizer or optimizers of the shared parameters.
         model: The module or modules whose buffers and modes are protected. By default, the modules that the closure
-            calls are detected as they are called. Required with torch.compile.
+            calls are detected automatically. Required with torch.compile.
         every: The interval between measured calls, a schedule, or ``"auto"`` (see `max_overhead`).
-        estimator: ``"lookahead"`` (the paper's), ``"gradient"`` (its first-order approximation, cheaper),
-            ``"cosine"`` (between gradients), ``"cosine_kernels"`` (without biases and norms), a custom estimator, or
-            a list of these.
-        update: ``"optimizer"`` for the step that the optimizer would take on the task's gradient in its current
-            state, or ``"sgd"`` for the paper's plain −lr·g. By default ``"optimizer"`` if there is an optimizer.
-        lr: The learning rate for ``update="sgd"``; by default the optimizer's.
+        estimator: ``"lookahead"`` (from the paper), ``"gradient"`` (a cheaper first-order approximation), ``"cosine"``
+            (the cosine between gradients), ``"cosine_kernels"`` (the same without biases and norms), a custom
+            estimator, or a list of estimators.
+        update: ``"optimizer"`` for the step that the optimizer would take on the task's gradient in its current state,
+            or ``"sgd"`` for the plain step −lr·g of the paper. Defaults to ``"optimizer"`` if an optimizer is given.
+        lr: The learning rate for ``update="sgd"``. Defaults to the optimizer's learning rate.
         per_lr: Whether to divide affinities by the learning rate, as the published code does.
-        weights: Loss weights by task, which scale the step on the source; a function if they change over time.
+        weights: Loss weights by task, which scale the step on the source task. Pass a function if they change over
+            time.
         scaler: The GradScaler used for mixed-precision training; task gradients are scaled in the backward pass.
         process_group: ``"auto"`` averages over ranks if DistributedDataParallel wraps the shared parameters; a process
             group or None overrides this.
-        tasks: All task names, if a batch may lack some. By default those of the first measured call.
-        max_overhead: For ``every="auto"``: the maximum number of seconds spent measuring per second of training.
-        gradient_memory: The number of bytes available for the task gradients that ``"gradient"`` and ``"cosine"``
-            keep in memory; if they need more, they are processed in blocks, with additional backward passes.
-        seed: The seed for random choices (ties among round-robin sources).
-        log: Receives the values of every measured step: a function of metrics and step, or an object with a method
-            ``log(metrics, step)``.
+        tasks: All task names, needed if a batch may lack some of them. Defaults to the tasks of the first measured
+            call.
+        max_overhead: The maximum number of seconds spent measuring per second of training, for ``every="auto"``.
+        gradient_memory: The number of bytes available for the task gradients that ``"gradient"`` and ``"cosine"`` keep
+            in memory. If more is needed, the gradients are computed in blocks, with additional backward passes.
+        seed: The seed for breaking ties between round-robin sources.
+        log: A function that is called with the metrics and the step number of every measurement, or an object with a
+            method ``log(metrics, step)``.
 
     Example:
         >>> import torch
@@ -141,11 +143,11 @@ class AffinityMeter:
         """Runs `closure`, measures if a measurement is due, and returns the closure's result with its graph intact.
 
         Args:
-            closure: Returns ``{task: loss}``, or ``{task: (loss, weight)}`` with a weight such as the number of
-                labels. In a measured step it runs once more per task, so it must use the same batch each time and
-                have no side effects except on modules. A task without labels may be absent, None or NaN.
-            held_out: The same for other rows, such as a validation batch: steps are then computed from `closure`, and
-                the losses before and after them from `held_out`.
+            closure: A function that returns ``{task: loss}``, or ``{task: (loss, weight)}`` with a weight such as the
+                number of labels. On measured calls, it runs once more per task, so it must use the same batch each time
+                and have no side effects except on modules. A task without labels may be absent, None or NaN.
+            held_out: A function that returns the losses on other rows, such as a validation batch. Steps are then
+                computed from `closure`, and the losses before and after them from `held_out`.
         """
         if not callable(closure):
             raise TypeError(
@@ -158,14 +160,15 @@ class AffinityMeter:
         return returned
 
     def measure_only(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
-        """Measures if a measurement is due, for trainers that run the training step themselves.
+        """Measures if a measurement is due. Use it with trainers that run the training step themselves.
 
-        The closure leaves no trace: buffers, modes and random states are restored to what they were before. It runs
-        only if a measurement is due, so a measured step needs one more forward pass than with a call of the meter.
+        Buffers, modes and random states are restored afterwards. It runs
+            only if a measurement is due. A measured step therefore needs one more forward pass than a call of the
+            meter.
 
         Args:
-            closure: Computes the losses, as in a call of the meter.
-            held_out: Computes the held-out losses, as in a call of the meter.
+            closure: A function that returns the losses, as in a call of the meter.
+            held_out: A function that returns the held-out losses, as in a call of the meter.
 
         Returns:
             Whether this call was measured.
@@ -181,27 +184,27 @@ class AffinityMeter:
         """Returns the affinities measured so far, with error bars.
 
         Args:
-            estimator: The name of one of the meter's estimators; the first by default.
+            estimator: The name of one of the meter's estimators. Defaults to the first one.
         """
         return self._affinity(estimator)
 
     def latest(self, estimator: str | None = None) -> Affinity:
-        """Returns the affinity of the last measured step only, e.g. for loggers; fast even if the history is long.
+        """Returns the affinity of the last measured step only, e.g. for logging. Fast even if the history is long.
 
         Args:
-            estimator: The name of one of the meter's estimators; the first by default.
+            estimator: The name of one of the meter's estimators. Defaults to the first one.
         """
         return self._affinity(estimator, last=True)
 
     def backward(self, weights: Mapping[str, float | Tensor] | None = None, extra: Tensor | None = None) -> None:
         """Accumulates gradients in every leaf's ``.grad``, just as ``(Σ w_t L_t + extra).backward()`` would.
 
-        A measured step has already computed the task gradients, so they are reused (from the second measured step on,
-        with the meter's own `weights`, and without data parallelism). Missing tasks are skipped. With a `scaler`, the
-        gradients are scaled, as by ``scaler.scale(...).backward()``.
+        The task gradients that a measured step has already computed are reused from the second measured step on. This
+        requires the meter's own `weights` and a single process. Missing tasks are skipped. With a `scaler`, the
+        gradients are scaled, as with ``scaler.scale(...).backward()``.
 
         Args:
-            weights: Loss weights by task; by default the meter's weights, or 1.
+            weights: Loss weights by task. Defaults to the meter's weights, or 1.
             extra: An additional scalar loss, such as a regularizer.
         """
         self._training.backward(weights, extra)
@@ -209,10 +212,10 @@ class AffinityMeter:
     def gram(self) -> Tensor:
         """Returns the Gram matrix of the last call's task gradients, ⟨g_i, g_j⟩ over the shared parameters.
 
-        Rows and columns follow the order of the losses that the call returned, without missing ones and without
-        weights. Gradient aggregators such as TorchJD's weightings take this matrix as input. A measured step has
-        already computed the gradients, so they are reused (from the second use of this method on, and if
-        `gradient_memory` suffices). Call this method before the backward pass, which frees the graph.
+        Rows and columns are in the order of the losses that the call returned, without missing tasks. Weights are
+        ignored. Gradient aggregators such as TorchJD's weightings take this matrix as input. The gradients that a
+        measured step has already computed are reused from the second call of this method on, if they fit in
+        `gradient_memory`. Call this method before the backward pass, which frees the graph.
         """
         if self._training.losses is None:
             raise RuntimeError("`gram` needs the losses from a call of the meter; call the meter first")
@@ -224,16 +227,16 @@ class AffinityMeter:
         return self._gram.matrix(self._training.losses)
 
     def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check:
-        """Tries one step and reports what would be measured and at what cost; leaves no trace."""
+        """Measures one step without recording it, and reports what would be measured and at what cost."""
         return dry_step(self._setup, self._history.tasks, closure, held_out, self._schedule, self._wrapper())
 
     def reset(self) -> None:
         """Discards everything measured so far and starts over with the settings of the constructor.
 
-        The history, all counters, the position in the schedule and the clock behind `overhead` start from zero. Task
-        names that were not passed to the constructor are determined again. A training step in progress is not affected:
-        `backward` and `gram` still work for the last call. Under data parallelism, reset the meters of all ranks at the
-        same step, since they must agree on when to measure.
+        The history, the counters, the schedule and the timings for `overhead` start from scratch. Task names that were
+        not passed to the constructor are determined again. A training step in progress is not affected: `backward` and
+        `gram` still work for the last call. Under data parallelism, reset the meters of all ranks at the same step,
+        since they must agree on when to measure.
 
         Example:
             >>> encoder, x = torch.nn.Linear(3, 2), torch.ones(4, 3)
@@ -252,7 +255,7 @@ class AffinityMeter:
 
     @property
     def tasks(self) -> tuple[str, ...] | None:
-        """Task names; None before the first measured call, unless passed to the constructor."""
+        """The task names, or None before the first measured call if they were not passed to the constructor."""
         return self._history.tasks
 
     @property
@@ -267,16 +270,16 @@ class AffinityMeter:
 
     @property
     def overhead(self) -> float:
-        """Seconds spent measuring per second of plain training, so far."""
+        """The number of seconds spent measuring per second of plain training so far."""
         return self._clock.overhead
 
     @property
     def unconnected(self) -> list[tuple[str, str]]:
-        """Pairs of tasks that have no shared parameter in common, so a step on one cannot affect the other."""
+        """Pairs of tasks that do not share any parameter, so a step on one cannot affect the other."""
         return self._history.unconnected
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything needed to resume measuring; safe for ``torch.load(weights_only=True)``."""
+        """Returns the state needed to resume measuring, which ``torch.load(weights_only=True)`` can load."""
         return {
             "version": 1,
             "settings": self._quantities(),
@@ -288,7 +291,7 @@ class AffinityMeter:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resumes from the state of another meter, which must have been created with the same settings."""
+        """Restores the state of another meter that was created with the same settings."""
         needed = {"version", "settings", "calls", "held_out", "ledger", "schedule", "clock"}
         if not isinstance(state, Mapping) or not needed <= set(state) or state["version"] != 1:
             raise InvalidInput("state", "must come from AffinityMeter.state_dict() in this version")
@@ -309,7 +312,7 @@ class AffinityMeter:
         return f"AffinityMeter({names}; {self.measured} of {self._calls} calls measured, tasks={self.tasks})"
 
     def _begin(self, held_out: object) -> int:
-        """Starts a call and returns its index; `backward` and `gram` are no longer possible for the previous call."""
+        """Starts a call and returns its index. `backward` and `gram` can no longer be used for the previous call."""
         self._check_held_out(held_out)
         call, self._calls = self._calls, self._calls + 1
         self._clock.tick()
@@ -328,7 +331,7 @@ class AffinityMeter:
         self._held_out = held_out is not None
 
     def _due(self, call: int) -> bool:
-        """Whether to measure now; measurements that are due while DDP learns its static graph are postponed."""
+        """Whether to measure now. Measurements are postponed while DDP learns its static graph."""
         if not (self._schedule.due(call) or self._postponed):
             return False
         wrapper = self._wrapper()
@@ -343,13 +346,13 @@ class AffinityMeter:
         return self._search.found
 
     def _must_verify(self) -> bool:
-        """Whether to check the closure: at the first reading, and again after 10, 100, …, since closures may change."""
+        """Whether to check the closure, which is done at first and after 10, 100, … readings, since it may change."""
         return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
 
     def _measure(
         self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, measure_only: bool = False
     ) -> T:
-        """Runs the closure and measures; keeps the state after that run, or the state before it if `measure_only`."""
+        """Runs the closure, measures, and restores the state after that run (or before it if `measure_only`)."""
         verify, wrapper = self._must_verify(), self._search.found
         main = self._setup.replayable(closure, self._replayer, verify=verify, wrapper=wrapper)
         main.run()
@@ -439,7 +442,7 @@ class AffinityMeter:
         }
 
     def _quantities(self) -> dict[str, Any]:
-        """Returns the settings that define what is measured."""
+        """Returns the settings that determine what is measured."""
         return {
             "estimators": [e.name for e in self._setup.estimators],
             "update": self._setup.update if self._setup.of_steps else None,

@@ -1,4 +1,4 @@
-"""The quantities of a measured step: losses after a step on each task, and inner products of gradients and steps."""
+"""The quantities observed at a measured step: losses after a step on each task, and inner products of gradients."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ class StepContext:
         sources: The tasks that steps are taken on.
         targets: The tasks whose losses are compared before and after the steps.
         gradients: The gradients of the closure's losses (sources).
-        target_gradients: The gradients of the target losses: the same, or those of the held-out closure.
-        look: Replays the closure of the targets and returns their losses.
+        target_gradients: The gradients of the target losses: those of the held-out closure if there is one, else
+            `gradients`.
+        look: A function that replays the targets' closure and returns their losses.
         before: The target losses at θ.
-        null: Whether the step on a zero gradient is also measured, as the last source.
+        null: Whether the null step (with a zero gradient) is also measured, as the last source.
         gradient_memory: The number of bytes available for gradients that are in memory at the same time.
-        own_targets: Whether the target gradients, and therefore the slopes, are only this rank's part of the sum.
+        own_targets: Whether the target gradients, and therefore the slopes, are only this rank's contribution to the
+            sum.
     """
 
     parameters: Sequence[Tensor]
@@ -51,7 +53,7 @@ class StepContext:
 
 
 def observe(context: StepContext, needs: frozenset[Quantity]) -> Observed:
-    """Computes the quantities in `needs`; restores the parameters even if an error is raised."""
+    """Computes the quantities in `needs`. The parameters are restored even if an error is raised."""
     seen = Observed(context.before)
     held: list[tuple[ParameterBlock, _Rows]] = []
     if needs - {"after"}:
@@ -63,7 +65,7 @@ def observe(context: StepContext, needs: frozenset[Quantity]) -> Observed:
 
 @dataclass
 class _Rows:
-    """The gradients of sources and targets on one block."""
+    """The gradients of the sources and targets on one block."""
 
     sources: Tensor
     targets: Tensor
@@ -72,7 +74,7 @@ class _Rows:
 def _first_order(
     context: StepContext, needs: frozenset[Quantity], seen: Observed
 ) -> list[tuple[ParameterBlock, _Rows]]:
-    """Computes all inner products of gradients; returns the gradients if all fit into memory at once."""
+    """Computes all inner products of gradients. Returns the gradients if all of them fit in memory at once."""
     rows = (
         len(context.sources) + len(context.targets) if context.held_out else len({*context.sources, *context.targets})
     )
@@ -101,7 +103,7 @@ def _gradient_rows(context: StepContext, blocks: Sequence[ParameterBlock], *, wh
 
 
 class _InnerProducts:
-    """Sums inner products of gradients and steps over blocks."""
+    """Sums the inner products of gradients and steps over blocks."""
 
     def __init__(self, context: StepContext, needs: frozenset[Quantity]) -> None:
         self._context = context
@@ -138,7 +140,7 @@ class _InnerProducts:
 
 
 def _cosines(inner: Tensor, source_squares: Tensor, target_squares: Tensor) -> Tensor:
-    """Divides inner products by norms; NaN (counted as skipped) if a gradient is zero."""
+    """Divides inner products by norms. The result is NaN (counted as skipped) if a gradient is zero."""
     return inner / torch.outer(source_squares.sqrt(), target_squares.sqrt())
 
 
@@ -160,7 +162,7 @@ def _slopes(context: StepContext, block: ParameterBlock, rows: _Rows) -> Tensor:
 
 
 def _steps(context: StepContext, block: ParameterBlock, gradients: Iterator[list[Tensor]]) -> Iterator[Tensor]:
-    """Yields the step on each gradient as a flat tensor, which the next step overwrites."""
+    """Yields the step on each gradient as a flat tensor, which is overwritten by the next step."""
     parameters = block.of([p.data for p in context.parameters])
     # A rule that runs the optimizer itself modifies `origin`, so it needs a copy; the others only read it.
     origin = parameters if context.steps.elementwise else [p.clone() for p in parameters]
@@ -195,7 +197,7 @@ def _scale_gradient(gradient: list[Tensor], weight: float | Tensor) -> list[Tens
 
 
 def _lookahead(context: StepContext, held: Sequence[tuple[ParameterBlock, _Rows]]) -> Tensor:
-    """Returns L_j(θ + Δθ_i): steps the parameters in place, replays the closure, and restores them from a copy."""
+    """Returns L_j(θ + Δθ_i), moving the parameters in place, replaying the closure, and restoring them from a copy."""
     values = [p.data for p in context.parameters]
     saved = copies(values)
     pieces = [ParameterSlice(i) for i in range(len(values))]

@@ -1,4 +1,4 @@
-"""The settings of a meter, checked when it is created, and which parameters count as shared."""
+"""The settings of a meter, which are checked when it is created, and its shared parameters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Update = Literal["sgd", "optimizer"]
 
 @dataclass
 class Setup:
-    """The settings of a meter that a measured step needs."""
+    """The meter settings that a measured step needs."""
 
     parameters: list[Tensor]
     models: list[nn.Module]
@@ -120,7 +120,7 @@ def make_setup(
     lr: float | None,
     **rest: Any,
 ) -> Setup:
-    """Returns the settings after checking the arguments against each other, before any training."""
+    """Checks the arguments, individually and together, and returns the settings."""
     raise_problems(list(_argument_problems(model=model, lr=lr, **rest)))
     models = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
     if not models and isinstance(shared, nn.Module) and compiled(shared.modules()):
@@ -192,7 +192,7 @@ def _check_update(setup: Setup) -> None:
 
 
 def shared_parameters(shared: Shared) -> list[Tensor]:
-    """Returns the distinct parameters of `shared` in order of appearance; tied ones appear once.
+    """Returns the distinct parameters of `shared` in order of appearance. Tied parameters appear once.
 
     Frozen parameters are included here and skipped at each step, so that they can be unfrozen later.
     """

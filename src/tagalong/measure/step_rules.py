@@ -1,4 +1,4 @@
-"""Steps that one task's gradient would cause: formulas for SGD and Adam, and copies of any other dense optimizer."""
+"""The step that an optimizer would take on one task's gradient: formulas for SGD and Adam, copies of the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 @dataclass(frozen=True)
 class ParameterSlice:
-    """Rows `start` to `stop` of shared parameter number `index`, or all of it if `stop` is None."""
+    """Rows `start` to `stop` of the shared parameter with this index, or all rows if `stop` is None."""
 
     index: int
     start: int = 0
@@ -29,7 +29,7 @@ class ParameterSlice:
 
 
 def split(index: int, tensor: Tensor, limit: int) -> Iterator[ParameterSlice]:
-    """Splits a tensor into slices of at most `limit` elements (but at least one row)."""
+    """Splits a tensor into slices of at most `limit` elements (but at least one row each)."""
     if tensor.numel() <= limit or tensor.dim() == 0:
         yield ParameterSlice(index)
         return
@@ -41,7 +41,7 @@ def split(index: int, tensor: Tensor, limit: int) -> Iterator[ParameterSlice]:
 class StepRule(ABC):
     """The step Δθ that some of the shared parameters would take on one task's gradient.
 
-    A rule is created for a single measured step: it reads the optimizer's settings and state only at creation.
+    A rule is created for a single measured step and reads the optimizer's settings and state only once.
 
     Attributes:
         elementwise: Whether each element's step depends only on that element's history, so that the step can be
@@ -59,11 +59,11 @@ class StepRule(ABC):
 
     @property
     def state_bytes(self) -> int:
-        """The size of the state that a step copies, in bytes."""
+        """The size of the state that each step copies, in bytes."""
         return 0
 
     def slope(self, piece: ParameterSlice) -> float | None:
-        """Returns c if the step on a gradient g is the step on zero plus c·g, else None."""
+        """Returns c if the step on a gradient g equals the step on a zero gradient plus c·g, otherwise None."""
         return None
 
     @abstractmethod
@@ -74,10 +74,10 @@ class StepRule(ABC):
         gradients: Sequence[Tensor],
         origin: Sequence[Tensor],
     ) -> None:
-        """Adds the step on `gradients`, taken from `origin` (the current values of these pieces), to `out`.
+        """Adds the step on `gradients`, starting from `origin` (the current values of these pieces), to `out`.
 
-        `out` initially contains either the parameters, so that it ends up with the parameters after the step, or
-        zeros, so that it ends up with the step. Nothing else is written.
+        If `out` contains the parameters, it ends up with the parameters after the step. If it contains zeros, it ends
+        up with the step. Nothing else is modified.
         """
 
 
@@ -107,8 +107,8 @@ class PlainSgd(StepRule):
 class SgdRule(StepRule):
     """The step of `torch.optim.SGD` with momentum, dampening, Nesterov, weight decay and maximize.
 
-    With d = ±g + λθ and buffer m, the new buffer is μm + (1 − τ)d (d itself the first time), and the direction is the
-    new buffer, or d + μ·buffer for Nesterov. This is linear in d and m, so no temporary tensor is needed.
+    With d = ±g + λθ and the momentum buffer m, the new buffer is μm + (1 − τ)d (or d at the first step). The direction
+    is the new buffer, or d + μ·buffer for Nesterov. This is linear in d and m, so no temporary tensor is needed.
     """
 
     def __init__(self, group: Mapping[str, Any], states: Mapping[int, Mapping[str, Any]]) -> None:
@@ -131,7 +131,7 @@ class SgdRule(StepRule):
         return -self._lr * on_d * self._sign
 
     def _factors(self, known: bool) -> tuple[float, float]:
-        """Returns the coefficients of d and m in the direction."""
+        """Returns the coefficients of d and m in the step direction."""
         fresh = 1.0 - self._dampening if known else 1.0
         if self._nesterov:
             return 1.0 + self._momentum * fresh, self._momentum**2
@@ -246,7 +246,7 @@ class AdamRule(StepRule):
 
 
 def _read_steps(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    """Returns step counts by parameter; counts on a device are read in one transfer."""
+    """Returns the step count of each parameter. Counts on a device are read in one transfer."""
     counts = {index: state["step"] for index, state in states.items() if "step" in state}
     if not counts:
         return {}
@@ -257,10 +257,10 @@ def _read_steps(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
 
 
 def chunks(tensors: Sequence[Tensor], limit: int) -> Iterator[tuple[list[int], list[slice]]]:
-    """Groups tensors into chunks of about `limit` elements; large tensors are split along the first dimension.
+    """Groups tensors into chunks of about `limit` elements. Large tensors are split along the first dimension.
 
     Yields:
-        Positions in `tensors` and, for each of them, the rows that belong to the chunk.
+        Positions in `tensors`, and the rows of each of these tensors that belong to the chunk.
     """
     positions: list[int] = []
     rows: list[slice] = []
@@ -287,7 +287,7 @@ _PATCHED_ATTRIBUTES = frozenset({"step", "grad_scale", "found_inf"})
 
 
 class GenericRule(StepRule):
-    """Runs the actual optimizer class on copies of the parameters' state, separately for every task.
+    """Runs the actual optimizer class on copies of the parameters' state, separately for each task.
 
     The optimizer updates `out` directly if it contains the parameters. If `out` collects only the step, the optimizer
     updates `origin`, which is reset to θ afterwards.
@@ -340,11 +340,11 @@ class GenericRule(StepRule):
 
 
 def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Optimizer:
-    """Copies an optimizer with its settings and state, but only for `stand_ins` (by id of the parameter they replace).
+    """Copies an optimizer with its settings and state, restricted to `stand_ins` (by id of the parameter they replace).
 
-    The copy is created as if by unpickling, since the class's `__init__` may require unknown arguments. All other
-    attributes are copied too, with references to the parameters and the optimizer replaced by references to their
-    copies, so that the original cannot be reached.
+    The copy is created without calling `__init__`, as in unpickling, since `__init__` may require unknown arguments.
+    All other attributes are copied too. References to the parameters and the optimizer are replaced by references to
+    their copies, so that the original cannot be modified.
     """
     clone: Optimizer = object.__new__(type(optimizer))
     groups: list[dict[str, Any]] = []
@@ -368,7 +368,7 @@ def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Opt
 
 
 def _is_rebuilt(name: str) -> bool:
-    """Whether an attribute must not be copied: settings and state, which are rebuilt, and patches and hooks."""
+    """Whether an attribute must not be copied. Settings and state are rebuilt, and patches and hooks are dropped."""
     return (
         name in _PATCHED_ATTRIBUTES
         or name in ("param_groups", "state")
@@ -378,7 +378,7 @@ def _is_rebuilt(name: str) -> bool:
 
 @contextmanager
 def without_global_hooks() -> Iterator[None]:
-    """Disables the step hooks that users have registered for all optimizers, since no real step is taken."""
+    """Disables the global step hooks that users have registered, since no real step is taken."""
     registries: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
     kept = [dict(registry) for registry in registries]
     for registry in registries:

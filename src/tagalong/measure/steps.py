@@ -1,4 +1,4 @@
-"""The step that the user's optimizers would take on one task's gradient, and which optimizers are supported."""
+"""The steps that the user's optimizers would take on one task's gradient, and checks that these are supported."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _WRAPPERS = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
 
 
 class Steps:
-    """The steps of all shared parameters, each computed by the rule of the optimizer that owns it.
+    """The steps of all shared parameters, each computed by the rule for its optimizer.
 
-    Parameters that no optimizer owns do not move, as in training.
+    As in training, parameters that no optimizer owns do not move.
     """
 
     def __init__(self, rules: Mapping[StepRule, Sequence[int]], learning_rates: Iterable[float]) -> None:
@@ -45,7 +45,7 @@ class Steps:
         return sum(rule.state_bytes for rule in self._rules)
 
     def slope(self, pieces: Sequence[ParameterSlice]) -> float | None:
-        """Returns c if the step on a gradient g is the step on zero plus c·g for all `pieces`, else None."""
+        """Returns c if the step on a gradient g equals the step on zero plus c·g for all `pieces`, otherwise None."""
         rule_of = {index: rule for rule, indices in self._rules.items() for index in indices}
         found = {rule_of[p.index].slope(p) if p.index in rule_of else None for p in pieces}
         return found.pop() if len(found) == 1 else None
@@ -65,7 +65,7 @@ class Steps:
         gradients: Sequence[Tensor],
         origin: Sequence[Tensor],
     ) -> None:
-        """Adds the step on `gradients`, taken from `origin`, to `out` (the parameters' values, or zeros)."""
+        """Adds the step on `gradients`, starting from `origin`, to `out` (the parameter values or zeros)."""
         for rule, indices in self._rules.items():
             mine = set(indices)
             here = [k for k, piece in enumerate(pieces) if piece.index in mine]
@@ -79,7 +79,7 @@ class Steps:
 
 
 def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr: float | None) -> Steps:
-    """Returns the paper's plain gradient steps, with the learning rate `lr` or those of the parameter groups."""
+    """Returns the plain gradient steps of the paper, with the learning rate `lr` or that of each parameter group."""
     if lr is not None:
         return Steps({PlainSgd(lr): range(len(parameters))}, [lr])
     rules: dict[StepRule, list[int]] = {}
@@ -99,7 +99,7 @@ def optimizer_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer
     Args:
         parameters: The shared parameters.
         optimizers: The optimizers.
-        generic: Whether to run the optimizer's own class even if an exact shortcut exists.
+        generic: Whether to run the optimizer's own class even if there is an exact formula.
     """
     rules: dict[StepRule, list[int]] = {}
     rates: list[float] = []
@@ -129,7 +129,7 @@ def _shortcut(optimizer: Optimizer, group: Mapping[str, Any], owned: Mapping[int
 
 
 def _rates(group: Mapping[str, Any]) -> list[float]:
-    """Returns the group's learning rate as a list, empty for optimizers that compute their own (such as Adafactor)."""
+    """Returns the group's learning rate as a list, which is empty if the optimizer computes its own."""
     return [] if group.get("lr") is None else [float(group["lr"])]
 
 
@@ -147,7 +147,7 @@ def _owned_groups(
 
 
 def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
-    """Returns the given optimizers as a list; raises one error that lists why any of them cannot be used."""
+    """Returns the given optimizers as a list. Raises one error that lists all unsupported ones."""
     if optimizer is None:
         return []
     given: object = optimizer
@@ -161,7 +161,7 @@ def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[O
 
 
 def _unwrap(optimizer: Any) -> Any:
-    """Returns the optimizer inside an accelerate, Fabric or Lightning wrapper, since these do not change its steps.
+    """Returns the optimizer inside an accelerate, Fabric or Lightning wrapper, which does not change its steps.
 
     Other wrappers may change the steps, so they are not removed.
     """
@@ -190,7 +190,7 @@ def _optimizer_problems(optimizer: Optimizer) -> Iterable[InvalidInput]:
 
 
 def check_ownership(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
-    """Checks that no shared parameter belongs to more than one optimizer, and that at least one belongs to one."""
+    """Checks that no shared parameter belongs to multiple optimizers, and that at least one belongs to an optimizer."""
     ids_by_optimizer = [{id(p) for group in o.param_groups for p in group["params"]} for o in optimizers]
     owners = [sum(id(p) in ids for ids in ids_by_optimizer) for p in parameters]
     if max(owners) > 1:

@@ -1,4 +1,4 @@
-"""Draws a grouping: which network trains and serves which task."""
+"""Draws which network of a grouping trains and serves each task."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ ROW, COLUMN = 26, 64  # pixels
 
 
 def grouping_figure(grouping: Grouping, *, title: str = "Which network serves which task") -> Figure:
-    """Draws a grouping with a column per network and a row per task.
+    """Draws a grouping with one column per network and one row per task.
 
-    A filled dot marks a task that the network serves; a ring marks a helper, which it only trains.
+    A filled dot marks a task that the network serves. A ring marks a helper, which the network trains but does not
+    serve.
 
     Args:
-        grouping: the grouping, from `select_groups`.
+        grouping: the grouping, as returned by `select_groups`.
         title: the title, as plain text.
 
     Returns:
-        A plotly figure; use its `write_html` to save it.
+        A plotly figure, which can be saved with its `write_html` method.
 
     Example:
         >>> from tagalong.group import select_groups
@@ -49,7 +50,7 @@ def grouping_figure(grouping: Grouping, *, title: str = "Which network serves wh
 
 
 def task_order(grouping: Grouping) -> list[str]:
-    """Returns all tasks, with those served by the same network next to each other."""
+    """Returns all tasks, ordered so that tasks served by the same network are adjacent."""
     return [task for group in grouping.groups for task in sorted(group.serves)]
 
 

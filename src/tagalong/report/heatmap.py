@@ -54,7 +54,7 @@ def affinity_heatmap(
     compare_with: Affinity | None = None,
     title: str = "Who helps whom",
 ) -> Figure:
-    """Draws an affinity as a heat map: rows are sources, columns are targets; blue helps, red hurts.
+    """Draws an affinity as a heat map, where rows are sources, columns are targets, blue helps and red hurts.
 
     Pairs within two standard errors of the center are pale and marked "~". Self-affinities are gray, since they are on
     a different scale. Pairs that were never measured are blank. Hovering over a cell shows the full names, the standard
@@ -62,16 +62,16 @@ def affinity_heatmap(
 
     Args:
         affinity: the affinity.
-        centre: the value shown in white: "zero", or "target" for the mean affinity onto each target from the other
-            tasks. Use "target" if columns are at different levels, e.g. because of momentum or weight decay; blue and
-            red then mean more and less than the other tasks. The numbers in the cells are affinities in either case.
-        values: whether to write numbers into the cells; by default, for up to 16 tasks.
-        grouping: a grouping; tasks that it serves together are placed next to each other and framed.
-        compare_with: another affinity, to be shown next to this one; both then use the same unit and colors.
+        centre: the value shown in white: "zero", or "target" for the mean affinity of the other tasks onto each target.
+            Use "target" if columns have different levels, e.g. because of momentum or weight decay. Blue and red then
+            mean more and less than the other tasks. The cells show affinities in either case.
+        values: whether to write numbers in the cells. By default, only for up to 16 tasks.
+        grouping: a grouping. Tasks that it serves together are placed next to each other and framed.
+        compare_with: another affinity that will be shown next to this one. Both then use the same unit and colors.
         title: the title, as plain text.
 
     Returns:
-        A plotly figure; use its `write_html` to save it.
+        A plotly figure, which can be saved with its `write_html` method.
 
     Example:
         >>> figure = affinity_heatmap(Affinity.from_matrix([[9, 2], [-1, 9]], ["age", "ill"]))
@@ -106,7 +106,7 @@ def _styles(cells: Cells) -> dict[str, dict[str, Any]]:
 
 
 def _layer(cells: Cells, kind: str, with_numbers: bool) -> dict[str, Any]:
-    """Returns a layer with only the cells of one kind."""
+    """Returns a layer that contains only the cells of one kind."""
     tasks = range(len(cells.affinity.tasks))
     mine = np.array([[cells.kind(i, j) == kind for j in tasks] for i in tasks])
     layer = {
@@ -162,7 +162,7 @@ def _frames(grouping: Grouping) -> list[dict[str, Any]]:
 
 
 def _key(cells: Cells) -> str:
-    """Explains the kinds of cells that occur."""
+    """Explains the kinds of cells that appear in the heat map."""
     tasks = range(len(cells.affinity.tasks))
     kinds = {cells.kind(i, j) for i in tasks for j in tasks}
     centre = "zero" if cells.centre == "zero" else "the mean onto the target"
@@ -181,10 +181,10 @@ class Cells:
     Attributes:
         affinity: the affinity.
         distance: the difference between each affinity and the center of the color scale.
-        error: the standard error of that difference.
+        error: the standard error of `distance`.
         centre: "zero" or "target".
         size: the largest affinity between two tasks, which determines the unit of the numbers.
-        reach: the largest distance from the center, which determines the range of the colors.
+        reach: the largest distance from the center, which determines the color range.
     """
 
     affinity: Affinity
@@ -196,7 +196,7 @@ class Cells:
 
     @classmethod
     def of(cls, affinity: Affinity, centre: Centre, compare_with: Affinity | None = None) -> Cells:
-        """Returns the cells of an affinity; its unit and colors also fit `compare_with`."""
+        """Returns the cells of an affinity, with a unit and colors that also suit `compare_with`."""
         distance, error = distance_from_centre(affinity, centre)
         size, reach = largest(affinity.mean), largest(distance)
         if compare_with is not None:
@@ -216,17 +216,17 @@ class Cells:
 
     @property
     def color(self) -> Floats:
-        """The distances from the center, in the unit of the numbers."""
+        """The distances from the center, in the unit of the numbers in the cells."""
         return self.distance / 10.0**self.power
 
     @property
     def limit(self) -> float:
-        """The end of the color range, in the same unit; 1 if all distances are 0."""
+        """The upper end of the color range in the same unit, or 1 if all distances are 0."""
         return self.reach / 10.0**self.power or 1.0
 
     @property
     def power(self) -> int:
-        """The exponent of the power of ten used as the unit of the numbers."""
+        """The exponent of the power of ten that is the unit of the numbers."""
         return power_of_thousand(self.size)
 
     def number(self, i: int, j: int) -> str:
@@ -258,7 +258,7 @@ def largest(matrix: Floats) -> float:
 
 
 def distance_from_centre(affinity: Affinity, centre: Centre) -> tuple[Floats, Floats]:
-    """Returns the difference between each affinity and the center, and its standard error."""
+    """Returns the difference between each affinity and the center, and the standard error of the difference."""
     if centre not in ("zero", "target"):
         raise InvalidInput("centre", "must be 'zero' or 'target'", repr(centre))
     if centre == "zero":
@@ -267,14 +267,14 @@ def distance_from_centre(affinity: Affinity, centre: Centre) -> tuple[Floats, Fl
 
 
 def _minus_target_mean(matrices: Floats) -> Floats:
-    """Subtracts the mean affinity of the other tasks onto the same target from each affinity."""
+    """Subtracts from each affinity the mean affinity of the other tasks onto the same target."""
     others = np.isfinite(matrices) & ~np.eye(matrices.shape[-1], dtype=bool)
     sums = np.where(others, matrices, 0.0).sum(axis=-2, keepdims=True)
     return np.asarray(matrices - sums / np.maximum(others.sum(axis=-2, keepdims=True), 1))
 
 
 def _target_mean_error(affinity: Affinity) -> Floats:
-    """Returns the bootstrap standard error of the difference, in which errors shared by all sources cancel."""
+    """Returns the bootstrap standard error of the difference. Errors shared by all sources cancel out."""
     if len(affinity.steps) < 2:
         return affinity.stderr
     draws = _minus_target_mean(affinity.bootstrap(RESAMPLES))

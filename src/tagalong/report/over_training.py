@@ -48,23 +48,23 @@ def affinity_over_training(
     smooth: int | None = None,
     title: str = "Affinity over training",
 ) -> Figure:
-    """Draws affinities over training: a panel per target task, and a line with an error band per source task.
+    """Draws affinities over training, with one panel per target task, and one line and error band per source task.
 
-    Every point is the mean over a moving window of measured steps, and bands are ± one standard error. A source has the
+    Each point is the mean over a moving window of measured steps. Bands show ± one standard error. A source has the
     same color in all panels. Lines have gaps where a pair has no values. If a panel has more than ten lines, the ten
-    with the highest affinity have a color and a band; the others are gray, and hovering shows their names.
+    with the highest affinity have a color and a band. The others are gray; hover over them to see their names.
     Self-affinity is not shown.
 
     Args:
-        affinity: the affinity, with its history.
-        onto: the target task or tasks; by default the first six.
-        sources: the source tasks to draw; by default all.
-        smooth: the number of measured steps in a window. By default a tenth of the history; if tasks took turns, at
-            least enough steps for five values of a typical pair.
+        affinity: an affinity that has a history.
+        onto: the target task or tasks. Defaults to the first six tasks.
+        sources: the source tasks to draw. Defaults to all tasks.
+        smooth: the number of measured steps in a window. Defaults to a tenth of the history, or more if tasks took
+            turns, so that a typical pair has at least five values.
         title: the title, as plain text.
 
     Returns:
-        A plotly figure; use its `write_html` to save it.
+        A plotly figure, which can be saved with its `write_html` method.
 
     Example:
         >>> history = [[[1, t], [2, 3]] for t in range(20)]
@@ -98,7 +98,7 @@ def affinity_over_training(
 
 
 def _task_numbers(affinity: Affinity, argument: str, names: str | Iterable[str]) -> list[int]:
-    """Returns the indices of tasks, without duplicates."""
+    """Returns the indices of the tasks, without duplicates."""
     wanted = list(dict.fromkeys([names] if isinstance(names, str) else names))
     unknown = [name for name in wanted if name not in affinity.tasks]
     if unknown or not wanted:
@@ -149,7 +149,7 @@ def _outline(x: Floats, mean: Floats, error: Floats) -> tuple[list[float | None]
 
 
 def _share_legend_entries(figure: Figure) -> None:
-    """Shows only the first colored line of each source in the legend; clicking it toggles all of them."""
+    """Shows only the first colored line of each source in the legend. Clicking it toggles all lines of that source."""
     seen: set[str] = set()
     for trace in figure.data:
         if trace.mode != "none" and trace.line.color != GRAY and trace.legendgroup not in seen:
@@ -176,7 +176,7 @@ def _layout(
 
 @dataclass(frozen=True)
 class SmoothedAffinity:
-    """The mean of each window [windows, n, n], its standard error, and the middle of the window's steps."""
+    """The mean of each window [windows, n, n], its standard error, and the middle step of the window."""
 
     steps: Floats
     mean: Floats
@@ -185,7 +185,7 @@ class SmoothedAffinity:
 
 
 def smooth_affinity(affinity: Affinity, window: int | None) -> SmoothedAffinity:
-    """Averages over moving windows of `window` measured steps, with about 200 windows at most."""
+    """Averages over moving windows of `window` measured steps, with at most about 200 windows."""
     length = len(affinity.steps)
     window = _default_window(affinity) if window is None else window
     if not is_positive_integer(window):

@@ -38,19 +38,19 @@ ROW = 24  # pixels
 
 
 def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "Cost and benefit") -> Figure:
-    """Draws the change in test loss for every method and budget against its relative cost, on a log scale.
+    """Draws the change in test loss for every method and budget against the relative cost, on a log scale.
 
-    The change is the mean over tasks of the relative change compared with one network for all tasks; lower left is
-    better. Bars are ± one standard error, over seeds and, where known, over test rows. A line joins the budgets of a
+    The change is the relative change compared with one network for all tasks, averaged over tasks. Lower left is
+    better. Bars show ± one standard error over seeds and, if known, over test rows. A line connects the budgets of a
     method. Methods whose cost is zero or unknown are left out.
 
     Args:
-        results: the results of a study, with `mtl` among its methods.
+        results: the results of a study whose methods include `mtl`.
         cost: "all", "deciding", "training" or "size"; see `COSTS`.
         title: the title, as plain text.
 
     Returns:
-        A plotly figure; use its `write_html` to save it.
+        A plotly figure, which can be saved with its `write_html` method.
     """
     from plotly.graph_objects import Figure, Scatter
 
@@ -67,7 +67,7 @@ def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "
 
 
 def cost_of(line: MethodSummary, cost: CostOf) -> float | None:
-    """Returns the relative cost of a method and budget; None if it is unknown."""
+    """Returns the relative cost of a method and budget, or None if it is unknown."""
     if cost == "size":
         return line.relative_parameters
     parts = {"deciding": [line.deciding_cost], "training": [line.training_cost]}
@@ -82,7 +82,7 @@ def known_costs(results: Results) -> list[CostOf]:
 
 
 def change_error(line: MethodSummary, results: Results) -> float | None:
-    """Returns the standard error of the change, over seeds and, if known, over test rows."""
+    """Returns the standard error of the change over seeds and, if known, over test rows."""
     rows = results.noise.get((line.method, line.budget))
     known = [part for part in (line.change_stderr, rows) if part is not None]
     return hypot(*known) if known else None
@@ -141,7 +141,7 @@ def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, 
 
 
 def _ticks(costs: Sequence[float]) -> list[float]:
-    """Returns 1, 2 and 5 times the powers of ten in the range of costs; for large ranges, only the powers of ten.
+    """Returns 1, 2 and 5 times the powers of ten in the range of costs, or only the powers of ten for large ranges.
 
     >>> _ticks([1.0, 3.0])
     [1.0, 2.0, 5.0]
@@ -159,17 +159,17 @@ def task_changes(
 ) -> Figure:
     """Draws the relative change in each task's test loss compared with `mtl`, ± one standard error over seeds.
 
-    Left of zero is better. Filled dots are more than two standard errors from zero; rings are not.
+    Left of zero is better. Filled dots are more than two standard errors away from zero; rings are not.
 
     Args:
-        results: the results of a study, with `mtl` among its methods.
+        results: the results of a study whose methods include `mtl`.
         method: the name of the method.
-        budget: its budget; None for methods without one.
-        tasks: the tasks to show, in this order; by default, all tasks in the order of the problem.
+        budget: the budget, or None for methods without one.
+        tasks: the tasks to show, in this order. Defaults to all tasks in the order of the problem.
         title: the title, as plain text.
 
     Returns:
-        A plotly figure; use its `write_html` to save it.
+        A plotly figure, which can be saved with its `write_html` method.
     """
     from plotly.graph_objects import Figure, Scatter
 
@@ -239,7 +239,7 @@ def search_curve(decision: Mapping[str, Any], *, title: str = "The search by aut
     """Draws the expected change in validation loss of the best networks so far against the effort, for each budget.
 
     Args:
-        decision: the record of the search by `auto`: `results.settings["decisions"]["auto"]`.
+        decision: the record of the search by `auto`, from `results.settings["decisions"]["auto"]`.
         title: the title, as plain text.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The shared style of figures: colorblind-safe colors, and the format of names and numbers."""
+"""The shared style of figures: colorblind-safe colors, and the formatting of names and numbers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def diverging(fade: float = 0.0) -> Scale:
-    """Returns a color scale from red through white to blue, mixed with a fraction `fade` of white."""
+    """Returns a color scale from red through white to blue, blended with white by the fraction `fade`."""
     return [(i / (len(_DIVERGING) - 1), _fade(color, fade)) for i, color in enumerate(_DIVERGING)]
 
 
@@ -44,13 +44,13 @@ def single_color(color: str) -> Scale:
 
 
 def line_style(number: int) -> dict[str, str]:
-    """Returns the color and dash style of the line with this number: eight colors, then the same colors dashed."""
+    """Returns the color and dash style of a line by its number: eight solid colors, then the same colors dashed."""
     dash = _DASHES[number // len(_DISTINCT) % len(_DASHES)]
     return {"color": _DISTINCT[number % len(_DISTINCT)], "dash": dash}
 
 
 def marker_style(number: int, *, filled: bool = True) -> dict[str, Any]:
-    """Returns the color and symbol of the marker with this number; the first 72 are all different."""
+    """Returns the color and symbol of a marker by its number. The first 72 are all different."""
     color = _DISTINCT[number % len(_DISTINCT)]
     symbol = _SYMBOLS[number % len(_SYMBOLS)]
     return {
@@ -79,7 +79,7 @@ def _channels(color: str) -> tuple[int, ...]:
 
 
 def plotly_text(name: str) -> str:
-    """Escapes text for plotly, which interprets tags, entities and, between dollar signs, TeX.
+    """Escapes text for plotly, which interprets tags, entities, and TeX between dollar signs.
 
     Example:
         >>> plotly_text("<b>R&D</b> $5")
@@ -89,7 +89,7 @@ def plotly_text(name: str) -> str:
 
 
 def label(name: str) -> str:
-    """Escapes a name for plotly, and shortens long ones in the middle.
+    """Escapes a name for plotly, and shortens it in the middle if it is long.
 
     >>> label("number_of_days_in_hospital_2019")
     'number_of_da…spital_2019'
@@ -100,7 +100,7 @@ def label(name: str) -> str:
 
 
 def power_of_thousand(largest: float) -> int:
-    """Returns the exponent, a multiple of three, of the power of ten in which numbers up to `largest` are short.
+    """Returns the exponent of a power of ten, a multiple of three, in whose unit numbers up to `largest` are short.
 
     >>> power_of_thousand(0.0042), power_of_thousand(0.3)
     (-3, 0)
@@ -109,7 +109,7 @@ def power_of_thousand(largest: float) -> int:
 
 
 def times(power: int) -> str:
-    """Formats a power of ten as the unit of numbers that were divided by it.
+    """Formats a power of ten as a unit, for numbers that were divided by it.
 
     >>> times(-3)
     ' × 10⁻³'
@@ -127,7 +127,7 @@ def plus_minus(mean: float, error: float) -> str:
 
 
 def signed(value: float, digits: int = 1) -> str:
-    """Formats a change in percent with its sign: a true minus sign for negative numbers, and none for zero.
+    """Formats a change in percent with its sign. Negative numbers have a true minus sign, and zero has no sign.
 
     >>> signed(-0.0312), signed(-0.0001), signed(0.1, 2)
     ('−3.1', '0.0', '+10.00')
@@ -137,13 +137,13 @@ def signed(value: float, digits: int = 1) -> str:
 
 
 def figure_heading(title: str, *lines: str) -> dict[str, Any]:
-    """Returns a left-aligned title with small lines below it."""
+    """Returns a left-aligned title with smaller lines of text below it."""
     small = "".join(f"<br><sup>{line}</sup>" for line in lines if line)
     return {"text": plotly_text(title) + small, "x": 0.02, "y": 0.97, "yanchor": "top"}
 
 
 def describe_measurement(affinity: Affinity) -> str:
-    """Describes what was measured and how it was averaged, for the line below a title."""
+    """Describes what was measured and how it was averaged, for use as a subtitle."""
     settings: Mapping[str, Any] = affinity.settings
     parts = [str(settings["estimator"])] if settings.get("estimator") else []
     if settings.get("update") == "optimizer":

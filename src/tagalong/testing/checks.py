@@ -1,4 +1,4 @@
-"""Collects the failed checks of an object, so that a single error reports all of them."""
+"""Collects the failed checks of an object and reports all of them in a single error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 class FailedChecks(AssertionError):
-    """An object failed one or more checks.
+    """Raised if an object fails one or more checks.
 
     Attributes:
         failures: one sentence per failed check.
@@ -36,7 +36,7 @@ class Checks:
 
     @contextmanager
     def check(self, requirement: str) -> Iterator[None]:
-        """Records a failure if the block raises an error, and continues after the block in any case."""
+        """Records a failure if the block raises an error. Execution continues after the block in any case."""
         try:
             yield
         except AssertionError as error:
@@ -48,7 +48,7 @@ class Checks:
         """Raises a single error for all failed checks, if there are any.
 
         Raises:
-            FailedChecks: lists every requirement that was not met, each with its first failure.
+            FailedChecks: at least one check failed. The message lists each failed check with its first failure.
         """
         if self._failures:
             raise FailedChecks(self._subject, tuple(_sentence(*failure) for failure in self._failures.items()))
@@ -60,14 +60,14 @@ def _sentence(requirement: str, failures: Sequence[str]) -> str:
 
 
 def display_name(extension: object) -> str:
-    """Returns the name of an extension for messages: the string itself, its `name`, or its `__name__`."""
+    """Returns the name of an extension for use in messages: the string itself, its `name`, or its `__name__`."""
     if isinstance(extension, str):
         return extension
     return str(getattr(extension, "name", None) or getattr(extension, "__name__", None) or extension)
 
 
 def expect(condition: bool, message: str) -> None:
-    """Raises an AssertionError with this message if the condition is false; unlike `assert`, also under `python -O`."""
+    """Raises an AssertionError with this message if the condition is false, even under `python -O`."""
     if not condition:
         raise AssertionError(message)
 

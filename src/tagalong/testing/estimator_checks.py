@@ -32,17 +32,17 @@ ABSENT = object()
 def check_estimator(estimator: str | Estimator | Callable[[nn.Module], Estimator]) -> None:
     """Measures affinities with an estimator on a small float64 network, and checks the results.
 
-    Affinities must be finite, have the shape [source, target], and not depend on the order in which tasks are listed.
+    Affinities must be finite, must have the shape [source, target], and must not depend on the order of the tasks.
     Missing tasks must be skipped and counted. The estimator must behave as `ratio` and `of_steps` declare. A
     measurement must not modify its inputs, and training must be bit-for-bit identical with and without it. A resumed
     meter, and a meter with multiple estimators, must measure the same affinities.
 
     Args:
-        estimator: a registered name, an estimator, or a function that creates one for a network, whose shared part is
-            its `encoder`.
+        estimator: a registered name, an estimator, or a function that creates one for a given network. The shared part
+            of the network is its `encoder`.
 
     Raises:
-        FailedChecks: lists every check that failed.
+        FailedChecks: at least one check failed. The message lists all of them.
 
     Example:
         >>> check_estimator("cosine")
@@ -134,7 +134,7 @@ def _random_observation(made: Estimator, sources: int, targets: int) -> Observed
 
 
 class _SmallNetwork(nn.Module):
-    """A network whose shared part has state that a measurement must not change: BatchNorm statistics, dropout masks."""
+    """A network whose shared part has state that a measurement must not change: BatchNorm statistics and dropout masks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,10 +150,10 @@ class _Run:
     """A training run with a meter.
 
     Args:
-        make: creates the estimator; None trains without a meter.
+        make: a function that creates the estimator. If None, no meter is used.
         order: the order in which the closure lists its losses.
-        scales: factors of the losses by task; the meter's weights cancel them in the steps.
-        missing: factors of the losses by step and task; NaN, None or `ABSENT` makes a task missing.
+        scales: factors for the losses by task. In the steps, the meter's weights cancel them out.
+        missing: factors for the losses by step and task. NaN, None or `ABSENT` makes a task missing.
         others: additional estimators that measure at the same steps.
         held_out: whether to measure the losses on held-out rows.
     """
@@ -190,7 +190,7 @@ class _Run:
         )
 
     def resume(self) -> None:
-        """Continues with a new meter and a new estimator from the meter's saved state."""
+        """Continues from the meter's saved state with a new meter and a new estimator."""
         assert self._make is not None
         saved = io.BytesIO()
         torch.save(self.meter.state_dict(), saved)
@@ -249,7 +249,7 @@ class _Run:
 
 
 class _SideEffectRecorder(Estimator):
-    """Wraps an estimator and records what it changes before the meter restores it."""
+    """Wraps an estimator and records what it changes, before the meter restores the original state."""
 
     def __init__(self, inner: Estimator, state: Callable[[], dict[str, Any]]) -> None:
         self.inner, self._state = inner, state
@@ -291,7 +291,7 @@ def _check_in_meter(checks: Checks, make: EstimatorFactory, plain: Affinity) -> 
 
 
 def _check_missing(make: EstimatorFactory) -> None:
-    """Trains for four steps: `b` is missing in the second (NaN) and third (absent), `c` in the third (None)."""
+    """Trains for four steps. `b` is missing in the second (NaN) and third (absent), `c` in the third (None)."""
     missing: dict[int, dict[str, Any]] = {1: {"b": torch.nan}, 2: {"b": ABSENT, "c": None}}
     affinity = _Run(make, missing=missing).steps().meter.affinity()
     counts = affinity.count

@@ -29,18 +29,19 @@ UNKNOWN = "no such task"
 def check_executor(executor: str | Executor, *, device: str = "cpu", tolerance: float = 0.0) -> None:
     """Trains a few small networks with an executor, and checks the results.
 
-    Every chunk must be returned once, with its networks in the order of its jobs. The networks must equal those trained
+    Every chunk must be returned once, with its networks in the order of the jobs. The networks must equal those trained
     serially on this machine, regardless of the order of the chunks. Progress must count every network. An error in a
-    chunk must reach the caller with its message. After `stop`, which may be called twice, no processes may be left
-    running, and the executor must be able to start again.
+    chunk must reach the caller with its message. After `stop`, which may be called twice, no processes may be running,
+    and the executor must be able to start again.
 
     Args:
-        executor: "serial", "processes:2", …, or a custom executor.
-        device: the device the executor trains on; the reference networks are trained on this machine's CPU.
-        tolerance: the maximum difference of losses and weights from the reference; 0 requires bit-for-bit equality.
+        executor: a name such as "serial" or "processes:2", or a custom executor.
+        device: the device that the executor trains on. The reference networks are trained on this machine's CPU.
+        tolerance: the maximum difference in losses and weights from the reference. A value of 0 requires bit-for-bit
+            equality.
 
     Raises:
-        FailedChecks: lists every check that failed.
+        FailedChecks: at least one check failed. The message lists all of them.
 
     Example:
         >>> check_executor("serial")

@@ -54,14 +54,14 @@ def check_method(
     that the method's `problems` rejects are skipped.
 
     Args:
-        method: a name that `make_method` knows, a function that creates the method (such as its class), or a method.
-        impossible: sets of options, each of which must be rejected with a ValueError or by `problems`.
+        method: a name known to `make_method`, a function that creates the method (such as its class), or a method.
+        impossible: sets of options that must each be rejected, with a ValueError or by `problems`.
         ordered: whether decisions may depend on the order in which a problem lists its tasks, e.g. because the method
-            draws random numbers task by task. Expectations over many groupings (`Choice.shares`) always may.
-        **options: options of the method.
+            draws random numbers task by task. Decisions that average over many groupings (`Choice.shares`) always may.
+        **options: options for the method.
 
     Raises:
-        FailedChecks: lists every check that failed.
+        FailedChecks: at least one check failed. The message lists all of them.
 
     Example:
         >>> check_method("stl")
@@ -98,7 +98,7 @@ def _check_attributes(method: Any) -> None:
 
 
 def _check_rejected(make: Callable[..., Method], options: Mapping[str, Any], wrong: Mapping[str, Any]) -> None:
-    """Checks that the signature, the factory or `problems` rejects an option, as in a study."""
+    """Checks that an option is rejected by the signature, the factory or `problems`, as in a study."""
     try:
         allowed = inspect.signature(make).parameters
         if not any(p.kind is p.VAR_KEYWORD for p in allowed.values()) and not options.keys() <= allowed.keys():
@@ -155,7 +155,7 @@ def _check_reproducible(
 def _check_independent(
     checks: Checks, make: Callable[[], Method], first: Decision, names: Sequence[str], folder: Path, ordered: bool
 ) -> None:
-    """Checks that test rows and the order of tasks do not matter; conclusive only for a reproducible method."""
+    """Checks that test rows and the order of tasks do not matter. This is conclusive only for reproducible methods."""
     expected = _groups(first)
     if make().honest:
         with checks.check("an honest method never looks at test rows (or set `honest = False`)"):
@@ -190,11 +190,11 @@ class _CountingExecutor:
 def _decide(
     make: Callable[[], Method], problem: Problem, folder: Path, *, global_seed: int = 0
 ) -> tuple[Decision, int]:
-    """Runs a method as a study does; returns its decision and the number of networks trained for it.
+    """Runs a method as a study would. Returns its decision and the number of networks trained for it.
 
     Args:
-        make: creates a new method.
-        problem: the problem to decide on.
+        make: a function that creates a new method.
+        problem: the problem to make a decision for.
         folder: the folder of the store.
         global_seed: the seed for the global random number generators, which must not matter.
     """

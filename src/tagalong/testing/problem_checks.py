@@ -1,4 +1,4 @@
-"""Checks that a problem does what `tagalong.learn.Problem` specifies, and its rows what `Rows` specifies."""
+"""Checks that a problem meets the specification of `tagalong.learn.Problem`, and its rows that of `Rows`."""
 
 from __future__ import annotations
 
@@ -34,21 +34,22 @@ def check_problem(
 ) -> None:
     """Loads a problem twice, trains on some of its rows, and checks the results.
 
-    Tasks and data must agree, every task must have labels in every part, and no row may be in two parts. Batches must
-    contain the requested rows, and the same rows for the same seed. Networks for all tasks and for one task must train
-    reproducibly for two epochs, with finite losses. The fingerprint must be the same every time the problem is loaded,
-    and change with the data. The problem must survive pickling, since it is sent to worker processes.
+    Tasks and data must be consistent, every task must have labels in every split, and no row may be in two splits.
+    Batches must contain the requested rows, and the same rows for the same seed. Networks for all tasks and for one
+    task must train reproducibly for two epochs, with finite losses. The fingerprint must be the same every time the
+    problem is loaded, and must change with the data. It must be possible to pickle the problem, since it is sent to
+    worker processes.
 
     Args:
-        problem: a name that `load_problem` knows, a function that creates the problem, or a problem. Prefer the
-            function to a problem, since the check loads the problem twice.
-        ids: row ids of "train", "val" and "test", to check that no row is in two parts. Without them, rows in memory
-            are compared by group if they have groups, otherwise by content; rows read from files are not compared,
-            since their groups are numbered separately in each part.
-        **options: options of the problem.
+        problem: a name known to `load_problem`, a function that creates the problem, or a problem. Prefer a function,
+            since the check loads the problem twice.
+        ids: row ids of "train", "val" and "test", to check that no row is in two splits. If None, rows in memory are
+            compared by group if they have groups, otherwise by content. Rows read from files are not compared, since
+            their groups are numbered separately in each split.
+        **options: options for the problem.
 
     Raises:
-        FailedChecks: lists every check that failed.
+        FailedChecks: at least one check failed. The message lists all of them.
 
     Example:
         >>> check_problem("faces", rows=300, pixels=8)
@@ -106,9 +107,9 @@ def _check_disjoint(problem: Problem, ids: Mapping[str, Iterable[Any]] | None) -
 
 
 def _check_contents_disjoint(splits: Mapping[str, Split]) -> None:
-    """Checks that equal rows are not much more frequent across two parts than within one part.
+    """Checks that equal rows are not much more frequent across two splits than within one split.
 
-    If there are few inputs, some rows are equal by chance.
+    With few distinct inputs, some rows are equal by chance.
     """
     digests = {part: _row_digests(rows) for part, rows in splits.items()}
     for a, b in combinations(digests, 2):
@@ -200,7 +201,7 @@ def _flatten(batch: tuple[Tensor, Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def _sample(problem: Problem) -> Problem:
-    """Returns an in-memory copy of the problem with a few rows of each part, including labels for every task."""
+    """Returns an in-memory copy of the problem with a few rows of each split, including labels for every task."""
     splits = {part: _sample_rows(rows, problem.names) for part, rows in problem.splits.items()}
     recipe = replace(problem.recipe, batch_size=min(problem.recipe.batch_size, MAX_TRAINED_ROWS // 4), amp=None)
     return replace(_with_parts(problem, splits), recipe=recipe)

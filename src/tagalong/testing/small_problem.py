@@ -19,12 +19,13 @@ KINDS = ("regression", "binary", "multiclass")
 def small_problem(names: Sequence[str], order: Sequence[int] | None = None, *, test_seed: int = 2) -> Problem:
     """Returns a float64 problem with tasks of different kinds and some missing labels.
 
-    The data of a task depend only on its position in `names`.
+    A task's data depends only on its position in `names`.
 
     Args:
         names: the names of the tasks.
-        order: the order in which the problem lists the tasks, as positions in `names`; None keeps their order.
-        test_seed: the seed for the test rows; it does not affect the training and validation rows.
+        order: the order in which the problem lists the tasks, as positions in `names`. Defaults to the order of
+            `names`.
+        test_seed: the seed for the test rows. It does not affect the training and validation rows.
     """
     tasks = [_task(name, number) for number, name in enumerate(names)]
     train, val, test = (_split(names, rows, seed) for rows, seed in zip(ROWS, (0, 1, test_seed), strict=True))

@@ -23,7 +23,7 @@ ESTIMATORS = {
 
 
 def who_helps_whom(run: Run, order: list[str]) -> Html | None:
-    """Returns the heat map with its switches, its legend and a table of its numbers."""
+    """Returns the heat map with its controls, its legend and a table of its numbers."""
     if run.affinity is None:
         return None
     return tag(
@@ -157,7 +157,7 @@ def _data(k: int, grouping: Grouping, power: int, results: Results, measured: bo
 
 
 def _sentences(k: int, grouping: Grouping, power: int, results: Results, measured: bool) -> list[str]:
-    """Describes how good the grouping is, whether that is proven, how stable it is, and how it changed the losses."""
+    """Describes the quality of the grouping, whether it is proven optimal, how stable it is, and its effect on losses."""
     unit, used = 10.0**power, len(grouping.groups)
     start = f"{used} network{'s' * (used != 1)}" + (f" (more than {used} would not help)" if used < k else "")
     parts = [f"{start}, total affinity {grouping.value / unit:.3g}{times(power)}"]

@@ -57,7 +57,7 @@ def _seeds(verdict: Verdict) -> str:
 
 
 def _facts(verdict: Verdict) -> Html | None:
-    """Returns the confidence interval and the costs of the grouping that is best on validation."""
+    """Returns the confidence interval and the costs of the best grouping on the validation rows."""
     if verdict.candidate is None or verdict.estimate is None:
         return None
     costs = [
@@ -113,7 +113,7 @@ def _interval(verdict: Verdict) -> Html:
 
 
 def recommended(run: Run) -> Html:
-    """Returns the networks to use, followed by the best grouping if it is not the recommended one."""
+    """Returns the recommended networks, followed by the best grouping if it is not the recommended one."""
     verdict = run.results.verdict()
     title = "The networks to use" if len(verdict.groups) > 1 else "The network to use"
     other = None
@@ -171,7 +171,7 @@ def _task(run: Run, change: TaskChange, together: bool) -> Html:
 
 
 def _errors_known(run: Run) -> bool:
-    """Returns whether errors are known in addition to losses; networks trained elsewhere may lack them."""
+    """Returns whether errors are known in addition to losses. They may be missing for networks trained elsewhere."""
     return any(isfinite(found.error) for record in run.results.records for found in record.test.values())
 
 

@@ -53,7 +53,7 @@ UNREPEATABLE = ("", "-c", "ipykernel_launcher.py")  # program names in a prompt,
 
 
 def how_to_read(methods: Iterable[str]) -> Html:
-    """Explains affinity, groups and verdict, and the methods that were compared."""
+    """Explains affinities, groups, the verdict, and the methods that were compared."""
     ideas = [item for name, text in READING for item in (tag("dt", name), tag("dd", text))]
     known = [(name, METHODS[name]) for name in dict.fromkeys(methods) if name in METHODS]
     explained = [item for name, text in known for item in (tag("dt", name), tag("dd", text))]
@@ -68,7 +68,7 @@ def how_to_read(methods: Iterable[str]) -> Html:
 
 
 def handle_with_care(tasks: Iterable[str]) -> Html:
-    """Explains what affinity does not mean, and names the tasks that are about traits of people."""
+    """Explains what affinity does not mean, and lists the tasks that are about traits of people."""
     found = find_sensitive_tasks(tasks)
     traits = "; ".join(f"{trait}: {', '.join(names)}" for trait, names in found.items())
     return tag(
@@ -82,7 +82,7 @@ def handle_with_care(tasks: Iterable[str]) -> Html:
 
 
 def provenance(run: Run) -> Html:
-    """Returns the details that readers need to judge and to repeat the run."""
+    """Returns the details that readers need to assess and reproduce the run."""
     results, settings = run.results, run.results.settings
     groups = [
         ("Data", _data(results.problem)),
@@ -140,7 +140,7 @@ def _plain(value: Any) -> str:
 
 
 def total_cost(results: Results) -> str:
-    """Returns the cost of all networks of the run or, if that is unknown, the sum over its methods."""
+    """Returns the cost of all networks in the run or, if unknown, the sum over the methods."""
     known = results.settings.get("spent")
     total = Cost(**known) if known else _sum_over_methods(results)
     parts = [
@@ -171,14 +171,14 @@ def _duration(seconds: float) -> str:
 
 
 def commands(run: Run) -> list[str]:
-    """Returns the command that started the run, if it can be repeated, and the one that writes this page."""
+    """Returns the command that started the run, if it can be repeated, and the command that writes this page."""
     given = [str(part) for part in run.results.settings.get("command") or []]
     first = _program(given) if given else []
     return [*([shlex.join(first)] if first else []), shlex.join(["tagalong", "report", str(run.folder)])]
 
 
 def _program(given: Sequence[str]) -> list[str]:
-    """Returns `tagalong …` for the command line, `python script.py …` for scripts, and nothing for interactive use.
+    """Returns the command: `tagalong …`, `python script.py …` for scripts, or nothing for interactive use.
 
     >>> _program(["/usr/bin/tagalong", "demo"]), _program(["train.py"]), _program(["-c"])
     (['tagalong', 'demo'], ['python', 'train.py'], [])
@@ -191,7 +191,7 @@ def _program(given: Sequence[str]) -> list[str]:
 
 
 def _labels(problem: ProblemInfo) -> Html | None:
-    """Returns a table with the number of labels of each task, and the percentage of missing ones."""
+    """Returns a table with the number of labels and the percentage of missing labels for each task."""
     if not problem.labels:
         return None
     rows = [

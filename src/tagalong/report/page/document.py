@@ -1,4 +1,4 @@
-"""Writes the report of a run: one HTML file that contains its scripts and data, and loads nothing else."""
+"""Writes the report of a run as one HTML file that contains all scripts and data, and loads nothing else."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ MIN_STEPS_TO_TRIM = 20  # with fewer measured steps, trimming has no effect
 
 
 def write_report(run: str | Path | Run, path: str | Path | None = None) -> Path:
-    """Writes the report of a finished run: one HTML file that works offline.
+    """Writes the report of a finished run as one HTML file that works offline.
 
     Args:
         run: the folder of the run, or the result of `read_run`.
-        path: where to write the page; by default `report.html` in the folder of the run.
+        path: the file to write. Defaults to `report.html` in the folder of the run.
 
     Returns:
         The path of the page.
@@ -110,7 +110,7 @@ def _static(name: str) -> str:
 
 
 def page_data(run: Run, groupings: Mapping[int, Grouping], shown: int) -> dict[str, Any]:
-    """Returns the data of all plots; names of tasks are plain text, which the scripts escape."""
+    """Returns the data of all plots. Task names are plain text, which the scripts escape."""
     grouping, results = groupings.get(shown), run.results
     order = task_order(grouping) if grouping else []
     return {
@@ -125,7 +125,7 @@ def page_data(run: Run, groupings: Mapping[int, Grouping], shown: int) -> dict[s
 
 
 def as_script(data: Mapping[str, Any]) -> str:
-    """Returns JSON that is safe inside a script element: nothing in it can close the element."""
+    """Returns JSON that is safe inside a script element, since nothing in it can close the element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -156,7 +156,7 @@ def _unit(affinity: Affinity) -> str:
 
 
 def over_time_data(affinity: Affinity) -> dict[str, Any] | None:
-    """Returns the means of moving windows and their standard errors, by target and source."""
+    """Returns the means over moving windows and their standard errors, by target and source."""
     if len(affinity.steps) < 2:
         return None
     windows = smooth_affinity(affinity, None)
@@ -200,7 +200,7 @@ def as_plotly_json(figure: Any) -> dict[str, Any]:
 
 
 def _round(values: Any, digits: int) -> Any:
-    """Rounds nested lists of numbers to significant digits; numbers that are not finite become None."""
+    """Rounds nested lists of numbers to significant digits. Numbers that are not finite become None."""
     if isinstance(values, list):
         return [_round(value, digits) for value in values]
     if not isfinite(values):

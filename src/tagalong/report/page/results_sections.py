@@ -16,7 +16,7 @@ Column = tuple[str, Callable[[MethodSummary], str], Callable[[MethodSummary], fl
 
 
 def was_it_worth_it(results: Results) -> Html:
-    """Returns the figure and the table of all methods and budgets, then the change for each task."""
+    """Returns the figure and the table of all methods and budgets, followed by the change for each task."""
     return tag(
         "section",
         tag("h2", "Was it worth it?", id="worth-title"),
@@ -137,13 +137,13 @@ def _milliseconds(value: float | None) -> str:
 
 
 def auto_decision(run: Run) -> Mapping[str, Any] | None:
-    """Returns the record of the search by `auto`; None if there was no search."""
+    """Returns the record of the search by `auto`, or None if there was no search."""
     decision: Mapping[str, Any] | None = run.results.settings.get("decisions", {}).get("auto")
     return decision if decision and decision.get("steps") else None
 
 
 def how_auto_searched(decision: Mapping[str, Any]) -> Html:
-    """Returns the search curve, then a table of all training runs."""
+    """Returns the search curve, followed by a table of all training runs."""
     return tag(
         "section",
         tag("h2", "How auto searched", id="search-title"),
