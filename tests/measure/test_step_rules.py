@@ -59,7 +59,7 @@ def test_chunks_smaller_than_tensors_change_nothing(
     train(parameters, [optimizer], trained)
     gradients = random_like(parameters)
     expected = true_step(parameters, [optimizer], gradients)
-    monkeypatch.setattr(step_rules, "CHUNK", chunk)
+    monkeypatch.setattr(step_rules, "CHUNK_SIZE", chunk)
     assert_close(look_ahead(optimizer_steps(parameters, [optimizer]), parameters, gradients), expected)
 
 

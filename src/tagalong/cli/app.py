@@ -22,7 +22,7 @@ from .predict import predict
 from .report import report
 from .run import demo, problems, run
 
-COMPLETING = "_TAGALONG_COMPLETE"  # set by the shell during tab completion
+COMPLETION_VARIABLE = "_TAGALONG_COMPLETE"  # set by the shell during tab completion
 
 
 class Root(Commands):
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         True
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if COMPLETING in os.environ:
+    if COMPLETION_VARIABLE in os.environ:
         logging.disable()  # warnings would show up in the line being typed
     try:
         status = typer.main.get_command(app).main(given or ["--help"], prog_name="tagalong", standalone_mode=False)

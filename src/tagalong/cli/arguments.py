@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tagalong.progress import Progress
 
 EXPECTED_BUDGETS = "must be numbers and ranges, e.g. 1,2,3 or 1-5, or 'all'"
-RANGE = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
+RANGE_PATTERN = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
 
 
 def number_option(text: str) -> float:
@@ -148,7 +148,7 @@ def parse_budgets(text: str, tasks: int) -> list[float]:
         return list(range(1, tasks + 1))
     found: list[float] = []
     for part in parse_names(text):
-        span = RANGE.fullmatch(part)
+        span = RANGE_PATTERN.fullmatch(part)
         try:
             parsed = range(int(span[1]), int(span[2]) + 1) if span else [parse_number(part)]
         except (ValueError, OverflowError):

@@ -24,7 +24,7 @@ from .terminal import print_line, print_table, printable, screen, spinner
 if TYPE_CHECKING:
     from tagalong.group import Comparison, Group, Grouping, ScoreTable, Stability
 
-SUFFIXES = (".json", ".yaml", ".yml")
+OUTPUT_SUFFIXES = (".json", ".yaml", ".yml")
 MAX_TASK_ROWS = 60  # with more tasks, the scores of single tasks are only shown by --json
 
 
@@ -116,8 +116,10 @@ def _check_combination(
     if budgets is not None and (compare is not None or detail):
         options = "`compare`, `explain` and `together`"
         raise InvalidInput(options, "require a single grouping", hint="pass `budget` instead of `budgets`")
-    if out is not None and out.suffix.lower() not in SUFFIXES:
-        raise InvalidInput("out", f"must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}", repr(str(out)))
+    if out is not None and out.suffix.lower() not in OUTPUT_SUFFIXES:
+        raise InvalidInput(
+            "out", f"must end in {', '.join(OUTPUT_SUFFIXES[:-1])} or {OUTPUT_SUFFIXES[-1]}", repr(str(out))
+        )
 
 
 def _restrict(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:

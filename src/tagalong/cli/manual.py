@@ -17,7 +17,7 @@ PURPOSE = """Which tasks should train together?
 Measures which tasks help each other in a single training run, chooses the networks to train within a budget, trains
 them, compares them with the alternatives, and tells you whether grouping is worth it.
 """
-FILES = (
+RUN_FILES = (
     ("report.html", "the report: a single file that works offline and can be emailed"),
     ("results.json", "all results, including the table and the verdict"),
     ("affinity.json, groupings.json", "the affinities, and the groups for each method and budget"),
@@ -25,27 +25,27 @@ FILES = (
     ("settings.json, run.log", "the settings, versions and seeds; a log with timestamps"),
     ("run.sqlite, partial/", "trained networks, which let the same command resume"),
 )
-EXIT_STATUS = (
+EXIT_STATUSES = (
     ("0", "success"),
     ("1", "a worker process died, or the output pipe was closed"),
     ("2", "invalid input, reported before anything is trained"),
     ("130", "stopped by Ctrl-C; finished work is kept, and the same command resumes"),
 )
-ENVIRONMENT = (
+ENVIRONMENT_VARIABLES = (
     ("COLUMNS", "the width of tables, if different from that of the terminal"),
     ("NO_COLOR", "turns colors off; output to files and pipes never has colors"),
 )
-EXAMPLES = re.compile(r"\n+Examples?:\n((?: +`[^`\n]+`: .+(?:\n|$))+)\s*$")
-EXAMPLE = re.compile(r" +`([^`\n]+)`: (.+)")
+EXAMPLES_PATTERN = re.compile(r"\n+Examples?:\n((?: +`[^`\n]+`: .+(?:\n|$))+)\s*$")
+EXAMPLE_PATTERN = re.compile(r" +`([^`\n]+)`: (.+)")
 
 
 def manual(examples: Examples) -> str:
     """Returns the text below the commands in `tagalong --help`: examples, run files, exit status, environment."""
     sections = (
         _section("Examples", examples),
-        _section("Files in the folder of a run (`--out`; by default in `runs/`)", FILES),
-        _section("Exit status", EXIT_STATUS),
-        _section("Environment", ENVIRONMENT),
+        _section("Files in the folder of a run (`--out`; by default in `runs/`)", RUN_FILES),
+        _section("Exit status", EXIT_STATUSES),
+        _section("Environment", ENVIRONMENT_VARIABLES),
         "See `tagalong COMMAND --help` for details; `tagalong --install-completion` sets up shell completion.",
     )
     return "\n\n".join(sections)
@@ -62,10 +62,10 @@ def split_examples(text: str) -> tuple[str, Examples]:
         >>> split_examples("Rolls a die.\\n\\nExample:\\n    `tagalong roll 6`: as usual\\n")
         ('Rolls a die.', [('tagalong roll 6', 'as usual')])
     """
-    found = EXAMPLES.search(text)
+    found = EXAMPLES_PATTERN.search(text)
     if found is None:
         return text, []
-    return text[: found.start()], EXAMPLE.findall(found[1])
+    return text[: found.start()], EXAMPLE_PATTERN.findall(found[1])
 
 
 def show_examples(command: Any) -> None:

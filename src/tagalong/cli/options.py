@@ -15,9 +15,22 @@ from .arguments import integer_option, number_option
 Complete = Callable[[str], list[str]]
 TABLE, PROBLEM, COMPARISON, TRAINING, OUTPUT = "Table", "Problem", "Comparison", "Training", "Output"
 # Repeated here because importing them would import torch, which is too slow for shell completion.
-PROBLEMS = ("nhanes", "faces", "qm9")
-METHODS = ("mtl", "stl", "random", "cs", "tag", "hoa", "optimal", "oracle", "auto", "uw", "gradnorm", "pcgrad")
-TABLES = (".csv", ".tsv", ".txt")
+SUGGESTED_PROBLEMS = ("nhanes", "faces", "qm9")
+SUGGESTED_METHODS = (
+    "mtl",
+    "stl",
+    "random",
+    "cs",
+    "tag",
+    "hoa",
+    "optimal",
+    "oracle",
+    "auto",
+    "uw",
+    "gradnorm",
+    "pcgrad",
+)
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 
 
 def make_option(
@@ -47,7 +60,11 @@ def _text_option(panel: str, name: str, metavar: str, text: str, complete: Compl
 
 def complete_problems(incomplete: str) -> list[str]:
     """Completes the names of problems (including those from plug-ins) and of table files."""
-    names = [*PROBLEMS, *find_plugins("problems"), *_matching_files(incomplete, lambda path: path.suffix in TABLES)]
+    names = [
+        *SUGGESTED_PROBLEMS,
+        *find_plugins("problems"),
+        *_matching_files(incomplete, lambda path: path.suffix in TABLE_SUFFIXES),
+    ]
     return _with_prefix(names, incomplete)
 
 
@@ -55,7 +72,7 @@ def complete_methods(incomplete: str) -> list[str]:
     """Completes comma-separated method names, and the names of training rules after a plus sign."""
     before, comma, last = incomplete.rpartition(",")
     first, plus, _ = last.rpartition("+")
-    names = [*METHODS, *find_plugins("methods")]
+    names = [*SUGGESTED_METHODS, *find_plugins("methods")]
     return _with_prefix([f"{before}{comma}{first}{plus}{name}" for name in names], incomplete)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MIN_PROSE_WIDTH, MAX_PROSE_WIDTH = 40, 100  # in columns
 BAR_WIDTH = 10  # in columns
-JOINERS = "\u200c\u200d"  # invisible characters that Persian, Hindi and emoji need
+INVISIBLE_JOINERS = "\u200c\u200d"  # invisible characters that Persian, Hindi and emoji need
 
 
 def screen() -> Console:
@@ -51,7 +51,7 @@ def print_line(console: Console, text: str, hang: int = 0) -> None:
 
 def printable(name: str) -> str:
     """Replaces characters that would move the cursor or break a table with question marks."""
-    return "".join(sign if sign.isprintable() or sign in JOINERS else "?" for sign in name)
+    return "".join(sign if sign.isprintable() or sign in INVISIBLE_JOINERS else "?" for sign in name)
 
 
 def print_table(console: Console, table: TextTable, fit: bool = True) -> None:

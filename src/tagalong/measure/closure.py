@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Closure = Callable[[], Any]
 T = TypeVar("T")
 
-UNREACHED = (
+NO_SHARED_PARAMETER = (
     "no loss depends on any parameter of `shared`; pass the module that the closure calls (not a copy), and check for "
     ".detach() or torch.no_grad() between it and the losses."
 )
@@ -288,7 +288,7 @@ def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Seque
             "not recompute them; put the whole forward pass of the shared layers inside the closure."
         )
     elif what == "closure" and found.leaves and not shared & found.leaves.keys():
-        yield UNREACHED
+        yield NO_SHARED_PARAMETER
 
 
 def _has_inner_dropout(module: nn.Module) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .closure import (
-    UNREACHED,
+    NO_SHARED_PARAMETER,
     ReplayableClosure,
     graph_problems,
     loss_graph,
@@ -101,7 +101,7 @@ class Measurement:
         if seen.gram is not None:
             self.gram = context.sources if context.held_out else context.targets, seen.gram
         if self._replicas.alone and not any(context.gradients.touched.values()):
-            raise_all([UNREACHED])
+            raise_all([NO_SHARED_PARAMETER])
         if seen.slopes is not None and context.own_targets:
             seen.slopes = self._replicas.sum([seen.slopes])[0]
         if seen.after is not None:

@@ -162,7 +162,7 @@ class SgdRule(StepRule):
 
 
 # Elements per chunk: bounds the size of temporaries (two per chunk) without a noticeable number of kernel launches.
-CHUNK = 1 << 22
+CHUNK_SIZE = 1 << 22
 
 
 class AdamRule(StepRule):
@@ -184,7 +184,7 @@ class AdamRule(StepRule):
         gradients: Sequence[Tensor],
         origin: Sequence[Tensor],
     ) -> None:
-        for positions, rows in chunks(gradients, CHUNK):
+        for positions, rows in chunks(gradients, CHUNK_SIZE):
             here = [pieces[p] for p in positions]
             self._add(
                 select_rows(out, positions, rows),

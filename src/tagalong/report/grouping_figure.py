@@ -11,7 +11,7 @@ from .style import BACKGROUND_COLOR, TEXT_COLOR, figure_heading, label, line_sty
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-ROW, COLUMN = 26, 64  # pixels
+ROW_HEIGHT, COLUMN_WIDTH = 26, 64  # pixels
 
 
 def grouping_figure(grouping: Grouping, *, title: str = "Which network serves which task") -> Figure:
@@ -92,8 +92,8 @@ def _layout(grouping: Grouping, order: list[str], title: str) -> dict[str, Any]:
             "range": [n - 0.4, -0.6],
         },
         "showlegend": False,
-        "width": max(560, networks * COLUMN + 240),
-        "height": n * ROW + 200,
+        "width": max(560, networks * COLUMN_WIDTH + 240),
+        "height": n * ROW_HEIGHT + 200,
         "margin": {"l": 60, "r": 40, "t": 110, "b": 60},
         "plot_bgcolor": BACKGROUND_COLOR,
         "font": {"color": TEXT_COLOR},

@@ -15,7 +15,7 @@ from tagalong.group import Grouping
 from .grouping_figure import task_order
 from .style import (
     BACKGROUND_COLOR,
-    FADE,
+    FADED_FRACTION,
     GRAY,
     TEXT_COLOR,
     check_affinity,
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Centre = Literal["zero", "target"]
-RESAMPLES = 200  # enough to estimate standard errors to within five percent
+BOOTSTRAP_RESAMPLES = 200  # enough to estimate standard errors to within five percent
 MAX_TASKS_WITH_NUMBERS = 16  # with more tasks, numbers would not fit into the cells
 CELL_SIZES, MATRIX_SIZE = (18, 72), 600  # in pixels: the smallest and the largest cell, and the whole matrix
-HELPS: dict[Centre, str] = {
+TARGET_AXIS_TITLES: dict[Centre, str] = {
     "zero": "… helps (blue) or hurts (red)",
     "target": "… helps more (blue) or less (red) than others",
 }
-MIN_WIDTH = 660  # pixels needed by the text above the cells
+MIN_FIGURE_WIDTH = 660  # pixels needed by the text above the cells
 
 
 def affinity_heatmap(
@@ -99,7 +99,7 @@ def _styles(cells: Cells) -> dict[str, dict[str, Any]]:
     limits = {"zmin": -cells.limit, "zmax": cells.limit}
     return {
         "sure": {"colorscale": diverging(), **limits, "colorbar": bar},
-        "within noise": {"colorscale": diverging(FADE), **limits, "showscale": False},
+        "within noise": {"colorscale": diverging(FADED_FRACTION), **limits, "showscale": False},
         "self-affinity": {"colorscale": single_color(GRAY), "showscale": False},
         "never measured": {"colorscale": single_color(BACKGROUND_COLOR), "showscale": False},
     }
@@ -140,9 +140,9 @@ def _layout(cells: Cells, title: str) -> dict[str, Any]:
     }
     return {
         "title": figure_heading(title, describe_measurement(cells.affinity), _key(cells)),
-        "xaxis": {**axis, "title": {"text": HELPS[cells.centre]}, "tickangle": -45},
+        "xaxis": {**axis, "title": {"text": TARGET_AXIS_TITLES[cells.centre]}, "tickangle": -45},
         "yaxis": {**axis, "title": {"text": "a step on …"}, "range": [n - 0.5, -0.5], "scaleanchor": "x"},
-        "width": max(n * cell + 340, MIN_WIDTH),
+        "width": max(n * cell + 340, MIN_FIGURE_WIDTH),
         "height": n * cell + 280,
         "margin": {"l": 60, "r": 40, "t": 110, "b": 60},
         "plot_bgcolor": BACKGROUND_COLOR,
@@ -277,6 +277,6 @@ def _target_mean_error(affinity: Affinity) -> Floats:
     """Returns the bootstrap standard error of the difference. Errors shared by all sources cancel out."""
     if len(affinity.steps) < 2:
         return affinity.stderr
-    draws = _minus_target_mean(affinity.bootstrap(RESAMPLES))
+    draws = _minus_target_mean(affinity.bootstrap(BOOTSTRAP_RESAMPLES))
     known = np.isfinite(draws).all(axis=0) & np.isfinite(affinity.stderr)
     return np.where(known, np.where(known, draws, 0.0).std(axis=0), np.nan)

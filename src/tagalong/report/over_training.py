@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 MAX_PANELS = 6  # unless the targets are given
 PANELS_PER_ROW = 3
-MAX_COLORED = 10  # the most lines that readers can tell apart
-WINDOWS = 10  # how many windows without overlap make up a history
-MIN_VALUES = 5  # of a typical pair in each window
-OVERLAP = 4  # number of windows that contain each step: smooth lines without a point for every step
+MAX_COLORED_LINES = 10  # the most lines that readers can tell apart
+WINDOWS_PER_HISTORY = 10  # how many windows without overlap make up a history
+MIN_VALUES_PER_WINDOW = 5  # of a typical pair in each window
+WINDOWS_PER_STEP = 4  # number of windows that contain each step: smooth lines without a point for every step
 MAX_POINTS = 200  # per line
 
 
@@ -90,7 +90,7 @@ def affinity_over_training(
         traces = _panel(affinity, windows, [i for i in drawn if i != j], j)
         figure.add_traces(traces, rows=place // across + 1, cols=place % across + 1)
     _share_legend_entries(figure)
-    figure.update_layout(_layout(affinity, windows, title, across, down, len(drawn) > MAX_COLORED + 1))
+    figure.update_layout(_layout(affinity, windows, title, across, down, len(drawn) > MAX_COLORED_LINES + 1))
     figure.update_xaxes(title_text="meter call", showgrid=False, zeroline=False)
     figure.update_yaxes(exponentformat="power", zerolinecolor="#999999", gridcolor="#eeeeee")
     figure.update_yaxes(title_text="affinity", col=1)
@@ -110,7 +110,7 @@ def _task_numbers(affinity: Affinity, argument: str, names: str | Iterable[str])
 
 def _panel(affinity: Affinity, windows: SmoothedAffinity, sources: Sequence[int], target: int) -> list[Any]:
     """Returns the lines for one target, gray lines first."""
-    highest = sorted(sources, key=lambda i: -np.nan_to_num(affinity.mean[i, target], nan=-np.inf))[:MAX_COLORED]
+    highest = sorted(sources, key=lambda i: -np.nan_to_num(affinity.mean[i, target], nan=-np.inf))[:MAX_COLORED_LINES]
     order = sorted(sources, key=lambda i: (i in highest, i))
     return [part for i in order for part in _line(affinity, windows, i, target, i in highest)]
 
@@ -162,7 +162,7 @@ def _layout(
 ) -> dict[str, Any]:
     reading = f"each point: {windows.window} measured steps; bands: ± one standard error"
     if many:
-        reading += f"; gray: all but the {MAX_COLORED} highest"
+        reading += f"; gray: all but the {MAX_COLORED_LINES} highest"
     return {
         "title": figure_heading(title, describe_measurement(affinity), reading),
         "legend": {"title": {"text": "a step on …"}, "tracegroupgap": 0},
@@ -193,7 +193,7 @@ def smooth_affinity(affinity: Affinity, window: int | None) -> SmoothedAffinity:
     window = min(window, length)
     level = affinity.leveled()  # once, rather than for each window
     last = length - window
-    starts = [*range(0, last, max(1, window // OVERLAP, -(-last // MAX_POINTS))), last]
+    starts = [*range(0, last, max(1, window // WINDOWS_PER_STEP, -(-last // MAX_POINTS))), last]
     parts = [level.between(int(level.steps[s]), int(level.steps[s + window - 1]) + 1) for s in starts]
     return SmoothedAffinity(
         steps=np.array([part.steps.mean() for part in parts]),
@@ -206,4 +206,4 @@ def smooth_affinity(affinity: Affinity, window: int | None) -> SmoothedAffinity:
 def _default_window(affinity: Affinity) -> int:
     length, counts = len(affinity.steps), affinity.count[affinity.count > 0]
     turns = length / float(np.median(counts)) if counts.size else 1.0
-    return max(1, ceil(length / WINDOWS), ceil(MIN_VALUES * turns))
+    return max(1, ceil(length / WINDOWS_PER_HISTORY), ceil(MIN_VALUES_PER_WINDOW * turns))

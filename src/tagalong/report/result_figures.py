@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from tagalong.study import MethodSummary, Results, TaskChange
 
 CostOf = Literal["all", "deciding", "training", "size"]
-COSTS: dict[CostOf, str] = {
+COST_LABELS: dict[CostOf, str] = {
     "all": "cost of deciding and training, relative to one network for all tasks",
     "deciding": "cost of deciding, relative to training one network for all tasks",
     "training": "cost of training the chosen networks, relative to one network for all tasks",
     "size": "parameters of the chosen networks, relative to one network for all tasks",
 }
-ROW = 24  # pixels
+ROW_HEIGHT = 24  # pixels
 
 
 def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "Cost and benefit") -> Figure:
@@ -46,7 +46,7 @@ def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "
 
     Args:
         results: the results of a study whose methods include `mtl`.
-        cost: "all", "deciding", "training" or "size"; see `COSTS`.
+        cost: "all", "deciding", "training" or "size"; see `COST_LABELS`.
         title: the title, as plain text.
 
     Returns:
@@ -54,7 +54,7 @@ def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "
     """
     from plotly.graph_objects import Figure, Scatter
 
-    if cost not in COSTS:
+    if cost not in COST_LABELS:
         raise InvalidInput("cost", f"must be one of {', '.join(map(repr, get_args(CostOf)))}", repr(cost))
     lines = [line for line in results.table() if line.change is not None]
     methods = list(dict.fromkeys(line.method for line in lines))
@@ -78,7 +78,7 @@ def cost_of(line: MethodSummary, cost: CostOf) -> float | None:
 def known_costs(results: Results) -> list[CostOf]:
     """Returns the costs that are known for at least two methods."""
     lines = results.table()
-    return [cost for cost in COSTS if sum(bool(cost_of(line, cost)) for line in lines) > 1]
+    return [cost for cost in COST_LABELS if sum(bool(cost_of(line, cost)) for line in lines) > 1]
 
 
 def change_error(line: MethodSummary, results: Results) -> float | None:
@@ -119,7 +119,7 @@ def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, 
         "title": figure_heading(title, "lower left is better; bars: one standard error; numbers: budgets"),
         "xaxis": {
             "type": "log",
-            "title": {"text": COSTS[cost]},
+            "title": {"text": COST_LABELS[cost]},
             "tickvals": ticks,
             "ticktext": [f"{tick:g}×" for tick in ticks],
             "gridcolor": "#eeeeee",
@@ -228,7 +228,7 @@ def _changes_layout(tasks: Sequence[str], title: str) -> dict[str, Any]:
             "automargin": True,
         },
         "width": 640,
-        "height": n * ROW + 180,
+        "height": n * ROW_HEIGHT + 180,
         "margin": {"l": 60, "r": 40, "t": 90, "b": 60},
         "plot_bgcolor": BACKGROUND_COLOR,
         "font": {"color": TEXT_COLOR},

@@ -11,7 +11,7 @@ from tagalong.affinity import Affinity
 
 Scale = list[tuple[float, str]]
 # ColorBrewer's red–white–blue: red below the center, blue above it.
-_DIVERGING = (
+_DIVERGING_COLORS = (
     "#b2182b",
     "#d6604d",
     "#f4a582",
@@ -23,19 +23,19 @@ _DIVERGING = (
     "#2166ac",
 )
 # Okabe and Ito (2008), without yellow, which is hard to see on white.
-_DISTINCT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
+_DISTINCT_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "cross", "star", "hourglass")
 BETTER, WORSE = "#2166ac", "#b2182b"  # the ends of the scale
 GRAY, TEXT_COLOR, BACKGROUND_COLOR = "#e4e4e4", "#404040", "#ffffff"
-FADE = 0.65  # the fraction of white in a faded color
+FADED_FRACTION = 0.65  # the fraction of white in a faded color
 MAX_LABEL_LENGTH = 24  # of a task's name, in characters; hovering shows the whole name
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_TO_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def diverging(fade: float = 0.0) -> Scale:
     """Returns a color scale from red through white to blue, blended with white by the fraction `fade`."""
-    return [(i / (len(_DIVERGING) - 1), _fade(color, fade)) for i, color in enumerate(_DIVERGING)]
+    return [(i / (len(_DIVERGING_COLORS) - 1), _fade(color, fade)) for i, color in enumerate(_DIVERGING_COLORS)]
 
 
 def single_color(color: str) -> Scale:
@@ -45,13 +45,13 @@ def single_color(color: str) -> Scale:
 
 def line_style(number: int) -> dict[str, str]:
     """Returns the color and dash style of a line by its number: eight solid colors, then the same colors dashed."""
-    dash = _DASHES[number // len(_DISTINCT) % len(_DASHES)]
-    return {"color": _DISTINCT[number % len(_DISTINCT)], "dash": dash}
+    dash = _DASHES[number // len(_DISTINCT_COLORS) % len(_DASHES)]
+    return {"color": _DISTINCT_COLORS[number % len(_DISTINCT_COLORS)], "dash": dash}
 
 
 def marker_style(number: int, *, filled: bool = True) -> dict[str, Any]:
     """Returns the color and symbol of a marker by its number. The first 72 are all different."""
-    color = _DISTINCT[number % len(_DISTINCT)]
+    color = _DISTINCT_COLORS[number % len(_DISTINCT_COLORS)]
     symbol = _SYMBOLS[number % len(_SYMBOLS)]
     return {
         "size": 10,
@@ -114,7 +114,7 @@ def times(power: int) -> str:
     >>> times(-3)
     ' × 10⁻³'
     """
-    return f" × 10{str(power).translate(_SUPERSCRIPT)}" if power else ""
+    return f" × 10{str(power).translate(_TO_SUPERSCRIPT)}" if power else ""
 
 
 def plus_minus(mean: float, error: float) -> str:

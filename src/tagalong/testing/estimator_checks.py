@@ -21,9 +21,9 @@ from .checks import Checks, display_name, expect, temporary_seed
 
 TASKS = ("a", "b", "c")
 STEPS, ROWS, FEATURES, LR = 4, 12, 4, 0.1
-OTHERS = ("lookahead", "gradient", "cosine")
+BUILT_IN_ESTIMATORS = ("lookahead", "gradient", "cosine")
 TOLERANCE = 1e-9  # relative, in float64
-FACTOR = 7.0  # applied to the loss that is rescaled
+LOSS_FACTOR = 7.0  # applied to the loss that is rescaled
 EstimatorFactory = Callable[[nn.Module], Estimator]
 Losses = dict[str, Tensor | None]
 ABSENT = object()
@@ -134,7 +134,7 @@ def _random_observation(made: Estimator, sources: int, targets: int) -> Observed
 
 
 class _SmallNetwork(nn.Module):
-    """A network whose shared part has state that a measurement must not change: BatchNorm statistics and dropout masks."""
+    """A network whose shared part has BatchNorm statistics and dropout masks, which a measurement must not change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -274,10 +274,12 @@ def _check_in_meter(checks: Checks, make: EstimatorFactory, plain: Affinity) -> 
         _check_missing(make)
     if make(_SmallNetwork()).ratio:
         with checks.check("with `ratio`, rescaling a target's loss changes no affinity (or set `ratio = False`)"):
-            scaled = _Run(make, scales={"b": FACTOR}).steps(1).meter.affinity()
+            scaled = _Run(make, scales={"b": LOSS_FACTOR}).steps(1).meter.affinity()
             others = [task != "b" for task in TASKS]
             first = _Run(make).steps(1).meter.affinity()
-            _expect_close(scaled.mean[others], first.mean[others], f"with one loss scaled by {FACTOR:g}, affinities")
+            _expect_close(
+                scaled.mean[others], first.mean[others], f"with one loss scaled by {LOSS_FACTOR:g}, affinities"
+            )
     with checks.check("it has no side effects"):
         _check_side_effects(make)
     with checks.check("a resumed meter measures the same affinity"):
@@ -310,7 +312,7 @@ def _check_side_effects(make: EstimatorFactory) -> None:
 
 def _check_together(make: EstimatorFactory, plain: Affinity) -> None:
     name = make(_SmallNetwork()).name
-    others = [other for other in OTHERS if other != name]
+    others = [other for other in BUILT_IN_ESTIMATORS if other != name]
     together = _Run(make, others=others).steps().meter
     _expect_close(together.affinity(name).mean, plain.mean, f"together with {', '.join(others)}, its affinities")
     for other in others:

@@ -16,14 +16,14 @@ from tagalong.study import Chunk, Executor, NetworkResult, make_executor, train_
 from .checks import Checks, expect, temporary_seed
 from .small_problem import small_problem
 
-NAMES = ("one", "two", "three")
-CHUNKS = (
-    Chunk(tuple(Job(tasks, 0) for tasks in (("two",), NAMES, ("one", "three")))),  # trained as one batch
-    Chunk((Job(NAMES, 1),), {"estimator": "lookahead", "update": "sgd", "every": 2}),
+TASK_NAMES = ("one", "two", "three")
+JOB_CHUNKS = (
+    Chunk(tuple(Job(tasks, 0) for tasks in (("two",), TASK_NAMES, ("one", "three")))),  # trained as one batch
+    Chunk((Job(TASK_NAMES, 1),), {"estimator": "lookahead", "update": "sgd", "every": 2}),
     Chunk((Job(("one", "two"), 1, "uw"),)),
     Chunk((Job(("three",), 1, epochs=1),)),
 )
-UNKNOWN = "no such task"
+UNKNOWN_TASK = "no such task"
 
 
 def check_executor(executor: str | Executor, *, device: str = "cpu", tolerance: float = 0.0) -> None:
@@ -50,8 +50,8 @@ def check_executor(executor: str | Executor, *, device: str = "cpu", tolerance: 
     with checks.check("it has `start`, `map` and `stop`"):
         made = make_executor(executor)
         with temporary_seed(0):
-            problem = small_problem(NAMES)
-            expected = {chunk.jobs: train_chunk(problem, chunk, "cpu") for chunk in CHUNKS}
+            problem = small_problem(TASK_NAMES)
+            expected = {chunk.jobs: train_chunk(problem, chunk, "cpu") for chunk in JOB_CHUNKS}
             _check(checks, made, device, expected, tolerance)
     checks.raise_failures()
 
@@ -59,12 +59,14 @@ def check_executor(executor: str | Executor, *, device: str = "cpu", tolerance: 
 def _check(
     checks: Checks, executor: Executor, device: str, expected: Mapping[Any, list[NetworkResult]], tolerance: float
 ) -> None:
-    problem, children = small_problem(NAMES), set(multiprocessing.active_children())
+    problem, children = small_problem(TASK_NAMES), set(multiprocessing.active_children())
     try:
         with checks.check("it trains"):
             executor.start(problem, device)
-            _check_training(checks, executor, CHUNKS, expected, tolerance, "")
-            _check_training(checks, executor, CHUNKS[::-1], expected, tolerance, " with the chunks in reverse order")
+            _check_training(checks, executor, JOB_CHUNKS, expected, tolerance, "")
+            _check_training(
+                checks, executor, JOB_CHUNKS[::-1], expected, tolerance, " with the chunks in reverse order"
+            )
         with checks.check("an error in one chunk reaches the caller"):
             _check_error(executor)
     finally:
@@ -77,7 +79,7 @@ def _check(
     try:
         with checks.check("it can be restarted"):
             executor.start(problem, device)
-            _check_training(checks, executor, CHUNKS[-1:], expected, tolerance, " after a restart")
+            _check_training(checks, executor, JOB_CHUNKS[-1:], expected, tolerance, " after a restart")
     finally:
         executor.stop()
 
@@ -170,11 +172,13 @@ def _score_array(result: NetworkResult) -> Any:
 
 
 def _check_error(executor: Executor) -> None:
-    wrong = Chunk((Job((UNKNOWN,), 0),))
+    wrong = Chunk((Job((UNKNOWN_TASK,), 0),))
     try:
-        found = [chunk for chunk, _ in executor.map([wrong, CHUNKS[-1]], lambda n: None)]
+        found = [chunk for chunk, _ in executor.map([wrong, JOB_CHUNKS[-1]], lambda n: None)]
     except Exception as error:
-        expect(UNKNOWN in _messages(error), f"the error must say what went wrong ({UNKNOWN!r}), found: {error!r}")
+        expect(
+            UNKNOWN_TASK in _messages(error), f"the error must say what went wrong ({UNKNOWN_TASK!r}), found: {error!r}"
+        )
         return
     raise AssertionError(f"a chunk that cannot be trained must raise an error, found {len(found)} results and no error")
 

@@ -33,7 +33,7 @@ from .checks import Checks, display_name, expect, temporary_seed
 from .small_problem import small_problem
 
 SEEDS = (0, 1)
-NAMES = (("one", "two"), ("one", "two", "three"), ("one", "two", "three", "four", "five"))
+TASK_NAMES = (("one", "two"), ("one", "two", "three"), ("one", "two", "three", "four", "five"))
 UNUSUAL_NAMES = ("b.c", "x+y", "ä, ö")
 OTHER_TEST_SEED = 3
 Groups = frozenset[tuple[frozenset[str], frozenset[str], float]]
@@ -103,7 +103,7 @@ def _check_rejected(make: Callable[..., Method], options: Mapping[str, Any], wro
         allowed = inspect.signature(make).parameters
         if not any(p.kind is p.VAR_KEYWORD for p in allowed.values()) and not options.keys() <= allowed.keys():
             return  # `make_method` rejects it
-        found = make(**options).problems(NAMES[-1], small_problem(NAMES[-1]))
+        found = make(**options).problems(TASK_NAMES[-1], small_problem(TASK_NAMES[-1]))
     except ValueError:
         return
     except Exception as error:
@@ -114,11 +114,11 @@ def _check_rejected(make: Callable[..., Method], options: Mapping[str, Any], wro
 
 
 def _check_decisions(checks: Checks, make: Callable[[], Method], folder: Path, ordered: bool) -> None:
-    complaints = {names: make().problems(names, small_problem(names)) for names in NAMES}
+    complaints = {names: make().problems(names, small_problem(names)) for names in TASK_NAMES}
     accepted = [names for names, found in complaints.items() if not found]
     expect(
         bool(accepted),
-        f"`problems` must accept one of the small problems, found {'; '.join(map(str, complaints[NAMES[-1]]))}",
+        f"`problems` must accept one of the small problems, found {'; '.join(map(str, complaints[TASK_NAMES[-1]]))}",
     )
     found: dict[int, Decision] = {}
     for names in accepted:

@@ -10,10 +10,10 @@ from torch import Tensor
 from tagalong.learn import MLP, Problem, Recipe, Split, Task
 
 FEATURES, CLASSES = 4, 3
-MISSING = 0.15  # fraction of missing labels
-ROWS = (48, 32, 32)  # numbers of training, validation and test rows
+MISSING_FRACTION = 0.15  # fraction of missing labels
+ROW_COUNTS = (48, 32, 32)  # numbers of training, validation and test rows
 RECIPE = Recipe(optimizer="sgd", lr=0.05, batch_size=16, epochs=2, patience=2, weight_decay=0.0)
-KINDS = ("regression", "binary", "multiclass")
+TASK_KINDS = ("regression", "binary", "multiclass")
 
 
 def small_problem(names: Sequence[str], order: Sequence[int] | None = None, *, test_seed: int = 2) -> Problem:
@@ -28,13 +28,13 @@ def small_problem(names: Sequence[str], order: Sequence[int] | None = None, *, t
         test_seed: the seed for the test rows. It does not affect the training and validation rows.
     """
     tasks = [_task(name, number) for number, name in enumerate(names)]
-    train, val, test = (_split(names, rows, seed) for rows, seed in zip(ROWS, (0, 1, test_seed), strict=True))
+    train, val, test = (_split(names, rows, seed) for rows, seed in zip(ROW_COUNTS, (0, 1, test_seed), strict=True))
     listed = tuple(tasks[number] for number in (range(len(names)) if order is None else order))
     return Problem("small", listed, train, val, test, encoder=MLP(FEATURES, hidden=(6,)), recipe=RECIPE)
 
 
 def _task(name: str, number: int) -> Task:
-    kind = KINDS[number % len(KINDS)]
+    kind = TASK_KINDS[number % len(TASK_KINDS)]
     if kind == "multiclass":
         return Task(name, kind="multiclass", classes=CLASSES)
     return Task(name, kind="binary") if kind == "binary" else Task(name, kind="regression")
@@ -51,12 +51,12 @@ def _labels(inputs: Tensor, number: int, seed: int) -> Tensor:
     # Different test seeds use different weights, so that a method that looks at test rows decides differently.
     weights = direction if seed <= 2 else _normal(FEATURES, 1, seed=100 * seed + number)
     noisy = (inputs @ weights + 0.7 * _normal(len(inputs), 1, seed=5000 + 10 * number + seed)).squeeze(1)
-    kind = KINDS[number % len(KINDS)]
+    kind = TASK_KINDS[number % len(TASK_KINDS)]
     if kind == "binary":
         noisy = (noisy > 0).double()
     if kind == "multiclass":
         noisy = (noisy > -0.6).double() + (noisy > 0.6).double()
-    missing = torch.rand(len(inputs), generator=_generator(9000 + 10 * number + seed)) < MISSING
+    missing = torch.rand(len(inputs), generator=_generator(9000 + 10 * number + seed)) < MISSING_FRACTION
     return torch.where(missing, torch.nan, noisy)
 
 

@@ -14,7 +14,7 @@ from tagalong.study import Results, Run
 
 from ..style import plus_minus, power_of_thousand, signed, times
 
-ESTIMATORS = {
+ESTIMATOR_LABELS = {
     "lookahead": "lookahead",
     "gradient": "first order",
     "cosine": "cosine of gradients",
@@ -157,7 +157,7 @@ def _data(k: int, grouping: Grouping, power: int, results: Results, measured: bo
 
 
 def _sentences(k: int, grouping: Grouping, power: int, results: Results, measured: bool) -> list[str]:
-    """Describes the quality of the grouping, whether it is proven optimal, how stable it is, and its effect on losses."""
+    """Describes how good the grouping is, whether that is proven, how stable it is, and how it affects the losses."""
     unit, used = 10.0**power, len(grouping.groups)
     start = f"{used} network{'s' * (used != 1)}" + (f" (more than {used} would not help)" if used < k else "")
     parts = [f"{start}, total affinity {grouping.value / unit:.3g}{times(power)}"]

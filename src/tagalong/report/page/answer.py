@@ -12,8 +12,8 @@ from tagalong.study import Label, Run, TaskChange, Verdict, label_text
 
 from ..style import signed
 
-MINUS = re.compile(r"(?<!\w)-(?=\d)")
-NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+HYPHEN_AS_MINUS = re.compile(r"(?<!\w)-(?=\d)")
+NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
 def answer(run: Run) -> Html:
@@ -26,7 +26,7 @@ def answer(run: Run) -> Html:
         tag("p", f"{results.problem.name} · {tasks} tasks · {_seeds(verdict)}", class_="eyebrow"),
         tag("h1", "Which tasks should train together?"),
         tag("p", headline(verdict), class_="answer"),
-        tag("p", MINUS.sub("−", verdict.sentence), class_="why"),
+        tag("p", HYPHEN_AS_MINUS.sub("−", verdict.sentence), class_="why"),
         tag("p", tag("strong", "Provisional: "), f"{doubts}.", class_="doubt") if doubts else None,
         _facts(verdict),
     )
@@ -49,7 +49,7 @@ def number_in_words(count: int) -> str:
     >>> number_in_words(3), number_in_words(40)
     ('three', '40')
     """
-    return NUMBERS[count] if count < len(NUMBERS) else str(count)
+    return NUMBER_WORDS[count] if count < len(NUMBER_WORDS) else str(count)
 
 
 def _seeds(verdict: Verdict) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from tagalong.disclaimer import GENERAL, PEOPLE, find_sensitive_tasks
+from tagalong.disclaimer import GENERAL_DISCLAIMER, PEOPLE_DISCLAIMER, find_sensitive_tasks
 from tagalong.errors import pluralize
 from tagalong.rendering import Html, table, tag
 from tagalong.study import Cost, ProblemInfo, Results, Run
 
-METHODS = {
+METHOD_DESCRIPTIONS = {
     "mtl": "one network for all tasks; everything is compared with it",
     "stl": "one network for each task",
     "random": "groups drawn at random: what to expect from any grouping of this size",
@@ -27,7 +27,7 @@ METHODS = {
     "auto": "networks suggested by affinities and by the networks trained so far, and confirmed on validation data",
     "chosen": "the best groups of already trained networks, chosen on validation data",
 }
-READING = (
+READING_GUIDE = (
     (
         "Affinity",
         "The affinity of one task onto another is the fraction by which a training step on the first task alone lowers "
@@ -47,15 +47,19 @@ READING = (
         "the number of groupings that were tried.",
     ),
 )
-UNITS = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
-PARTS = ("train", "val", "test")
-UNREPEATABLE = ("", "-c", "ipykernel_launcher.py")  # program names in a prompt, in `python -c` and in a notebook
+TIME_UNITS = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
+SPLITS = ("train", "val", "test")
+INTERACTIVE_PROGRAMS = (
+    "",
+    "-c",
+    "ipykernel_launcher.py",
+)  # program names in a prompt, in `python -c` and in a notebook
 
 
 def how_to_read(methods: Iterable[str]) -> Html:
     """Explains affinities, groups, the verdict, and the methods that were compared."""
-    ideas = [item for name, text in READING for item in (tag("dt", name), tag("dd", text))]
-    known = [(name, METHODS[name]) for name in dict.fromkeys(methods) if name in METHODS]
+    ideas = [item for name, text in READING_GUIDE for item in (tag("dt", name), tag("dd", text))]
+    known = [(name, METHOD_DESCRIPTIONS[name]) for name in dict.fromkeys(methods) if name in METHOD_DESCRIPTIONS]
     explained = [item for name, text in known for item in (tag("dt", name), tag("dd", text))]
     return tag(
         "section",
@@ -74,8 +78,8 @@ def handle_with_care(tasks: Iterable[str]) -> Html:
     return tag(
         "aside",
         tag("h2", "Handle with care", id="care-title"),
-        tag("p", GENERAL),
-        tag("p", PEOPLE.format(named=traits)) if found else None,
+        tag("p", GENERAL_DISCLAIMER),
+        tag("p", PEOPLE_DISCLAIMER.format(named=traits)) if found else None,
         id="care",
         aria_labelledby="care-title",
     )
@@ -106,7 +110,7 @@ def provenance(run: Run) -> Html:
 
 
 def _data(problem: ProblemInfo) -> str:
-    rows = ", ".join(f"{problem.rows[part]:,} {part}" for part in PARTS if part in problem.rows)
+    rows = ", ".join(f"{problem.rows[part]:,} {part}" for part in SPLITS if part in problem.rows)
     parts = [problem.name + (f", rows: {rows}" if rows else ""), *problem.notes]
     if problem.fingerprint:
         parts.append(f"fingerprint {problem.fingerprint}")
@@ -166,7 +170,7 @@ def _duration(seconds: float) -> str:
     """
     if not seconds:
         return ""
-    size, name = next((unit for unit in UNITS if seconds >= unit[0]), UNITS[-1])
+    size, name = next((unit for unit in TIME_UNITS if seconds >= unit[0]), TIME_UNITS[-1])
     return f"{seconds / size:.2g} {name} of compute"
 
 
@@ -187,7 +191,7 @@ def _program(given: Sequence[str]) -> list[str]:
     own = path.stem == "tagalong" or (path.name == "__main__.py" and path.parent.name == "tagalong")
     if own:
         return ["tagalong", *given[1:]]
-    return [] if path.name in UNREPEATABLE else ["python", *given]
+    return [] if path.name in INTERACTIVE_PROGRAMS else ["python", *given]
 
 
 def _labels(problem: ProblemInfo) -> Html | None:
@@ -199,11 +203,11 @@ def _labels(problem: ProblemInfo) -> Html | None:
             task,
             problem.kinds.get(task, ""),
             problem.errors.get(task, ""),
-            *(_label_count(problem, part, task) for part in PARTS),
+            *(_label_count(problem, part, task) for part in SPLITS),
         ]
         for task in problem.tasks
     ]
-    headings = ["task", "kind", "error", *(f"labels {part}" for part in PARTS)]
+    headings = ["task", "kind", "error", *(f"labels {part}" for part in SPLITS)]
     element = table(headings, rows, caption="Tasks and their labels")
     region = tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Tasks and their labels")
     return tag("details", tag("summary", f"The {len(problem.tasks)} tasks and their labels"), region)

@@ -24,17 +24,17 @@ from ..heatmap import Cells, affinity_heatmap
 from ..over_training import smooth_affinity
 from ..result_figures import cost_against_error, known_costs, search_curve, task_changes
 from ..style import times
-from .affinity_sections import ESTIMATORS, budget, budgets_data, over_time, who_helps_whom
+from .affinity_sections import ESTIMATOR_LABELS, budget, budgets_data, over_time, who_helps_whom
 from .answer import answer, recommended
 from .background import handle_with_care, how_to_read, provenance
 from .results_sections import auto_decision, how_auto_searched, was_it_worth_it
 
-FILE = "report.html"
+REPORT_FILE = "report.html"
 # A bundle of plotly.js (MIT) with only lines, bars and heat maps: a third the size of the one in the Python package.
-PLOTLY = "plotly-cartesian.min.js"
-SCRIPTS = ("theme.js", "heatmap.js", "over_time.js", "budget.js", "worth.js", "search.js", "sort.js", "start.js")
+PLOTLY_SCRIPT = "plotly-cartesian.min.js"
+PAGE_SCRIPTS = ("theme.js", "heatmap.js", "over_time.js", "budget.js", "worth.js", "search.js", "sort.js", "start.js")
 # The browser must not load anything, even if the name of a task contains HTML.
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
 MIN_STEPS_TO_TRIM = 20  # with fewer measured steps, trimming has no effect
@@ -54,7 +54,7 @@ def write_report(run: str | Path | Run, path: str | Path | None = None) -> Path:
         InvalidInput: the folder does not contain a finished run, or a file in it is damaged.
     """
     found = run if isinstance(run, Run) else read_run(run)
-    file = found.folder / FILE if path is None else Path(path)
+    file = found.folder / REPORT_FILE if path is None else Path(path)
     write_atomic(file, page(found, found.all_budgets()))
     return file
 
@@ -90,13 +90,13 @@ def page(run: Run, groupings: dict[int, Grouping]) -> str:
         ),
         tag("noscript", tag("p", "The plots and the slider need JavaScript.")),
         tag("script", Html(as_script(page_data(run, groupings, shown))), type="application/json", id="data"),
-        tag("script", Html(_static(PLOTLY))),
-        tag("script", Html("(() => {\n'use strict';\n" + "\n".join(map(_static, SCRIPTS)) + "\n})();")),
+        tag("script", Html(_static(PLOTLY_SCRIPT))),
+        tag("script", Html("(() => {\n'use strict';\n" + "\n".join(map(_static, PAGE_SCRIPTS)) + "\n})();")),
     ]
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", http_equiv="Content-Security-Policy", content=CONTENT_SECURITY_POLICY),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", f"{run.results.problem.name}: which tasks should train together?"),
         tag("style", Html(_static("report.css"))),
@@ -141,7 +141,7 @@ def heatmaps(run: Run, grouping: Grouping) -> list[dict[str, Any]]:
             affinity = ordered.averaged(average) if len(ordered.steps) else ordered
             figure = affinity_heatmap(affinity, grouping=grouping)
             entry = {
-                "estimator": ESTIMATORS.get(name, name),
+                "estimator": ESTIMATOR_LABELS.get(name, name),
                 "average": average,
                 "tasks": task_order(grouping),
                 "unit": _unit(affinity),
