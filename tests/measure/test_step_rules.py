@@ -43,7 +43,7 @@ def test_step_on_pieces_is_the_step_on_the_whole(make: Maker, limit: int, traine
     out, values = [torch.zeros_like(p) for p in parameters], [p.data for p in parameters]
     pieces = [piece for i, p in enumerate(parameters) for piece in split(i, p, limit)]
     for part in (pieces[::2], pieces[1::2]):
-        here = [[piece.of(tensors[piece.index]) for piece in part] for tensors in (out, gradients, values)]
+        here = [[piece.select(tensors[piece.index]) for piece in part] for tensors in (out, gradients, values)]
         steps.add(here[0], part, here[1], here[2])
     assert_close(out, step_delta(steps, parameters, gradients))
 
@@ -68,7 +68,7 @@ def test_chunks_smaller_than_tensors_change_nothing(
 def test_split_covers_every_number_once(shape: tuple[int, ...], limit: int) -> None:
     tensor = torch.zeros(shape)
     for piece in split(0, tensor, limit):
-        part = piece.of(tensor)
+        part = piece.select(tensor)
         part += 1
         assert part.numel() <= max(limit, tensor[:1].numel() if tensor.dim() else 1)
     assert torch.equal(tensor, torch.ones(shape))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .closure import TaskLosses, loss_graph, raise_all
+from .closure import TaskLosses, loss_graph, raise_closure_problems
 from .gradients import GradientSum, TaskGradients, gradient_matrices, plan_blocks
 from .setup import Setup, check_weights
 from .steps import Steps
@@ -29,7 +29,7 @@ class TrainingGradient:
         self.capture: GradientSum | None = None
         self.wanted = False
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self.losses = self.capture = None
 
     def backward(self, weights: Mapping[str, float | Tensor] | None, extra: Tensor | None) -> None:
@@ -42,14 +42,14 @@ class TrainingGradient:
         capture = self.capture if weights is None and not self._has_gradient_hooks() else None
         done = {} if capture is None else {t: loss for t, loss in losses.items() if t in capture.tasks}
         total = self._remaining_loss(losses, factors, set(done), extra)
-        scale = self._scale(losses)
+        scale = self._scale_factor(losses)
         if capture is not None:
             self._backward_to_heads(done, factors, scale, retain_graph=total is not None)
             capture.accumulate(1.0 if scale is None else float(scale))
         if total is not None:
             (total if scale is None else total * scale).backward()
         self.wanted = True
-        self.forget()
+        self.clear()
 
     def _finite_losses(self) -> dict[str, Tensor]:
         read = _read_losses(self.losses)
@@ -78,7 +78,7 @@ class TrainingGradient:
             terms.append(extra)
         return torch.stack([term.reshape(()) for term in terms]).sum() if terms else None
 
-    def _scale(self, losses: Mapping[str, Tensor]) -> Tensor | None:
+    def _scale_factor(self, losses: Mapping[str, Tensor]) -> Tensor | None:
         """Returns the scale factor. Initializes the scaler if necessary, just as scaling a loss does."""
         if self._setup.scaler is None or not losses:
             return None
@@ -104,7 +104,7 @@ class TrainingGradient:
         return {**vars(self), "losses": None, "capture": None}  # a graph can neither be copied nor pickled
 
 
-class TaskGram:
+class TaskGramMatrix:
     """The Gram matrix ⟨g_i, g_j⟩ over the shared parameters, reused from a measured step if possible.
 
     Attributes:
@@ -117,7 +117,7 @@ class TaskGram:
         self.found: tuple[Sequence[str], Tensor] | None = None
         self.wanted = False
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self.found = None
 
     def matrix(self, returned: object) -> Tensor:
@@ -127,9 +127,9 @@ class TaskGram:
         if self.found is not None and set(losses) <= set(self.found[0]):
             at = [self.found[0].index(task) for task in losses]
             return self.found[1][at][:, at]
-        return self._compute(losses)
+        return self._compute_matrix(losses)
 
-    def _compute(self, losses: dict[str, Tensor]) -> Tensor:
+    def _compute_matrix(self, losses: dict[str, Tensor]) -> Tensor:
         parameters = self._setup.trainable()
         tasks, steps = list(losses), Steps({}, [])
         gradients = TaskGradients(losses, parameters, scale=self._setup.scale())
@@ -146,7 +146,7 @@ class TaskGram:
 
 def _read_losses(returned: object) -> TaskLosses:
     read = TaskLosses.read(returned)
-    raise_all(read.problems)
+    raise_closure_problems(read.problems)
     return read
 
 

@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 from tagalong.rendering import TextTable
 
 from .clock import Stopwatch
-from .closure import ReplayableClosure, raise_all
+from .closure import ReplayableClosure, raise_closure_problems
 from .distributed import Replicas, agree_on_tasks, is_learning_static_graph
-from .gradients import rows_bytes
+from .gradients import gradient_bytes
 from .history import unconnected_pairs
 from .isolation import Replayer, without_caches
 from .measurement import Measurement
@@ -71,7 +71,9 @@ def dry_step(
 ) -> Check:
     """Measures one step without recording it, and restores the original state."""
     if is_learning_static_graph(wrapper):
-        raise_all(["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."])
+        raise_closure_problems(
+            ["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."]
+        )
     main, held, replicas = (
         setup.replayable(closure, Replayer(), verify=True, wrapper=wrapper),
         None,
@@ -217,7 +219,7 @@ def _extra_memory(setup: Setup, parameters: Sequence[Tensor], rows: int) -> int:
     # Saved values, one gradient, and the training gradient if `meter.backward` is used.
     memory = 3 * size if "after" in setup.needs else 2 * size
     if setup.target_gradients:
-        memory += min(rows_bytes(parameters, rows), int(setup.gradient_memory)) + rows_bytes(parameters, 1)
+        memory += min(gradient_bytes(parameters, rows), int(setup.gradient_memory)) + gradient_bytes(parameters, 1)
     return memory + setup.steps(parameters).state_bytes
 
 

@@ -13,11 +13,11 @@ class Stopwatch:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._start = self._mark()
+        self._start = self._record_time()
         self._end: float | torch.cuda.Event | None = None
 
     def stop(self) -> None:
-        self._end = self._mark()
+        self._end = self._record_time()
 
     def seconds(self) -> float:
         """Returns the elapsed time in seconds, after waiting for queued work to finish."""
@@ -30,7 +30,7 @@ class Stopwatch:
         self._end.synchronize()
         return float(self._start.elapsed_time(self._end)) / 1000.0
 
-    def _mark(self) -> float | torch.cuda.Event:
+    def _record_time(self) -> float | torch.cuda.Event:
         if self._device.type != "cuda":
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)

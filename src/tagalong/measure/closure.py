@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-from .isolation import ModuleState, RandomState, Replayer, Writes, compiled, watching
+from .isolation import ModuleState, RandomState, Replayer, WriteDetector, compiled, save_used_modules
 
 if TYPE_CHECKING:
     from .setup import Setup
@@ -38,7 +38,7 @@ class ClosureError(ValueError):
         super().__init__("the affinity cannot be measured:\n" + "\n".join(f"- {p}" for p in problems))
 
 
-def raise_all(problems: Sequence[str]) -> None:
+def raise_closure_problems(problems: Sequence[str]) -> None:
     """Raises one error that lists all `problems`. Does nothing if there are none."""
     if problems:
         raise ClosureError(problems)
@@ -80,7 +80,7 @@ class ReplayableClosure:
         verify: bool = True,
     ) -> None:
         self._closure, self._replayer, self.what, self._graph = closure, replayer, what, graph
-        self._writes = Writes() if verify else None
+        self._writes = WriteDetector() if verify else None
         self._modules, self._randomness = ModuleState(self._writes), RandomState()
         for model in models:
             self._modules.add(model)
@@ -90,11 +90,11 @@ class ReplayableClosure:
         """Runs the closure for the first time."""
         self.start_nr = _autograd_sequence_nr()
         # Without `model`, the modules that the closure calls are detected as they are called.
-        with watching(self._modules) if self._watch else nullcontext():
+        with save_used_modules(self._modules) if self._watch else nullcontext():
             self.returned = self._closure() if self._graph else self._rerun()
-        self.written = [] if self._writes is None else self._writes.found()
+        self.written = [] if self._writes is None else self._writes.written_names()
         self.lazy = [] if self._writes is None else self._writes.lazy
-        self._modules_after, self._randomness_after = self._modules.again(), RandomState()
+        self._modules_after, self._randomness_after = self._modules.snapshot(), RandomState()
         self.losses = TaskLosses.read(self.returned, self.what)
 
     def replay(self) -> TaskLosses:
@@ -344,10 +344,10 @@ def loss_graph(losses: Iterable[Tensor], start_nr: int = 0) -> LossGraph:
         start_nr: The sequence number at which the closure started. Leaves of nodes with smaller numbers are listed as
             `earlier`.
     """
-    return _walk({loss.grad_fn for loss in losses if loss.grad_fn is not None}, start_nr)
+    return _walk_graph({loss.grad_fn for loss in losses if loss.grad_fn is not None}, start_nr)
 
 
-def _walk(seen: set[Node], start_nr: int) -> LossGraph:
+def _walk_graph(seen: set[Node], start_nr: int) -> LossGraph:
     found = LossGraph()
     waiting = list(seen)
     earlier: set[Node] = set()
@@ -368,7 +368,7 @@ def _walk(seen: set[Node], start_nr: int) -> LossGraph:
                 seen.add(parent)
                 waiting.append(parent)
     if earlier:
-        before = _walk(earlier, 0)
+        before = _walk_graph(earlier, 0)
         # A node is created after the nodes it leads to. If it leads to newer ones, it was numbered by another thread
         # (such as the backward thread of a GPU), and the numbers cannot be compared.
         found.earlier = before.leaves if before.latest < start_nr else {}

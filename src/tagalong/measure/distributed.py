@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .closure import ReplayableClosure, TaskLosses, raise_all
+from .closure import ReplayableClosure, TaskLosses, raise_closure_problems
 from .history import task_names
 
 T = TypeVar("T")
@@ -46,11 +46,11 @@ class Replicas:
         if self.alone:
             return tensors
         flat = torch.cat([t.reshape(-1) for t in tensors])
-        self.add_up(flat)
+        self.sum_in_place(flat)
         parts = flat.split([t.numel() for t in tensors])
         return [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
 
-    def add_up(self, message: Tensor) -> None:
+    def sum_in_place(self, message: Tensor) -> None:
         """Sums one contiguous tensor over ranks, in place."""
         if not self.alone:
             self._communicate(lambda: dist.all_reduce(message, group=self.group))
@@ -63,7 +63,7 @@ class Replicas:
         self._communicate(lambda: dist.all_gather_object(found, item, group=self.group))
         return found  # type: ignore[return-value]
 
-    def largest(self, value: float) -> float:
+    def maximum(self, value: float) -> float:
         message = torch.tensor([value], dtype=torch.float64, device=self._device)
         if not self.alone:
             self._communicate(lambda: dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self.group))
@@ -88,7 +88,7 @@ UNEVEN_BATCHES = (
 )
 
 
-class WrapperSearch:
+class WrapperFinder:
     """Finds the DDP wrapper of the shared parameters and caches it, since the search is slow.
 
     Attributes:
@@ -190,7 +190,9 @@ def agree_on_tasks(given: tuple[str, ...] | None, main: ReplayableClosure, repli
     everyone = replicas.gather((given, here))
     different = {names for names, _ in everyone if names is not None}
     if len(different) > 1:
-        raise_all([f"`tasks` differs between ranks: {sorted(different)}; pass the same names in the same order."])
+        raise_closure_problems(
+            [f"`tasks` differs between ranks: {sorted(different)}; pass the same names in the same order."]
+        )
     found = tuple(dict.fromkeys(name for _, names in everyone for name in names))
     return different.pop() if different else task_names(found) if found else ()
 
@@ -208,20 +210,20 @@ def agree_on_losses(
         replicas: The ranks that must agree.
     """
     if replicas.alone:
-        raise_all(problems)
+        raise_closure_problems(problems)
         return [AgreedLosses(here.losses, here.values, torch.ones_like(here.values), here.numbers) for here in found]
     call %= 1 << 20  # keeps squares exact
     weights = [replicas.to_device(_weights(here, tasks)) for here in found]
     own = [torch.where(w > 0, replicas.to_device(here.values), 0.0) * w for here, w in zip(found, weights, strict=True)]
     facts = own[0].new_tensor([float(len(problems)), call, call * call])
     message = torch.cat([*own, *weights, facts])
-    replicas.add_up(message)
+    replicas.sum_in_place(message)
     *sums, elsewhere, calls, squares = message.split([len(tasks)] * (2 * len(found)) + [1, 1, 1])
-    raise_all(problems)
+    raise_closure_problems(problems)
     if elsewhere.item():
-        raise_all([_ERROR_ON_ANOTHER_RANK])
+        raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
     if squares.item() - 2 * call * calls.item() + replicas.size * call * call:  # Σ (a rank's calls − mine)²
-        raise_all([_UNEQUAL_CALLS])
+        raise_closure_problems([_UNEQUAL_CALLS])
     return [
         AgreedLosses(
             _weighted_losses(here, w, tasks), total / all_weights, w / all_weights, (total / all_weights).tolist()
@@ -234,9 +236,9 @@ def raise_on_all_ranks(problems: Iterable[str], replicas: Replicas) -> None:
     """Raises an error on every rank if any rank has problems."""
     here = list(problems)
     elsewhere = sum(replicas.gather(len(here)))
-    raise_all(here)
+    raise_closure_problems(here)
     if elsewhere:
-        raise_all([_ERROR_ON_ANOTHER_RANK])
+        raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
 
 
 def _weights(here: LocalLosses, tasks: Sequence[str]) -> Tensor:

@@ -157,7 +157,7 @@ def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> l
     if not items:
         raise InvalidInput("estimator", "must contain at least one estimator", repr(chosen))
     problems: list[InvalidInput] = []
-    found = [item if isinstance(item, Estimator) else collect(problems, _find, item) for item in items]
+    found = [item if isinstance(item, Estimator) else collect(problems, _find_estimator, item) for item in items]
     raise_problems(problems)
     names = [estimator.name for estimator in found]
     if len(set(names)) < len(names):
@@ -165,11 +165,11 @@ def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> l
     return found
 
 
-def _find(name: str) -> Estimator:
+def _find_estimator(name: str) -> Estimator:
     return _estimators.find(name, "estimator")
 
 
-def _convert(name: str, made: object) -> Estimator:
+def _to_estimator(name: str, made: object) -> Estimator:
     if not _is_estimator(made):
         raise InvalidInput("", "must be an Estimator", type(made).__name__)
     estimator: Estimator = made() if isinstance(made, type) else made  # type: ignore[assignment]
@@ -184,6 +184,6 @@ def _is_estimator(made: object) -> bool:
 
 _estimators: Registry[Estimator] = Registry(
     "estimators",
-    _convert,
+    _to_estimator,
     {estimator.name: estimator for estimator in (Lookahead(), Gradient(), Cosine(), Cosine(kernels_only=True))},
 )

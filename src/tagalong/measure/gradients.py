@@ -11,8 +11,8 @@ from torch import Tensor
 from tagalong.errors import InvalidInput
 
 from .distributed import Replicas
-from .isolation import copies
-from .step_rules import ParameterSlice, split
+from .isolation import copy_tensors
+from .step_rules import ParameterSlice, split_tensor
 from .steps import Steps
 
 
@@ -33,7 +33,7 @@ class TaskGradients:
         scale: float = 1.0,
         shares: Mapping[str, Tensor] | None = None,
         replicas: Replicas | None = None,
-        conversing: bool = False,
+        needs_communication: bool = False,
         capture: GradientSum | None = None,
         guard: Callable[[Callable[[], Sequence[Tensor | None]]], Sequence[Tensor | None]] = lambda run: run(),
     ) -> None:
@@ -44,7 +44,7 @@ class TaskGradients:
         self._shares = shares or {}
         self._replicas = replicas or Replicas(None)
         # If computing a gradient requires communication, a rank without the loss differentiates another loss times 0.
-        self._stand_in = next(iter(losses.values()), None) if conversing else None
+        self._stand_in = next(iter(losses.values()), None) if needs_communication else None
         self._capture = capture
         self._guard = guard
         self._ahead: tuple[str, bool, Sequence[Tensor | None]] | None = None
@@ -59,7 +59,7 @@ class TaskGradients:
         raw = self._differentiate(task, self.weight(task) if weighted else 1.0, list(self._parameters))
         self._ahead = task, weighted, raw
 
-    def of(self, task: str, *, weighted: bool) -> list[Tensor]:
+    def gradient(self, task: str, *, weighted: bool) -> list[Tensor]:
         """Returns the dense gradient of a task's loss, which is zero for parameters that the task does not use.
 
         The tensors have the same memory layout as the parameters. They may belong to autograd, so they must not be
@@ -70,14 +70,14 @@ class TaskGradients:
             weighted: Whether to multiply the loss by its weight.
         """
         gradient = list(self._replicas.sum(self.local_gradient(task, weighted=weighted)))
-        self._watch(gradient)
+        self._check_overflow(gradient)
         return gradient
 
-    def add_up(self, rows: Sequence[Tensor]) -> None:
+    def sum_in_place(self, rows: Sequence[Tensor]) -> None:
         """Sums rows filled by `local_gradient` over all ranks, in place."""
         for row in rows:
-            self._replicas.add_up(row)
-        self._watch(rows)
+            self._replicas.sum_in_place(row)
+        self._check_overflow(rows)
 
     def local_gradient(self, task: str, *, weighted: bool, only: Sequence[int] | None = None) -> list[Tensor]:
         """Returns this rank's contribution to the gradient.
@@ -104,7 +104,7 @@ class TaskGradients:
             shared = list(torch._foreach_mul(shared, 1.0 / self._scale))
         return shared
 
-    def _watch(self, gradient: Sequence[Tensor]) -> None:
+    def _check_overflow(self, gradient: Sequence[Tensor]) -> None:
         """Records whether loss scaling made the gradient overflow on any rank."""
         if self._scale != 1.0:
             self.finite.append(torch.stack([g.isfinite().all() for g in gradient]).all())
@@ -135,13 +135,13 @@ def _dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
     if gradient is None:
         return torch.zeros_like(parameter)
     if gradient.layout != torch.strided:
-        raise sparse_gradients(f"shape {tuple(parameter.shape)}")
+        raise sparse_gradient_error(f"shape {tuple(parameter.shape)}")
     if gradient.stride() != parameter.stride():
         return torch.empty_like(parameter).copy_(gradient)
     return gradient
 
 
-def sparse_gradients(name: str) -> InvalidInput:
+def sparse_gradient_error(name: str) -> InvalidInput:
     return InvalidInput(
         "shared",
         f"contains an embedding with sparse gradients ({name}), which the meter does not support",
@@ -167,7 +167,7 @@ class GradientSum:
         found = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
         fresh = [(p, g) for p, g in found if id(p) not in self._sums]
         # Copied, since the graph may still need the tensors that autograd returns.
-        sums = copies([g for _, g in fresh])
+        sums = copy_tensors([g for _, g in fresh])
         if sums and (isinstance(factor, Tensor) or factor != 1.0):
             torch._foreach_mul_(sums, factor)
         known = [(self._sums[id(p)][1], g) for p, g in found if id(p) in self._sums]
@@ -215,11 +215,11 @@ def gradient_matrices(
         gradient = gradients.local_gradient(task, weighted=False, only=None if whole else indices)
         found = dict(zip(indices, gradient, strict=True))
         for block, matrix in zip(blocks, matrices, strict=True):
-            values = [piece.of(found[piece.index]) for piece in block.pieces]
+            values = [piece.select(found[piece.index]) for piece in block.pieces]
             torch._foreach_copy_(block.views(matrix[row], parameters), values)
         del gradient, found, values  # frees this gradient before the next one is computed
         if not own:
-            gradients.add_up([matrix[row] for matrix in matrices])
+            gradients.sum_in_place([matrix[row] for matrix in matrices])
     return matrices
 
 
@@ -240,14 +240,14 @@ class ParameterBlock:
     def size(self) -> int:
         return sum(self.sizes)
 
-    def of(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def select(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Returns the block's slices of tensors that have the shapes of the shared parameters."""
-        return [piece.of(tensors[piece.index]) for piece in self.pieces]
+        return [piece.select(tensors[piece.index]) for piece in self.pieces]
 
     def views(self, row: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
         """Splits a row of the block's matrix into views that have the shapes of the slices."""
         parts = row.split(list(self.sizes))
-        return [part.view(like.shape) for part, like in zip(parts, self.of(parameters), strict=True)]
+        return [part.view(like.shape) for part, like in zip(parts, self.select(parameters), strict=True)]
 
 
 def plan_blocks(
@@ -275,8 +275,8 @@ def plan_blocks(
     order = sorted(range(len(parameters)), key=lambda i: (str(parameters[i].device), parameters[i].dim() < 2))
     blocks: list[list[ParameterSlice]] = [[]]
     size = 0
-    for piece in (piece for index in order for piece in split(index, parameters[index], longest)):
-        number = piece.of(parameters[piece.index]).numel()
+    for piece in (piece for index in order for piece in split_tensor(index, parameters[index], longest)):
+        number = piece.select(parameters[piece.index]).numel()
         device = parameters[piece.index].device
         if blocks[-1] and (size + number > capacity or parameters[blocks[-1][-1].index].device != device):
             blocks.append([])
@@ -287,17 +287,17 @@ def plan_blocks(
 
 
 def _block(pieces: Sequence[ParameterSlice], parameters: Sequence[Tensor], dtype: torch.dtype) -> ParameterBlock:
-    sizes = tuple(piece.of(parameters[piece.index]).numel() for piece in pieces)
+    sizes = tuple(piece.select(parameters[piece.index]).numel() for piece in pieces)
     kernels = sum(size for piece, size in zip(pieces, sizes, strict=True) if parameters[piece.index].dim() > 1)
     return ParameterBlock(tuple(pieces), sizes, kernels, parameters[pieces[0].index].device, dtype)
 
 
 def fits(parameters: Sequence[Tensor], rows: int, limit: float) -> bool:
     """Whether the gradients of `rows` tasks fit in `limit` bytes."""
-    return rows_bytes(parameters, rows) <= limit
+    return gradient_bytes(parameters, rows) <= limit
 
 
-def rows_bytes(parameters: Sequence[Tensor], rows: int) -> int:
+def gradient_bytes(parameters: Sequence[Tensor], rows: int) -> int:
     """Returns the number of bytes that the gradients of `rows` tasks take up."""
     return sum(p.numel() for p in parameters) * rows * _dtype(parameters).itemsize
 

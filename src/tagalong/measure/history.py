@@ -49,7 +49,7 @@ class MeterHistory:
             self.touched.setdefault(task, set()).update(indices)
         self._waiting = call, reading
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Copies pending values from the device."""
         if self._waiting is None:
             return
@@ -59,7 +59,7 @@ class MeterHistory:
         for entry in reading.entries():
             record = self._record(entry.name)
             if overflowed:
-                record.skip("non-finite gradient", reading.tried())
+                record.skip("non-finite gradient", reading.attempted_pairs())
                 continue
             record.add(call, entry.values, entry.null)
             self.latest[entry.name] = entry.values
@@ -69,7 +69,7 @@ class MeterHistory:
 
     @property
     def measured(self) -> int:
-        self.settle()
+        self.flush()
         return self._measured
 
     @property
@@ -80,7 +80,7 @@ class MeterHistory:
         return self._record(estimator).affinity(settings, last=last)
 
     def state_dict(self) -> dict[str, Any]:
-        self.settle()
+        self.flush()
         return {
             "tasks": None if self.tasks is None else list(self.tasks),
             "measured": self._measured,
@@ -190,18 +190,18 @@ class Reading:
     def overflowed(self) -> bool:
         return bool(self.finite) and not bool(torch.stack(list(self.finite)).all())
 
-    def tried(self) -> Mask:
+    def attempted_pairs(self) -> Mask:
         """Returns the pairs that this step tried to measure."""
         tried = np.zeros((len(self.tasks), len(self.tasks)), dtype=bool)
         tried[self._pairs()] = True
         return tried
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[EstimatorEntry]:
         """Waits for the device and yields one entry per estimator."""
         for estimator, estimate in zip(self.estimators, self.estimates.numbers(), strict=True):
             yield self._entry(estimator, estimate)
 
-    def _entry(self, estimator: Estimator, estimate: Floats) -> Entry:
+    def _entry(self, estimator: Estimator, estimate: Floats) -> EstimatorEntry:
         n = len(self.tasks)
         null = np.full(n, 0.0 if self.idle or not estimator.of_steps else np.nan)
         if self.with_null:
@@ -214,30 +214,30 @@ class Reading:
             estimate, null = estimate / lr, null / lr
         values = np.full((n, n), np.nan)
         values[self._pairs()] = estimate
-        bad = self.tried() & ~np.isfinite(values)
-        values[bad] = np.nan
-        return Entry(
-            estimator.name, values, np.where(np.isfinite(null), null, np.nan), self._skip_reasons(bad, estimator)
+        invalid = self.attempted_pairs() & ~np.isfinite(values)
+        values[invalid] = np.nan
+        return EstimatorEntry(
+            estimator.name, values, np.where(np.isfinite(null), null, np.nan), self._skip_reasons(invalid, estimator)
         )
 
     def _pairs(self) -> tuple[NDArray[np.intp], ...]:
         rows, columns = ([self.tasks.index(t) for t in names] for names in (self.sources, self.targets))
         return np.ix_(rows, columns)
 
-    def _skip_reasons(self, bad: Mask, estimator: Estimator) -> dict[str, Mask]:
+    def _skip_reasons(self, invalid: Mask, estimator: Estimator) -> dict[str, Mask]:
         """Returns the pairs without a value at this step, by reason. Pairs whose source was not chosen are ignored."""
         own, before = self.own[:, None], self.before[None, :]
         missing = np.isnan(own) | np.isnan(before)
         infinite = ~missing & (np.isinf(own) | np.isinf(before))
-        zero = bad & (before == 0) & estimator.ratio
+        zero = invalid & (before == 0) & estimator.ratio
         other = "non-finite after the step" if estimator.of_steps else "zero gradient"
         if estimator.of_steps and not self.lr:
             other = "zero learning rate"
-        return {"missing": missing, "non-finite loss": infinite, "zero loss": zero, other: bad & ~zero}
+        return {"missing": missing, "non-finite loss": infinite, "zero loss": zero, other: invalid & ~zero}
 
 
 @dataclass(frozen=True)
-class Entry:
+class EstimatorEntry:
     """The affinities of one estimator in a reading, with NaN for pairs that were not measured.
 
     Attributes:

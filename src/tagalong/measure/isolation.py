@@ -115,7 +115,7 @@ class ModuleState:
         compiled: Whether any of the modules is compiled by torch.compile, so that its state could not be saved.
     """
 
-    def __init__(self, writes: Writes | None = None) -> None:
+    def __init__(self, writes: WriteDetector | None = None) -> None:
         self.compiled = False
         self._attributes: dict[int, tuple[nn.Module, frozenset[str], dict[str, Any]]] = {}
         self._containers: list[tuple[Any, Any]] = []
@@ -144,13 +144,13 @@ class ModuleState:
             self._trained += [(p, p.requires_grad) for p in part._parameters.values() if p is not None]
             if part._buffers:
                 self._bound.append((part, dict(part._buffers)))
-            for buffer in filter(_writable, part._buffers.values()):
+            for buffer in filter(_is_writable, part._buffers.values()):
                 self._versions.append(_unsafe_preserve_version_counter(buffer))
                 fresh.setdefault(buffer.dtype, []).append(buffer.data)
         for dtype, values in fresh.items():
             all_values, all_saved = self._values.setdefault(dtype, ([], []))
             all_values += values
-            all_saved += copies(values)
+            all_saved += copy_tensors(values)
 
     def modules(self) -> list[nn.Module]:
         return [module for module, _, _ in self._attributes.values()]
@@ -167,7 +167,7 @@ class ModuleState:
                     del now[name]
             now.update(own)
         for container, saved in self._containers:
-            refill(container, saved)
+            restore_container(container, saved)
         for parameter, trained in self._trained:
             if parameter.requires_grad != trained:
                 parameter.requires_grad_(trained)
@@ -182,7 +182,7 @@ class ModuleState:
         for version in self._versions:
             version.__exit__(None, None, None)
 
-    def again(self) -> ModuleState:
+    def snapshot(self) -> ModuleState:
         """Returns a snapshot of the current state of the same modules."""
         state = ModuleState()
         for module in self._roots:
@@ -190,14 +190,14 @@ class ModuleState:
         return state
 
 
-def _writable(buffer: Tensor | None) -> TypeGuard[Tensor]:
+def _is_writable(buffer: Tensor | None) -> TypeGuard[Tensor]:
     """Whether `buffer` can be written in place, which requires that its elements do not share memory."""
     if buffer is None or is_lazy(buffer) or buffer.is_inference():
         return False
     return all(stride or size < 2 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
 
 
-def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
+def copy_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Returns detached copies of tensors with the same memory layout."""
     made = [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
     if made:
@@ -222,7 +222,7 @@ def saved_containers(value: Any, seen: frozenset[int] = frozenset()) -> Iterator
                 yield from saved_containers(inner, seen | {id(value)})  # a container may contain itself
 
 
-def refill(container: Any, saved: Any) -> None:
+def restore_container(container: Any, saved: Any) -> None:
     """Restores the entries of `container` from `saved`."""
     if isinstance(container, np.ndarray):
         np.copyto(container, saved)
@@ -234,7 +234,7 @@ def refill(container: Any, saved: Any) -> None:
         container.extend(saved)
 
 
-class Writes:
+class WriteDetector:
     """Detects writes to parameters, their ``.grad`` and plain tensor attributes of modules.
 
     Saving copies of them would take as much memory as the model, so closures that write to them are rejected instead.
@@ -257,19 +257,21 @@ class Writes:
         for key, tensor in {**{f"{name}.{k}": v for k, v in plain.items()}, **known}.items():
             self._tensors.append((key, tensor, tensor._version))
         for key, p in known.items():
-            self._gradients.append((f"{key}.grad", p, p.grad, _version(p.grad)))
+            self._gradients.append((f"{key}.grad", p, p.grad, _version_counter(p.grad)))
             # Writes through .data do not increase the version, but replace the storage or change the norm.
             self._norms.append((key, p, p.data_ptr(), _norm(p)))
 
-    def found(self) -> list[str]:
+    def written_names(self) -> list[str]:
         """Returns the names of the tensors that have been written to."""
         tensors = [name for name, tensor, version in self._tensors if tensor._version != version]
-        gradients = [name for name, p, old, version in self._gradients if p.grad is not old or _version(old) != version]
+        gradients = [
+            name for name, p, old, version in self._gradients if p.grad is not old or _version_counter(old) != version
+        ]
         data = [name for name, p, at, norm in self._norms if p.data_ptr() != at or not torch.equal(_norm(p), norm)]
         return list(dict.fromkeys(tensors + gradients + data))
 
 
-def _version(tensor: Tensor | None) -> int:
+def _version_counter(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor._version
 
 
@@ -286,7 +288,7 @@ _train, _getattr = nn.Module.train, nn.Module.__getattr__
 
 
 @contextmanager
-def watching(state: ModuleState) -> Iterator[None]:
+def save_used_modules(state: ModuleState) -> Iterator[None]:
     """Saves the state of every module used inside the block in `state`, as it was before its first use.
 
     A module counts as used if it is called, if its mode is changed, or if one of its submodules is accessed (methods
@@ -299,7 +301,7 @@ def watching(state: ModuleState) -> Iterator[None]:
             _compiling[0] = False
             _patch_module()
         _states.append(mine)
-    handle = register_module_forward_pre_hook(lambda module, _: _save(module))
+    handle = register_module_forward_pre_hook(lambda module, _: _save_state(module))
     try:
         yield
         state.compiled |= _compiling[0]
@@ -311,7 +313,7 @@ def watching(state: ModuleState) -> Iterator[None]:
                 _restore_module()
 
 
-def _save(module: nn.Module) -> None:
+def _save_state(module: nn.Module) -> None:
     if torch.compiler.is_compiling():  # compiled modules cannot be watched, and are rejected later
         _compiling[0] = True
         return
@@ -322,13 +324,13 @@ def _save(module: nn.Module) -> None:
 
 
 def _saving_train(module: nn.Module, mode: bool = True) -> nn.Module:
-    _save(module)
+    _save_state(module)
     return _train(module, mode)
 
 
 def _saving_getattr(module: nn.Module, name: str) -> Any:
     if "_modules" in vars(module) and not name.startswith("__"):
-        _save(module)
+        _save_state(module)
     return _getattr(module, name)
 
 

@@ -16,7 +16,7 @@ from .closure import (
     graph_problems,
     loss_graph,
     name_problems,
-    raise_all,
+    raise_closure_problems,
     repeat_problems,
     sign_problems,
     structure_problems,
@@ -78,7 +78,7 @@ class Measurement:
         self._known, self._verify = known, verify
         self._parameters = setup.trainable()
         differentiable = held_out is None or setup.target_gradients
-        self._keep_gram = keep_gram and replicas.alone and differentiable and self._fit(len(self._tasks))
+        self._keep_gram = keep_gram and replicas.alone and differentiable and self._gradients_fit(len(self._tasks))
         self.gram: tuple[Sequence[str], Tensor] | None = None
         self.capture = GradientSum() if keep_training_gradient and replicas.alone else None
 
@@ -86,9 +86,9 @@ class Measurement:
         """Returns the affinities of this step, or None if there is no loss to measure."""
         replayables = [self._main] if self._held_out is None else [self._main, self._held_out]
         agreed, own = self._agree_on_losses(replayables)
-        main, looked = agreed[0], agreed[-1]
+        main, target_losses = agreed[0], agreed[-1]
         sources = [t for t, v in zip(self._tasks, main.values, strict=True) if np.isfinite(v)]
-        targets = [t for t, v in zip(self._tasks, looked.values, strict=True) if np.isfinite(v)]
+        targets = [t for t, v in zip(self._tasks, target_losses.values, strict=True) if np.isfinite(v)]
         if not sources or not targets or not self._parameters:  # `shared` may be frozen temporarily
             self._warn_if_diverged(main)
             return None
@@ -96,19 +96,19 @@ class Measurement:
             raise_on_all_ranks([p for s in replayables for p in repeat_problems(s, self._tasks)], self._replicas)
             self._main.restore_end()
             self._warn_about_unprotected_modules()
-        context = self._context(main, looked, list(self._choose(sources)), targets, own)
+        context = self._context(main, target_losses, list(self._choose(sources)), targets, own)
         seen = observe(context, self._setup.needs | {"gram"} if self._keep_gram else self._setup.needs)
         if seen.gram is not None:
             self.gram = context.sources if context.held_out else context.targets, seen.gram
         if self._replicas.alone and not any(context.gradients.touched.values()):
-            raise_all([NO_SHARED_PARAMETER])
+            raise_closure_problems([NO_SHARED_PARAMETER])
         if seen.slopes is not None and context.own_targets:
             seen.slopes = self._replicas.sum([seen.slopes])[0]
         if seen.after is not None:
             seen.after = self._replicas.sum([seen.after])[0]
             if self._verify:
                 _warn_if_nothing_changed(context, seen.after)
-        return self._reading(context, seen, main, looked)
+        return self._reading(context, seen, main, target_losses)
 
     def _agree_on_losses(
         self, replayables: Sequence[ReplayableClosure]
@@ -116,7 +116,7 @@ class Measurement:
         """Returns the losses averaged over ranks, and the gradients if computing them has already started."""
         values = [replayable.losses.values(self._tasks) for replayable in replayables]
         arriving = [HostCopy(found) for found in values]
-        own = self._started_gradients() if self._may_start_early() else None
+        own = self._start_gradients() if self._may_start_early() else None
         found = [
             LocalLosses(s.losses, v, a.numbers().tolist())
             for s, v, a in zip(replayables, values, arriving, strict=True)
@@ -124,11 +124,13 @@ class Measurement:
         problems = [
             p
             for replayable, here in zip(replayables, found, strict=True)
-            for p in self._problems(replayable, here.numbers)
+            for p in self._closure_problems(replayable, here.numbers)
         ]
         return agree_on_losses(found, self._tasks, problems, self._call, self._replicas), own
 
-    def _reading(self, context: StepContext, seen: Observed, main: AgreedLosses, looked: AgreedLosses) -> Reading:
+    def _reading(
+        self, context: StepContext, seen: Observed, main: AgreedLosses, target_losses: AgreedLosses
+    ) -> Reading:
         return Reading(
             self._tasks,
             self._setup.estimators,
@@ -139,7 +141,7 @@ class Measurement:
             idle=context.steps.idle,
             lr=context.steps.lr if self._setup.per_lr and self._setup.of_steps else 1.0,
             own=np.array(main.values),
-            before=np.array(looked.values),
+            before=np.array(target_losses.values),
             finite=context.gradients.finite + context.target_gradients.finite,
             touched=self._touched(context),
         )
@@ -167,20 +169,20 @@ class Measurement:
         simple = self._replicas.alone and self._setup.scaler is None and not torch.is_anomaly_enabled()
         return on_cuda and simple and not self._verify
 
-    def _fit(self, tasks: int) -> bool:
+    def _gradients_fit(self, tasks: int) -> bool:
         rows = tasks * (2 if self._held_out else 1)
         return fits(self._parameters, rows, self._setup.gradient_memory)
 
-    def _started_gradients(self) -> TaskGradients:
+    def _start_gradients(self) -> TaskGradients:
         """Starts computing the first source's gradient, and returns the gradients of the closure's losses."""
         own = self._own_gradients(None)
         given = [t for t in self._tasks if t in self._main.losses.losses]
         streamed = not self._setup.target_gradients and not self._keep_gram
-        if given and (streamed or self._fit(len(given))):
+        if given and (streamed or self._gradients_fit(len(given))):
             own.start_gradient(self._choose(given)[0], weighted=streamed)
         return own
 
-    def _problems(self, replayable: ReplayableClosure, values: list[float]) -> Iterable[str]:
+    def _closure_problems(self, replayable: ReplayableClosure, values: list[float]) -> Iterable[str]:
         read, what, looked_at = replayable.losses, replayable.what, replayable is (self._held_out or self._main)
         yield from read.problems
         yield from name_problems(read, self._tasks, what)
@@ -193,13 +195,18 @@ class Measurement:
             yield from structure_problems(replayable, self._setup, self._tasks)
 
     def _context(
-        self, main: AgreedLosses, looked: AgreedLosses, chosen: list[str], targets: list[str], own: TaskGradients | None
+        self,
+        main: AgreedLosses,
+        target_losses: AgreedLosses,
+        chosen: list[str],
+        targets: list[str],
+        own: TaskGradients | None,
     ) -> StepContext:
         steps = self._setup.steps(self._parameters)
         own = own or self._own_gradients(main)
         replayable = self._held_out or self._main
         at = [self._tasks.index(t) for t in targets]
-        share = looked.share[at]
+        share = target_losses.share[at]
         incomplete = len(chosen) < len(self._tasks)
         return StepContext(
             self._parameters,
@@ -207,15 +214,15 @@ class Measurement:
             chosen,
             targets,
             own,
-            own if replayable is self._main else self._gradients(replayable, looked),
-            look=lambda: _local_part(replayable.replay().values(targets), share, self._replicas),
-            before=looked.mean[at],
+            own if replayable is self._main else self._gradients(replayable, target_losses),
+            replay_targets=lambda: _local_contribution(replayable.replay().values(targets), share, self._replicas),
+            before=target_losses.mean[at],
             null=incomplete and self._setup.of_steps and not steps.idle,
             gradient_memory=self._setup.gradient_memory,
-            own_targets=self._sums_slopes(),
+            own_targets=self._can_sum_slopes(),
         )
 
-    def _sums_slopes(self) -> bool:
+    def _can_sum_slopes(self) -> bool:
         """Whether to sum n² slopes over ranks instead of n held-out gradients. Cosines require the gradients."""
         return self._held_out is not None and not self._replicas.alone and self._setup.needs <= {"after", "slopes"}
 
@@ -232,7 +239,7 @@ class Measurement:
             if agreed is None or self._replicas.alone
             else dict(zip(self._tasks, agreed.share, strict=True)),
             replicas=self._replicas,
-            conversing=not self._replicas.alone and has_synchronized_norms(replayable.modules()),
+            needs_communication=not self._replicas.alone and has_synchronized_norms(replayable.modules()),
             guard=replayable.differentiate_at_end,
             **options,
         )
@@ -275,12 +282,12 @@ def _has_nonzero_step(context: StepContext) -> bool:
     pieces = [ParameterSlice(i) for i in range(len(context.parameters))]
     for task in context.sources:
         step, origin = ([make(p.data) for p in context.parameters] for make in (torch.zeros_like, torch.clone))
-        context.steps.add(step, pieces, context.gradients.of(task, weighted=True), origin)
+        context.steps.add(step, pieces, context.gradients.gradient(task, weighted=True), origin)
         if any(bool(s.any()) for s in step):
             return True
     return False
 
 
-def _local_part(values: Tensor, share: Tensor, replicas: Replicas) -> Tensor:
+def _local_contribution(values: Tensor, share: Tensor, replicas: Replicas) -> Tensor:
     """Returns this rank's contribution to the mean over ranks. With one rank, these are the losses themselves."""
     return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)

@@ -16,14 +16,14 @@ from tagalong.affinity import Affinity, named_values
 from tagalong.errors import InvalidInput, collect, raise_problems
 from tagalong.plugins import unknown_name
 
-from .backward import TaskGram, TrainingGradient
+from .backward import TaskGramMatrix, TrainingGradient
 from .check import Check, dry_step
 from .clock import Stopwatch, TrainingClock
-from .closure import ReplayableClosure, raise_all
+from .closure import ReplayableClosure, raise_closure_problems
 from .distributed import (
     UNEVEN_BATCHES,
     Replicas,
-    WrapperSearch,
+    WrapperFinder,
     agree_on_tasks,
     has_uneven_batches,
     is_learning_static_graph,
@@ -129,14 +129,14 @@ class AffinityMeter:
         )
         self._unused_schedule: Schedule = collect(problems, as_schedule, every, max_overhead)
         self._given_tasks: tuple[str, ...] | None = None if tasks is None else collect(problems, task_names, tasks)
-        self._log: Log | None = collect(problems, _as_log, log)
+        self._log: Log | None = collect(problems, _as_log_function, log)
         self._setup: Setup = collect(problems, make)
         raise_problems(problems)
         self._seed = seed
         self._replayer = Replayer()
         self._training = TrainingGradient(self._setup)
-        self._gram = TaskGram(self._setup)
-        self._search = WrapperSearch()
+        self._gram = TaskGramMatrix(self._setup)
+        self._search = WrapperFinder()
         self.reset()
 
     def __call__(self, closure: Callable[[], T], held_out: Callable[[], Any] | None = None) -> T:
@@ -154,8 +154,8 @@ class AffinityMeter:
                 f"the meter must be called with a function that computes the losses, found {type(closure).__name__}; "
                 "it calls the function repeatedly: meter(lambda: task_losses(model, batch))"
             )
-        call = self._begin(held_out)
-        returned = self._measure(closure, held_out, call) if self._due(call) else closure()
+        call = self._begin_call(held_out)
+        returned = self._measure(closure, held_out, call) if self._is_due(call) else closure()
         self._training.losses = returned
         return returned
 
@@ -173,8 +173,8 @@ class AffinityMeter:
         Returns:
             Whether this call was measured.
         """
-        call = self._begin(held_out)
-        due = self._due(call)
+        call = self._begin_call(held_out)
+        due = self._is_due(call)
         if due:
             with without_caches():
                 self._measure(closure, held_out, call, measure_only=True)
@@ -311,13 +311,13 @@ class AffinityMeter:
         names = ", ".join(e.name for e in self._setup.estimators)
         return f"AffinityMeter({names}; {self.measured} of {self._calls} calls measured, tasks={self.tasks})"
 
-    def _begin(self, held_out: object) -> int:
+    def _begin_call(self, held_out: object) -> int:
         """Starts a call and returns its index. `backward` and `gram` can no longer be used for the previous call."""
         self._check_held_out(held_out)
         call, self._calls = self._calls, self._calls + 1
         self._clock.tick()
-        self._training.forget()
-        self._gram.forget()
+        self._training.clear()
+        self._gram.clear()
         return call
 
     def _check_held_out(self, held_out: object) -> None:
@@ -330,13 +330,13 @@ class AffinityMeter:
             )
         self._held_out = held_out is not None
 
-    def _due(self, call: int) -> bool:
+    def _is_due(self, call: int) -> bool:
         """Whether to measure now. Measurements are postponed while DDP learns its static graph."""
         if not (self._schedule.due(call) or self._postponed):
             return False
         wrapper = self._wrapper()
         if has_uneven_batches(wrapper):
-            raise_all([UNEVEN_BATCHES])
+            raise_closure_problems([UNEVEN_BATCHES])
         self._postponed = is_learning_static_graph(wrapper)
         return not self._postponed
 
@@ -376,7 +376,7 @@ class AffinityMeter:
             self._send_to_log(call)
         self._clock.add_measurement(watch)
         if self._schedule.clocked:
-            slowest = replicas.largest  # ranks must agree on when to measure next
+            slowest = replicas.maximum  # ranks must agree on when to measure next
             self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain))
         return main.returned  # type: ignore[no-any-return]
 
@@ -402,7 +402,7 @@ class AffinityMeter:
         )
 
     def _record(self, call: int, reading: Reading, measurement: Measurement) -> None:
-        self._history.settle()  # the previous reading arrived long ago
+        self._history.flush()  # the previous reading arrived long ago
         self._history.add(call, reading)
         self._gram.found = measurement.gram
         # `backward` must not reuse a scaled gradient that overflowed, so the flags are read now.
@@ -412,7 +412,7 @@ class AffinityMeter:
     def _send_to_log(self, call: int) -> None:
         if self._log is None or self._history.tasks is None:
             return
-        self._history.settle()  # loggers expect steps in order, so this reading cannot wait for the next one
+        self._history.flush()  # loggers expect steps in order, so this reading cannot wait for the next one
         metrics: dict[str, float] = {}
         for name, values in self._history.latest.items():
             metrics |= named_values(name, self._history.tasks, values)
@@ -450,11 +450,11 @@ class AffinityMeter:
         }
 
 
-def _as_log(log: Log | Logger | None) -> Log | None:
+def _as_log_function(log: Log | Logger | None) -> Log | None:
     """Returns the logging function, or None if `log` is None.
 
     Example:
-        >>> _as_log(lambda metrics, step: print(step, metrics))({"loss": 1.0}, 3)
+        >>> _as_log_function(lambda metrics, step: print(step, metrics))({"loss": 1.0}, 3)
         3 {'loss': 1.0}
     """
     found = getattr(log, "log", log)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .estimators import Observed, Quantity
 from .gradients import ParameterBlock, TaskGradients, gradient_matrices, plan_blocks
-from .isolation import copies
+from .isolation import copy_tensors
 from .step_rules import ParameterSlice
 from .steps import Steps
 
@@ -27,7 +27,7 @@ class StepContext:
         gradients: The gradients of the closure's losses (sources).
         target_gradients: The gradients of the target losses: those of the held-out closure if there is one, else
             `gradients`.
-        look: A function that replays the targets' closure and returns their losses.
+        replay_targets: A function that replays the targets' closure and returns their losses.
         before: The target losses at θ.
         null: Whether the null step (with a zero gradient) is also measured, as the last source.
         gradient_memory: The number of bytes available for gradients that are in memory at the same time.
@@ -41,7 +41,7 @@ class StepContext:
     targets: Sequence[str]
     gradients: TaskGradients
     target_gradients: TaskGradients
-    look: Callable[[], Tensor]
+    replay_targets: Callable[[], Tensor]
     before: Tensor
     null: bool
     gradient_memory: float
@@ -55,7 +55,7 @@ class StepContext:
 def observe(context: StepContext, needs: frozenset[Quantity]) -> Observed:
     """Computes the quantities in `needs`. The parameters are restored even if an error is raised."""
     seen = Observed(context.before)
-    held: list[tuple[ParameterBlock, _Rows]] = []
+    held: list[tuple[ParameterBlock, _GradientRows]] = []
     if needs - {"after"}:
         held = _first_order(context, needs, seen)
     if "after" in needs:
@@ -64,7 +64,7 @@ def observe(context: StepContext, needs: frozenset[Quantity]) -> Observed:
 
 
 @dataclass
-class _Rows:
+class _GradientRows:
     """The gradients of the sources and targets on one block."""
 
     sources: Tensor
@@ -73,7 +73,7 @@ class _Rows:
 
 def _first_order(
     context: StepContext, needs: frozenset[Quantity], seen: Observed
-) -> list[tuple[ParameterBlock, _Rows]]:
+) -> list[tuple[ParameterBlock, _GradientRows]]:
     """Computes all inner products of gradients. Returns the gradients if all of them fit in memory at once."""
     rows = (
         len(context.sources) + len(context.targets) if context.held_out else len({*context.sources, *context.targets})
@@ -88,18 +88,18 @@ def _first_order(
     return list(zip(blocks, together, strict=True)) if held else []
 
 
-def _gradient_rows(context: StepContext, blocks: Sequence[ParameterBlock], *, whole: bool) -> list[_Rows]:
+def _gradient_rows(context: StepContext, blocks: Sequence[ParameterBlock], *, whole: bool) -> list[_GradientRows]:
     if context.held_out:
         sources = gradient_matrices(context.gradients, context.sources, blocks, context.parameters, whole=whole)
         targets = gradient_matrices(
             context.target_gradients, context.targets, blocks, context.parameters, whole=whole, own=context.own_targets
         )
-        return [_Rows(s, t) for s, t in zip(sources, targets, strict=True)]
+        return [_GradientRows(s, t) for s, t in zip(sources, targets, strict=True)]
     tasks = list(dict.fromkeys([*context.sources, *context.targets]))
     matrices = gradient_matrices(context.gradients, tasks, blocks, context.parameters, whole=whole)
     of_targets = [tasks.index(t) for t in context.targets]
     same = of_targets == list(range(len(tasks)))
-    return [_Rows(m[: len(context.sources)], m if same else m[of_targets]) for m in matrices]
+    return [_GradientRows(m[: len(context.sources)], m if same else m[of_targets]) for m in matrices]
 
 
 class _InnerProducts:
@@ -112,7 +112,7 @@ class _InnerProducts:
         self._gram: Tensor | float = 0.0
         self._grams: dict[str, list[Tensor]] = {}
 
-    def add(self, block: ParameterBlock, rows: _Rows) -> None:
+    def add(self, block: ParameterBlock, rows: _GradientRows) -> None:
         home = self._context.before
         if "slopes" in self._needs:
             self._slopes = self._slopes + _slopes(self._context, block, rows).to(home)
@@ -144,26 +144,26 @@ def _cosines(inner: Tensor, source_squares: Tensor, target_squares: Tensor) -> T
     return inner / torch.outer(source_squares.sqrt(), target_squares.sqrt())
 
 
-def _slopes(context: StepContext, block: ParameterBlock, rows: _Rows) -> Tensor:
+def _slopes(context: StepContext, block: ParameterBlock, rows: _GradientRows) -> Tensor:
     """Returns ⟨g_j, −Δθ_i⟩ on one block."""
     factor = context.steps.slope(block.pieces)
     if factor is None:
         gradients = _block_gradients(context, block, rows)
-        return -torch.stack([rows.targets @ step for step in _steps(context, block, gradients)])
+        return -torch.stack([rows.targets @ step for step in _flat_steps(context, block, gradients)])
     # Δθ_i = Δθ(0) + c w_i g_i, so a single matrix product suffices.
     gram = rows.sources @ rows.targets.T
     weights = [context.gradients.weight(task) for task in context.sources]
     scaled = torch.stack([row * weight * -factor for row, weight in zip(gram, weights, strict=True)])
     if context.steps.idle:
         return scaled
-    zero = [torch.zeros_like(p) for p in block.of(context.parameters)]
-    null = -(rows.targets @ next(_steps(context, block, iter([zero]))))
+    zero = [torch.zeros_like(p) for p in block.select(context.parameters)]
+    null = -(rows.targets @ next(_flat_steps(context, block, iter([zero]))))
     return torch.cat([scaled + null, null[None]]) if context.null else scaled + null
 
 
-def _steps(context: StepContext, block: ParameterBlock, gradients: Iterator[list[Tensor]]) -> Iterator[Tensor]:
+def _flat_steps(context: StepContext, block: ParameterBlock, gradients: Iterator[list[Tensor]]) -> Iterator[Tensor]:
     """Yields the step on each gradient as a flat tensor, which is overwritten by the next step."""
-    parameters = block.of([p.data for p in context.parameters])
+    parameters = block.select([p.data for p in context.parameters])
     # A rule that runs the optimizer itself modifies `origin`, so it needs a copy; the others only read it.
     origin = parameters if context.steps.elementwise else [p.clone() for p in parameters]
     step = torch.zeros(block.size, dtype=block.dtype, device=block.device)
@@ -183,11 +183,11 @@ def _has_mixed_dtypes(block: ParameterBlock, parameters: Sequence[Tensor]) -> bo
     return any(p.dtype != block.dtype for p in parameters)
 
 
-def _block_gradients(context: StepContext, block: ParameterBlock, rows: _Rows) -> Iterator[list[Tensor]]:
+def _block_gradients(context: StepContext, block: ParameterBlock, rows: _GradientRows) -> Iterator[list[Tensor]]:
     for row, task in enumerate(context.sources):
         yield _scale_gradient(block.views(rows.sources[row], context.parameters), context.gradients.weight(task))
     if context.null:
-        yield [torch.zeros_like(p) for p in block.of(context.parameters)]
+        yield [torch.zeros_like(p) for p in block.select(context.parameters)]
 
 
 def _scale_gradient(gradient: list[Tensor], weight: float | Tensor) -> list[Tensor]:
@@ -196,28 +196,30 @@ def _scale_gradient(gradient: list[Tensor], weight: float | Tensor) -> list[Tens
     return gradient
 
 
-def _lookahead(context: StepContext, held: Sequence[tuple[ParameterBlock, _Rows]]) -> Tensor:
+def _lookahead(context: StepContext, held: Sequence[tuple[ParameterBlock, _GradientRows]]) -> Tensor:
     """Returns L_j(θ + Δθ_i), moving the parameters in place, replaying the closure, and restoring them from a copy."""
     values = [p.data for p in context.parameters]
-    saved = copies(values)
+    saved = copy_tensors(values)
     pieces = [ParameterSlice(i) for i in range(len(values))]
     found = []
     try:
         for row in range(len(context.sources) + context.null):
             context.steps.add(values, pieces, _source_gradient(context, row, held), saved)
-            found.append(context.look())
+            found.append(context.replay_targets())
             torch._foreach_copy_(values, saved)
     finally:
         torch._foreach_copy_(values, saved)
     return torch.stack(found)
 
 
-def _source_gradient(context: StepContext, row: int, held: Sequence[tuple[ParameterBlock, _Rows]]) -> list[Tensor]:
+def _source_gradient(
+    context: StepContext, row: int, held: Sequence[tuple[ParameterBlock, _GradientRows]]
+) -> list[Tensor]:
     if row == len(context.sources):
         return [torch.zeros_like(p) for p in context.parameters]
     task = context.sources[row]
     if not held:
-        return context.gradients.of(task, weighted=True)
+        return context.gradients.gradient(task, weighted=True)
     gradient: dict[int, Tensor] = {}
     for block, rows in held:
         views = block.views(rows.sources[row], context.parameters)

@@ -31,10 +31,10 @@ class Schedule(ABC):
 
     def overhead(self, ratio: float) -> float:
         """Returns the seconds spent measuring per second of training if each measurement takes `ratio` plain steps."""
-        return ratio * self.share
+        return ratio * self.fraction
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         """The fraction of calls that are measured; 1 unless a subclass overrides it."""
         return 1.0
 
@@ -65,7 +65,7 @@ class Every(Schedule):
         return call % self.interval == 0
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         return 1 / self.interval
 
 
@@ -101,7 +101,7 @@ class Window(Schedule):
         return self.first <= call < self.end and (call - self.first) % self.every == 0
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         return len(range(self.first, self.end, self.every)) / self.steps
 
 
@@ -122,7 +122,7 @@ class About(Schedule):
         return call == 0 or call * self.measurements // self.steps > (call - 1) * self.measurements // self.steps
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         return min(1.0, self.measurements / self.steps)
 
 

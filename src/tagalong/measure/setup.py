@@ -18,7 +18,7 @@ from tagalong.errors import InvalidInput, is_number, is_positive, raise_problems
 from .closure import Closure, ReplayableClosure
 from .distributed import Replicas
 from .estimators import Estimator, Quantity
-from .gradients import sparse_gradients
+from .gradients import sparse_gradient_error
 from .isolation import Replayer, compiled
 from .steps import Steps, check_ownership, optimizer_steps, read_optimizers, sgd_steps
 
@@ -248,4 +248,4 @@ def _parameter_problems(parameter: Tensor) -> Iterable[InvalidInput]:
 def _reject_sparse_embeddings(module: nn.Module) -> None:
     for name, part in module.named_modules():
         if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse:
-            raise sparse_gradients(name or type(part).__name__)
+            raise sparse_gradient_error(name or type(part).__name__)

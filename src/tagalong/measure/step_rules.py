@@ -24,11 +24,11 @@ class ParameterSlice:
     start: int = 0
     stop: int | None = None
 
-    def of(self, tensor: Tensor) -> Tensor:
+    def select(self, tensor: Tensor) -> Tensor:
         return tensor if self.stop is None else tensor[self.start : self.stop]
 
 
-def split(index: int, tensor: Tensor, limit: int) -> Iterator[ParameterSlice]:
+def split_tensor(index: int, tensor: Tensor, limit: int) -> Iterator[ParameterSlice]:
     """Splits a tensor into slices of at most `limit` elements (but at least one row each)."""
     if tensor.numel() <= limit or tensor.dim() == 0:
         yield ParameterSlice(index)
@@ -147,7 +147,7 @@ class SgdRule(StepRule):
         known = [piece.index in self._buffers for piece in pieces]
         for seen in sorted({*known}):
             here = [k for k, this in enumerate(known) if this == seen]
-            buffers = [pieces[k].of(self._buffers[pieces[k].index]) for k in here] if seen else None
+            buffers = [pieces[k].select(self._buffers[pieces[k].index]) for k in here] if seen else None
             self._add([out[k] for k in here], [gradients[k] for k in here], [origin[k] for k in here], buffers)
 
     def _add(
@@ -184,7 +184,7 @@ class AdamRule(StepRule):
         gradients: Sequence[Tensor],
         origin: Sequence[Tensor],
     ) -> None:
-        for positions, rows in chunks(gradients, CHUNK_SIZE):
+        for positions, rows in iterate_chunks(gradients, CHUNK_SIZE):
             here = [pieces[p] for p in positions]
             self._add(
                 select_rows(out, positions, rows),
@@ -209,7 +209,7 @@ class AdamRule(StepRule):
         counts = [self._steps.get(piece.index, 0.0) + 1.0 for piece in pieces]
         denominator = self._denominator(pieces, gradients, rows, counts)
         moment = list(torch._foreach_mul(gradients, 1.0 - self._beta1))
-        known = [k for k, piece in enumerate(pieces) if self._has(piece, "exp_avg")]
+        known = [k for k, piece in enumerate(pieces) if self._has_state(piece, "exp_avg")]
         if known:
             old = self._state("exp_avg", pieces, rows, known)
             torch._foreach_add_([moment[k] for k in known], old, alpha=self._beta1)
@@ -224,7 +224,7 @@ class AdamRule(StepRule):
     ) -> list[Tensor]:
         square = list(torch._foreach_mul(gradients, gradients))
         torch._foreach_mul_(square, 1.0 - self._beta2)
-        known = [k for k, piece in enumerate(pieces) if self._has(piece, "exp_avg_sq")]
+        known = [k for k, piece in enumerate(pieces) if self._has_state(piece, "exp_avg_sq")]
         if known:
             old = self._state("exp_avg_sq", pieces, rows, known)
             torch._foreach_add_([square[k] for k in known], old, alpha=self._beta2)
@@ -236,12 +236,12 @@ class AdamRule(StepRule):
         torch._foreach_add_(square, self._eps)
         return square
 
-    def _has(self, piece: ParameterSlice, name: str) -> bool:
+    def _has_state(self, piece: ParameterSlice, name: str) -> bool:
         return self._states.get(piece.index, {}).get(name) is not None
 
     def _state(self, name: str, pieces: list[ParameterSlice], rows: list[slice], known: list[int]) -> list[Tensor]:
         """Returns the state tensors of the slices, restricted to the rows of the chunk."""
-        states = [pieces[k].of(self._states[pieces[k].index][name]) for k in known]
+        states = [pieces[k].select(self._states[pieces[k].index][name]) for k in known]
         return select_rows(states, range(len(states)), [rows[k] for k in known])
 
 
@@ -256,7 +256,7 @@ def _read_steps(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
     return dict(zip(counts, values, strict=True))
 
 
-def chunks(tensors: Sequence[Tensor], limit: int) -> Iterator[tuple[list[int], list[slice]]]:
+def iterate_chunks(tensors: Sequence[Tensor], limit: int) -> Iterator[tuple[list[int], list[slice]]]:
     """Groups tensors into chunks of about `limit` elements. Large tensors are split along the first dimension.
 
     Yields:
@@ -266,8 +266,8 @@ def chunks(tensors: Sequence[Tensor], limit: int) -> Iterator[tuple[list[int], l
     rows: list[slice] = []
     size = 0
     for position, tensor in enumerate(tensors):
-        for piece in split(position, tensor, limit):
-            part = piece.of(tensor).numel()
+        for piece in split_tensor(position, tensor, limit):
+            part = piece.select(tensor).numel()
             if positions and size + part > limit:
                 yield positions, rows
                 positions, rows, size = [], [], 0

@@ -25,7 +25,7 @@ class Steps:
 
     def __init__(self, rules: Mapping[StepRule, Sequence[int]], learning_rates: Iterable[float]) -> None:
         self._rules = rules
-        self._rates = sorted(set(learning_rates))
+        self._learning_rates = sorted(set(learning_rates))
 
     @property
     def elementwise(self) -> bool:
@@ -52,11 +52,11 @@ class Steps:
 
     @property
     def lr(self) -> float:
-        if len(self._rates) != 1:
-            found = f"more than one: {self._rates}" if self._rates else "none"
+        if len(self._learning_rates) != 1:
+            found = f"more than one: {self._learning_rates}" if self._learning_rates else "none"
             expected = f"divides by the learning rate, but the shared parameters have {found}"
             raise InvalidInput("per_lr", expected, hint="pass `per_lr=False`")
-        return self._rates[0]
+        return self._learning_rates[0]
 
     def add(
         self,
@@ -85,11 +85,11 @@ def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr:
     rules: dict[StepRule, list[int]] = {}
     rates: list[float] = []
     for optimizer, group, indices in _owned_groups(parameters, optimizers):
-        if not _rates(group):
+        if not _learning_rates(group):
             name = type(optimizer).__name__
             raise InvalidInput("optimizer", f"({name}) has no learning rate", hint="pass `lr` for `update='sgd'`")
         rules[PlainSgd(group["lr"])] = indices
-        rates += _rates(group)
+        rates += _learning_rates(group)
     return Steps(rules, rates)
 
 
@@ -105,8 +105,8 @@ def optimizer_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer
     rates: list[float] = []
     whole: dict[int, tuple[Optimizer, dict[int, Tensor]]] = {}
     for optimizer, group, indices in _owned_groups(parameters, optimizers):
-        rates += _rates(group)
-        shortcut = None if generic else _shortcut(optimizer, group, {i: parameters[i] for i in indices})
+        rates += _learning_rates(group)
+        shortcut = None if generic else _exact_rule(optimizer, group, {i: parameters[i] for i in indices})
         if shortcut is not None:
             rules[shortcut] = indices
         else:
@@ -116,7 +116,7 @@ def optimizer_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer
     return Steps(rules, rates)
 
 
-def _shortcut(optimizer: Optimizer, group: Mapping[str, Any], owned: Mapping[int, Tensor]) -> StepRule | None:
+def _exact_rule(optimizer: Optimizer, group: Mapping[str, Any], owned: Mapping[int, Tensor]) -> StepRule | None:
     if any(p.dtype not in _EXACT_DTYPES for p in owned.values()):
         return None
     states = {index: optimizer.state.get(p) or {} for index, p in owned.items()}
@@ -128,7 +128,7 @@ def _shortcut(optimizer: Optimizer, group: Mapping[str, Any], owned: Mapping[int
     return None
 
 
-def _rates(group: Mapping[str, Any]) -> list[float]:
+def _learning_rates(group: Mapping[str, Any]) -> list[float]:
     """Returns the group's learning rate as a list, which is empty if the optimizer computes its own."""
     return [] if group.get("lr") is None else [float(group["lr"])]
 

@@ -85,7 +85,7 @@ def affinity_heatmap(
         check_affinity(compare_with, "compare_with")
     if grouping is not None and affinity.tasks != (order := tuple(task_order(grouping))):
         affinity = affinity.only(order)
-    cells = Cells.of(affinity, centre, compare_with)
+    cells = Cells.from_affinity(affinity, centre, compare_with)
     with_numbers = len(affinity.tasks) <= MAX_TASKS_WITH_NUMBERS if values is None else values
     layers = [Heatmap(**_layer(cells, kind, with_numbers), **style) for kind, style in _styles(cells).items()]
     frames = [] if grouping is None else _frames(grouping)
@@ -195,7 +195,7 @@ class Cells:
     reach: float
 
     @classmethod
-    def of(cls, affinity: Affinity, centre: Centre, compare_with: Affinity | None = None) -> Cells:
+    def from_affinity(cls, affinity: Affinity, centre: Centre, compare_with: Affinity | None = None) -> Cells:
         """Returns the cells of an affinity, with a unit and colors that also suit `compare_with`."""
         distance, error = distance_from_centre(affinity, centre)
         size, reach = largest(affinity.mean), largest(distance)

@@ -152,7 +152,7 @@ def heatmaps(run: Run, grouping: Grouping) -> list[dict[str, Any]]:
 
 def _unit(affinity: Affinity) -> str:
     """Returns the unit of the numbers in the cells."""
-    return times(Cells.of(affinity, "zero").power)
+    return times(Cells.from_affinity(affinity, "zero").power)
 
 
 def over_time_data(affinity: Affinity) -> dict[str, Any] | None:
