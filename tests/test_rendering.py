@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tagalong.rendering import Styled, TextTable, columns, terminal_width, wrap
+from tagalong.rendering import StyledText, TextTable, display_width, terminal_width, wrap
 
 WORDS = "which networks should be trained together"
 
@@ -72,7 +72,7 @@ def test_empty_headings_have_no_line() -> None:
 
 def test_styles_are_applied_to_the_text_only() -> None:
     table = TextTable("task", "loss", numbers=["loss"])
-    table.add_row("age", Styled("1.5", "dim"))
+    table.add_row("age", StyledText("1.5", "dim"))
     painted = table.lines(paint=lambda text, style: f"<{style}>{text}</{style}>")
     assert painted == ["<bold>task</bold>  <bold>loss</bold>", "age    <dim>1.5</dim>"]
     assert table.lines() == ["task  loss", "age    1.5"]

@@ -17,11 +17,11 @@ MIN_TEXT_WIDTH = 8  # minimum width of names and sentences on a narrow terminal
 Paint = Callable[[str, str], str]  # applies a terminal style (second argument) to a text
 
 
-def columns(text: str) -> int:
+def display_width(text: str) -> int:
     """Returns the number of columns that a text occupies in a terminal.
 
     Example:
-        >>> columns("age"), columns("年齢"), columns("a\\u0301ge")
+        >>> display_width("age"), display_width("年齢"), display_width("a\\u0301ge")
         (3, 4, 3)
     """
     return len(text) if text.isascii() else sum(map(_character_columns, text))
@@ -33,16 +33,16 @@ def _character_columns(character: str) -> int:
     return 2 if east_asian_width(character) in "WF" else 1
 
 
-def cut(text: str, width: int) -> str:
+def truncate(text: str, width: int) -> str:
     """Truncates text that is too long and appends "…".
 
     Example:
-        >>> cut("weight", 6), cut("weight", 4), cut("年齢と体重", 6)
+        >>> truncate("weight", 6), truncate("weight", 4), truncate("年齢と体重", 6)
         ('weight', 'wei…', '年齢…')
     """
-    if columns(text) <= width:
+    if display_width(text) <= width:
         return text
-    while columns(text) >= width:
+    while display_width(text) >= width:
         text = text[:-1]
     return f"{text}…"
 
@@ -62,12 +62,12 @@ def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> lis
     """
     lines = [""]
     for word in WORD_PATTERN.findall(" ".join(text.splitlines())):
-        too_long = break_words and columns(hang + word.lstrip()) > width
-        if too_long or not lines[-1] or columns(lines[-1] + word) <= width:
+        too_long = break_words and display_width(hang + word.lstrip()) > width
+        if too_long or not lines[-1] or display_width(lines[-1] + word) <= width:
             lines[-1] += word
         else:
             lines.append(hang + word.lstrip())
-        while too_long and columns(lines[-1]) > width > columns(hang) + 1:
+        while too_long and display_width(lines[-1]) > width > display_width(hang) + 1:
             whole = lines.pop()
             first = _longest_prefix(whole, width)
             lines += [first, hang + whole[len(first) :]]
@@ -75,7 +75,7 @@ def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> lis
 
 
 def _longest_prefix(text: str, width: int) -> str:
-    while columns(text) > width:
+    while display_width(text) > width:
         text = text[:-1]
     return text
 
@@ -85,13 +85,13 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-class Styled(str):
+class StyledText(str):
     """The text of a cell, with a terminal style such as "bold" or "dim"."""
 
     __slots__ = ("style",)
     style: str
 
-    def __new__(cls, text: str, style: str = "") -> Styled:
+    def __new__(cls, text: str, style: str = "") -> StyledText:
         made = super().__new__(cls, text)
         made.style = style
         return made
@@ -142,7 +142,7 @@ class TextTable:
         self._gap, self._shortest, self._wrap_headings = gap, shortest, wrap_headings
 
     def add_row(self, *cells: str) -> None:
-        """Adds a row. Cells may span multiple lines and may be `Styled`."""
+        """Adds a row. Cells may span multiple lines and may be `StyledText`."""
         self.rows.append(cells)
 
     def lines(self, width: int | None = None, paint: Paint | None = None) -> list[str]:
@@ -153,7 +153,7 @@ class TextTable:
             paint: a function that applies a style to text. If None, styles are ignored.
         """
         widths = self._natural_widths() if width is None else self._fitted_widths(width)
-        headings = [Styled(heading, "bold") for heading in self.headings]
+        headings = [StyledText(heading, "bold") for heading in self.headings]
         lines = self._row_lines(headings, widths, paint, align_bottom=True) if any(headings) else []
         return lines + [line for row in self.rows for line in self._row_lines(row, widths, paint)]
 
@@ -162,7 +162,9 @@ class TextTable:
 
     def _natural_widths(self) -> list[int]:
         rows = [self.headings, *self.rows]
-        return [max(columns(line) for cell in cells for line in cell.split("\n")) for cells in zip(*rows, strict=True)]
+        return [
+            max(display_width(line) for cell in cells for line in cell.split("\n")) for cells in zip(*rows, strict=True)
+        ]
 
     def _fitted_widths(self, width: int) -> list[int]:
         widths, minimum = self._natural_widths(), self._minimum_widths()
@@ -180,7 +182,7 @@ class TextTable:
         for place, heading in enumerate(self.headings):
             if heading in self._numbers:
                 words = heading.split() if self._wrap_headings else [heading]
-                minimum[place] = max(map(columns, [*words, *(row[place] for row in self.rows)]), default=0)
+                minimum[place] = max(map(display_width, [*words, *(row[place] for row in self.rows)]), default=0)
         return minimum
 
     def _row_lines(
@@ -190,18 +192,20 @@ class TextTable:
         if align_bottom:
             height = max(map(len, cells))
             cells = [[""] * (height - len(lines)) + lines for lines in cells]
-        styles = [cell.style if isinstance(cell, Styled) else "" for cell in row]
+        styles = [cell.style if isinstance(cell, StyledText) else "" for cell in row]
         return [self._line(parts, styles, widths, paint) for parts in zip_longest(*cells, fillvalue="")]
 
     def _cell_lines(self, cell: str, heading: str, width: int) -> list[str]:
         if heading in self._names:
-            return [cut(cell, width)]
-        return [part for line in cell.split("\n") for part in (wrap(line, width) if columns(line) > width else [line])]
+            return [truncate(cell, width)]
+        return [
+            part for line in cell.split("\n") for part in (wrap(line, width) if display_width(line) > width else [line])
+        ]
 
     def _line(self, parts: Sequence[str], styles: Sequence[str], widths: Sequence[int], paint: Paint | None) -> str:
         line = spaces = ""
         for part, style, width, heading in zip(parts, styles, widths, self.headings, strict=True):
-            text, padding = part.rstrip(), " " * (width - columns(part))
+            text, padding = part.rstrip(), " " * (width - display_width(part))
             spaces += padding if heading in self._numbers else ""
             if text:
                 line += spaces + (paint(text, style) if paint and style else text)

@@ -15,9 +15,9 @@ from tagalong.plugins import PluginError, find_plugins, warn_once
 
 from .group import group
 from .manual import PURPOSE, Command, Commands, finish_command, manual
-from .messages import FAILED, INTERRUPTED, INVALID, describe_usage_error, explain, print_error
+from .messages import FAILED, INTERRUPTED, INVALID, describe_usage_error, explain_error, print_error
 from .plan import plan, verdict
-from .plugin_commands import ListedCommand, load_command
+from .plugin_commands import PluginCommand, load_command
 from .predict import predict
 from .report import report
 from .run import demo, problems, run
@@ -25,7 +25,7 @@ from .run import demo, problems, run
 COMPLETION_VARIABLE = "_TAGALONG_COMPLETE"  # set by the shell during tab completion
 
 
-class Root(Commands):
+class RootCommand(Commands):
     """The `tagalong` command, which lists its own subcommands first, followed by those from other packages."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -39,7 +39,7 @@ class Root(Commands):
         """Returns the names of all commands and loads their summaries."""
         self._find_plugins()
         for command in self.commands.values():
-            if isinstance(command, ListedCommand) and command.help is None:
+            if isinstance(command, PluginCommand) and command.help is None:
                 command.describe()
         return list(self.commands)
 
@@ -51,7 +51,7 @@ class Root(Commands):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Returns the command to run, importing it if it comes from a plug-in."""
         name, command, rest = super().resolve_command(ctx, args)
-        if isinstance(command, ListedCommand):
+        if isinstance(command, PluginCommand):
             try:
                 command = load_command(command.plugin)
             except PluginError:
@@ -71,14 +71,14 @@ class Root(Commands):
         self._plugins_found = True
         for name, plugin in find_plugins("commands", self._own).items():
             try:
-                self.commands[name] = ListedCommand(plugin) if plugin.registered is None else load_command(plugin)
+                self.commands[name] = PluginCommand(plugin) if plugin.registered is None else load_command(plugin)
             except PluginError as error:  # noqa: PERF203 - a broken plug-in must not hide the others
                 warn_once(str(error))
 
 
 app = typer.Typer(
     name="tagalong",
-    cls=Root,
+    cls=RootCommand,
     help=PURPOSE,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command = getattr(getattr(error, "ctx", None), "command_path", "tagalong")
             print_error(f"{describe_usage_error(error)} (see `{command} --help`)")
             return INVALID
-        explained = explain(error, str)  # raised outside any command, e.g. by a plug-in that cannot be imported
+        explained = explain_error(error, str)  # raised outside any command, e.g. by a plug-in that cannot be imported
         if explained is None:
             raise
         status, message = explained

@@ -73,10 +73,10 @@ def group(
     """
     from tagalong.group import Comparison, read_table  # imports scipy, which would slow down `--help`
 
-    _check_combination(budget, budgets, compare, bool(explain or together), out)
+    _check_option_conflicts(budget, budgets, compare, bool(explain or together), out)
     table = read_table(file, axis.value)
     costs = arguments.parse_cost(cost, table.tasks)
-    table = _restrict(table, arguments.parse_names(tasks), average and average.value)
+    table = _restrict_table(table, arguments.parse_names(tasks), average and average.value)
     rules: dict[str, Any] = {
         "objective": objective.value,
         "allow_single": allow_single,
@@ -86,17 +86,17 @@ def group(
         "must_link": arguments.parse_links(must_link or [], "must_link"),
         "cannot_link": arguments.parse_links(cannot_link or [], "cannot_link"),
         "weights": arguments.parse_weights(weights or []),
-        **_completion(table, complete is not None, allow_single),
+        **_completion_arguments(table, complete is not None, allow_single),
     }
     search = {"solver": solver.value, "time_limit": time_limit, "seed": seed, "resamples": resamples}
     mine = _own_grouping(compare, table, rules)
-    wanted = _budgets(budget, budgets, mine, table, costs=cost is not None)
-    _check_tasks(explain or [], table)
-    answer = _select(file, table, wanted, rules | search, quiet or json)
+    wanted = _selected_budgets(budget, budgets, mine, table, costs=cost is not None)
+    _check_task_names(explain or [], table)
+    answer = _select_groups(file, table, wanted, rules | search, quiet or json)
     if mine is not None:
         answer = replace(answer, comparison=Comparison(mine, answer.groupings[0]), compared=compare)
     if out is not None:
-        _save(answer, out, several=budgets is not None)
+        _save_groupings(answer, out, several=budgets is not None)
     if json:
         print(_to_json(answer, several=budgets is not None, explain=explain or []))
         return
@@ -105,7 +105,7 @@ def group(
         print(f"saved to {out}")
 
 
-def _check_combination(
+def _check_option_conflicts(
     budget: float | None, budgets: str | None, compare: Path | None, detail: bool, out: Path | None
 ) -> None:
     """Rejects conflicting options before reading any file."""
@@ -122,7 +122,7 @@ def _check_combination(
         )
 
 
-def _restrict(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
+def _restrict_table(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
     """Restricts the scores to the given tasks, and changes how they are averaged if requested."""
     part = table if tasks is None else table.only(tasks)
     if average is None:
@@ -132,7 +132,7 @@ def _restrict(table: ScoreTable, tasks: Sequence[str] | None, average: str | Non
     return replace(part, scores=part.scores.averaged(average))
 
 
-def _completion(table: ScoreTable, pairs: bool, allow_single: bool | None) -> dict[str, Any]:
+def _completion_arguments(table: ScoreTable, pairs: bool, allow_single: bool | None) -> dict[str, Any]:
     """Returns the arguments for extending pair results to larger groups, which square tables do not need."""
     if not pairs:
         return {}
@@ -153,7 +153,7 @@ def _own_grouping(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -
         return score_grouping(table.scores, read_groups(text), **rules)
 
 
-def _budgets(
+def _selected_budgets(
     budget: float | None, budgets: str | None, mine: Grouping | None, table: ScoreTable, costs: bool
 ) -> Sequence[float]:
     """Returns the budgets to select groups for. The default is the cost of the user's own grouping."""
@@ -170,7 +170,7 @@ def _budgets(
     return [min(mine.budget, len(table.tasks)) if unit_costs else mine.budget]
 
 
-def _check_tasks(names: Sequence[str], table: ScoreTable) -> None:
+def _check_task_names(names: Sequence[str], table: ScoreTable) -> None:
     """Rejects unknown task names in `--explain`."""
     unknown = [name for name in names if name not in (*table.tasks, "all")]
     if unknown:
@@ -179,7 +179,7 @@ def _check_tasks(names: Sequence[str], table: ScoreTable) -> None:
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _GroupingAnswer:
     """The groupings for the requested budgets, and the scores they are based on."""
 
     file: Path
@@ -190,7 +190,9 @@ class _Answer:
     compared: Path | None = None
 
 
-def _select(file: Path, table: ScoreTable, budgets: Sequence[float], options: dict[str, Any], quiet: bool) -> _Answer:
+def _select_groups(
+    file: Path, table: ScoreTable, budgets: Sequence[float], options: dict[str, Any], quiet: bool
+) -> _GroupingAnswer:
     """Selects groups while showing progress. Ctrl-C ends the search and keeps the best groups found so far."""
     from tagalong.group import select_groups_by_budget
 
@@ -203,12 +205,12 @@ def _select(file: Path, table: ScoreTable, budgets: Sequence[float], options: di
                 raise
             message = "stopped before any grouping was found; run the same command to start again"
             raise KeyboardInterrupt(message) from None
-    return _Answer(file, table, list(found.values()), interrupt.received())
+    return _GroupingAnswer(file, table, list(found.values()), interrupt.received())
 
 
-def _to_json(answer: _Answer, several: bool, explain: Sequence[str]) -> str:
+def _to_json(answer: _GroupingAnswer, several: bool, explain: Sequence[str]) -> str:
     """Returns JSON that describes the input and the grouping (as in `Grouping.to_json`) or a list of groupings."""
-    documents = [_document(grouping) for grouping in answer.groupings]
+    documents = [_grouping_document(grouping) for grouping in answer.groupings]
     whole: dict[str, Any] = {"groupings": documents} if several else documents[0]
     table = answer.table
     whole["caution"] = disclaimer(table.tasks)
@@ -223,7 +225,7 @@ def _to_json(answer: _Answer, several: bool, explain: Sequence[str]) -> str:
     return json.dumps(whole, indent=1, allow_nan=False)
 
 
-def _document(grouping: Grouping) -> dict[str, Any]:
+def _grouping_document(grouping: Grouping) -> dict[str, Any]:
     """Returns the grouping with derived values that are useful in scripts."""
     known = grouping.to_document()
     known["gap"] = grouping.gap if grouping.gap < float("inf") else None
@@ -233,7 +235,7 @@ def _document(grouping: Grouping) -> dict[str, Any]:
     return known
 
 
-def _save(answer: _Answer, path: Path, several: bool) -> None:
+def _save_groupings(answer: _GroupingAnswer, path: Path, several: bool) -> None:
     """Writes one or more groupings in the format given by the file suffix."""
     first, in_yaml = answer.groupings[0], path.suffix.lower() != ".json"
     whole: dict[str, Any] = {"caution": disclaimer(answer.table.tasks)}
@@ -261,7 +263,7 @@ def _comparison_document(comparison: Comparison) -> dict[str, Any]:
 class _Display:
     """Prints the result to the terminal."""
 
-    def __init__(self, answer: _Answer, quiet: bool = False, costs: bool = False) -> None:
+    def __init__(self, answer: _GroupingAnswer, quiet: bool = False, costs: bool = False) -> None:
         self.answer, self.quiet = answer, quiet
         self.costs = costs or answer.table.kind == "candidates"
         self.console: Console = screen()
@@ -298,7 +300,7 @@ class _Display:
         for grouping in self.answer.groupings:
             spent, stable = sum(group.cost for group in grouping.groups), grouping.stability
             row = [f"{grouping.budget:g}", str(len(grouping.groups)), *([f"{spent:g}"] if self.costs else [])]
-            row += [f"{grouping.value:.6g}", _proof(grouping)]
+            row += [f"{grouping.value:.6g}", _format_proof(grouping)]
             row += [] if not resampled else ["-" if stable is None else f"{stable:.0%}"]
             made.add_row(*row, "\n".join(_format_group(group, self.costs) for group in grouping.groups))
         self._print_table(made)
@@ -363,7 +365,7 @@ class _Display:
         print_table(self.console, made)
 
 
-def _proof(grouping: Grouping) -> str:
+def _format_proof(grouping: Grouping) -> str:
     """Returns "proven" for an optimal grouping, otherwise its optimality gap."""
     return "proven" if grouping.status == "optimal" else f"gap {grouping.gap:.1%}"
 

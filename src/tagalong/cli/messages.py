@@ -55,7 +55,7 @@ def spell_options(parameters: Sequence[Any]) -> Spelling:
             return reference
         if equals and option.is_flag:
             return _long_names(option.opts if value == "True" else option.secondary_opts)[0]
-        return f"{_long_names(option.opts)[0]}{' ' * bool(equals)}{_unquoted(value)}"
+        return f"{_long_names(option.opts)[0]}{' ' * bool(equals)}{_unquote(value)}"
 
     return spell
 
@@ -64,7 +64,7 @@ def _long_names(names: Sequence[str]) -> list[str]:
     return [name for name in names if name.startswith("--")]
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     return str(literal_eval(value)) if value[:1] in ("'", '"') else value
 
 
@@ -89,7 +89,7 @@ def name_arguments(**names: str) -> Iterator[None]:
         raise invalid from error
 
 
-def explain(error: BaseException, spelling: Spelling) -> tuple[int, str] | None:
+def explain_error(error: BaseException, spelling: Spelling) -> tuple[int, str] | None:
     """Returns the exit status and the message for an error that the user can fix, or None for a bug."""
     if isinstance(error, BrokenPipeError):
         return None
@@ -122,7 +122,7 @@ def end_with_message(callback: Callable[..., None], parameters: Sequence[Any]) -
         try:
             callback(*arguments, **options)
         except (Exception, KeyboardInterrupt) as error:
-            explained = explain(error, spell_options(parameters))
+            explained = explain_error(error, spell_options(parameters))
             if explained is None:
                 raise
             status, message = explained

@@ -116,7 +116,7 @@ def verdict(
     else:
         wanted = None if budgets is None else parse_integer_budgets(budgets, len(tasks_in_csv(file)))
         results = verdict_from_csv(file, budgets=wanted)
-    page = None if out is None else _save(results, out, file)
+    page = None if out is None else _save_report(results, out, file)
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
         return
@@ -133,7 +133,7 @@ def _check_output_folder(out: Path | None) -> None:
         raise InvalidInput("out", "must not be the folder of a run, whose results would be lost", str(out))
 
 
-def _save(results: Results, out: Path, file: Path) -> Path:
+def _save_report(results: Results, out: Path, file: Path) -> Path:
     """Writes `results.json` and `report.html`; returns the path of the report."""
     from tagalong.report import write_report
 

@@ -15,7 +15,7 @@ from tagalong.plugins import Plugin
 from .manual import Command, finish_command, show_examples
 
 
-class ListedCommand(Command):
+class PluginCommand(Command):
     """A command from another package that is not imported; its help text is read from the source."""
 
     def __init__(self, plugin: Plugin) -> None:

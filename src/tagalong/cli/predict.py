@@ -54,8 +54,8 @@ def predict(
 
     with name_arguments(out=str(run), rows=str(new)):
         best = Best.load(run)
-        columns = _columns(best, best.predict(_rows(new)))
-    text = _table(columns)
+        columns = _prediction_columns(best, best.predict(_load_rows(new)))
+    text = _to_csv(columns)
     if out is not None:
         write_atomic(out, text)
     if json:
@@ -66,7 +66,7 @@ def predict(
         print(f"{pluralize(text.count(chr(10)) - 1, 'row')} written to {out}")
 
 
-def _rows(path: Path) -> Any:
+def _load_rows(path: Path) -> Any:
     """Loads an array. The path of a table is returned unchanged, since reading the table requires the run's columns."""
     if path.suffix.lower() not in (".npy", ".npz"):
         return path
@@ -75,7 +75,7 @@ def _rows(path: Path) -> Any:
     return load_array(path)
 
 
-def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
+def _prediction_columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
     """Returns one column per task, or one per class for multiclass tasks."""
     columns: dict[str, Any] = {}
     for task in best.tasks:
@@ -88,7 +88,7 @@ def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
     return columns
 
 
-def _table(columns: Mapping[str, Any]) -> str:
+def _to_csv(columns: Mapping[str, Any]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

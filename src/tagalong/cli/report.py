@@ -66,7 +66,7 @@ def report(
     if json:
         print(dumps(compared.to_document(), indent=1, allow_nan=False))
         return
-    _show(compared, run, other, quiet)
+    _show_comparison(compared, run, other, quiet)
 
 
 def _write_page(run: Path, out: Path | None, silent: bool) -> Path:
@@ -90,8 +90,8 @@ def _print_path(page: Path, json: bool, quiet: bool) -> None:
         print_line(screen(), f"report: {page}")
 
 
-def _show(compared: RunComparison, run: Path, other: Path, quiet: bool) -> None:
-    console, names = screen(), _names(run, other)
+def _show_comparison(compared: RunComparison, run: Path, other: Path, quiet: bool) -> None:
+    console, names = screen(), _run_labels(run, other)
     for name, path, results in zip(names, (run, other), (compared.first, compared.second), strict=True):
         print_line(console, name if name == printable(str(path)) else f"{name}: {path}")
         for line in results.verdict().to_text(prose_width(console) - 2).splitlines():
@@ -103,7 +103,7 @@ def _show(compared: RunComparison, run: Path, other: Path, quiet: bool) -> None:
     columns = [f"{what} {name}" for what in ("loss", "cost") for name in names]
     shown = TextTable("method", "budget", *columns, numbers=("budget", *columns), names=("method",))
     for (method, budget), pair in compared.lines.items():
-        cells = [*map(_change, pair), *map(_cost, pair)]
+        cells = [*map(_change_cell, pair), *map(_cost_cell, pair)]
         shown.add_row(printable(method), "" if budget is None else str(budget), *cells)
     print_table(console, shown)
     console.print()
@@ -115,19 +115,19 @@ def _show(compared: RunComparison, run: Path, other: Path, quiet: bool) -> None:
         print_line(console, f"note: {remark}")
 
 
-def _change(line: MethodSummary | None) -> str:
+def _change_cell(line: MethodSummary | None) -> str:
     from tagalong.study import change_text
 
     return "-" if line is None else change_text(line) or "-"
 
 
-def _cost(line: MethodSummary | None) -> str:
+def _cost_cell(line: MethodSummary | None) -> str:
     if line is None or line.training_cost is None:
         return "-"
     return f"{(line.deciding_cost or 0.0) + line.training_cost:.3g}×"
 
 
-def _names(run: Path, other: Path) -> tuple[str, str]:
+def _run_labels(run: Path, other: Path) -> tuple[str, str]:
     """Returns the names of the folders, or "A" and "B" if the names are equal or too long."""
     first, second = printable(run.resolve().name), printable(other.resolve().name)
     return (first, second) if first != second and max(len(first), len(second)) <= MAX_NAME_LENGTH else ("A", "B")

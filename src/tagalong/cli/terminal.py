@@ -101,12 +101,12 @@ def show_progress(quiet: bool = False) -> Iterator[Progress | None]:
     elif not console.is_terminal:
         yield ProgressLines()
     else:
-        with _bars(console) as bars:
+        with _progress_bars(console) as bars:
             yield bars
 
 
 @contextmanager
-def _bars(console: Console) -> Iterator[ProgressBars]:
+def _progress_bars(console: Console) -> Iterator[ProgressBars]:
     from rich.progress import BarColumn, Progress, TextColumn
     from rich.table import Column
 
@@ -144,27 +144,27 @@ class ProgressBars:
     """Shows a progress bar for each stage of the work, with the number of networks, steps and the time left."""
 
     def __init__(self, bars: Any) -> None:
-        self._bars = bars
+        self._progress_bars = bars
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
-        self._bars.start()
-        self._task = self._bars.add_task(what, total=total, unit=unit, steps="", clock="")
+        self._progress_bars.start()
+        self._task = self._progress_bars.add_task(what, total=total, unit=unit, steps="", clock="")
         self._finished = self._steps = 0
         self._total, self._began = total, time.monotonic()
 
     def advance(self, n: int) -> None:
         self._finished += n
-        self._bars.update(self._task, advance=n, clock=self._clock())
+        self._progress_bars.update(self._task, advance=n, clock=self._time_left())
 
     def steps(self, n: int) -> None:
         self._steps += n
-        self._bars.update(self._task, steps=f"{short_count(self._steps)} steps")
+        self._progress_bars.update(self._task, steps=f"{short_count(self._steps)} steps")
 
     def done(self) -> None:
-        self._bars.update(self._task, clock=f"{duration(time.monotonic() - self._began)}")
-        self._bars.stop_task(self._task)
+        self._progress_bars.update(self._task, clock=f"{duration(time.monotonic() - self._began)}")
+        self._progress_bars.stop_task(self._task)
 
-    def _clock(self) -> str:
+    def _time_left(self) -> str:
         """Estimates the remaining time from the networks finished so far."""
         spent = time.monotonic() - self._began
         return f"{duration(spent * (self._total - self._finished) / self._finished)} left" if self._finished else ""

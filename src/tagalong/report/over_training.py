@@ -20,11 +20,11 @@ from .style import (
     check_affinity,
     describe_measurement,
     figure_heading,
+    format_with_error,
     label,
     line_style,
     plotly_text,
-    plus_minus,
-    transparent,
+    with_opacity,
 )
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _line(affinity: Affinity, windows: SmoothedAffinity, source: int, target: in
     mean, error = windows.mean[:, source, target], windows.stderr[:, source, target]
     style = line_style(source) if colored else {"color": GRAY, "dash": "solid"}
     notes = [
-        f"{plotly_text(name)}<br>{plus_minus(value, stderr)} around meter call {call:.0f}"
+        f"{plotly_text(name)}<br>{format_with_error(value, stderr)} around meter call {call:.0f}"
         for call, value, stderr in zip(x, mean, error, strict=True)
     ]
     common = {"name": label(name), "legendgroup": str(source), "legendrank": source, "showlegend": False}
@@ -132,7 +132,7 @@ def _line(affinity: Affinity, windows: SmoothedAffinity, source: int, target: in
     if not colored:
         return [line]
     across, along = _outline(x, mean, error)
-    fill = {"fill": "toself", "fillcolor": transparent(style["color"], 0.15), "hoverinfo": "skip"}
+    fill = {"fill": "toself", "fillcolor": with_opacity(style["color"], 0.15), "hoverinfo": "skip"}
     return [Scatter(x=across, y=along, mode="none", **fill, **common), line]
 
 

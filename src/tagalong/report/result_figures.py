@@ -15,11 +15,11 @@ from .style import (
     TEXT_COLOR,
     WORSE,
     figure_heading,
+    format_percent,
     label,
     line_style,
     marker_style,
     plotly_text,
-    signed,
 )
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _trace(found: Sequence[MethodSummary], results: Results, cost: CostOf, numbe
 
 def _method_note(line: MethodSummary, error: float | None, cost: CostOf) -> str:
     budget = "" if line.budget is None else f", {line.budget} networks"
-    change = signed(line.change or 0.0, 2) + ("" if error is None else f" ± {100 * error:.2f}")
+    change = format_percent(line.change or 0.0, 2) + ("" if error is None else f" ± {100 * error:.2f}")
     parts = [f"{plotly_text(line.method)}{budget}", f"{change} % test loss", f"{cost_of(line, cost):.3g} × the cost"]
     return "<br>".join(parts if line.honest else [*parts, "chosen on test data"])
 
@@ -201,7 +201,7 @@ def task_changes(
 
 def _task_note(row: TaskChange, error: str) -> str:
     stderr = "" if row.stderr is None else f" ± {100 * row.stderr:.2f}"
-    lines = [f"{plotly_text(row.task)}: {signed(row.change, 2)}{stderr} % test loss"]
+    lines = [f"{plotly_text(row.task)}: {format_percent(row.change, 2)}{stderr} % test loss"]
     if row.before == row.before and row.after == row.after:
         lines.append(f"{plotly_text(error)}: {row.before:.4g} in one network for all tasks, {row.after:.4g} here")
     return "<br>".join(lines)
@@ -252,7 +252,9 @@ def search_curve(decision: Mapping[str, Any], *, title: str = "The search by aut
             name=f"budget {budget}",
             x=[spent for spent, _ in points],
             y=[100 * value for _, value in points],
-            hovertext=[f"budget {budget}<br>effort {spent:.3g}<br>{signed(value, 2)} %" for spent, value in points],
+            hovertext=[
+                f"budget {budget}<br>effort {spent:.3g}<br>{format_percent(value, 2)} %" for spent, value in points
+            ],
             hoverinfo="text",
             mode="lines+markers",
             marker={**marker_style(number), "size": 7},

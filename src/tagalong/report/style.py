@@ -33,12 +33,12 @@ MAX_LABEL_LENGTH = 24  # of a task's name, in characters; hovering shows the who
 _TO_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def diverging(fade: float = 0.0) -> Scale:
+def diverging_scale(fade: float = 0.0) -> Scale:
     """Returns a color scale from red through white to blue, blended with white by the fraction `fade`."""
     return [(i / (len(_DIVERGING_COLORS) - 1), _fade(color, fade)) for i, color in enumerate(_DIVERGING_COLORS)]
 
 
-def single_color(color: str) -> Scale:
+def single_color_scale(color: str) -> Scale:
     """Returns a color scale with a single color."""
     return [(0.0, color), (1.0, color)]
 
@@ -61,20 +61,20 @@ def marker_style(number: int, *, filled: bool = True) -> dict[str, Any]:
     }
 
 
-def transparent(color: str, opacity: float) -> str:
+def with_opacity(color: str, opacity: float) -> str:
     """Returns a color with the given opacity, in plotly's format.
 
-    >>> transparent("#0072b2", 0.5)
+    >>> with_opacity("#0072b2", 0.5)
     'rgba(0, 114, 178, 0.5)'
     """
-    return f"rgba({', '.join(map(str, _channels(color)))}, {opacity})"
+    return f"rgba({', '.join(map(str, _rgb_channels(color)))}, {opacity})"
 
 
 def _fade(color: str, fade: float) -> str:
-    return "#" + "".join(f"{round(c + fade * (255 - c)):02x}" for c in _channels(color))
+    return "#" + "".join(f"{round(c + fade * (255 - c)):02x}" for c in _rgb_channels(color))
 
 
-def _channels(color: str) -> tuple[int, ...]:
+def _rgb_channels(color: str) -> tuple[int, ...]:
     return tuple(int(color[i : i + 2], 16) for i in (1, 3, 5))
 
 
@@ -108,28 +108,28 @@ def power_of_thousand(largest: float) -> int:
     return 0 if not largest > 0 or 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
 
 
-def times(power: int) -> str:
+def format_power_of_ten(power: int) -> str:
     """Formats a power of ten as a unit, for numbers that were divided by it.
 
-    >>> times(-3)
+    >>> format_power_of_ten(-3)
     ' × 10⁻³'
     """
     return f" × 10{str(power).translate(_TO_SUPERSCRIPT)}" if power else ""
 
 
-def plus_minus(mean: float, error: float) -> str:
+def format_with_error(mean: float, error: float) -> str:
     """Formats a value with its standard error, if it is known.
 
-    >>> plus_minus(0.01234, 0.0005), plus_minus(0.01234, float("nan"))
+    >>> format_with_error(0.01234, 0.0005), format_with_error(0.01234, float("nan"))
     ('0.0123 ± 0.0005', '0.0123')
     """
     return f"{mean:.3g} ± {error:.2g}" if isfinite(error) else f"{mean:.3g}"
 
 
-def signed(value: float, digits: int = 1) -> str:
+def format_percent(value: float, digits: int = 1) -> str:
     """Formats a change in percent with its sign. Negative numbers have a true minus sign, and zero has no sign.
 
-    >>> signed(-0.0312), signed(-0.0001), signed(0.1, 2)
+    >>> format_percent(-0.0312), format_percent(-0.0001), format_percent(0.1, 2)
     ('−3.1', '0.0', '+10.00')
     """
     rounded = round(100 * value, digits)

@@ -12,7 +12,7 @@ from tagalong.group import MAX_TIES, Grouping
 from tagalong.rendering import Html, table, tag
 from tagalong.study import Results, Run
 
-from ..style import plus_minus, power_of_thousand, signed, times
+from ..style import format_percent, format_power_of_ten, format_with_error, power_of_thousand
 
 ESTIMATOR_LABELS = {
     "lookahead": "lookahead",
@@ -22,7 +22,7 @@ ESTIMATOR_LABELS = {
 }
 
 
-def who_helps_whom(run: Run, order: list[str]) -> Html | None:
+def heatmap_section(run: Run, order: list[str]) -> Html | None:
     """Returns the heat map with its controls, its legend and a table of its numbers."""
     if run.affinity is None:
         return None
@@ -99,7 +99,7 @@ def _numbers(affinity: Affinity) -> Html:
 
 def _number(affinity: Affinity, i: int, j: int) -> str:
     mean = float(affinity.mean[i, j])
-    return plus_minus(mean, float(affinity.stderr[i, j])) if np.isfinite(mean) else "–"
+    return format_with_error(mean, float(affinity.stderr[i, j])) if np.isfinite(mean) else "–"
 
 
 def budget(groupings: Mapping[int, Grouping], shown: int) -> Html:
@@ -150,7 +150,7 @@ def _data(k: int, grouping: Grouping, power: int, results: Results, measured: bo
         "networks": [{"serves": sorted(group.serves), "helpers": sorted(group.helpers)} for group in grouping.groups],
         "value": grouping.value / unit,
         "bound": grouping.bound / unit,
-        "unit": times(power),
+        "unit": format_power_of_ten(power),
         "summary": _sentences(k, grouping, power, results, measured),
         "unsettled": [] if resampled is None else list(resampled.unsettled),
     }
@@ -160,11 +160,13 @@ def _sentences(k: int, grouping: Grouping, power: int, results: Results, measure
     """Describes how good the grouping is, whether that is proven, how stable it is, and how it affects the losses."""
     unit, used = 10.0**power, len(grouping.groups)
     start = f"{used} network{'s' * (used != 1)}" + (f" (more than {used} would not help)" if used < k else "")
-    parts = [f"{start}, total affinity {grouping.value / unit:.3g}{times(power)}"]
+    parts = [f"{start}, total affinity {grouping.value / unit:.3g}{format_power_of_ten(power)}"]
     if grouping.status == "optimal":
         parts.append("no other grouping is better (proven)")
     else:
-        parts.append(f"at most {grouping.bound / unit:.3g}{times(power)} is possible, {grouping.gap:.1%} more")
+        parts.append(
+            f"at most {grouping.bound / unit:.3g}{format_power_of_ten(power)} is possible, {grouping.gap:.1%} more"
+        )
     if grouping.resampled is not None:
         parts.append(f"the same groups in {grouping.resampled.share:.0%} of {grouping.resampled.resamples} resamples")
     elif measured:
@@ -173,5 +175,5 @@ def _sentences(k: int, grouping: Grouping, power: int, results: Results, measure
         parts.append(f"{'at least ' * (ties == MAX_TIES)}{ties} other{'s are' if ties > 1 else ' is'} equally good")
     trained = [line for line in results.table() if (line.method, line.budget) == ("tag", k)]
     if trained and trained[0].change is not None:
-        parts.append(f"training these networks changed the test losses by {signed(trained[0].change)} %")
+        parts.append(f"training these networks changed the test losses by {format_percent(trained[0].change)} %")
     return parts

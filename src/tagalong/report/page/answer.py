@@ -10,7 +10,7 @@ from tagalong.group import Group
 from tagalong.rendering import Html, tag
 from tagalong.study import Label, Run, TaskChange, Verdict, label_text
 
-from ..style import signed
+from ..style import format_percent
 
 HYPHEN_AS_MINUS = re.compile(r"(?<!\w)-(?=\d)")
 NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -90,7 +90,11 @@ def _interval(verdict: Verdict) -> Html:
     most = 1.15 * max(abs(low), abs(high), abs(verdict.estimate), 1e-6)
     left, right, dot = (50 + 50 * value / most for value in (low, high, verdict.estimate))
     known = verdict.low is not None
-    interval = f"{signed(low)} to {signed(high)} %" if known else "one seed, so there is no confidence interval"
+    interval = (
+        f"{format_percent(low)} to {format_percent(high)} %"
+        if known
+        else "one seed, so there is no confidence interval"
+    )
     strip = tag(
         "div",
         tag("i", class_="zero"),
@@ -98,13 +102,13 @@ def _interval(verdict: Verdict) -> Html:
         tag("i", class_="dot", style=f"left:{dot:.1f}%"),
         class_="strip",
         role="img",
-        aria_label=f"change in test loss: {signed(verdict.estimate)} %, {interval}",
+        aria_label=f"change in test loss: {format_percent(verdict.estimate)} %, {interval}",
     )
     ends = tag("div", tag("span", "← better"), tag("span", "worse →"), class_="ends", aria_hidden="true")
     name = f"test loss; {100 * verdict.confidence:g} % interval: {interval}" if known else interval
     return tag(
         "div",
-        tag("span", f"{signed(verdict.estimate)} %", class_="value"),
+        tag("span", f"{format_percent(verdict.estimate)} %", class_="value"),
         strip,
         ends,
         tag("span", name, class_="name"),
@@ -178,7 +182,7 @@ def _errors_known(run: Run) -> bool:
 def change_text(change: TaskChange) -> str:
     """Formats a change in percent with its standard error."""
     error = "" if change.stderr is None else f" ± {100 * change.stderr:.1f}"
-    return f"{signed(change.change)}{error} %"
+    return f"{format_percent(change.change)}{error} %"
 
 
 def _css_class(change: TaskChange) -> str:

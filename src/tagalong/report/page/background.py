@@ -56,7 +56,7 @@ INTERACTIVE_PROGRAMS = (
 )  # program names in a prompt, in `python -c` and in a notebook
 
 
-def how_to_read(methods: Iterable[str]) -> Html:
+def reading_section(methods: Iterable[str]) -> Html:
     """Explains affinities, groups, the verdict, and the methods that were compared."""
     ideas = [item for name, text in READING_GUIDE for item in (tag("dt", name), tag("dd", text))]
     known = [(name, METHOD_DESCRIPTIONS[name]) for name in dict.fromkeys(methods) if name in METHOD_DESCRIPTIONS]
@@ -71,7 +71,7 @@ def how_to_read(methods: Iterable[str]) -> Html:
     )
 
 
-def handle_with_care(tasks: Iterable[str]) -> Html:
+def disclaimer_section(tasks: Iterable[str]) -> Html:
     """Explains what affinity does not mean, and lists the tasks that are about traits of people."""
     found = find_sensitive_tasks(tasks)
     traits = "; ".join(f"{trait}: {', '.join(names)}" for trait, names in found.items())
@@ -85,7 +85,7 @@ def handle_with_care(tasks: Iterable[str]) -> Html:
     )
 
 
-def provenance(run: Run) -> Html:
+def provenance_section(run: Run) -> Html:
     """Returns the details that readers need to assess and reproduce the run."""
     results, settings = run.results, run.results.settings
     groups = [

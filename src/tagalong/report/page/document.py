@@ -20,14 +20,14 @@ from tagalong.rendering import Html, join, tag
 from tagalong.study import Run, label_text, read_run
 
 from ..grouping_figure import task_order
-from ..heatmap import Cells, affinity_heatmap
+from ..heatmap import HeatmapCells, affinity_heatmap
 from ..over_training import smooth_affinity
 from ..result_figures import cost_against_error, known_costs, search_curve, task_changes
-from ..style import times
-from .affinity_sections import ESTIMATOR_LABELS, budget, budgets_data, over_time, who_helps_whom
+from ..style import format_power_of_ten
+from .affinity_sections import ESTIMATOR_LABELS, budget, budgets_data, heatmap_section, over_time
 from .answer import answer, recommended
-from .background import handle_with_care, how_to_read, provenance
-from .results_sections import auto_decision, how_auto_searched, was_it_worth_it
+from .background import disclaimer_section, provenance_section, reading_section
+from .results_sections import auto_decision, results_section, search_section
 
 REPORT_FILE = "report.html"
 # A bundle of plotly.js (MIT) with only lines, bars and heat maps: a third the size of the one in the Python package.
@@ -76,14 +76,14 @@ def page(run: Run, groupings: dict[int, Grouping]) -> str:
             "main",
             answer(run),
             recommended(run),
-            who_helps_whom(run, order) if order else None,
+            heatmap_section(run, order) if order else None,
             over_time(run),
             budget(groupings, shown) if groupings else None,
-            was_it_worth_it(run.results),
-            how_auto_searched(decision) if decision else None,
-            how_to_read(methods),
-            handle_with_care(run.results.problem.tasks),
-            provenance(run),
+            results_section(run.results),
+            search_section(decision) if decision else None,
+            reading_section(methods),
+            disclaimer_section(run.results.problem.tasks),
+            provenance_section(run),
         ),
         tag(
             "footer", f"Made by tagalong {__version__}. This page is a single file and loads nothing from the internet."
@@ -152,7 +152,7 @@ def heatmaps(run: Run, grouping: Grouping) -> list[dict[str, Any]]:
 
 def _unit(affinity: Affinity) -> str:
     """Returns the unit of the numbers in the cells."""
-    return times(Cells.from_affinity(affinity, "zero").power)
+    return format_power_of_ten(HeatmapCells.from_affinity(affinity, "zero").power)
 
 
 def over_time_data(affinity: Affinity) -> dict[str, Any] | None:

@@ -9,13 +9,13 @@ from tagalong.rendering import Html, tag
 from tagalong.study import LoggedTraining, MethodSummary, Results, Run, SearchLog
 
 from ..result_figures import change_error, known_costs
-from ..style import signed
+from ..style import format_percent
 
 # heading, cell text, sort key
 Column = tuple[str, Callable[[MethodSummary], str], Callable[[MethodSummary], float | str | None]]
 
 
-def was_it_worth_it(results: Results) -> Html:
+def results_section(results: Results) -> Html:
     """Returns the figure and the table of all methods and budgets, followed by the change for each task."""
     return tag(
         "section",
@@ -103,7 +103,7 @@ def _columns(results: Results) -> list[Column]:
         error = change_error(line, results)
         plus_minus = "" if error is None else f" ± {100 * error:.1f}"
         known = line.change is not None and line.method != "mtl"
-        return "diverged" if line.diverged else f"{signed(line.change or 0.0)}{plus_minus} %" if known else ""
+        return "diverged" if line.diverged else f"{format_percent(line.change or 0.0)}{plus_minus} %" if known else ""
 
     return [
         ("method", lambda line: line.method if line.honest else f"{line.method}*", lambda line: line.method),
@@ -125,7 +125,7 @@ def _total(line: MethodSummary) -> float | None:
 
 
 def _percent(value: float | None) -> str:
-    return "" if value is None else f"{signed(value)} %"
+    return "" if value is None else f"{format_percent(value)} %"
 
 
 def _times(value: float | None) -> str:
@@ -142,7 +142,7 @@ def auto_decision(run: Run) -> Mapping[str, Any] | None:
     return decision if decision and decision.get("steps") else None
 
 
-def how_auto_searched(decision: Mapping[str, Any]) -> Html:
+def search_section(decision: Mapping[str, Any]) -> Html:
     """Returns the search curve, followed by a table of all training runs."""
     return tag(
         "section",
@@ -176,7 +176,7 @@ def _table(decision: Mapping[str, Any]) -> Html:
 
 def _training_row(one: LoggedTraining, budgets: list[int]) -> Html:
     part = "" if one.fraction == 1 else f" (the first {one.fraction:.3g} of a training run)"
-    change = "diverged" if one.diverged else "" if one.change is None else f"{signed(one.change)} %"
-    best = [f"{signed(one.best[budget])} %" for budget in budgets]
+    change = "diverged" if one.diverged else "" if one.change is None else f"{format_percent(one.change)} %"
+    best = [f"{format_percent(one.best[budget])} %" for budget in budgets]
     cells = (one.spent_text, ", ".join(one.tasks) + part, str(one.seed), change, *best)
     return tag("tr", *(tag("td", cell) for cell in cells))
