@@ -65,15 +65,15 @@ class Plugin:
         try:
             return self.entry_point.load()
         except (Exception, SystemExit) as error:
-            raise self.broken(error) from error
+            raise self.load_error(error) from error
 
-    def broken(self, why: BaseException | str) -> PluginError:
+    def load_error(self, cause: BaseException | str) -> PluginError:
         """Returns the error to raise if the plug-in cannot be used.
 
         Args:
-            why: the reason, or an exception whose first line is shown.
+            cause: the reason, or an exception whose first line is shown.
         """
-        lines = str(why).strip().splitlines() or [type(why).__name__]
+        lines = str(cause).strip().splitlines() or [type(cause).__name__]
         reason = lines[0].replace("`", "'")  # backticks would mark arguments
         return PluginError(str(self), f"cannot be loaded: {reason}")
 
@@ -156,7 +156,7 @@ def load_plugins(kind: Kind, taken: Collection[str] = (), *, read: Callable[[Plu
         kind: "commands", "problems", "methods" or "estimators".
         taken: names that are already in use.
         read: a function that converts a plug-in to the value to return. It may raise the error returned by
-            `Plugin.broken`.
+            `Plugin.load_error`.
     """
     loaded: dict[str, T] = {}
     for name, plugin in find_plugins(kind, taken).items():
@@ -179,7 +179,7 @@ class Registry(Generic[T]):
         separator: a character that joins names into combinations. Names must not contain it.
 
     Example:
-        >>> colors: Registry[str] = Registry("methods", lambda name, made: str(made), {"red": "#f00"})
+        >>> colors: Registry[str] = Registry("methods", lambda name, value: str(value), {"red": "#f00"})
         >>> colors.register("blue", "#00f")
         >>> colors.names()[:2], colors.find("blue")
         (['red', 'blue'], '#00f')
@@ -200,7 +200,7 @@ class Registry(Generic[T]):
         """The singular form of the kind."""
         return self.kind[:-1]
 
-    def register(self, name: str, made: Any) -> None:
+    def register(self, name: str, value: Any) -> None:
         """Adds an entry, or replaces the existing one with this name.
 
         Raises:
@@ -210,7 +210,7 @@ class Registry(Generic[T]):
             without = f" without {self._separator!r}" if self._separator else ""
             raise InvalidInput("name", f"must be a non-empty string{without}", repr(name))
         try:
-            self.entries[name] = self._convert(name, made)
+            self.entries[name] = self._convert(name, value)
         except InvalidInput as error:
             raise InvalidInput(self.noun, error.expected, error.found, error.hint) from None
 
@@ -256,11 +256,11 @@ class Registry(Generic[T]):
         return found
 
     def _from_plugin(self, plugin: Plugin) -> T:
-        made = plugin.load()
+        value = plugin.load()
         try:
-            return self._convert(plugin.name, made)
+            return self._convert(plugin.name, value)
         except InvalidInput as error:
-            raise plugin.broken(f"it {error}") from error
+            raise plugin.load_error(f"it {error}") from error
 
 
 def unknown_name(argument: str, noun: str, name: object, known: Iterable[str]) -> InvalidInput:

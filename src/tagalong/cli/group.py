@@ -96,9 +96,9 @@ def group(
     if mine is not None:
         answer = replace(answer, comparison=Comparison(mine, answer.groupings[0]), compared=compare)
     if out is not None:
-        _save_groupings(answer, out, several=budgets is not None)
+        _save_groupings(answer, out, multiple=budgets is not None)
     if json:
-        print(_to_json(answer, several=budgets is not None, explain=explain or []))
+        print(_to_json(answer, multiple=budgets is not None, explain=explain or []))
         return
     _Display(answer, quiet=quiet, costs=cost is not None).show(budgets is not None, explain or [], together)
     if out is not None and not quiet:
@@ -208,10 +208,10 @@ def _select_groups(
     return _GroupingAnswer(file, table, list(found.values()), interrupt.received())
 
 
-def _to_json(answer: _GroupingAnswer, several: bool, explain: Sequence[str]) -> str:
+def _to_json(answer: _GroupingAnswer, multiple: bool, explain: Sequence[str]) -> str:
     """Returns JSON that describes the input and the grouping (as in `Grouping.to_json`) or a list of groupings."""
     documents = [_grouping_document(grouping) for grouping in answer.groupings]
-    whole: dict[str, Any] = {"groupings": documents} if several else documents[0]
+    whole: dict[str, Any] = {"groupings": documents} if multiple else documents[0]
     table = answer.table
     whole["caution"] = disclaimer(table.tasks)
     whole["input"] = {"file": str(answer.file), "kind": table.kind, "axis": table.axis, "tasks": list(table.tasks)}
@@ -235,15 +235,15 @@ def _grouping_document(grouping: Grouping) -> dict[str, Any]:
     return known
 
 
-def _save_groupings(answer: _GroupingAnswer, path: Path, several: bool) -> None:
+def _save_groupings(answer: _GroupingAnswer, path: Path, multiple: bool) -> None:
     """Writes one or more groupings in the format given by the file suffix."""
     first, in_yaml = answer.groupings[0], path.suffix.lower() != ".json"
     whole: dict[str, Any] = {"caution": disclaimer(answer.table.tasks)}
     whole["groupings"] = [grouping.to_document() for grouping in answer.groupings]
-    if several and not in_yaml:
+    if multiple and not in_yaml:
         write_document(path, "tagalong-grouping-list", 1, whole)
         return
-    if several:
+    if multiple:
         text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True)
     else:
         text = first.to_yaml() if in_yaml else first.to_json()
@@ -268,13 +268,13 @@ class _Display:
         self.costs = costs or answer.table.kind == "candidates"
         self.console: Console = screen()
 
-    def show(self, several: bool, explain: Sequence[str], together: bool) -> None:
+    def show(self, multiple: bool, explain: Sequence[str], together: bool) -> None:
         """Shows all budgets in one table, or a single grouping in detail."""
         if not self.quiet:
             self._line(f"{self.answer.file}: {self.answer.table}")
         if self.answer.interrupted:
             self._line("interrupted: showing the best grouping found so far")
-        if several:
+        if multiple:
             self._budgets()
             return
         grouping = self.answer.groupings[0]
@@ -289,80 +289,80 @@ class _Display:
             self._comparison(self.answer.comparison)
 
     def _networks(self, grouping: Grouping) -> None:
-        self._line(grouping.summary, blank=not self.quiet)
+        self._line(grouping.summary, blank_before=not self.quiet)
         self._print_table(_network_table(grouping, self.costs))
 
     def _budgets(self) -> None:
         resampled = any(grouping.resampled for grouping in self.answer.groupings)
         columns = ["budget", "networks", *(["cost"] if self.costs else []), "total", "proof"]
         columns += [*(["stable"] if resampled else []), "{served} + helpers" + ": cost" * self.costs]
-        made = TextTable(*columns, numbers=("budget", "networks", "cost", "total"))
+        text_table = TextTable(*columns, numbers=("budget", "networks", "cost", "total"))
         for grouping in self.answer.groupings:
             spent, stable = sum(group.cost for group in grouping.groups), grouping.stability
             row = [f"{grouping.budget:g}", str(len(grouping.groups)), *([f"{spent:g}"] if self.costs else [])]
             row += [f"{grouping.value:.6g}", _format_proof(grouping)]
             row += [] if not resampled else ["-" if stable is None else f"{stable:.0%}"]
-            made.add_row(*row, "\n".join(_format_group(group, self.costs) for group in grouping.groups))
-        self._print_table(made)
+            text_table.add_row(*row, "\n".join(_format_group(group, self.costs) for group in grouping.groups))
+        self._print_table(text_table)
 
     def _tasks(self, grouping: Grouping) -> None:
         if len(grouping.tasks) > MAX_TASK_ROWS:
-            self._line(f"use --json to see the scores of all {len(grouping.tasks)} tasks", blank=True)
+            self._line(f"use --json to see the scores of all {len(grouping.tasks)} tasks", blank_before=True)
             return
         same = dict(zip(grouping.resampled.tasks, grouping.resampled.same, strict=True)) if grouping.resampled else {}
         columns = ["task", "network", "score", "elsewhere", *(["settled"] if same else [])]
-        made = TextTable(*columns, numbers=("network", "score", "elsewhere", "settled"), names=("task",))
+        text_table = TextTable(*columns, numbers=("network", "score", "elsewhere", "settled"), names=("task",))
         for task in self.answer.table.tasks:
             group = grouping.served_by(task)
             others = [option for option in grouping.options.get(task, ()) if option.trains != group.trains]
             elsewhere = f"{others[0].score:.4g}" if others else "-"
             row = [printable(task), str(grouping.groups.index(group) + 1), f"{grouping.per_task[task]:.4g}", elsewhere]
-            made.add_row(*row, *([f"{same[task]:.0%}"] if same else []))
-        self._print_table(made)
+            text_table.add_row(*row, *([f"{same[task]:.0%}"] if same else []))
+        self._print_table(text_table)
 
     def _remarks(self, grouping: Grouping) -> None:
         for number, remark in enumerate(grouping.remarks):
-            self._line(remark, blank=number == 0)
+            self._line(remark, blank_before=number == 0)
 
     def _explanations(self, grouping: Grouping, explain: Sequence[str]) -> None:
         names = self.answer.table.tasks if "all" in explain else explain
         for number, task in enumerate(names):
-            self._line(grouping.explain(task), blank=number == 0)
+            self._line(grouping.explain(task), blank_before=number == 0)
 
     def _together(self, found: Stability | None) -> None:
         if found is None:
-            self._line("--together requires a history to resample, found none", blank=True)
+            self._line("--together requires a history to resample, found none", blank_before=True)
             return
         n = len(found.tasks)
         pairs = [(found.together[i][j], i, j) for i in range(n) for j in range(i + 1, n) if found.together[i][j]]
-        made = TextTable("tasks", "served together", numbers=("served together",), names=("tasks",))
+        text_table = TextTable("tasks", "served together", numbers=("served together",), names=("tasks",))
         for fraction, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:])):
-            made.add_row(f"{printable(found.tasks[i])}, {printable(found.tasks[j])}", f"{fraction:.0%}")
-        self._print_table(made)
+            text_table.add_row(f"{printable(found.tasks[i])}, {printable(found.tasks[j])}", f"{fraction:.0%}")
+        self._print_table(text_table)
 
     def _comparison(self, found: Comparison) -> None:
         mine, best = found.spent
         units = "cost" if self.costs else "networks"
         over = f", exceeding the budget of {found.best.budget:g}" if mine > found.best.budget * (1 + 1e-9) else ""
-        self._line(f"{self.answer.compared} {found}; {units}: {mine:g}{over}, the best: {best:g}", blank=True)
+        self._line(f"{self.answer.compared} {found}; {units}: {mine:g}{over}, the best: {best:g}", blank_before=True)
         if self.quiet:
             return
         self._print_table(_network_table(found.mine, self.costs))
-        made = TextTable("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
+        text_table = TextTable("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
         for task in self.answer.table.tasks:
             scores = found.mine.per_task[task], found.best.per_task[task], found.per_task[task]
-            made.add_row(printable(task), *(f"{score:.4g}" for score in scores))
-        self._print_table(made)
+            text_table.add_row(printable(task), *(f"{score:.4g}" for score in scores))
+        self._print_table(text_table)
 
-    def _line(self, text: str, blank: bool = False) -> None:
-        if blank:
+    def _line(self, text: str, blank_before: bool = False) -> None:
+        if blank_before:
             self.console.print()
         print_line(self.console, text)
 
-    def _print_table(self, made: TextTable) -> None:
+    def _print_table(self, text_table: TextTable) -> None:
         if not self.quiet:
             self.console.print()
-        print_table(self.console, made)
+        print_table(self.console, text_table)
 
 
 def _format_proof(grouping: Grouping) -> str:
@@ -374,13 +374,13 @@ def _network_table(grouping: Grouping, costs: bool) -> TextTable:
     """Returns a table with one row per network."""
     helped = any(group.helpers for group in grouping.groups)
     columns = ["network", "serves", *(["helped by"] if helped else []), "score", *(["cost"] if costs else [])]
-    made = TextTable(*columns, numbers=("network", "score", "cost"))
+    text_table = TextTable(*columns, numbers=("network", "score", "cost"))
     for number, group in enumerate(grouping.groups, 1):
         row = [str(number), _join_names(group.serves)]
         row += [_join_names(group.helpers)] if helped else []
         row += [f"{sum(grouping.per_task[task] for task in sorted(group.serves)):.6g}"]
-        made.add_row(*row, *([f"{group.cost:g}"] if costs else []))
-    return made
+        text_table.add_row(*row, *([f"{group.cost:g}"] if costs else []))
+    return text_table
 
 
 def _format_group(group: Group, costs: bool) -> str:

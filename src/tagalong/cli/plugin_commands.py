@@ -34,18 +34,18 @@ def load_command(plugin: Plugin) -> Any:
     Raises:
         PluginError: the import fails, or the imported object is neither a function nor a typer app.
     """
-    made = plugin.load()
+    loaded = plugin.load()
     app = typer.Typer(rich_markup_mode="markdown")
     try:
-        if isinstance(made, typer.Typer):
-            app.add_typer(made, name=plugin.name)
-        elif callable(made):
-            app.command(plugin.name, cls=Command)(made)
+        if isinstance(loaded, typer.Typer):
+            app.add_typer(loaded, name=plugin.name)
+        elif callable(loaded):
+            app.command(plugin.name, cls=Command)(loaded)
         else:
-            raise TypeError(f"it must be a function or a typer app, found {type(made).__name__}")
+            raise TypeError(f"it must be a function or a typer app, found {type(loaded).__name__}")
         command = typer.main.get_group(app).commands[plugin.name]
     except Exception as error:  # typer rejects parameters of unsupported types
-        raise plugin.broken(error) from error
+        raise plugin.load_error(error) from error
     finish_command(command)
     return command
 

@@ -66,7 +66,7 @@ class TrainingClock:
         self._current = [watch]
 
     @property
-    def plain(self) -> float:
+    def plain_step_seconds(self) -> float:
         """The average time of a step without a measurement, in seconds; 0 before the first step."""
         self._read_finished()
         return max(self._total - self._measuring, 0.0) / self._calls if self._calls else 0.0

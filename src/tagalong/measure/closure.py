@@ -297,8 +297,8 @@ def _has_inner_dropout(module: nn.Module) -> bool:
 
 def repeat_problems(replayable: ReplayableClosure, tasks: Sequence[str]) -> Iterable[str]:
     """Yields a problem if replaying the closure does not return the same losses."""
-    first, again = replayable.losses.losses, replayable.replay().losses
-    differ = [task for task in tasks if not _equal_losses(first.get(task), again.get(task))]
+    first, second = replayable.losses.losses, replayable.replay().losses
+    differ = [task for task in tasks if not _equal_losses(first.get(task), second.get(task))]
     if differ:
         yield (
             f"the {replayable.what} is not repeatable: run again with the same weights, buffers and random state, it "
@@ -307,12 +307,12 @@ def repeat_problems(replayable: ReplayableClosure, tasks: Sequence[str]) -> Iter
         )
 
 
-def _equal_losses(first: Tensor | None, again: Tensor | None) -> bool:
+def _equal_losses(first: Tensor | None, second: Tensor | None) -> bool:
     """Whether two losses are equal up to the rounding errors of nondeterministic kernels."""
-    if first is None or again is None:
-        return first is again
+    if first is None or second is None:
+        return first is second
     tolerance = min(64 * torch.finfo(first.dtype).eps, 1e-3)
-    return bool(torch.isclose(first.detach(), again.detach(), rtol=tolerance, atol=0.0, equal_nan=True))
+    return bool(torch.isclose(first.detach(), second.detach(), rtol=tolerance, atol=0.0, equal_nan=True))
 
 
 @dataclass

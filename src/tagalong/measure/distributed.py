@@ -184,10 +184,10 @@ class AgreedLosses:
 
 def agree_on_tasks(given: tuple[str, ...] | None, main: ReplayableClosure, replicas: Replicas) -> tuple[str, ...]:
     """Returns the names of all tasks: the given ones, or else those that the closure returned on any rank."""
-    here = [name for name in main.returned if isinstance(name, str)] if isinstance(main.returned, Mapping) else []
+    local = [name for name in main.returned if isinstance(name, str)] if isinstance(main.returned, Mapping) else []
     if replicas.alone:
-        return given or tuple(here)
-    everyone = replicas.gather((given, here))
+        return given or tuple(local)
+    everyone = replicas.gather((given, local))
     different = {names for names, _ in everyone if names is not None}
     if len(different) > 1:
         raise_closure_problems(
@@ -211,10 +211,14 @@ def agree_on_losses(
     """
     if replicas.alone:
         raise_closure_problems(problems)
-        return [AgreedLosses(here.losses, here.values, torch.ones_like(here.values), here.numbers) for here in found]
+        return [
+            AgreedLosses(local.losses, local.values, torch.ones_like(local.values), local.numbers) for local in found
+        ]
     call %= 1 << 20  # keeps squares exact
-    weights = [replicas.to_device(_weights(here, tasks)) for here in found]
-    own = [torch.where(w > 0, replicas.to_device(here.values), 0.0) * w for here, w in zip(found, weights, strict=True)]
+    weights = [replicas.to_device(_weights(local, tasks)) for local in found]
+    own = [
+        torch.where(w > 0, replicas.to_device(local.values), 0.0) * w for local, w in zip(found, weights, strict=True)
+    ]
     facts = own[0].new_tensor([float(len(problems)), call, call * call])
     message = torch.cat([*own, *weights, facts])
     replicas.sum_in_place(message)
@@ -226,28 +230,28 @@ def agree_on_losses(
         raise_closure_problems([_UNEQUAL_CALLS])
     return [
         AgreedLosses(
-            _weighted_losses(here, w, tasks), total / all_weights, w / all_weights, (total / all_weights).tolist()
+            _weighted_losses(local, w, tasks), total / all_weights, w / all_weights, (total / all_weights).tolist()
         )
-        for here, w, total, all_weights in zip(found, weights, sums, sums[len(found) :], strict=False)
+        for local, w, total, all_weights in zip(found, weights, sums, sums[len(found) :], strict=False)
     ]
 
 
 def raise_on_all_ranks(problems: Iterable[str], replicas: Replicas) -> None:
     """Raises an error on every rank if any rank has problems."""
-    here = list(problems)
-    elsewhere = sum(replicas.gather(len(here)))
-    raise_closure_problems(here)
+    local = list(problems)
+    elsewhere = sum(replicas.gather(len(local)))
+    raise_closure_problems(local)
     if elsewhere:
         raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
 
 
-def _weights(here: LocalLosses, tasks: Sequence[str]) -> Tensor:
+def _weights(local: LocalLosses, tasks: Sequence[str]) -> Tensor:
     """Returns this rank's weight for each loss, or 0 if the loss is missing."""
-    given = [torch.as_tensor(here.losses.weights.get(task, 0.0)).to(here.values) for task in tasks]
-    return torch.where(here.values.isnan(), 0.0, torch.stack(given)) if given else here.values
+    given = [torch.as_tensor(local.losses.weights.get(task, 0.0)).to(local.values) for task in tasks]
+    return torch.where(local.values.isnan(), 0.0, torch.stack(given)) if given else local.values
 
 
-def _weighted_losses(here: LocalLosses, weights: Tensor, tasks: Sequence[str]) -> TaskLosses:
+def _weighted_losses(local: LocalLosses, weights: Tensor, tasks: Sequence[str]) -> TaskLosses:
     """Returns the losses with a positive weight; a NaN loss would make the sum of gradients NaN even with weight 0."""
     counted = {task for task, weight in zip(tasks, weights.tolist(), strict=True) if weight > 0}
-    return TaskLosses({t: x for t, x in here.losses.losses.items() if t in counted}, here.losses.weights)
+    return TaskLosses({t: x for t, x in local.losses.losses.items() if t in counted}, local.losses.weights)

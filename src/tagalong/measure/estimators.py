@@ -134,7 +134,7 @@ def estimator_names() -> list[str]:
     """Returns the names of all estimators, including those from other packages."""
     added: dict[str, object] = load_plugins("estimators", _estimators.entries)
     # Other packages may also declare functions in this group, which only the leaderboard uses.
-    return sorted([*_estimators.entries, *(name for name, made in added.items() if _is_estimator(made))])
+    return sorted([*_estimators.entries, *(name for name, value in added.items() if _is_estimator(value))])
 
 
 def make_estimator(name: str) -> Estimator:
@@ -169,17 +169,17 @@ def _find_estimator(name: str) -> Estimator:
     return _estimators.find(name, "estimator")
 
 
-def _to_estimator(name: str, made: object) -> Estimator:
-    if not _is_estimator(made):
-        raise InvalidInput("", "must be an Estimator", type(made).__name__)
-    estimator: Estimator = made() if isinstance(made, type) else made  # type: ignore[assignment]
+def _to_estimator(name: str, value: object) -> Estimator:
+    if not _is_estimator(value):
+        raise InvalidInput("", "must be an Estimator", type(value).__name__)
+    estimator: Estimator = value() if isinstance(value, type) else value  # type: ignore[assignment]
     if estimator.name != name:
         raise InvalidInput("", f"must have the name {name!r}", repr(estimator.name))
     return estimator
 
 
-def _is_estimator(made: object) -> bool:
-    return isinstance(made, Estimator) or (isinstance(made, type) and issubclass(made, Estimator))
+def _is_estimator(value: object) -> bool:
+    return isinstance(value, Estimator) or (isinstance(value, type) and issubclass(value, Estimator))
 
 
 _estimators: Registry[Estimator] = Registry(

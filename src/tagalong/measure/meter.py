@@ -377,7 +377,7 @@ class AffinityMeter:
         self._clock.add_measurement(watch)
         if self._schedule.clocked:
             slowest = replicas.maximum  # ranks must agree on when to measure next
-            self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain))
+            self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain_step_seconds))
         return main.returned  # type: ignore[no-any-return]
 
     def _measurement(

@@ -54,12 +54,12 @@ def task_order(grouping: Grouping) -> list[str]:
     return [task for group in grouping.groups for task in sorted(group.serves)]
 
 
-def _dots(places: list[tuple[int, str]], order: list[str], verb: str, *, filled: bool) -> dict[str, Any]:
-    colors = [line_style(k)["color"] for k, _ in places]
+def _dots(positions: list[tuple[int, str]], order: list[str], verb: str, *, filled: bool) -> dict[str, Any]:
+    colors = [line_style(k)["color"] for k, _ in positions]
     return {
-        "x": [k for k, _ in places],
-        "y": [order.index(task) for _, task in places],
-        "hovertext": [f"{plotly_text(task)} {verb} network {k + 1}" for k, task in places],
+        "x": [k for k, _ in positions],
+        "y": [order.index(task) for _, task in positions],
+        "hovertext": [f"{plotly_text(task)} {verb} network {k + 1}" for k, task in positions],
         "hoverinfo": "text",
         "mode": "markers",
         "marker": {

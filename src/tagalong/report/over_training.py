@@ -82,15 +82,15 @@ def affinity_over_training(
     targets = _task_numbers(affinity, "onto", affinity.tasks[:MAX_PANELS] if onto is None else onto)
     drawn = _task_numbers(affinity, "sources", affinity.tasks if sources is None else sources)
     windows = smooth_affinity(affinity, smooth)
-    across = 2 if len(targets) == 4 else min(PANELS_PER_ROW, len(targets))
-    down = -(-len(targets) // across)
+    columns = 2 if len(targets) == 4 else min(PANELS_PER_ROW, len(targets))
+    rows = -(-len(targets) // columns)
     panels = [f"onto {label(affinity.tasks[j])}" for j in targets]
-    figure = make_subplots(down, across, subplot_titles=panels, vertical_spacing=0.3 / down)
+    figure = make_subplots(rows, columns, subplot_titles=panels, vertical_spacing=0.3 / rows)
     for place, j in enumerate(targets):
         traces = _panel(affinity, windows, [i for i in drawn if i != j], j)
-        figure.add_traces(traces, rows=place // across + 1, cols=place % across + 1)
+        figure.add_traces(traces, rows=place // columns + 1, cols=place % columns + 1)
     _share_legend_entries(figure)
-    figure.update_layout(_layout(affinity, windows, title, across, down, len(drawn) > MAX_COLORED_LINES + 1))
+    figure.update_layout(_layout(affinity, windows, title, columns, rows, len(drawn) > MAX_COLORED_LINES + 1))
     figure.update_xaxes(title_text="meter call", showgrid=False, zeroline=False)
     figure.update_yaxes(exponentformat="power", zerolinecolor="#999999", gridcolor="#eeeeee")
     figure.update_yaxes(title_text="affinity", col=1)
@@ -131,21 +131,21 @@ def _line(affinity: Affinity, windows: SmoothedAffinity, source: int, target: in
     line = Scatter(x=x, y=mean, hovertext=notes, hoverinfo="text", **look, **common)
     if not colored:
         return [line]
-    across, along = _outline(x, mean, error)
+    xs, ys = _outline(x, mean, error)
     fill = {"fill": "toself", "fillcolor": with_opacity(style["color"], 0.15), "hoverinfo": "skip"}
-    return [Scatter(x=across, y=along, mode="none", **fill, **common), line]
+    return [Scatter(x=xs, y=ys, mode="none", **fill, **common), line]
 
 
 def _outline(x: Floats, mean: Floats, error: Floats) -> tuple[list[float | None], list[float | None]]:
     """Returns a polygon around each run of points with known errors, separated by gaps."""
-    across: list[float | None] = []
-    along: list[float | None] = []
+    xs: list[float | None] = []
+    ys: list[float | None] = []
     known = np.flatnonzero(np.isfinite(mean) & np.isfinite(error))
     for run in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
         back = run[::-1]
-        across += [*x[run].tolist(), *x[back].tolist(), None]
-        along += [*(mean + error)[run].tolist(), *(mean - error)[back].tolist(), None]
-    return across[:-1], along[:-1]
+        xs += [*x[run].tolist(), *x[back].tolist(), None]
+        ys += [*(mean + error)[run].tolist(), *(mean - error)[back].tolist(), None]
+    return xs[:-1], ys[:-1]
 
 
 def _share_legend_entries(figure: Figure) -> None:
@@ -158,16 +158,16 @@ def _share_legend_entries(figure: Figure) -> None:
 
 
 def _layout(
-    affinity: Affinity, windows: SmoothedAffinity, title: str, across: int, down: int, many: bool
+    affinity: Affinity, windows: SmoothedAffinity, title: str, columns: int, rows: int, has_gray_lines: bool
 ) -> dict[str, Any]:
     reading = f"each point: {windows.window} measured steps; bands: ± one standard error"
-    if many:
+    if has_gray_lines:
         reading += f"; gray: all but the {MAX_COLORED_LINES} highest"
     return {
         "title": figure_heading(title, describe_measurement(affinity), reading),
         "legend": {"title": {"text": "a step on …"}, "tracegroupgap": 0},
-        "width": 340 * across + 280,
-        "height": 300 * down + 160,
+        "width": 340 * columns + 280,
+        "height": 300 * rows + 160,
         "margin": {"l": 60, "r": 40, "t": 130, "b": 60},
         "plot_bgcolor": BACKGROUND_COLOR,
         "font": {"color": TEXT_COLOR},

@@ -58,15 +58,19 @@ def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "
         raise InvalidInput("cost", f"must be one of {', '.join(map(repr, get_args(CostOf)))}", repr(cost))
     lines = [line for line in results.table() if line.change is not None]
     methods = list(dict.fromkeys(line.method for line in lines))
-    drawn = {method: [line for line in lines if line.method == method and cost_of(line, cost)] for method in methods}
+    drawn = {
+        method: [line for line in lines if line.method == method and relative_cost(line, cost)] for method in methods
+    }
     traces = [
-        Scatter(**_trace(found, results, cost, methods.index(method))) for method, found in drawn.items() if found
+        Scatter(**_method_trace(found, results, cost, methods.index(method)))
+        for method, found in drawn.items()
+        if found
     ]
-    costs = [value for found in drawn.values() for line in found if (value := cost_of(line, cost))]
+    costs = [value for found in drawn.values() for line in found if (value := relative_cost(line, cost))]
     return Figure(traces, _cost_layout(cost, costs, title))
 
 
-def cost_of(line: MethodSummary, cost: CostOf) -> float | None:
+def relative_cost(line: MethodSummary, cost: CostOf) -> float | None:
     """Returns the relative cost of a method and budget, or None if it is unknown."""
     if cost == "size":
         return line.relative_parameters
@@ -78,7 +82,7 @@ def cost_of(line: MethodSummary, cost: CostOf) -> float | None:
 def known_costs(results: Results) -> list[CostOf]:
     """Returns the costs that are known for at least two methods."""
     lines = results.table()
-    return [cost for cost in COST_LABELS if sum(bool(cost_of(line, cost)) for line in lines) > 1]
+    return [cost for cost in COST_LABELS if sum(bool(relative_cost(line, cost)) for line in lines) > 1]
 
 
 def change_error(line: MethodSummary, results: Results) -> float | None:
@@ -88,17 +92,17 @@ def change_error(line: MethodSummary, results: Results) -> float | None:
     return hypot(*known) if known else None
 
 
-def _trace(found: Sequence[MethodSummary], results: Results, cost: CostOf, number: int) -> dict[str, Any]:
+def _method_trace(found: Sequence[MethodSummary], results: Results, cost: CostOf, number: int) -> dict[str, Any]:
     errors = [change_error(line, results) for line in found]
     style = marker_style(number, filled=found[0].honest)
     return {
         "name": plotly_text(found[0].method) + ("" if found[0].honest else "*"),
-        "x": [cost_of(line, cost) for line in found],
+        "x": [relative_cost(line, cost) for line in found],
         "y": [100 * (line.change or 0.0) for line in found],
         "error_y": {"array": [100 * (error or 0.0) for error in errors], "thickness": 1, "width": 3},
         "text": ["" if line.budget is None else str(line.budget) for line in found],
         "textposition": "top right",
-        "hovertext": [_method_note(line, error, cost) for line, error in zip(found, errors, strict=True)],
+        "hovertext": [_method_hover_text(line, error, cost) for line, error in zip(found, errors, strict=True)],
         "hoverinfo": "text",
         "mode": "lines+markers+text",
         "marker": style,
@@ -106,10 +110,14 @@ def _trace(found: Sequence[MethodSummary], results: Results, cost: CostOf, numbe
     }
 
 
-def _method_note(line: MethodSummary, error: float | None, cost: CostOf) -> str:
+def _method_hover_text(line: MethodSummary, error: float | None, cost: CostOf) -> str:
     budget = "" if line.budget is None else f", {line.budget} networks"
     change = format_percent(line.change or 0.0, 2) + ("" if error is None else f" ± {100 * error:.2f}")
-    parts = [f"{plotly_text(line.method)}{budget}", f"{change} % test loss", f"{cost_of(line, cost):.3g} × the cost"]
+    parts = [
+        f"{plotly_text(line.method)}{budget}",
+        f"{change} % test loss",
+        f"{relative_cost(line, cost):.3g} × the cost",
+    ]
     return "<br>".join(parts if line.honest else [*parts, "chosen on test data"])
 
 
@@ -186,7 +194,7 @@ def task_changes(
             "width": 4,
             "color": "#888888",
         },
-        hovertext=[_task_note(row, results.problem.errors.get(row.task, "error")) for row in rows],
+        hovertext=[_task_hover_text(row, results.problem.errors.get(row.task, "error")) for row in rows],
         hoverinfo="text",
         mode="markers",
         marker={
@@ -199,7 +207,7 @@ def task_changes(
     return Figure([dots], _changes_layout(order, title or f"Changes with {name}, by task"))
 
 
-def _task_note(row: TaskChange, error: str) -> str:
+def _task_hover_text(row: TaskChange, error: str) -> str:
     stderr = "" if row.stderr is None else f" ± {100 * row.stderr:.2f}"
     lines = [f"{plotly_text(row.task)}: {format_percent(row.change, 2)}{stderr} % test loss"]
     if row.before == row.before and row.after == row.after:

@@ -51,10 +51,10 @@ class Checks:
             FailedChecks: at least one check failed. The message lists each failed check with its first failure.
         """
         if self._failures:
-            raise FailedChecks(self._subject, tuple(_sentence(*failure) for failure in self._failures.items()))
+            raise FailedChecks(self._subject, tuple(_format_failure(*failure) for failure in self._failures.items()))
 
 
-def _sentence(requirement: str, failures: Sequence[str]) -> str:
+def _format_failure(requirement: str, failures: Sequence[str]) -> str:
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
     return f"{requirement}: {failures[0]}{more}"
 

@@ -51,11 +51,11 @@ def check_estimator(estimator: str | Estimator | Callable[[nn.Module], Estimator
     checks = Checks(f"estimator {display_name(estimator)!r}")
     with temporary_seed(0):
         with checks.check("its attributes are valid"):
-            made = make(_SmallNetwork())
-            _check_attributes(made)
-            _check_single_call(checks, made)
+            instance = make(_SmallNetwork())
+            _check_attributes(instance)
+            _check_single_call(checks, instance)
         with checks.check("it can be measured"):
-            plain = _Run(make).steps().meter.affinity()
+            plain = _TrainingRun(make).steps().meter.affinity()
             _check_in_meter(checks, make, plain)
     checks.raise_failures()
 
@@ -68,65 +68,68 @@ def _estimator_factory(estimator: str | Estimator | Callable[[nn.Module], Estima
     return estimator
 
 
-def _check_attributes(made: Any) -> None:
-    expect(isinstance(made, Estimator), f"it must be an Estimator, found {type(made).__name__}")
-    expect(isinstance(getattr(made, "name", None), str) and bool(made.name), "`name` must be a non-empty string")
-    unknown = set(getattr(made, "needs", ())) - set(get_args(Quantity))
+def _check_attributes(instance: Any) -> None:
+    expect(isinstance(instance, Estimator), f"it must be an Estimator, found {type(instance).__name__}")
     expect(
-        bool(getattr(made, "needs", ())) and not unknown, f"`needs` must be a non-empty subset of {get_args(Quantity)}"
+        isinstance(getattr(instance, "name", None), str) and bool(instance.name), "`name` must be a non-empty string"
+    )
+    unknown = set(getattr(instance, "needs", ())) - set(get_args(Quantity))
+    expect(
+        bool(getattr(instance, "needs", ())) and not unknown,
+        f"`needs` must be a non-empty subset of {get_args(Quantity)}",
     )
     for flag in ("ratio", "of_steps"):
-        expect(isinstance(getattr(made, flag), bool), f"`{flag}` must be True or False")
+        expect(isinstance(getattr(instance, flag), bool), f"`{flag}` must be True or False")
 
 
 # A single call of the estimator, on random quantities.
 
 
-def _check_single_call(checks: Checks, made: Estimator) -> None:
-    sources = 3 if "gram" in made.needs else 2  # a Gram matrix is square, so sources and targets are the same tasks
-    rectangle = _random_observation(made, sources, targets=3)
+def _check_single_call(checks: Checks, instance: Estimator) -> None:
+    sources = 3 if "gram" in instance.needs else 2  # a Gram matrix is square, so sources and targets are the same tasks
+    rectangle = _random_observation(instance, sources, targets=3)
     with checks.check("it returns affinities [source, target]"):
-        found = made(copy.deepcopy(rectangle))
+        found = instance(copy.deepcopy(rectangle))
         expect(isinstance(found, Tensor), f"it must return a tensor, found {type(found).__name__}")
         shape = list(found.shape)
         expected = f"for {sources} sources and 3 targets the shape is {shape}, expected [{sources}, 3]"
         expect(shape == [sources, 3], expected)
-    if "gram" not in made.needs:
+    if "gram" not in instance.needs:
         with checks.check("rows are sources and columns are targets"):
-            _check_axes(made)
+            _check_axes(instance)
     with checks.check("it does not modify its inputs"):
         given, kept = copy.deepcopy(rectangle), copy.deepcopy(rectangle)
-        made(given)
-        changed = [name for name, value in vars(kept).items() if not _same(value, vars(given)[name])]
+        instance(given)
+        changed = [name for name, value in vars(kept).items() if not _is_equal(value, vars(given)[name])]
         expect(not changed, f"it modified `{'`, `'.join(changed)}`")
-    if not made.ratio:
+    if not instance.ratio:
         with checks.check("without `ratio`, a target's loss may be zero or negative"):
-            zero = _random_observation(made, 3, 3)
+            zero = _random_observation(instance, 3, 3)
             zero.before[0], zero.before[1] = 0.0, -1.0
-            expect(bool(made(zero).isfinite().all()), "affinities onto a loss of 0 or -1 must be finite")
+            expect(bool(instance(zero).isfinite().all()), "affinities onto a loss of 0 or -1 must be finite")
 
 
-def _check_axes(made: Estimator) -> None:
-    square = _random_observation(made, 3, 3)
-    found = made(copy.deepcopy(square))
+def _check_axes(instance: Estimator) -> None:
+    square = _random_observation(instance, 3, 3)
+    found = instance(copy.deepcopy(square))
     for axis, (tasks, lines) in enumerate((("sources", "rows"), ("targets", "columns"))):
         rolled = copy.deepcopy(square)
-        for name in made.needs:
+        for name in instance.needs:
             setattr(rolled, name, getattr(square, name).roll(1, axis))
         rolled.before = square.before.roll(1) if axis else square.before
-        same = torch.allclose(made(rolled), found.roll(1, axis), rtol=TOLERANCE, equal_nan=True)
+        same = torch.allclose(instance(rolled), found.roll(1, axis), rtol=TOLERANCE, equal_nan=True)
         expect(same, f"permuting the {tasks} must permute the {lines} in the same way")
 
 
-def _random_observation(made: Estimator, sources: int, targets: int) -> Observed:
+def _random_observation(instance: Estimator, sources: int, targets: int) -> Observed:
     draw = torch.Generator().manual_seed(1)
 
-    def positive(*shape: int) -> Tensor:
+    def random_positive(*shape: int) -> Tensor:
         return 0.5 + torch.rand(*shape, generator=draw, dtype=torch.float64)
 
-    observed = Observed(positive(targets))
-    for name in made.needs:
-        setattr(observed, name, positive(*((targets, targets) if name == "gram" else (sources, targets))))
+    observed = Observed(random_positive(targets))
+    for name in instance.needs:
+        setattr(observed, name, random_positive(*((targets, targets) if name == "gram" else (sources, targets))))
     return observed
 
 
@@ -146,7 +149,7 @@ class _SmallNetwork(nn.Module):
             parameter.data = 0.5 * torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
 
 
-class _Run:
+class _TrainingRun:
     """A training run with a meter.
 
     Args:
@@ -176,9 +179,9 @@ class _Run:
         self._done = 0
         if make is not None:
             self.recorder = _SideEffectRecorder(make(self.model), self.state)
-            self.meter = self._meter()
+            self.meter = self._make_meter()
 
-    def _meter(self) -> AffinityMeter:
+    def _make_meter(self) -> AffinityMeter:
         weights = {task: 1 / self._scales.get(task, 1.0) for task in TASKS}
         return AffinityMeter(
             self.model.encoder,
@@ -196,17 +199,17 @@ class _Run:
         torch.save(self.meter.state_dict(), saved)
         saved.seek(0)
         self.recorder = _SideEffectRecorder(self._make(self.model), self.state)
-        self.meter = self._meter()
+        self.meter = self._make_meter()
         self.meter.load_state_dict(torch.load(saved, weights_only=True))
 
-    def steps(self, number: int = STEPS) -> _Run:
+    def steps(self, number: int = STEPS) -> _TrainingRun:
         for _ in range(number):
             self._step()
         return self
 
     def _step(self) -> None:
-        x, y = _batch(self._done)
-        held = _batch(self._done + 100)
+        x, y = _random_batch(self._done)
+        held = _random_batch(self._done + 100)
 
         def closure() -> Losses:
             return self._losses(x, y)
@@ -266,36 +269,36 @@ class _SideEffectRecorder(Estimator):
 def _check_in_meter(checks: Checks, make: EstimatorFactory, plain: Affinity) -> None:
     with checks.check("affinities are finite"):
         _expect_finite(plain, "in a meter")
-        _expect_finite(_Run(make, held_out=True).steps().meter.affinity(), "onto held-out losses")
+        _expect_finite(_TrainingRun(make, held_out=True).steps().meter.affinity(), "onto held-out losses")
     with checks.check("permuting the tasks permutes the affinities"):
-        permuted = _Run(make, order=("c", "a", "b")).steps().meter.affinity()
+        permuted = _TrainingRun(make, order=("c", "a", "b")).steps().meter.affinity()
         _expect_close(permuted.only(TASKS).mean, plain.mean, "with the losses in another order, affinities")
     with checks.check("missing tasks are skipped and counted"):
         _check_missing(make)
     if make(_SmallNetwork()).ratio:
         with checks.check("with `ratio`, rescaling a target's loss changes no affinity (or set `ratio = False`)"):
-            scaled = _Run(make, scales={"b": LOSS_FACTOR}).steps(1).meter.affinity()
+            scaled = _TrainingRun(make, scales={"b": LOSS_FACTOR}).steps(1).meter.affinity()
             others = [task != "b" for task in TASKS]
-            first = _Run(make).steps(1).meter.affinity()
+            first = _TrainingRun(make).steps(1).meter.affinity()
             _expect_close(
                 scaled.mean[others], first.mean[others], f"with one loss scaled by {LOSS_FACTOR:g}, affinities"
             )
     with checks.check("it has no side effects"):
         _check_side_effects(make)
     with checks.check("a resumed meter measures the same affinity"):
-        run = _Run(make).steps(STEPS // 2)
+        run = _TrainingRun(make).steps(STEPS // 2)
         run.resume()
         resumed = run.steps(STEPS - STEPS // 2).meter.affinity()
         same = np.array_equal(resumed.history, plain.history, equal_nan=True)
         expect(same, "steps after resuming differ, since the estimator has internal state that the meter does not save")
     with checks.check("an estimator measures the same with and without other estimators"):
-        _check_together(make, plain)
+        _check_with_others(make, plain)
 
 
 def _check_missing(make: EstimatorFactory) -> None:
     """Trains for four steps. `b` is missing in the second (NaN) and third (absent), `c` in the third (None)."""
     missing: dict[int, dict[str, Any]] = {1: {"b": torch.nan}, 2: {"b": ABSENT, "c": None}}
-    affinity = _Run(make, missing=missing).steps().meter.affinity()
+    affinity = _TrainingRun(make, missing=missing).steps().meter.affinity()
     counts = affinity.count
     expected = np.array([[4, 2, 3], [2, 2, 2], [3, 2, 3]])
     expect(np.array_equal(counts, expected), f"`count` must be {expected.tolist()}, found {counts.tolist()}")
@@ -303,35 +306,35 @@ def _check_missing(make: EstimatorFactory) -> None:
 
 
 def _check_side_effects(make: EstimatorFactory) -> None:
-    run = _Run(make).steps()
+    run = _TrainingRun(make).steps()
     changed = list(run.recorder.changed)
     expect(not changed, f"a call changed {first_few(changed, 3)}")
-    changed = _differences(run.state(), _Run(None).steps().state())
+    changed = _differences(run.state(), _TrainingRun(None).steps().state())
     expect(not changed, f"training with and without it differs in {first_few(changed, 3)}")
 
 
-def _check_together(make: EstimatorFactory, plain: Affinity) -> None:
+def _check_with_others(make: EstimatorFactory, plain: Affinity) -> None:
     name = make(_SmallNetwork()).name
     others = [other for other in BUILT_IN_ESTIMATORS if other != name]
-    together = _Run(make, others=others).steps().meter
+    together = _TrainingRun(make, others=others).steps().meter
     _expect_close(together.affinity(name).mean, plain.mean, f"together with {', '.join(others)}, its affinities")
     for other in others:
         found = make_estimator(other)
-        alone = _Run(lambda model, found=found: found).steps().meter.affinity()  # type: ignore[misc]
+        alone = _TrainingRun(lambda model, found=found: found).steps().meter.affinity()  # type: ignore[misc]
         _expect_close(together.affinity(other).mean, alone.mean, f"together with it, the affinities of {other!r}")
 
 
-def _batch(step: int) -> tuple[Tensor, Tensor]:
+def _random_batch(step: int) -> tuple[Tensor, Tensor]:
     draw = torch.Generator().manual_seed(step)
     x = torch.randn(ROWS, FEATURES, generator=draw, dtype=torch.float64)
     return x, torch.randn(ROWS, len(TASKS), generator=draw, dtype=torch.float64)
 
 
-def _expect_finite(affinity: Affinity, where: str) -> None:
+def _expect_finite(affinity: Affinity, context: str) -> None:
     shape = list(affinity.mean.shape)
-    expect(shape == [3, 3], f"{where}, the affinities of 3 tasks have shape {shape}, expected [3, 3]")
+    expect(shape == [3, 3], f"{context}, the affinities of 3 tasks have shape {shape}, expected [3, 3]")
     bad = [f"{TASKS[i]} → {TASKS[j]}" for i, j in np.argwhere(~np.isfinite(affinity.mean)).tolist()]
-    expect(not bad, f"{where}, they are not finite for {', '.join(bad)}")
+    expect(not bad, f"{context}, they are not finite for {', '.join(bad)}")
 
 
 def _expect_close(found: NDArray[np.float64], expected: NDArray[np.float64], what: str) -> None:
@@ -341,10 +344,10 @@ def _expect_close(found: NDArray[np.float64], expected: NDArray[np.float64], wha
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    return [name for name in {**before, **after} if not _same(before.get(name), after.get(name))]
+    return [name for name in {**before, **after} if not _is_equal(before.get(name), after.get(name))]
 
 
-def _same(a: Any, b: Any) -> bool:
+def _is_equal(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.dtype == b.dtype and a.shape == b.shape and bool(torch.equal(a, b))
     return type(a) is type(b) and bool(a == b)

@@ -52,11 +52,11 @@ def check_executor(executor: str | Executor, *, device: str = "cpu", tolerance: 
         with temporary_seed(0):
             problem = small_problem(TASK_NAMES)
             expected = {chunk.jobs: train_chunk(problem, chunk, "cpu") for chunk in JOB_CHUNKS}
-            _check(checks, made, device, expected, tolerance)
+            _check_lifecycle(checks, made, device, expected, tolerance)
     checks.raise_failures()
 
 
-def _check(
+def _check_lifecycle(
     checks: Checks, executor: Executor, device: str, expected: Mapping[Any, list[NetworkResult]], tolerance: float
 ) -> None:
     problem, children = small_problem(TASK_NAMES), set(multiprocessing.active_children())
@@ -90,18 +90,18 @@ def _check_training(
     chunks: Sequence[Chunk],
     expected: Mapping[Any, list[NetworkResult]],
     tolerance: float,
-    when: str,
+    suffix: str,
 ) -> None:
     advances: list[int] = []
-    with checks.check(f"every chunk is returned once, with its networks in the order of its jobs{when}"):
+    with checks.check(f"every chunk is returned once, with its networks in the order of its jobs{suffix}"):
         returned = [(chunk.jobs, list(packed)) for chunk, packed in executor.map(list(chunks), advances.append)]
         found = dict(returned)
         _check_complete(chunks, returned)
-    with checks.check(f"networks equal those trained serially{when}"):
+    with checks.check(f"networks equal those trained serially{suffix}"):
         for chunk in chunks:
             for reference, result in zip(expected[chunk.jobs], found.get(chunk.jobs, []), strict=False):
                 _check_network(reference, result, tolerance)
-    with checks.check(f"progress counts every network once{when}"):
+    with checks.check(f"progress counts every network once{suffix}"):
         number = sum(len(chunk.jobs) for chunk in chunks)
         expect(sum(advances) == number, f"`advance` counted {sum(advances)} of {number} networks")
 
@@ -145,7 +145,8 @@ def _arrays_to_compare(reference: NetworkResult, result: NetworkResult) -> list[
         )
         if a is not None:
             found += [
-                (f"`{what}` ({name})", x, y) for name, x, y in _pair_arrays(_arrays(a, what), _arrays(b, what), what)
+                (f"`{what}` ({name})", x, y)
+                for name, x, y in _pair_arrays(_read_arrays(a, what), _read_arrays(b, what), what)
             ]
     return found
 
@@ -158,7 +159,7 @@ def _pair_arrays(reference: dict[str, Any], result: dict[str, Any], what: str) -
     return [(name, reference[name], result[name]) for name in reference]
 
 
-def _arrays(content: bytes, what: str) -> dict[str, Any]:
+def _read_arrays(content: bytes, what: str) -> dict[str, Any]:
     if what == "weights":
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         return {name: tensor.numpy() for name, tensor in state.items()}
@@ -177,13 +178,14 @@ def _check_error(executor: Executor) -> None:
         found = [chunk for chunk, _ in executor.map([wrong, JOB_CHUNKS[-1]], lambda n: None)]
     except Exception as error:
         expect(
-            UNKNOWN_TASK in _messages(error), f"the error must say what went wrong ({UNKNOWN_TASK!r}), found: {error!r}"
+            UNKNOWN_TASK in _error_messages(error),
+            f"the error must say what went wrong ({UNKNOWN_TASK!r}), found: {error!r}",
         )
         return
     raise AssertionError(f"a chunk that cannot be trained must raise an error, found {len(found)} results and no error")
 
 
-def _messages(error: BaseException | None) -> str:
+def _error_messages(error: BaseException | None) -> str:
     """Returns the messages of an error and all its causes."""
     texts = []
     while error is not None:

@@ -41,16 +41,16 @@ def _task(name: str, number: int) -> Task:
 
 
 def _split(names: Sequence[str], rows: int, seed: int) -> Split:
-    inputs = _normal(rows, FEATURES, seed=seed)
+    inputs = _random_normal(rows, FEATURES, seed=seed)
     return Split(inputs, {name: _labels(inputs, number, seed) for number, name in enumerate(names)})
 
 
 def _labels(inputs: Tensor, number: int, seed: int) -> Tensor:
     """Returns a noisy linear function of the inputs, thresholded for classification tasks."""
-    direction = _normal(FEATURES, 1, seed=1000 + number)
+    direction = _random_normal(FEATURES, 1, seed=1000 + number)
     # Different test seeds use different weights, so that a method that looks at test rows decides differently.
-    weights = direction if seed <= 2 else _normal(FEATURES, 1, seed=100 * seed + number)
-    noisy = (inputs @ weights + 0.7 * _normal(len(inputs), 1, seed=5000 + 10 * number + seed)).squeeze(1)
+    weights = direction if seed <= 2 else _random_normal(FEATURES, 1, seed=100 * seed + number)
+    noisy = (inputs @ weights + 0.7 * _random_normal(len(inputs), 1, seed=5000 + 10 * number + seed)).squeeze(1)
     kind = TASK_KINDS[number % len(TASK_KINDS)]
     if kind == "binary":
         noisy = (noisy > 0).double()
@@ -60,7 +60,7 @@ def _labels(inputs: Tensor, number: int, seed: int) -> Tensor:
     return torch.where(missing, torch.nan, noisy)
 
 
-def _normal(*shape: int, seed: int) -> Tensor:
+def _random_normal(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=_generator(seed), dtype=torch.float64)
 
 

@@ -37,14 +37,14 @@ def heatmap_section(run: Run, order: list[str]) -> Html | None:
         ),
         tag("div", id="affinity-switches", class_="switches"),
         tag("div", id="heatmap", class_="plot", role="img", aria_label=describe_heatmap(run.affinity)),
-        _key(),
-        tag("details", tag("summary", "The numbers as a table"), _numbers(run.affinity.only(order))),
+        _legend(),
+        tag("details", tag("summary", "The numbers as a table"), _number_table(run.affinity.only(order))),
         id="affinity",
         aria_labelledby="affinity-title",
     )
 
 
-def over_time(run: Run) -> Html | None:
+def over_time_section(run: Run) -> Html | None:
     """Returns the chart for one target task, with a menu to choose the task."""
     if run.affinity is None or len(run.affinity.steps) < 2:
         return None
@@ -78,7 +78,7 @@ def describe_heatmap(affinity: Affinity) -> str:
     )
 
 
-def _key() -> Html:
+def _legend() -> Html:
     bar = tag("span", tag("span", "hurts"), tag("i", class_="scale"), tag("span", "helps"), class_="scale-key")
     entries = [
         tag("span", tag("i", class_="box pale"), "pale or ~: within two standard errors of zero"),
@@ -88,21 +88,21 @@ def _key() -> Html:
     return tag("div", bar, *entries, class_="key", aria_hidden="true")
 
 
-def _numbers(affinity: Affinity) -> Html:
+def _number_table(affinity: Affinity) -> Html:
     rows = [
-        [source, *(_number(affinity, i, j) for j in range(len(affinity.tasks)))]
+        [source, *(_format_cell(affinity, i, j) for j in range(len(affinity.tasks)))]
         for i, source in enumerate(affinity.tasks)
     ]
     element = table(["a step on …", *affinity.tasks], rows, caption="Affinity ± standard error; rows help columns")
     return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Affinities as a table")
 
 
-def _number(affinity: Affinity, i: int, j: int) -> str:
+def _format_cell(affinity: Affinity, i: int, j: int) -> str:
     mean = float(affinity.mean[i, j])
     return format_with_error(mean, float(affinity.stderr[i, j])) if np.isfinite(mean) else "–"
 
 
-def budget(groupings: Mapping[int, Grouping], shown: int) -> Html:
+def budget_section(groupings: Mapping[int, Grouping], shown: int) -> Html:
     """Returns the slider for the number of networks, with placeholders for the groups and their curve."""
     n = len(groupings)
     slider = tag(
@@ -140,10 +140,10 @@ def budgets_data(groupings: Mapping[int, Grouping], results: Results) -> list[di
     largest = max(abs(grouping.value) for grouping in groupings.values())
     power = power_of_thousand(largest)
     measured = any(grouping.resampled is not None for grouping in groupings.values())
-    return [_data(k, grouping, power, results, measured) for k, grouping in groupings.items()]
+    return [_budget_data(k, grouping, power, results, measured) for k, grouping in groupings.items()]
 
 
-def _data(k: int, grouping: Grouping, power: int, results: Results, measured: bool) -> dict[str, Any]:
+def _budget_data(k: int, grouping: Grouping, power: int, results: Results, measured: bool) -> dict[str, Any]:
     unit, resampled = 10.0**power, grouping.resampled
     return {
         "k": k,

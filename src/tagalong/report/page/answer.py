@@ -16,14 +16,14 @@ HYPHEN_AS_MINUS = re.compile(r"(?<!\w)-(?=\d)")
 NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
-def answer(run: Run) -> Html:
+def answer_section(run: Run) -> Html:
     """Returns the header: the question, the answer in one sentence, and its confidence interval."""
     results = run.results
     verdict, tasks = results.verdict(), len(results.problem.tasks)
     doubts = "; ".join(verdict.provisional)
     return tag(
         "header",
-        tag("p", f"{results.problem.name} · {tasks} tasks · {_seeds(verdict)}", class_="eyebrow"),
+        tag("p", f"{results.problem.name} · {tasks} tasks · {_format_seeds(verdict)}", class_="eyebrow"),
         tag("h1", "Which tasks should train together?"),
         tag("p", headline(verdict), class_="answer"),
         tag("p", HYPHEN_AS_MINUS.sub("−", verdict.sentence), class_="why"),
@@ -52,7 +52,7 @@ def number_in_words(count: int) -> str:
     return NUMBER_WORDS[count] if count < len(NUMBER_WORDS) else str(count)
 
 
-def _seeds(verdict: Verdict) -> str:
+def _format_seeds(verdict: Verdict) -> str:
     return f"{verdict.seeds} seed{'s' if verdict.seeds != 1 else ''}"
 
 
@@ -116,7 +116,7 @@ def _interval(verdict: Verdict) -> Html:
     )
 
 
-def recommended(run: Run) -> Html:
+def recommended_section(run: Run) -> Html:
     """Returns the recommended networks, followed by the best grouping if it is not the recommended one."""
     verdict = run.results.verdict()
     title = "The networks to use" if len(verdict.groups) > 1 else "The network to use"
@@ -126,7 +126,7 @@ def recommended(run: Run) -> Html:
         cards = _cards(run, verdict.candidate, verdict.candidate_groups)
         other = tag("details", tag("summary", name), cards)
     cards = _cards(run, verdict.recommended, verdict.groups)
-    lead = f"{'Errors' if _errors_known(run) else 'Losses'} on test data" + (
+    lead = f"{'Errors' if _has_errors(run) else 'Losses'} on test data" + (
         ", and the change in loss compared with one network for all tasks." if verdict.worth_it else "."
     )
     return tag(
@@ -149,32 +149,32 @@ def _cards(run: Run, label: Label, groups: Sequence[Group]) -> Html:
     )
 
 
-def _card(run: Run, number: int, group: Group, changes: dict[str, TaskChange], together: bool) -> Html:
+def _card(run: Run, number: int, group: Group, changes: dict[str, TaskChange], is_single: bool) -> Html:
     helpers = [tag("span", task, class_="chip helper") for task in sorted(group.helpers)]
-    rows = [_task(run, changes[task], together) for task in run.results.problem.tasks if task in group.serves]
-    numbers = ["test error", "loss change"] if _errors_known(run) else ["test loss", "change"]
-    columns = ["serves", *(numbers[:1] if together else numbers)]
+    rows = [_task_row(run, changes[task], is_single) for task in run.results.problem.tasks if task in group.serves]
+    numbers = ["test error", "loss change"] if _has_errors(run) else ["test loss", "change"]
+    columns = ["serves", *(numbers[:1] if is_single else numbers)]
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
     return tag(
         "article",
-        tag("h3", tag("span", class_="swatch"), f"Network {number}" if not together else "All tasks"),
+        tag("h3", tag("span", class_="swatch"), f"Network {number}" if not is_single else "All tasks"),
         tag("table", head, tag("tbody", *rows), class_="served"),
         tag("p", "trained only to help: ", *_with_spaces(helpers), class_="helpers") if helpers else None,
         class_=f"card n{(number - 1) % 8}",
     )
 
 
-def _task(run: Run, change: TaskChange, together: bool) -> Html:
+def _task_row(run: Run, change: TaskChange, is_single: bool) -> Html:
     measure = run.results.problem.errors.get(change.task, "")
     error = "" if change.after != change.after else f"{change.after:.4g} {measure}".strip()
-    number = error if _errors_known(run) else f"{change.loss:.4g}"
+    number = error if _has_errors(run) else f"{change.loss:.4g}"
     cells = [tag("th", change.task, scope="row"), tag("td", number)]
-    if not together:
+    if not is_single:
         cells.append(tag("td", change_text(change), class_=_css_class(change)))
     return tag("tr", *cells)
 
 
-def _errors_known(run: Run) -> bool:
+def _has_errors(run: Run) -> bool:
     """Returns whether errors are known in addition to losses. They may be missing for networks trained elsewhere."""
     return any(isfinite(found.error) for record in run.results.records for found in record.test.values())
 

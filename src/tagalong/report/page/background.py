@@ -89,19 +89,19 @@ def provenance_section(run: Run) -> Html:
     """Returns the details that readers need to assess and reproduce the run."""
     results, settings = run.results, run.results.settings
     groups = [
-        ("Data", _data(results.problem)),
-        ("Settings", _settings(settings)),
-        ("Recipe", _pairs(settings.get("recipe") or {})),
-        ("Affinity", _measurements(run)),
+        ("Data", _describe_data(results.problem)),
+        ("Settings", _format_settings(settings)),
+        ("Recipe", _format_pairs(settings.get("recipe") or {})),
+        ("Affinity", _describe_measurements(run)),
         ("Cost", total_cost(results)),
-        ("Versions", _pairs({**(settings.get("versions") or {}), "machine": settings.get("machine")})),
+        ("Versions", _format_pairs({**(settings.get("versions") or {}), "machine": settings.get("machine")})),
     ]
     facts = [item for name, text in groups if text for item in (tag("dt", name), tag("dd", text))]
     return tag(
         "section",
         tag("h2", "How this was obtained", id="obtained-title"),
         tag("dl", *facts),
-        _labels(results.problem),
+        _label_table(results.problem),
         tag("h3", "Repeat the run"),
         tag("pre", tag("code", "\n".join(commands(run))), tabindex="0", aria_label="Commands"),
         id="obtained",
@@ -109,7 +109,7 @@ def provenance_section(run: Run) -> Html:
     )
 
 
-def _data(problem: ProblemInfo) -> str:
+def _describe_data(problem: ProblemInfo) -> str:
     rows = ", ".join(f"{problem.rows[part]:,} {part}" for part in SPLITS if part in problem.rows)
     parts = [problem.name + (f", rows: {rows}" if rows else ""), *problem.notes]
     if problem.fingerprint:
@@ -117,29 +117,29 @@ def _data(problem: ProblemInfo) -> str:
     return "; ".join(parts)
 
 
-def _settings(settings: Mapping[str, Any]) -> str:
+def _format_settings(settings: Mapping[str, Any]) -> str:
     names = ("methods", "budgets", "seeds", "confirming_seeds", "options", "device", "executor", "git")
-    return _pairs({name: settings.get(name) for name in names})
+    return _format_pairs({name: settings.get(name) for name in names})
 
 
-def _measurements(run: Run) -> str:
+def _describe_measurements(run: Run) -> str:
     parts = [
-        f"{name}: {_pairs({**affinity.settings, 'measured steps': len(affinity.steps)})}"
+        f"{name}: {_format_pairs({**affinity.settings, 'measured steps': len(affinity.steps)})}"
         for name, affinity in run.affinities.items()
     ]
     return "; ".join(parts)
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
+def _format_pairs(values: Mapping[str, Any]) -> str:
     kept = {name: value for name, value in values.items() if value not in (None, [], {}, "")}
-    return ", ".join(f"{name} {_plain(value)}" for name, value in kept.items())
+    return ", ".join(f"{name} {_format_value(value)}" for name, value in kept.items())
 
 
-def _plain(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, list):
-        return " ".join(map(_plain, value))
+        return " ".join(map(_format_value, value))
     if isinstance(value, Mapping):
-        return "{" + _pairs(value) + "}"
+        return "{" + _format_pairs(value) + "}"
     return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
@@ -150,7 +150,7 @@ def total_cost(results: Results) -> str:
     parts = [
         f"{pluralize(total.networks, 'network')} trained" if total.networks else "",
         pluralize(total.steps, "optimizer step") if total.steps else "",
-        _duration(total.seconds),
+        _format_duration(total.seconds),
     ]
     text = ", ".join(part for part in parts if part)
     return text if known or not text else f"at most {text}; networks shared by methods are counted once per method"
@@ -162,10 +162,10 @@ def _sum_over_methods(results: Results) -> Cost:
     return sum([*training, *deciding.values()], Cost())
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """Formats seconds in a convenient unit.
 
-    >>> _duration(95), _duration(7300)
+    >>> _format_duration(95), _format_duration(7300)
     ('1.6 minutes of compute', '2 hours of compute')
     """
     if not seconds:
@@ -177,14 +177,14 @@ def _duration(seconds: float) -> str:
 def commands(run: Run) -> list[str]:
     """Returns the command that started the run, if it can be repeated, and the command that writes this page."""
     given = [str(part) for part in run.results.settings.get("command") or []]
-    first = _program(given) if given else []
+    first = _command_line(given) if given else []
     return [*([shlex.join(first)] if first else []), shlex.join(["tagalong", "report", str(run.folder)])]
 
 
-def _program(given: Sequence[str]) -> list[str]:
+def _command_line(given: Sequence[str]) -> list[str]:
     """Returns the command: `tagalong …`, `python script.py …` for scripts, or nothing for interactive use.
 
-    >>> _program(["/usr/bin/tagalong", "demo"]), _program(["train.py"]), _program(["-c"])
+    >>> _command_line(["/usr/bin/tagalong", "demo"]), _command_line(["train.py"]), _command_line(["-c"])
     (['tagalong', 'demo'], ['python', 'train.py'], [])
     """
     path = PurePath(given[0])
@@ -194,7 +194,7 @@ def _program(given: Sequence[str]) -> list[str]:
     return [] if path.name in INTERACTIVE_PROGRAMS else ["python", *given]
 
 
-def _labels(problem: ProblemInfo) -> Html | None:
+def _label_table(problem: ProblemInfo) -> Html | None:
     """Returns a table with the number of labels and the percentage of missing labels for each task."""
     if not problem.labels:
         return None

@@ -24,8 +24,8 @@ from ..heatmap import HeatmapCells, affinity_heatmap
 from ..over_training import smooth_affinity
 from ..result_figures import cost_against_error, known_costs, search_curve, task_changes
 from ..style import format_power_of_ten
-from .affinity_sections import ESTIMATOR_LABELS, budget, budgets_data, heatmap_section, over_time
-from .answer import answer, recommended
+from .affinity_sections import ESTIMATOR_LABELS, budget_section, budgets_data, heatmap_section, over_time_section
+from .answer import answer_section, recommended_section
 from .background import disclaimer_section, provenance_section, reading_section
 from .results_sections import auto_decision, results_section, search_section
 
@@ -55,11 +55,11 @@ def write_report(run: str | Path | Run, path: str | Path | None = None) -> Path:
     """
     found = run if isinstance(run, Run) else read_run(run)
     file = found.folder / REPORT_FILE if path is None else Path(path)
-    write_atomic(file, page(found, found.all_budgets()))
+    write_atomic(file, render_page(found, found.all_budgets()))
     return file
 
 
-def page(run: Run, groupings: dict[int, Grouping]) -> str:
+def render_page(run: Run, groupings: dict[int, Grouping]) -> str:
     """Returns the page of a run as HTML.
 
     Args:
@@ -74,11 +74,11 @@ def page(run: Run, groupings: dict[int, Grouping]) -> str:
         tag("a", "Skip to the networks", href="#networks", class_="skip"),
         tag(
             "main",
-            answer(run),
-            recommended(run),
+            answer_section(run),
+            recommended_section(run),
             heatmap_section(run, order) if order else None,
-            over_time(run),
-            budget(groupings, shown) if groupings else None,
+            over_time_section(run),
+            budget_section(groupings, shown) if groupings else None,
             results_section(run.results),
             search_section(decision) if decision else None,
             reading_section(methods),
@@ -89,9 +89,9 @@ def page(run: Run, groupings: dict[int, Grouping]) -> str:
             "footer", f"Made by tagalong {__version__}. This page is a single file and loads nothing from the internet."
         ),
         tag("noscript", tag("p", "The plots and the slider need JavaScript.")),
-        tag("script", Html(as_script(page_data(run, groupings, shown))), type="application/json", id="data"),
-        tag("script", Html(_static(PLOTLY_SCRIPT))),
-        tag("script", Html("(() => {\n'use strict';\n" + "\n".join(map(_static, PAGE_SCRIPTS)) + "\n})();")),
+        tag("script", Html(to_script_json(page_data(run, groupings, shown))), type="application/json", id="data"),
+        tag("script", Html(_read_static(PLOTLY_SCRIPT))),
+        tag("script", Html("(() => {\n'use strict';\n" + "\n".join(map(_read_static, PAGE_SCRIPTS)) + "\n})();")),
     ]
     head = [
         tag("meta", charset="utf-8"),
@@ -99,13 +99,13 @@ def page(run: Run, groupings: dict[int, Grouping]) -> str:
         tag("meta", http_equiv="Content-Security-Policy", content=CONTENT_SECURITY_POLICY),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", f"{run.results.problem.name}: which tasks should train together?"),
-        tag("style", Html(_static("report.css"))),
+        tag("style", Html(_read_static("report.css"))),
     ]
     return "<!doctype html>\n" + tag("html", tag("head", *head), tag("body", join(body)), lang="en") + "\n"
 
 
 @cache
-def _static(name: str) -> str:
+def _read_static(name: str) -> str:
     return files("tagalong.report.page").joinpath("static", name).read_text(encoding="utf-8")
 
 
@@ -114,23 +114,23 @@ def page_data(run: Run, groupings: Mapping[int, Grouping], shown: int) -> dict[s
     grouping, results = groupings.get(shown), run.results
     order = task_order(grouping) if grouping else []
     return {
-        "heatmaps": heatmaps(run, grouping) if grouping else [],
+        "heatmaps": heatmap_data(run, grouping) if grouping else [],
         "time": over_time_data(run.affinity) if run.affinity is not None else None,
         "budgets": budgets_data(groupings, results) if groupings else [],
         "shown": shown,
-        "costs": _costs(run),
-        "changes": _changes(run, order),
+        "costs": _cost_figures(run),
+        "changes": _change_figures(run, order),
         "search": as_plotly_json(search_curve(decision)) if (decision := auto_decision(run)) else None,
     }
 
 
-def as_script(data: Mapping[str, Any]) -> str:
+def to_script_json(data: Mapping[str, Any]) -> str:
     """Returns JSON that is safe inside a script element, since nothing in it can close the element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def heatmaps(run: Run, grouping: Grouping) -> list[dict[str, Any]]:
+def heatmap_data(run: Run, grouping: Grouping) -> list[dict[str, Any]]:
     """Returns one heat map per estimator and average."""
     found = []
     for name, measured in run.affinities.items():
@@ -170,13 +170,13 @@ def over_time_data(affinity: Affinity) -> dict[str, Any] | None:
     }
 
 
-def _costs(run: Run) -> list[dict[str, Any]]:
+def _cost_figures(run: Run) -> list[dict[str, Any]]:
     """Returns figures of error against cost, one for each cost that is known for at least two methods."""
     known = known_costs(run.results)
     return [{"name": cost, "figure": as_plotly_json(cost_against_error(run.results, cost))} for cost in known]
 
 
-def _changes(run: Run, order: list[str]) -> list[dict[str, Any]]:
+def _change_figures(run: Run, order: list[str]) -> list[dict[str, Any]]:
     verdict = run.results.verdict()
     labels = dict.fromkeys((record.method, record.budget) for record in run.results.records if record.method != "mtl")
     return [

@@ -56,7 +56,7 @@ def _without_costs(results: Results) -> list[Html]:
 def methods_table(results: Results) -> Html:
     """Returns a sortable table with one row per method and budget."""
     lines = results.table()
-    columns = [column for column in _columns(results) if any(column[1](line) for line in lines)]
+    columns = [column for column in _method_columns(results) if any(column[1](line) for line in lines)]
     best = results.verdict().recommended
     head = [
         tag("th", tag("button", name, type="button"), scope="col", aria_sort="none", class_="" if i else "first")
@@ -98,7 +98,7 @@ def _method_row(line: MethodSummary, columns: Sequence[Column], best: bool) -> H
     return tag("tr", *cells, class_="best" if best else None)
 
 
-def _columns(results: Results) -> list[Column]:
+def _method_columns(results: Results) -> list[Column]:
     def change(line: MethodSummary) -> str:
         error = change_error(line, results)
         plus_minus = "" if error is None else f" ± {100 * error:.1f}"
@@ -110,29 +110,29 @@ def _columns(results: Results) -> list[Column]:
         ("budget", lambda line: "" if line.budget is None else str(line.budget), lambda line: line.budget),
         ("networks", lambda line: str(len(line.groups) or ""), lambda line: len(line.groups) or None),
         ("vs. mtl", change, lambda line: line.change),
-        ("vs. random", lambda line: _percent(line.random_change), lambda line: line.random_change),
-        ("total loss", lambda line: "" if line.diverged else f"{line.total:.4g}", _total),
-        ("deciding", lambda line: _times(line.deciding_cost), lambda line: line.deciding_cost),
-        ("training", lambda line: _times(line.training_cost), lambda line: line.training_cost),
-        ("size", lambda line: _times(line.relative_parameters), lambda line: line.relative_parameters),
-        ("latency", lambda line: _milliseconds(line.latency), lambda line: line.latency),
+        ("vs. random", lambda line: _format_percent(line.random_change), lambda line: line.random_change),
+        ("total loss", lambda line: "" if line.diverged else f"{line.total:.4g}", _total_loss),
+        ("deciding", lambda line: _format_multiple(line.deciding_cost), lambda line: line.deciding_cost),
+        ("training", lambda line: _format_multiple(line.training_cost), lambda line: line.training_cost),
+        ("size", lambda line: _format_multiple(line.relative_parameters), lambda line: line.relative_parameters),
+        ("latency", lambda line: _format_milliseconds(line.latency), lambda line: line.latency),
         ("price", lambda line: "" if line.money is None else f"{line.money:.4g}", lambda line: line.money),
     ]
 
 
-def _total(line: MethodSummary) -> float | None:
+def _total_loss(line: MethodSummary) -> float | None:
     return None if line.diverged else line.total
 
 
-def _percent(value: float | None) -> str:
+def _format_percent(value: float | None) -> str:
     return "" if value is None else f"{format_percent(value)} %"
 
 
-def _times(value: float | None) -> str:
+def _format_multiple(value: float | None) -> str:
     return f"{value:.3g}×" if value else ""
 
 
-def _milliseconds(value: float | None) -> str:
+def _format_milliseconds(value: float | None) -> str:
     return "" if value is None else f"{1000 * value:.2g} ms"
 
 
@@ -155,13 +155,13 @@ def search_section(decision: Mapping[str, Any]) -> Html:
             class_="lead",
         ),
         tag("div", id="search-curve", class_="plot", role="img", aria_label="Expected change against effort"),
-        tag("details", tag("summary", "All training runs of the search"), _table(decision)),
+        tag("details", tag("summary", "All training runs of the search"), _search_table(decision)),
         id="search",
         aria_labelledby="search-title",
     )
 
 
-def _table(decision: Mapping[str, Any]) -> Html:
+def _search_table(decision: Mapping[str, Any]) -> Html:
     budgets = [int(budget) for budget in decision["chosen"]]
     names = ["effort", "tasks", "seed", "vs. all together", *(f"best so far, budget {k}" for k in budgets)]
     element = tag(
