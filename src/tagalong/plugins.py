@@ -29,7 +29,7 @@ class PluginError(InvalidInput):
 
 @dataclass(frozen=True)
 class Plugin:
-    """A plug-in from another package. It is not imported until `load` is called.
+    """A plug-in from another package, which is not imported until `load` is called.
 
     Attributes:
         kind: "commands", "problems", "methods" or "estimators".
@@ -37,7 +37,7 @@ class Plugin:
         value: the location of the plug-in, in the form "module:attribute".
         package: the name and version of the distribution that declares the plug-in; empty if it was added with
             `register`.
-        registered: the object itself, if an object was registered.
+        registered: the registered object, or None if only its location is known.
     """
 
     kind: Kind
@@ -51,7 +51,7 @@ class Plugin:
 
     @property
     def entry_point(self) -> EntryPoint:
-        """The plug-in as an entry point of `importlib.metadata`."""
+        """The plug-in as an `importlib.metadata.EntryPoint`."""
         return EntryPoint(self.name, self.value, _entry_point_group(self.kind))
 
     def load(self) -> Any:
@@ -71,7 +71,7 @@ class Plugin:
         """Returns the error to raise if the plug-in cannot be used.
 
         Args:
-            cause: the reason, or an exception whose first line is shown.
+            cause: the reason, or an exception whose first line is used as the reason.
         """
         lines = str(cause).strip().splitlines() or [type(cause).__name__]
         reason = lines[0].replace("`", "'")  # backticks would mark arguments
@@ -89,7 +89,9 @@ def register(
     methods: Mapping[str, Any] | None = None,
     estimators: Mapping[str, Any] | None = None,
 ) -> None:
-    """Registers plug-ins from code that is not installed, such as a notebook. Installed packages use entry points.
+    """Registers plug-ins from code that is not installed, such as a notebook.
+
+    Installed packages should use entry points instead.
 
     Each mapping maps names to objects, or to locations of the form "module:attribute", which are imported on first use.
     If two plug-ins have the same name, the first one is used and a warning is logged. Registering the same plug-in
@@ -155,7 +157,7 @@ def load_plugins(kind: Kind, taken: Collection[str] = (), *, read: Callable[[Plu
     Args:
         kind: "commands", "problems", "methods" or "estimators".
         taken: names that are already in use.
-        read: a function that converts a plug-in to the value to return. It may raise the error returned by
+        read: a function that converts a plug-in to the value to return, and may raise the error returned by
             `Plugin.load_error`.
     """
     loaded: dict[str, T] = {}
@@ -168,15 +170,15 @@ def load_plugins(kind: Kind, taken: Collection[str] = (), *, read: Callable[[Plu
 
 
 class Registry(Generic[T]):
-    """Objects that users select by name. They are built in, registered at run time, or declared by other packages.
+    """Objects that users select by name, whether built in, registered at run time, or declared by other packages.
 
     Args:
         kind: the kind of object, e.g. "methods". Other packages declare theirs in the entry-point group
             "tagalong.methods".
-        convert: converts a name and the object registered under it to an entry. For unsuitable objects, it raises
-            `InvalidInput` without an argument name, e.g. "must be a class, found int".
+        convert: a function that converts a name and the object registered under it to an entry. For unsuitable objects,
+            it raises `InvalidInput` without an argument name, e.g. "must be a class, found int".
         entries: the built-in entries, by name.
-        separator: a character that joins names into combinations. Names must not contain it.
+        separator: a character that joins names into combinations and must not occur in names.
 
     Example:
         >>> colors: Registry[str] = Registry("methods", lambda name, value: str(value), {"red": "#f00"})
@@ -247,7 +249,7 @@ class Registry(Generic[T]):
         """Returns the entry with this name.
 
         Raises:
-            InvalidInput: no entry has this name. The message suggests the closest name.
+            InvalidInput: no entry has this name; the error message suggests the closest name.
             PluginError: the entry comes from a plug-in that cannot be loaded.
         """
         found = self.get(name)
@@ -286,7 +288,7 @@ def _entry_point_group(kind: Kind) -> str:
 
 @lru_cache(maxsize=32)
 def _installed_plugins(kind: Kind, path: tuple[str, ...]) -> tuple[Plugin, ...]:
-    """Returns the plug-ins of installed packages. The cache key includes `path`, which is `sys.path`."""
+    """Returns the plug-ins of installed packages, cached by `path`, which is `sys.path`."""
     try:
         points = list(entry_points(group=_entry_point_group(kind)))
     except Exception:  # one broken distribution makes the standard library fail for all

@@ -33,7 +33,7 @@ class NoProgress:
 
 @runtime_checkable
 class StepProgress(Protocol):
-    """Also receives updates about optimizer steps, so that long training runs show progress."""
+    """A progress receiver that also accepts optimizer steps, so that long training runs show progress."""
 
     def steps(self, n: int) -> None:
         """Records `n` more optimizer steps."""
@@ -43,7 +43,7 @@ class ProgressReporter:
     """Reports the number of finished networks when called, and optimizer steps if the receiver accepts them.
 
     Args:
-        progress: the receiver of the updates.
+        progress: the object that receives the updates.
     """
 
     def __init__(self, progress: Progress) -> None:

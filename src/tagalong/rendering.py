@@ -18,7 +18,7 @@ Paint = Callable[[str, str], str]  # applies a terminal style (second argument) 
 
 
 def display_width(text: str) -> int:
-    """Returns the number of columns that a text occupies in a terminal.
+    """Returns the number of columns that a text takes up in a terminal.
 
     Example:
         >>> display_width("age"), display_width("年齢"), display_width("a\\u0301ge")
@@ -53,7 +53,7 @@ def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> lis
     Args:
         text: the text to break.
         width: the maximum number of columns per line.
-        hang: the indentation of all lines but the first.
+        hang: the text with which all lines but the first are indented.
         break_words: whether to break words that are longer than a line.
 
     Example:
@@ -100,7 +100,7 @@ class StyledText(str):
 class TextTable:
     """A plain-text table, used for every table that the library or a command shows.
 
-    By default, the table is as wide as its content. To fit a given width, names are truncated first. Then other text
+    By default, the table is as wide as its content. To fit a given width, names are truncated first; then other text
     and the headings of numeric columns are wrapped. Numbers are never truncated, so a table with many numeric columns
     may still be too wide.
 
@@ -149,8 +149,8 @@ class TextTable:
         """Returns the lines of the table.
 
         Args:
-            width: the maximum width of the table in columns. If None, the table is as wide as its content.
-            paint: a function that applies a style to text. If None, styles are ignored.
+            width: the maximum width of the table in columns, or None for no limit.
+            paint: a function that applies a style to text; styles are ignored if this is None.
         """
         widths = self._natural_widths() if width is None else self._fitted_widths(width)
         headings = [StyledText(heading, "bold") for heading in self.headings]
@@ -233,8 +233,8 @@ def escape(content: object) -> Html:
 def tag(element: str, /, *children: object, **attributes: str | float | bool | None) -> Html:
     """Returns an HTML element.
 
-    Attribute names are written like `class_` and `aria_label`. An attribute that is None or False is omitted; one that
-    is True has no value.
+    Attributes are passed as keyword arguments such as `class_` and `aria_label`. An attribute that is None or False is
+    omitted; one that is True has no value.
 
     Example:
         >>> tag("th", "R&D", scope="col", class_="wide", hidden=True)

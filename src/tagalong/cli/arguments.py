@@ -259,7 +259,7 @@ def load_input(
         source: the path of the table, or the name of the problem.
         table: the options that apply to tables.
         problem: the options that apply to named problems.
-        progress: receives progress updates.
+        progress: an object that receives progress updates.
     """
     given = {name: option for name, option in table.items() if option not in (None, [], {})}
     chosen = {name: option for name, option in problem.items() if option is not None}

@@ -1,4 +1,4 @@
-"""Commands from other packages. Their help is read from the source, and they are imported only when run."""
+"""Commands from other packages, which are not imported until they run; their help is read from the source."""
 
 from __future__ import annotations
 

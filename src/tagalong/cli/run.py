@@ -164,7 +164,7 @@ def show_labels(problem: Problem) -> None:
 
 
 def show_results(results: Results, quiet: bool, out: Path) -> None:
-    """Shows the table, the verdict and where the files are."""
+    """Shows the table, the verdict and the location of the files."""
     show_table(results, quiet)
     if quiet:
         return

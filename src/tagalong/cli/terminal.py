@@ -38,7 +38,7 @@ def print_line(console: Console, text: str, hang: int = 0) -> None:
     Args:
         console: the console to print to.
         text: the line.
-        hang: the indentation of wrapped lines after the first, in columns.
+        hang: the number of spaces before each wrapped line except the first.
     """
     text = printable(text)
     if not console.is_terminal:

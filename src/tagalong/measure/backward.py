@@ -68,7 +68,7 @@ class TrainingGradient:
     def _remaining_loss(
         self, losses: Mapping[str, Tensor], factors: Mapping[str, float | Tensor], done: set[str], extra: Tensor | None
     ) -> Tensor | None:
-        """Returns the loss still to be differentiated: tasks not in `done`, trainable weights, and `extra`."""
+        """Returns the sum of the terms that still have to be differentiated."""
         terms = [loss * factors[task] for task, loss in losses.items() if task not in done]
         for task in done:
             weight = factors[task]

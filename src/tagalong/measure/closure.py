@@ -39,7 +39,7 @@ class ClosureError(ValueError):
 
 
 def raise_closure_problems(problems: Sequence[str]) -> None:
-    """Raises one error that lists all `problems`. Does nothing if there are none."""
+    """Raises one error that lists all `problems`, if there are any."""
     if problems:
         raise ClosureError(problems)
 
@@ -49,10 +49,10 @@ class ReplayableClosure:
 
     Args:
         closure: The user's closure.
-        models: Modules whose state is protected. If empty, the modules that the closure uses are detected.
-        replayer: The replayer to run the closure with.
+        models: Modules whose state is protected; by default, those that the closure uses.
+        replayer: The replayer that runs the closure.
         what: The name of the closure in messages.
-        graph: Whether the losses will be differentiated. If not, no activations are kept.
+        graph: Whether the losses will be differentiated, which requires keeping the activations.
         verify: Whether to detect writes that cannot be undone.
 
     Attributes:
@@ -118,7 +118,8 @@ class ReplayableClosure:
         """Calls `differentiate` after restoring the buffers and modes to their state at the end of the first run.
 
         Replays overwrite buffers that the graph refers to, and another closure may have changed modes. Checkpointed
-        forward passes run again for every gradient, so they depend on both, and they update BatchNorm statistics.
+        forward passes run again for every gradient, so they depend on these buffers and modes, and they update
+        BatchNorm statistics.
         """
         self._modules_after.restore()
         return differentiate()

@@ -56,7 +56,7 @@ class Replicas:
             self._communicate(lambda: dist.all_reduce(message, group=self.group))
 
     def gather(self, item: T) -> list[T]:
-        """Gathers a small Python object from every rank, in rank order. This is too slow to do at every step."""
+        """Gathers a small Python object from every rank, in rank order, which is too slow to do at every step."""
         if self.alone:
             return [item]
         found: list[T | None] = [None] * self.size
@@ -170,7 +170,7 @@ class AgreedLosses:
     """The losses of one closure, averaged over ranks.
 
     Attributes:
-        losses: The losses of this rank. With multiple ranks, only those with a positive weight.
+        losses: The losses of this rank; with multiple ranks, only those with a positive weight.
         mean: The losses averaged over ranks, Σ w_r L_r / Σ w_r; NaN if no rank has the task.
         share: This rank's fraction of the total weight, w_r / Σ w_r.
         values: The entries of `mean` as Python numbers.

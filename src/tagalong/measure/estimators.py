@@ -18,9 +18,10 @@ Quantity = Literal["after", "slopes", "inner", "kernel_inner", "gram"]
 
 @dataclass
 class Observed:
-    """The quantities observed at one measured step. Rows are sources i and columns are targets j; Δθ_i is a step on i.
+    """The quantities observed at one measured step.
 
-    Quantities that no estimator needs are None.
+    Rows are sources i, columns are targets j, and Δθ_i is the step on task i. Quantities that no estimator needs are
+    None.
 
     Attributes:
         before: The target losses before the step, L_j(θ).
@@ -89,7 +90,7 @@ class Cosine(Estimator):
     """The cosine similarity between task gradients (the baseline CS in the paper).
 
     Args:
-        kernels_only: Use only weights with more than one dimension, as the published CS does.
+        kernels_only: Whether to use only weights with more than one dimension, as the published CS does.
     """
 
     ratio = False
@@ -141,7 +142,7 @@ def make_estimator(name: str) -> Estimator:
     """Returns the estimator with this name.
 
     Raises:
-        InvalidInput: no estimator has this name. The message suggests the closest one.
+        InvalidInput: no estimator has this name; the error message suggests the closest one.
         PluginError: the package that provides the estimator cannot be loaded.
 
     Example:

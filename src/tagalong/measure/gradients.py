@@ -20,8 +20,8 @@ class TaskGradients:
     """Differentiates one task's loss at a time, without changing ``.grad``.
 
     Attributes:
-        touched: The indices of the shared parameters that each task differentiated so far depends on.
-        finite: Whether each gradient is finite on all ranks, as tensors on the device. Empty unless losses are scaled.
+        touched: The indices of the shared parameters that each task depends on, for the tasks differentiated so far.
+        finite: Whether each gradient is finite on all ranks, as tensors on the device; empty unless losses are scaled.
     """
 
     def __init__(
@@ -55,15 +55,15 @@ class TaskGradients:
         return self._weights.get(task, 1.0)
 
     def start_gradient(self, task: str, *, weighted: bool) -> None:
-        """Starts computing the gradient that is likely needed first, while the host waits for something else."""
+        """Starts computing the gradient that will probably be needed first, while the host is waiting."""
         raw = self._differentiate(task, self.weight(task) if weighted else 1.0, list(self._parameters))
         self._ahead = task, weighted, raw
 
     def gradient(self, task: str, *, weighted: bool) -> list[Tensor]:
         """Returns the dense gradient of a task's loss, which is zero for parameters that the task does not use.
 
-        The tensors have the same memory layout as the parameters. They may belong to autograd, so they must not be
-        modified.
+        The tensors have the same memory layout as the parameters. Do not modify the tensors, since they may belong to
+        autograd.
 
         Args:
             task: The task.
@@ -206,7 +206,7 @@ def gradient_matrices(
         tasks: The tasks, one per row.
         blocks: The blocks of parameters, one per matrix.
         parameters: The shared parameters.
-        whole: Whether `blocks` cover all parameters. If not, only the parameters in them are differentiated.
+        whole: Whether `blocks` cover all parameters; if not, only the parameters in the blocks are differentiated.
         own: Whether to return only this rank's contribution to the gradients.
     """
     indices = sorted({piece.index for block in blocks for piece in block.pieces})
@@ -255,10 +255,10 @@ def plan_blocks(
 ) -> tuple[list[ParameterBlock], bool]:
     """Splits the shared parameters into blocks such that `rows` gradients of a block fit in `limit` bytes.
 
-    If the step is elementwise, a tensor may be split into multiple blocks. Otherwise, blocks contain whole tensors.
+    If the step is elementwise, a tensor may be split into multiple blocks; otherwise, blocks contain whole tensors.
 
     Returns:
-        The blocks, and whether all of them fit in memory at once. If so, every gradient is computed only once.
+        The blocks, and whether all of them fit in memory at once, so that each gradient is computed only once.
     """
     dtype = _dtype(parameters)
     capacity = max(1, int(limit // (rows * dtype.itemsize)))

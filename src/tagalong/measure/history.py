@@ -21,7 +21,7 @@ Mask = NDArray[np.bool_]
 
 
 class MeterHistory:
-    """The histories of all estimators, and what has been learned about the tasks.
+    """The histories of all estimators, and facts about the tasks.
 
     The last reading stays on the device until it is needed or the next one arrives, so that training does not wait for
     it.
@@ -164,7 +164,7 @@ class Reading:
         estimators: The estimators, in the order of `estimates`.
         sources: The source tasks.
         targets: The target tasks.
-        estimates: The estimates [estimators, sources, targets]. If `with_null`, the null step is the last source.
+        estimates: The estimates [estimators, sources, targets], where the null step may be the last source.
         with_null: Whether the last source is the null step.
         idle: Whether the null step leaves the parameters unchanged.
         lr: The learning rate that the estimates are divided by, or 1.
@@ -225,7 +225,7 @@ class Reading:
         return np.ix_(rows, columns)
 
     def _skip_reasons(self, invalid: Mask, estimator: Estimator) -> dict[str, Mask]:
-        """Returns the pairs without a value at this step, by reason. Pairs whose source was not chosen are ignored."""
+        """Returns the pairs without a value at this step, by reason, ignoring pairs whose source was not chosen."""
         own, before = self.own[:, None], self.before[None, :]
         missing = np.isnan(own) | np.isnan(before)
         infinite = ~missing & (np.isinf(own) | np.isinf(before))

@@ -21,9 +21,10 @@ from torch.nn.utils import parametrize
 class Replayer:
     """Replays a closure from the same random state and module state, and in the same grad mode.
 
-    Replays are not differentiated, so their activations are dropped immediately. This way, a replay in grad mode needs
-    no more memory than one under no_grad, whose results may differ by more than an affinity. Activations are kept only
-    for closures that compute gradients themselves (for gradient penalties or forces).
+    Replays are not differentiated, so their activations are dropped immediately. A replay in grad mode therefore needs
+    no more memory than one under no_grad. Replays do not use no_grad, since it may change losses by more than the size
+    of an affinity. Activations are kept only for closures that compute gradients themselves (for gradient penalties or
+    forces).
     """
 
     def __init__(self) -> None:
@@ -105,14 +106,14 @@ _STANDARD_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
 class ModuleState:
     """A snapshot of the buffers, modes and plain attributes of modules.
 
-    Plain attributes matter too: the old ``spectral_norm`` stores the computed weight in one, stateful layers store
-        their last hidden state, and DistributedDataParallel stores whether buffers are synchronized.
+    Plain attributes are included because some modules keep state in them: the old ``spectral_norm`` its computed
+        weight, stateful layers their last hidden state, and DistributedDataParallel whether buffers are synchronized.
 
     Args:
         writes: Records the writes to modules that cannot be undone.
 
     Attributes:
-        compiled: Whether any of the modules is compiled by torch.compile, so that its state could not be saved.
+        compiled: Whether torch.compile has compiled any of the modules, whose state then cannot be saved.
     """
 
     def __init__(self, writes: WriteDetector | None = None) -> None:
@@ -211,7 +212,7 @@ _MAX_ARRAY_SIZE = 1 << 20  # larger arrays are assumed to be data rather than st
 
 
 def saved_containers(value: Any, seen: frozenset[int] = frozenset()) -> Iterator[tuple[Any, Any]]:
-    """Yields `value` and the mutable containers in it, each with a copy."""
+    """Yields `value` and the mutable containers in it, together with copies of them."""
     if isinstance(value, np.ndarray):
         if value.flags.writeable and value.size <= _MAX_ARRAY_SIZE:
             yield value, value.copy()
@@ -237,7 +238,7 @@ def restore_container(container: Any, saved: Any) -> None:
 class WriteDetector:
     """Detects writes to parameters, their ``.grad`` and plain tensor attributes of modules.
 
-    Saving copies of them would take as much memory as the model, so closures that write to them are rejected instead.
+    Copies of these tensors would take as much memory as the model, so closures that write to them are rejected instead.
 
     Attributes:
         lazy: Names of parameters that are not initialized yet.
@@ -289,11 +290,11 @@ _train, _getattr = nn.Module.train, nn.Module.__getattr__
 
 @contextmanager
 def save_used_modules(state: ModuleState) -> Iterator[None]:
-    """Saves the state of every module used inside the block in `state`, as it was before its first use.
+    """Records the state of every module used inside the block, as it was before the first use.
 
     A module counts as used if it is called, if its mode is changed, or if one of its submodules is accessed (methods
     such as ``training_step`` access ``self.encoder``). PyTorch has hooks only for calls, so methods of ``nn.Module``
-    are patched inside the block to detect the other two cases.
+    are patched inside the block to detect the other uses.
     """
     mine = threading.get_ident(), state
     with _lock:

@@ -38,13 +38,13 @@ from .step_rules import ParameterSlice
 
 
 class Measurement:
-    """Measures one step. A new instance is created for each step.
+    """Measures a single step.
 
     Args:
         setup: The meter's settings.
         tasks: All task names.
         main: The user's closure, which has already run.
-        held_out: The closure that computes the target losses, if different from `main`. It has already run.
+        held_out: The closure that computes the target losses, if different from `main`; it has already run.
         choose: A function that selects the source tasks to measure from the tasks that are present.
         replicas: The ranks that measure together.
         call: The number of previous calls of the meter.
@@ -149,8 +149,8 @@ class Measurement:
     def _touched(self, context: StepContext) -> dict[str, set[int]]:
         """Returns the indices of the shared parameters (trainable or frozen) that each task depends on.
 
-        A rank without labels for a task cannot tell which parameters the task depends on. Ranks therefore exchange this
-        information, but only if it may have changed.
+        A rank without labels for a task cannot tell which parameters the task depends on. Therefore, ranks exchange the
+        indices, but only if they may have changed.
         """
         number = {id(p): k for k, p in enumerate(self._setup.parameters)}
         here = {
@@ -223,7 +223,7 @@ class Measurement:
         )
 
     def _can_sum_slopes(self) -> bool:
-        """Whether to sum n² slopes over ranks instead of n held-out gradients. Cosines require the gradients."""
+        """Whether to sum n² slopes over ranks instead of n held-out gradients, which only cosines need."""
         return self._held_out is not None and not self._replicas.alone and self._setup.needs <= {"after", "slopes"}
 
     def _own_gradients(self, agreed: AgreedLosses | None) -> TaskGradients:
@@ -289,5 +289,5 @@ def _has_nonzero_step(context: StepContext) -> bool:
 
 
 def _local_contribution(values: Tensor, share: Tensor, replicas: Replicas) -> Tensor:
-    """Returns this rank's contribution to the mean over ranks. With one rank, these are the losses themselves."""
+    """Returns this rank's contribution to the losses averaged over ranks."""
     return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)

@@ -50,8 +50,8 @@ class AffinityMeter:
     """Measures how a step on one task would change every other task's loss, inside any training loop.
 
     On some calls, it computes how a step on each task i alone would move the shared parameters, and how much that step
-    would lower the loss of each task j (Fifty et al., NeurIPS 2021, equation 1). It leaves no
-    trace: training continues exactly as it would without a meter, bit for bit.
+    would lower the loss of each task j (Fifty et al., NeurIPS 2021, equation 1). Training continues exactly as it would
+    without a meter, bit for bit.
 
     Args:
         shared: The parameters that the tasks share, as a Module or Parameters. Frozen parameters are ignored.
@@ -63,15 +63,15 @@ class AffinityMeter:
             (the cosine between gradients), ``"cosine_kernels"`` (the same without biases and norms), a custom
             estimator, or a list of estimators.
         update: ``"optimizer"`` for the step that the optimizer would take on the task's gradient in its current state,
-            or ``"sgd"`` for the plain step −lr·g of the paper. Defaults to ``"optimizer"`` if an optimizer is given.
-        lr: The learning rate for ``update="sgd"``. Defaults to the optimizer's learning rate.
+            or ``"sgd"`` for the plain step −lr·g of the paper. The default is ``"optimizer"`` if an optimizer is given.
+        lr: The learning rate for ``update="sgd"``; the optimizer's learning rate by default.
         per_lr: Whether to divide affinities by the learning rate, as the published code does.
         weights: Loss weights by task, which scale the step on the source task. Pass a function if they change over
             time.
         scaler: The GradScaler used for mixed-precision training; task gradients are scaled in the backward pass.
         process_group: ``"auto"`` averages over ranks if DistributedDataParallel wraps the shared parameters; a process
             group or None overrides this.
-        tasks: All task names, needed if a batch may lack some of them. Defaults to the tasks of the first measured
+        tasks: All task names, in case a batch lacks some tasks. By default, these are the tasks of the first measured
             call.
         max_overhead: The maximum number of seconds spent measuring per second of training, for ``every="auto"``.
         gradient_memory: The number of bytes available for the task gradients that ``"gradient"`` and ``"cosine"`` keep
@@ -160,7 +160,7 @@ class AffinityMeter:
         return returned
 
     def measure_only(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
-        """Measures if a measurement is due. Use it with trainers that run the training step themselves.
+        """Measures if a measurement is due. This method is for trainers that run the training step themselves.
 
         Buffers, modes and random states are restored afterwards. It runs
             only if a measurement is due. A measured step therefore needs one more forward pass than a call of the
@@ -199,12 +199,12 @@ class AffinityMeter:
     def backward(self, weights: Mapping[str, float | Tensor] | None = None, extra: Tensor | None = None) -> None:
         """Accumulates gradients in every leaf's ``.grad``, just as ``(Σ w_t L_t + extra).backward()`` would.
 
-        The task gradients that a measured step has already computed are reused from the second measured step on. This
-        requires the meter's own `weights` and a single process. Missing tasks are skipped. With a `scaler`, the
+        The task gradients that a measured step has already computed are reused from the second measured step on. They
+        are not reused with other `weights` or under data parallelism. Missing tasks are skipped. With a `scaler`, the
         gradients are scaled, as with ``scaler.scale(...).backward()``.
 
         Args:
-            weights: Loss weights by task. Defaults to the meter's weights, or 1.
+            weights: Loss weights by task; the meter's weights by default, or 1 if it has none.
             extra: An additional scalar loss, such as a regularizer.
         """
         self._training.backward(weights, extra)
@@ -260,12 +260,12 @@ class AffinityMeter:
 
     @property
     def calls(self) -> int:
-        """The number of calls of the meter."""
+        """The number of times the meter has been called."""
         return self._calls
 
     @property
     def measured(self) -> int:
-        """The number of calls that were measured."""
+        """The number of measured calls."""
         return self._history.measured
 
     @property
@@ -346,13 +346,13 @@ class AffinityMeter:
         return self._search.found
 
     def _must_verify(self) -> bool:
-        """Whether to check the closure, which is done at first and after 10, 100, … readings, since it may change."""
+        """Whether to check the closure: at the first reading and after 10, 100, … readings."""
         return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
 
     def _measure(
         self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, measure_only: bool = False
     ) -> T:
-        """Runs the closure, measures, and restores the state after that run (or before it if `measure_only`)."""
+        """Runs the closure, measures, and restores the state from after the run (or before it if `measure_only`)."""
         verify, wrapper = self._must_verify(), self._search.found
         main = self._setup.replayable(closure, self._replayer, verify=verify, wrapper=wrapper)
         main.run()

@@ -22,7 +22,7 @@ class StepContext:
     Attributes:
         parameters: The trainable shared parameters, θ.
         steps: The steps that the optimizer would take.
-        sources: The tasks that steps are taken on.
+        sources: The tasks on which steps are taken.
         targets: The tasks whose losses are compared before and after the steps.
         gradients: The gradients of the closure's losses (sources).
         target_gradients: The gradients of the target losses: those of the held-out closure if there is one, else
@@ -74,7 +74,7 @@ class _GradientRows:
 def _first_order(
     context: StepContext, needs: frozenset[Quantity], seen: Observed
 ) -> list[tuple[ParameterBlock, _GradientRows]]:
-    """Computes all inner products of gradients. Returns the gradients if all of them fit in memory at once."""
+    """Computes all inner products of gradients, and returns the gradients if all of them fit in memory at once."""
     rows = (
         len(context.sources) + len(context.targets) if context.held_out else len({*context.sources, *context.targets})
     )
@@ -140,7 +140,7 @@ class _InnerProducts:
 
 
 def _cosines(inner: Tensor, source_squares: Tensor, target_squares: Tensor) -> Tensor:
-    """Divides inner products by norms. The result is NaN (counted as skipped) if a gradient is zero."""
+    """Divides inner products by norms, which yields NaN (counted as skipped) if a gradient is zero."""
     return inner / torch.outer(source_squares.sqrt(), target_squares.sqrt())
 
 
@@ -197,7 +197,7 @@ def _scale_gradient(gradient: list[Tensor], weight: float | Tensor) -> list[Tens
 
 
 def _lookahead(context: StepContext, held: Sequence[tuple[ParameterBlock, _GradientRows]]) -> Tensor:
-    """Returns L_j(θ + Δθ_i), moving the parameters in place, replaying the closure, and restoring them from a copy."""
+    """Returns L_j(θ + Δθ_i), by moving the parameters in place and replaying the closure."""
     values = [p.data for p in context.parameters]
     saved = copy_tensors(values)
     pieces = [ParameterSlice(i) for i in range(len(values))]

@@ -13,7 +13,7 @@ from tagalong.errors import InvalidInput, is_integer, is_positive, is_positive_i
 
 
 class Schedule(ABC):
-    """Decides which calls of the meter are measured, and with which source tasks.
+    """Decides which calls of the meter are measured, and which source tasks are measured in each.
 
     Attributes:
         clocked: Whether `timed` must be called after every measurement.
@@ -26,7 +26,7 @@ class Schedule(ABC):
         """Whether call number `call` (starting at 0) is measured."""
 
     def choose(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
-        """Returns the `present` tasks to measure as sources. `counts` is the number of earlier measurements by task."""
+        """Returns the `present` tasks to measure as sources, given how often each task was measured before."""
         return present
 
     def overhead(self, ratio: float) -> float:
@@ -129,9 +129,9 @@ class About(Schedule):
 class Auto(Schedule):
     """Measures as often as `max_overhead` allows.
 
-    The first call is always measured, so that an unsuitable closure fails immediately. Its duration is ignored, since
-    kernels are still warming up. From the second measurement on, the interval depends on timings, so the measured calls
-    differ from run to run.
+    The first call is always measured, so that an unsuitable closure fails immediately. The duration of the first call
+    is ignored, since kernels are still warming up. From the second measurement on, the interval depends on timings, so
+    the measured calls differ from run to run.
 
     Args:
         max_overhead: The maximum number of seconds spent measuring per second of plain training.
@@ -169,7 +169,8 @@ class Auto(Schedule):
 class RoundRobin(Schedule):
     """Measures only `sources` source tasks at each measured step, choosing those measured least often so far.
 
-    This yields as much information per FLOP as measuring all tasks at once, but spread more evenly over the training.
+    This costs as many FLOPs per measured pair as measuring all tasks at once, but spreads them more evenly over
+    training.
 
     Args:
         every: The interval in calls, or another schedule.

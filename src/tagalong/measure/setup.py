@@ -1,4 +1,4 @@
-"""The settings of a meter, which are checked when it is created, and its shared parameters."""
+"""The settings of a meter, including its shared parameters, and checks of these settings."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Setup:
         return [p for p in self.parameters if p.requires_grad]
 
     def steps(self, parameters: Sequence[Tensor]) -> Steps:
-        """Returns the steps for the current settings and state of the optimizers."""
+        """Returns the steps for the optimizers' current settings and state."""
         if not self.of_steps:
             return Steps({}, [])
         if self.update == "sgd":
@@ -192,7 +192,7 @@ def _check_update(setup: Setup) -> None:
 
 
 def shared_parameters(shared: Shared) -> list[Tensor]:
-    """Returns the distinct parameters of `shared` in order of appearance. Tied parameters appear once.
+    """Returns the distinct parameters of `shared` in order of appearance, with tied parameters only once.
 
     Frozen parameters are included here and skipped at each step, so that they can be unfrozen later.
     """

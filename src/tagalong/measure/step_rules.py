@@ -47,7 +47,7 @@ class StepRule(ABC):
         elementwise: Whether each element's step depends only on that element's history, so that the step can be
             computed on slices of a tensor.
         separable: Whether each tensor's step depends only on that tensor.
-        idle: Whether a zero gradient results in no step at all (no momentum, no weight decay).
+        idle: Whether a zero gradient leaves the parameters unchanged (no momentum, no weight decay).
     """
 
     elementwise = True
@@ -76,8 +76,8 @@ class StepRule(ABC):
     ) -> None:
         """Adds the step on `gradients`, starting from `origin` (the current values of these pieces), to `out`.
 
-        If `out` contains the parameters, it ends up with the parameters after the step. If it contains zeros, it ends
-        up with the step. Nothing else is modified.
+        If `out` contains the parameters, it ends up with the parameters after the step. If `out` contains zeros, it
+        ends up with the step itself. No other tensor is modified.
         """
 
 
@@ -105,10 +105,11 @@ class PlainSgd(StepRule):
 
 
 class SgdRule(StepRule):
-    """The step of `torch.optim.SGD` with momentum, dampening, Nesterov, weight decay and maximize.
+    """The step of `torch.optim.SGD`, including momentum, dampening, Nesterov momentum, weight decay and maximization.
 
-    With d = ±g + λθ and the momentum buffer m, the new buffer is μm + (1 − τ)d (or d at the first step). The direction
-    is the new buffer, or d + μ·buffer for Nesterov. This is linear in d and m, so no temporary tensor is needed.
+    Let d = ±g + λθ, and let m be the momentum buffer. The new buffer is μm + (1 − τ)d (or d at the first step). The
+    direction is the new buffer, or d + μ·buffer for Nesterov. This is linear in d and m, so no temporary tensor is
+    needed.
     """
 
     def __init__(self, group: Mapping[str, Any], states: Mapping[int, Mapping[str, Any]]) -> None:
@@ -246,7 +247,7 @@ class AdamRule(StepRule):
 
 
 def _read_steps(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    """Returns the step count of each parameter. Counts on a device are read in one transfer."""
+    """Returns the step count of each parameter, reading counts on a device in one transfer."""
     counts = {index: state["step"] for index, state in states.items() if "step" in state}
     if not counts:
         return {}
@@ -343,8 +344,8 @@ def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Opt
     """Copies an optimizer with its settings and state, restricted to `stand_ins` (by id of the parameter they replace).
 
     The copy is created without calling `__init__`, as in unpickling, since `__init__` may require unknown arguments.
-    All other attributes are copied too. References to the parameters and the optimizer are replaced by references to
-    their copies, so that the original cannot be modified.
+    All other attributes of the optimizer are copied too. References to the parameters and the optimizer are replaced by
+    references to their copies, so that the original cannot be modified.
     """
     clone: Optimizer = object.__new__(type(optimizer))
     groups: list[dict[str, Any]] = []
@@ -368,7 +369,7 @@ def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Opt
 
 
 def _is_rebuilt(name: str) -> bool:
-    """Whether an attribute must not be copied. Settings and state are rebuilt, and patches and hooks are dropped."""
+    """Whether an attribute must not be copied, because it is rebuilt or because it is a patch or a hook."""
     return (
         name in _PATCHED_ATTRIBUTES
         or name in ("param_groups", "state")

@@ -1,4 +1,4 @@
-"""The steps that the user's optimizers would take on one task's gradient, and checks that these are supported."""
+"""The steps that the user's optimizers would take on one task's gradient, and checks of these optimizers."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _owned_groups(
 
 
 def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
-    """Returns the given optimizers as a list. Raises one error that lists all unsupported ones."""
+    """Returns the given optimizers as a list, or raises one error that lists all unsupported ones."""
     if optimizer is None:
         return []
     given: object = optimizer

@@ -1,4 +1,4 @@
-"""Draws which network of a grouping trains and serves each task."""
+"""Draws a grouping, showing which networks train and serve each task."""
 
 from __future__ import annotations
 

@@ -64,10 +64,12 @@ def affinity_heatmap(
         affinity: the affinity.
         center: the value shown in white: "zero", or "target" for the mean affinity of the other tasks onto each target.
             Use "target" if columns have different levels, e.g. because of momentum or weight decay. Blue and red then
-            mean more and less than the other tasks. The cells show affinities in either case.
-        values: whether to write numbers in the cells. By default, only for up to 16 tasks.
-        grouping: a grouping. Tasks that it serves together are placed next to each other and framed.
-        compare_with: another affinity that will be shown next to this one. Both then use the same unit and colors.
+            mean that a task helps more or less than the others. In either case, the numbers in the cells are
+            affinities.
+        values: whether to write numbers in the cells; by default, this is done for up to 16 tasks.
+        grouping: a grouping, whose tasks are placed next to each other and framed if the same network serves them.
+        compare_with: another affinity whose heat map will be shown next to this one and should have the same unit and
+            colors.
         title: the title, as plain text.
 
     Returns:
@@ -230,7 +232,7 @@ class HeatmapCells:
 
     @property
     def power(self) -> int:
-        """The exponent of the power of ten that is the unit of the numbers."""
+        """The exponent of the power of ten used as the unit of the numbers."""
         return power_of_thousand(self.size)
 
     def cell_text(self, i: int, j: int) -> str:
@@ -278,7 +280,7 @@ def _minus_target_mean(matrices: Floats) -> Floats:
 
 
 def _target_mean_error(affinity: Affinity) -> Floats:
-    """Returns the bootstrap standard error of the difference. Errors shared by all sources cancel out."""
+    """Returns the bootstrap standard error of the difference, in which errors shared by all sources cancel out."""
     if len(affinity.steps) < 2:
         return affinity.stderr
     draws = _minus_target_mean(affinity.bootstrap(BOOTSTRAP_RESAMPLES))

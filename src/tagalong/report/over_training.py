@@ -48,19 +48,19 @@ def affinity_over_training(
     smooth: int | None = None,
     title: str = "Affinity over training",
 ) -> Figure:
-    """Draws affinities over training, with one panel per target task, and one line and error band per source task.
+    """Draws affinities over training, with one panel per target task and one line with an error band per source task.
 
     Each point is the mean over a moving window of measured steps. Bands show ± one standard error. A source has the
     same color in all panels. Lines have gaps where a pair has no values. If a panel has more than ten lines, the ten
-    with the highest affinity have a color and a band. The others are gray; hover over them to see their names.
+    with the highest affinity have a color and a band. The other lines are gray; hover over them to see their names.
     Self-affinity is not shown.
 
     Args:
         affinity: an affinity that has a history.
-        onto: the target task or tasks. Defaults to the first six tasks.
-        sources: the source tasks to draw. Defaults to all tasks.
-        smooth: the number of measured steps in a window. Defaults to a tenth of the history, or more if tasks took
-            turns, so that a typical pair has at least five values.
+        onto: the target task or tasks; the first six tasks by default.
+        sources: the source tasks to draw; all tasks by default.
+        smooth: the number of measured steps in a window. The default is a tenth of the history, or more if a typical
+            pair would have fewer than five values.
         title: the title, as plain text.
 
     Returns:
@@ -149,7 +149,7 @@ def _outline(x: Floats, mean: Floats, error: Floats) -> tuple[list[float | None]
 
 
 def _share_legend_entries(figure: Figure) -> None:
-    """Shows only the first colored line of each source in the legend. Clicking it toggles all lines of that source."""
+    """Shows each source once in the legend, where clicking it toggles all of its lines."""
     seen: set[str] = set()
     for trace in figure.data:
         if trace.mode != "none" and trace.line.color != GRAY and trace.legendgroup not in seen:

@@ -40,9 +40,9 @@ ROW_HEIGHT = 24  # pixels
 def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "Cost and benefit") -> Figure:
     """Draws the change in test loss for every method and budget against the relative cost, on a log scale.
 
-    The change is the relative change compared with one network for all tasks, averaged over tasks. Lower left is
-    better. Bars show ± one standard error over seeds and, if known, over test rows. A line connects the budgets of a
-    method. Methods whose cost is zero or unknown are left out.
+    The change is the relative change compared with one network for all tasks, averaged over tasks. The best methods are
+    at the lower left. Bars show ± one standard error over seeds and, if known, over test rows. A line connects the
+    budgets of a method. Methods whose cost is zero or unknown are left out.
 
     Args:
         results: the results of a study whose methods include `mtl`.
@@ -151,8 +151,9 @@ def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, 
 def _ticks(costs: Sequence[float]) -> list[float]:
     """Returns 1, 2 and 5 times the powers of ten in the range of costs, or only the powers of ten for large ranges.
 
-    >>> _ticks([1.0, 3.0])
-    [1.0, 2.0, 5.0]
+    Example:
+        >>> _ticks([1.0, 3.0])
+        [1.0, 2.0, 5.0]
     """
     if not costs:
         return [1.0]
@@ -167,13 +168,13 @@ def task_changes(
 ) -> Figure:
     """Draws the relative change in each task's test loss compared with `mtl`, ± one standard error over seeds.
 
-    Left of zero is better. Filled dots are more than two standard errors away from zero; rings are not.
+    Values left of zero are better. Filled dots are more than two standard errors away from zero; rings are not.
 
     Args:
         results: the results of a study whose methods include `mtl`.
         method: the name of the method.
         budget: the budget, or None for methods without one.
-        tasks: the tasks to show, in this order. Defaults to all tasks in the order of the problem.
+        tasks: the tasks to show, in this order; by default, all tasks in the order of the problem.
         title: the title, as plain text.
 
     Returns:

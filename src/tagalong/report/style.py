@@ -50,7 +50,7 @@ def line_style(number: int) -> dict[str, str]:
 
 
 def marker_style(number: int, *, filled: bool = True) -> dict[str, Any]:
-    """Returns the color and symbol of a marker by its number. The first 72 are all different."""
+    """Returns the color and symbol of a marker by its number; the first 72 markers are all different."""
     color = _DISTINCT_COLORS[number % len(_DISTINCT_COLORS)]
     symbol = _SYMBOLS[number % len(_SYMBOLS)]
     return {
@@ -64,8 +64,9 @@ def marker_style(number: int, *, filled: bool = True) -> dict[str, Any]:
 def with_opacity(color: str, opacity: float) -> str:
     """Returns a color with the given opacity, in plotly's format.
 
-    >>> with_opacity("#0072b2", 0.5)
-    'rgba(0, 114, 178, 0.5)'
+    Example:
+        >>> with_opacity("#0072b2", 0.5)
+        'rgba(0, 114, 178, 0.5)'
     """
     return f"rgba({', '.join(map(str, _rgb_channels(color)))}, {opacity})"
 
@@ -91,8 +92,9 @@ def plotly_text(name: str) -> str:
 def label(name: str) -> str:
     """Escapes a name for plotly, and shortens it in the middle if it is long.
 
-    >>> label("number_of_days_in_hospital_2019")
-    'number_of_da…spital_2019'
+    Example:
+        >>> label("number_of_days_in_hospital_2019")
+        'number_of_da…spital_2019'
     """
     if len(name) > MAX_LABEL_LENGTH:
         name = f"{name[: MAX_LABEL_LENGTH // 2]}…{name[-(MAX_LABEL_LENGTH // 2 - 1) :]}"
@@ -100,19 +102,21 @@ def label(name: str) -> str:
 
 
 def power_of_thousand(largest: float) -> int:
-    """Returns the exponent of a power of ten, a multiple of three, in whose unit numbers up to `largest` are short.
+    """Returns the exponent, a multiple of three, of the power of ten that suits numbers up to `largest` as a unit.
 
-    >>> power_of_thousand(0.0042), power_of_thousand(0.3)
-    (-3, 0)
+    Example:
+        >>> power_of_thousand(0.0042), power_of_thousand(0.3)
+        (-3, 0)
     """
     return 0 if not largest > 0 or 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
 
 
 def format_power_of_ten(power: int) -> str:
-    """Formats a power of ten as a unit, for numbers that were divided by it.
+    """Formats a power of ten as the unit of numbers that were divided by it.
 
-    >>> format_power_of_ten(-3)
-    ' × 10⁻³'
+    Example:
+        >>> format_power_of_ten(-3)
+        ' × 10⁻³'
     """
     return f" × 10{str(power).translate(_TO_SUPERSCRIPT)}" if power else ""
 
@@ -120,8 +124,9 @@ def format_power_of_ten(power: int) -> str:
 def format_with_error(mean: float, error: float) -> str:
     """Formats a value with its standard error, if it is known.
 
-    >>> format_with_error(0.01234, 0.0005), format_with_error(0.01234, float("nan"))
-    ('0.0123 ± 0.0005', '0.0123')
+    Example:
+        >>> format_with_error(0.01234, 0.0005), format_with_error(0.01234, float("nan"))
+        ('0.0123 ± 0.0005', '0.0123')
     """
     return f"{mean:.3g} ± {error:.2g}" if isfinite(error) else f"{mean:.3g}"
 
@@ -129,8 +134,9 @@ def format_with_error(mean: float, error: float) -> str:
 def format_percent(value: float, digits: int = 1) -> str:
     """Formats a change in percent with its sign. Negative numbers have a true minus sign, and zero has no sign.
 
-    >>> format_percent(-0.0312), format_percent(-0.0001), format_percent(0.1, 2)
-    ('−3.1', '0.0', '+10.00')
+    Example:
+        >>> format_percent(-0.0312), format_percent(-0.0001), format_percent(0.1, 2)
+        ('−3.1', '0.0', '+10.00')
     """
     rounded = round(100 * value, digits)
     return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"

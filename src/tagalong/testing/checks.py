@@ -36,7 +36,7 @@ class Checks:
 
     @contextmanager
     def check(self, requirement: str) -> Iterator[None]:
-        """Records a failure if the block raises an error. Execution continues after the block in any case."""
+        """Records a failure if the block raises an error, and continues after the block in any case."""
         try:
             yield
         except AssertionError as error:
@@ -48,7 +48,7 @@ class Checks:
         """Raises a single error for all failed checks, if there are any.
 
         Raises:
-            FailedChecks: at least one check failed. The message lists each failed check with its first failure.
+            FailedChecks: at least one check failed; the error message lists each failed check with its first failure.
         """
         if self._failures:
             raise FailedChecks(self._subject, tuple(_format_failure(*failure) for failure in self._failures.items()))

@@ -42,7 +42,7 @@ def check_estimator(estimator: str | Estimator | Callable[[nn.Module], Estimator
             of the network is its `encoder`.
 
     Raises:
-        FailedChecks: at least one check failed. The message lists all of them.
+        FailedChecks: at least one check failed; the error message lists all failed checks.
 
     Example:
         >>> check_estimator("cosine")
@@ -153,10 +153,10 @@ class _TrainingRun:
     """A training run with a meter.
 
     Args:
-        make: a function that creates the estimator. If None, no meter is used.
+        make: a function that creates the estimator, or None to train without a meter.
         order: the order in which the closure lists its losses.
-        scales: factors for the losses by task. In the steps, the meter's weights cancel them out.
-        missing: factors for the losses by step and task. NaN, None or `ABSENT` makes a task missing.
+        scales: factors for the losses by task, which the meter's weights cancel out in the steps.
+        missing: factors for the losses by step and task; NaN, None or `ABSENT` makes a task missing.
         others: additional estimators that measure at the same steps.
         held_out: whether to measure the losses on held-out rows.
     """
@@ -296,7 +296,7 @@ def _check_in_meter(checks: Checks, make: EstimatorFactory, plain: Affinity) -> 
 
 
 def _check_missing(make: EstimatorFactory) -> None:
-    """Trains for four steps. `b` is missing in the second (NaN) and third (absent), `c` in the third (None)."""
+    """Trains for four steps, where `b` is missing in the second and third step and `c` in the third."""
     missing: dict[int, dict[str, Any]] = {1: {"b": torch.nan}, 2: {"b": ABSENT, "c": None}}
     affinity = _TrainingRun(make, missing=missing).steps().meter.affinity()
     counts = affinity.count

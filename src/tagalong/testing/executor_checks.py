@@ -37,11 +37,10 @@ def check_executor(executor: str | Executor, *, device: str = "cpu", tolerance: 
     Args:
         executor: a name such as "serial" or "processes:2", or a custom executor.
         device: the device that the executor trains on. The reference networks are trained on this machine's CPU.
-        tolerance: the maximum difference in losses and weights from the reference. A value of 0 requires bit-for-bit
-            equality.
+        tolerance: the maximum difference in losses and weights from the reference; 0 requires bit-for-bit equality.
 
     Raises:
-        FailedChecks: at least one check failed. The message lists all of them.
+        FailedChecks: at least one check failed; the error message lists all failed checks.
 
     Example:
         >>> check_executor("serial")

@@ -57,11 +57,12 @@ def check_method(
         method: a name known to `make_method`, a function that creates the method (such as its class), or a method.
         impossible: sets of options that must each be rejected, with a ValueError or by `problems`.
         ordered: whether decisions may depend on the order in which a problem lists its tasks, e.g. because the method
-            draws random numbers task by task. Decisions that average over many groupings (`Choice.shares`) always may.
+            draws random numbers task by task. This is always allowed for decisions that average over many groupings
+            (`Choice.shares`).
         **options: options for the method.
 
     Raises:
-        FailedChecks: at least one check failed. The message lists all of them.
+        FailedChecks: at least one check failed; the error message lists all failed checks.
 
     Example:
         >>> check_method("stl")
@@ -155,7 +156,7 @@ def _check_reproducible(
 def _check_independent(
     checks: Checks, make: Callable[[], Method], first: Decision, names: Sequence[str], folder: Path, ordered: bool
 ) -> None:
-    """Checks that test rows and the order of tasks do not matter. This is conclusive only for reproducible methods."""
+    """Checks that test rows and the order of tasks do not affect a method, provided that it is reproducible."""
     expected = _comparable_groups(first)
     if make().honest:
         with checks.check("an honest method never looks at test rows (or set `honest = False`)"):
@@ -190,7 +191,7 @@ class _CountingExecutor:
 def _run_method(
     make: Callable[[], Method], problem: Problem, folder: Path, *, global_seed: int = 0
 ) -> tuple[Decision, int]:
-    """Runs a method as a study would. Returns its decision and the number of networks trained for it.
+    """Runs a method as a study would, and returns its decision and the number of trained networks.
 
     Args:
         make: a function that creates a new method.

@@ -1,4 +1,4 @@
-"""Checks that a problem meets the specification of `tagalong.learn.Problem`, and its rows that of `Rows`."""
+"""Checks that a problem and its rows do what `tagalong.learn.Problem` and `Rows` specify."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def check_problem(
     worker processes.
 
     Args:
-        problem: a name known to `load_problem`, a function that creates the problem, or a problem. Prefer a function,
-            since the check loads the problem twice.
+        problem: a name known to `load_problem`, a function that creates the problem, or a problem. A function is better
+            than a problem, since the problem is loaded twice.
         ids: row ids of "train", "val" and "test", to check that no row is in two splits. If None, rows in memory are
             compared by group if they have groups, otherwise by content. Rows read from files are not compared, since
             their groups are numbered separately in each split.
         **options: options for the problem.
 
     Raises:
-        FailedChecks: at least one check failed. The message lists all of them.
+        FailedChecks: at least one check failed; the error message lists all failed checks.
 
     Example:
         >>> check_problem("faces", rows=300, pixels=8)

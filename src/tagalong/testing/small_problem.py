@@ -23,9 +23,9 @@ def small_problem(names: Sequence[str], order: Sequence[int] | None = None, *, t
 
     Args:
         names: the names of the tasks.
-        order: the order in which the problem lists the tasks, as positions in `names`. Defaults to the order of
+        order: the order in which the problem lists the tasks, as positions in `names`; by default, the order of
             `names`.
-        test_seed: the seed for the test rows. It does not affect the training and validation rows.
+        test_seed: the seed for the test rows, which does not affect the training and validation rows.
     """
     tasks = [_task(name, number) for number, name in enumerate(names)]
     train, val, test = (_split(names, rows, seed) for rows, seed in zip(ROW_COUNTS, (0, 1, test_seed), strict=True))

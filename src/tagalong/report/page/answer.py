@@ -46,8 +46,9 @@ def headline(verdict: Verdict) -> str:
 def number_in_words(count: int) -> str:
     """Spells out small numbers.
 
-    >>> number_in_words(3), number_in_words(40)
-    ('three', '40')
+    Example:
+        >>> number_in_words(3), number_in_words(40)
+        ('three', '40')
     """
     return NUMBER_WORDS[count] if count < len(NUMBER_WORDS) else str(count)
 

@@ -165,8 +165,9 @@ def _sum_over_methods(results: Results) -> Cost:
 def _format_duration(seconds: float) -> str:
     """Formats seconds in a convenient unit.
 
-    >>> _format_duration(95), _format_duration(7300)
-    ('1.6 minutes of compute', '2 hours of compute')
+    Example:
+        >>> _format_duration(95), _format_duration(7300)
+        ('1.6 minutes of compute', '2 hours of compute')
     """
     if not seconds:
         return ""
@@ -184,8 +185,9 @@ def commands(run: Run) -> list[str]:
 def _command_line(given: Sequence[str]) -> list[str]:
     """Returns the command: `tagalong …`, `python script.py …` for scripts, or nothing for interactive use.
 
-    >>> _command_line(["/usr/bin/tagalong", "demo"]), _command_line(["train.py"]), _command_line(["-c"])
-    (['tagalong', 'demo'], ['python', 'train.py'], [])
+    Example:
+        >>> _command_line(["/usr/bin/tagalong", "demo"]), _command_line(["train.py"]), _command_line(["-c"])
+        (['tagalong', 'demo'], ['python', 'train.py'], [])
     """
     path = PurePath(given[0])
     own = path.stem == "tagalong" or (path.name == "__main__.py" and path.parent.name == "tagalong")
