@@ -9,11 +9,11 @@ NUMERICS = 1
 OWN_PACKAGES = ("tagalong", "tagalong_paper")
 
 
-def is_own(module: str) -> bool:
+def is_own_module(module: str) -> bool:
     """Whether a module belongs to this project rather than to user code.
 
     Example:
-        >>> is_own("tagalong.learn"), is_own("tagalong_paper.celeba"), is_own("tagalong_extras")
+        >>> is_own_module("tagalong.learn"), is_own_module("tagalong_paper.celeba"), is_own_module("tagalong_extras")
         (True, True, False)
     """
     return module.partition(".")[0] in OWN_PACKAGES

@@ -151,19 +151,21 @@ def find_plugins(kind: Kind, taken: Collection[str] = ()) -> dict[str, Plugin]:
     return found
 
 
-def load_plugins(kind: Kind, taken: Collection[str] = (), *, read: Callable[[Plugin], T] = Plugin.load) -> dict[str, T]:
+def load_plugins(
+    kind: Kind, taken: Collection[str] = (), *, loader: Callable[[Plugin], T] = Plugin.load
+) -> dict[str, T]:
     """Imports all plug-ins of a kind and returns them by name. Broken plug-ins are skipped with a warning.
 
     Args:
         kind: "commands", "problems", "methods" or "estimators".
         taken: names that are already in use.
-        read: a function that converts a plug-in to the value to return, and may raise the error returned by
+        loader: a function that converts a plug-in to the value to return, and may raise the error returned by
             `Plugin.load_error`.
     """
     loaded: dict[str, T] = {}
     for name, plugin in find_plugins(kind, taken).items():
         try:
-            loaded[name] = read(plugin)
+            loaded[name] = loader(plugin)
         except PluginError as error:  # noqa: PERF203 - a broken package must not hide the others
             warn_once(str(error))
     return loaded
@@ -230,7 +232,7 @@ class Registry(Generic[T]):
 
     def load(self) -> dict[str, T]:
         """Returns all entries by name. Broken plug-ins are skipped with a warning."""
-        return self.entries | load_plugins(self.kind, self.entries, read=self._from_plugin)
+        return self.entries | load_plugins(self.kind, self.entries, loader=self._from_plugin)
 
     def get(self, name: object) -> T | None:
         """Returns the entry with this name, or None if there is none.
@@ -290,10 +292,15 @@ def _entry_point_group(kind: Kind) -> str:
 def _installed_plugins(kind: Kind, path: tuple[str, ...]) -> tuple[Plugin, ...]:
     """Returns the plug-ins of installed packages, cached by `path`, which is `sys.path`."""
     try:
-        points = list(entry_points(group=_entry_point_group(kind)))
+        entry_points_found = list(entry_points(group=_entry_point_group(kind)))
     except Exception:  # one broken distribution makes the standard library fail for all
-        points = [point for package in distributions() for point in _entry_points_of(package, kind)]
-    found = [Plugin(kind, point.name, point.value, _distribution_label(point)) for point in points]
+        entry_points_found = [
+            entry_point for package in distributions() for entry_point in _entry_points_of(package, kind)
+        ]
+    found = [
+        Plugin(kind, entry_point.name, entry_point.value, _distribution_label(entry_point))
+        for entry_point in entry_points_found
+    ]
     # Sorted, since the order of distributions differs between machines.
     return tuple(sorted(found, key=lambda plugin: (plugin.package.split(" ")[0] != OWN_DISTRIBUTION, plugin.package)))
 
@@ -306,8 +313,8 @@ def _entry_points_of(package: Distribution, kind: Kind) -> list[EntryPoint]:
         return []
 
 
-def _distribution_label(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""
+def _distribution_label(entry_point: EntryPoint) -> str:
+    return f"{entry_point.dist.name} {entry_point.dist.version}" if entry_point.dist is not None else ""
 
 
 def _location(value: Any) -> str:

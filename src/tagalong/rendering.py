@@ -193,7 +193,7 @@ class TextTable:
             height = max(map(len, cells))
             cells = [[""] * (height - len(lines)) + lines for lines in cells]
         styles = [cell.style if isinstance(cell, StyledText) else "" for cell in row]
-        return [self._line(parts, styles, widths, paint) for parts in zip_longest(*cells, fillvalue="")]
+        return [self._format_line(parts, styles, widths, paint) for parts in zip_longest(*cells, fillvalue="")]
 
     def _cell_lines(self, cell: str, heading: str, width: int) -> list[str]:
         if heading in self._names:
@@ -202,7 +202,9 @@ class TextTable:
             part for line in cell.split("\n") for part in (wrap(line, width) if display_width(line) > width else [line])
         ]
 
-    def _line(self, parts: Sequence[str], styles: Sequence[str], widths: Sequence[int], paint: Paint | None) -> str:
+    def _format_line(
+        self, parts: Sequence[str], styles: Sequence[str], widths: Sequence[int], paint: Paint | None
+    ) -> str:
         line = spaces = ""
         for part, style, width, heading in zip(parts, styles, widths, self.headings, strict=True):
             text, padding = part.rstrip(), " " * (width - display_width(part))
@@ -240,13 +242,13 @@ def tag(element: str, /, *children: object, **attributes: str | float | bool | N
         >>> tag("th", "R&D", scope="col", class_="wide", hidden=True)
         '<th scope="col" class="wide" hidden>R&amp;D</th>'
     """
-    start = f"<{element}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
+    start = f"<{element}{''.join(_format_attribute(key, value) for key, value in attributes.items())}>"
     if element in VOID_ELEMENTS:
         return Html(start)
     return Html(f"{start}{join(children)}</{element}>")
 
 
-def _attribute(key: str, value: str | float | bool | None) -> str:
+def _format_attribute(key: str, value: str | float | bool | None) -> str:
     if value is None or value is False:
         return ""
     name = key.rstrip("_").replace("_", "-")
@@ -267,13 +269,13 @@ def table(
         >>> table(["task", "score"], [["age", 1]])[-66:]
         '<tbody><tr><th scope="row">age</th><td>1</td></tr></tbody></table>'
     """
-    head = tag("thead", tag("tr", *(_cell(heading, "col") for heading in headings)))
-    body = [tag("tr", _cell(row[0], "row"), *map(_cell, row[1:])) for row in rows]
+    head = tag("thead", tag("tr", *(_table_cell(heading, "col") for heading in headings)))
+    body = [tag("tr", _table_cell(row[0], "row"), *map(_table_cell, row[1:])) for row in rows]
     titled = None if caption is None else tag("caption", caption)
     return tag("table", titled, head, tag("tbody", *body), class_=class_)
 
 
-def _cell(content: object, scope: str | None = None) -> Html:
+def _table_cell(content: object, scope: str | None = None) -> Html:
     if isinstance(content, Html) and content.startswith(("<td", "<th")):
         return content
     return tag("th", content, scope=scope) if scope else tag("td", content)

@@ -89,12 +89,12 @@ def group(
         **_completion_arguments(table, complete is not None, allow_single),
     }
     search = {"solver": solver.value, "time_limit": time_limit, "seed": seed, "resamples": resamples}
-    mine = _own_grouping(compare, table, rules)
-    wanted = _selected_budgets(budget, budgets, mine, table, costs=cost is not None)
+    own = _own_grouping(compare, table, rules)
+    wanted = _selected_budgets(budget, budgets, own, table, costs=cost is not None)
     _check_task_names(explain or [], table)
     answer = _select_groups(file, table, wanted, rules | search, quiet or json)
-    if mine is not None:
-        answer = replace(answer, comparison=Comparison(mine, answer.groupings[0]), compared=compare)
+    if own is not None:
+        answer = replace(answer, comparison=Comparison(own, answer.groupings[0]), compared=compare)
     if out is not None:
         _save_groupings(answer, out, multiple=budgets is not None)
     if json:
@@ -154,7 +154,7 @@ def _own_grouping(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -
 
 
 def _selected_budgets(
-    budget: float | None, budgets: str | None, mine: Grouping | None, table: ScoreTable, costs: bool
+    budget: float | None, budgets: str | None, own: Grouping | None, table: ScoreTable, costs: bool
 ) -> Sequence[float]:
     """Returns the budgets to select groups for. The default is the cost of the user's own grouping."""
     if budgets is not None:
@@ -165,9 +165,9 @@ def _selected_budgets(
         return arguments.parse_budgets(budgets, len(table.tasks))
     if budget is not None:
         return [int(budget) if budget == int(budget) else budget] if abs(budget) < 1e300 else [budget]
-    assert mine is not None
-    unit_costs = all(group.cost == 1 for group in mine.groups)
-    return [min(mine.budget, len(table.tasks)) if unit_costs else mine.budget]
+    assert own is not None
+    unit_costs = all(group.cost == 1 for group in own.groups)
+    return [min(own.budget, len(table.tasks)) if unit_costs else own.budget]
 
 
 def _check_task_names(names: Sequence[str], table: ScoreTable) -> None:
@@ -251,12 +251,12 @@ def _save_groupings(answer: _GroupingAnswer, path: Path, multiple: bool) -> None
 
 
 def _comparison_document(comparison: Comparison) -> dict[str, Any]:
-    mine, best = comparison.spent
+    own, best = comparison.spent
     return {
         "mine": comparison.mine.to_document(),
         "loss": comparison.loss,
         "per_task": comparison.per_task,
-        "spent": {"mine": mine, "best": best},
+        "spent": {"mine": own, "best": best},
     }
 
 
@@ -275,24 +275,24 @@ class _Display:
         if self.answer.interrupted:
             self._line("interrupted: showing the best grouping found so far")
         if multiple:
-            self._budgets()
+            self._show_budgets()
             return
         grouping = self.answer.groupings[0]
-        self._networks(grouping)
+        self._show_networks(grouping)
         if not self.quiet:
-            self._tasks(grouping)
-            self._remarks(grouping)
-        self._explanations(grouping, explain)
+            self._show_tasks(grouping)
+            self._show_remarks(grouping)
+        self._show_explanations(grouping, explain)
         if together:
-            self._together(grouping.resampled)
+            self._show_together(grouping.resampled)
         if self.answer.comparison is not None:
-            self._comparison(self.answer.comparison)
+            self._show_comparison(self.answer.comparison)
 
-    def _networks(self, grouping: Grouping) -> None:
+    def _show_networks(self, grouping: Grouping) -> None:
         self._line(grouping.summary, blank_before=not self.quiet)
         self._print_table(_network_table(grouping, self.costs))
 
-    def _budgets(self) -> None:
+    def _show_budgets(self) -> None:
         resampled = any(grouping.resampled for grouping in self.answer.groupings)
         columns = ["budget", "networks", *(["cost"] if self.costs else []), "total", "proof"]
         columns += [*(["stable"] if resampled else []), "{served} + helpers" + ": cost" * self.costs]
@@ -305,7 +305,7 @@ class _Display:
             text_table.add_row(*row, "\n".join(_format_group(group, self.costs) for group in grouping.groups))
         self._print_table(text_table)
 
-    def _tasks(self, grouping: Grouping) -> None:
+    def _show_tasks(self, grouping: Grouping) -> None:
         if len(grouping.tasks) > MAX_TASK_ROWS:
             self._line(f"use --json to see the scores of all {len(grouping.tasks)} tasks", blank_before=True)
             return
@@ -320,37 +320,43 @@ class _Display:
             text_table.add_row(*row, *([f"{same[task]:.0%}"] if same else []))
         self._print_table(text_table)
 
-    def _remarks(self, grouping: Grouping) -> None:
+    def _show_remarks(self, grouping: Grouping) -> None:
         for number, remark in enumerate(grouping.remarks):
             self._line(remark, blank_before=number == 0)
 
-    def _explanations(self, grouping: Grouping, explain: Sequence[str]) -> None:
+    def _show_explanations(self, grouping: Grouping, explain: Sequence[str]) -> None:
         names = self.answer.table.tasks if "all" in explain else explain
         for number, task in enumerate(names):
             self._line(grouping.explain(task), blank_before=number == 0)
 
-    def _together(self, found: Stability | None) -> None:
-        if found is None:
+    def _show_together(self, stability: Stability | None) -> None:
+        if stability is None:
             self._line("--together requires a history to resample, found none", blank_before=True)
             return
-        n = len(found.tasks)
-        pairs = [(found.together[i][j], i, j) for i in range(n) for j in range(i + 1, n) if found.together[i][j]]
+        n = len(stability.tasks)
+        pairs = [
+            (stability.together[i][j], i, j) for i in range(n) for j in range(i + 1, n) if stability.together[i][j]
+        ]
         text_table = TextTable("tasks", "served together", numbers=("served together",), names=("tasks",))
         for fraction, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:])):
-            text_table.add_row(f"{printable(found.tasks[i])}, {printable(found.tasks[j])}", f"{fraction:.0%}")
+            text_table.add_row(f"{printable(stability.tasks[i])}, {printable(stability.tasks[j])}", f"{fraction:.0%}")
         self._print_table(text_table)
 
-    def _comparison(self, found: Comparison) -> None:
-        mine, best = found.spent
+    def _show_comparison(self, comparison: Comparison) -> None:
+        own, best = comparison.spent
         units = "cost" if self.costs else "networks"
-        over = f", exceeding the budget of {found.best.budget:g}" if mine > found.best.budget * (1 + 1e-9) else ""
-        self._line(f"{self.answer.compared} {found}; {units}: {mine:g}{over}, the best: {best:g}", blank_before=True)
+        over = (
+            f", exceeding the budget of {comparison.best.budget:g}" if own > comparison.best.budget * (1 + 1e-9) else ""
+        )
+        self._line(
+            f"{self.answer.compared} {comparison}; {units}: {own:g}{over}, the best: {best:g}", blank_before=True
+        )
         if self.quiet:
             return
-        self._print_table(_network_table(found.mine, self.costs))
+        self._print_table(_network_table(comparison.mine, self.costs))
         text_table = TextTable("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
         for task in self.answer.table.tasks:
-            scores = found.mine.per_task[task], found.best.per_task[task], found.per_task[task]
+            scores = comparison.mine.per_task[task], comparison.best.per_task[task], comparison.per_task[task]
             text_table.add_row(printable(task), *(f"{score:.4g}" for score in scores))
         self._print_table(text_table)
 

@@ -169,7 +169,7 @@ class InterruptRequest:
 
     def __enter__(self) -> InterruptRequest:
         if threading.current_thread() is threading.main_thread():  # no other thread may set signal handlers
-            self._previous_handler = signal.signal(signal.SIGINT, self._handle)
+            self._previous_handler = signal.signal(signal.SIGINT, self._handle_interrupt)
         return self
 
     def __exit__(
@@ -178,7 +178,7 @@ class InterruptRequest:
         if self._previous_handler is not None:
             signal.signal(signal.SIGINT, self._previous_handler)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle_interrupt(self, number: int, frame: FrameType | None) -> None:
         if self._received:
             raise KeyboardInterrupt
         self._received = True

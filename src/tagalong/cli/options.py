@@ -90,12 +90,12 @@ def complete_words(*names: str) -> Callable[[str], list[str]]:
     return complete
 
 
-def _matching_files(incomplete: str, wanted: Callable[[Path], bool]) -> list[str]:
+def _matching_files(incomplete: str, is_match: Callable[[Path], bool]) -> list[str]:
     folder = Path(incomplete).parent if not incomplete.endswith("/") else Path(incomplete)
     start = incomplete[: incomplete.rfind("/") + 1]
     if not folder.is_dir():
         return []
-    return [f"{start}{path.name}" for path in sorted(folder.iterdir()) if wanted(path) and path.name[0] != "."]
+    return [f"{start}{path.name}" for path in sorted(folder.iterdir()) if is_match(path) and path.name[0] != "."]
 
 
 def _with_prefix(names: Iterable[str], incomplete: str) -> list[str]:

@@ -84,7 +84,11 @@ def _find_docstring(tree: ast.Module, attribute: str) -> str | None:
             node.name == attribute or any(_is_callback(decorator, attribute) for decorator in node.decorator_list)
         ):
             return ast.get_docstring(node)
-        if isinstance(node, ast.Assign) and _names(node.targets) == [attribute] and isinstance(node.value, ast.Call):
+        if (
+            isinstance(node, ast.Assign)
+            and _target_names(node.targets) == [attribute]
+            and isinstance(node.value, ast.Call)
+        ):
             for given in node.value.keywords:
                 if given.arg == "help" and isinstance(given.value, ast.Constant):
                     return str(given.value.value)
@@ -95,5 +99,5 @@ def _is_callback(decorator: ast.expr, app: str) -> bool:
     return ast.unparse(decorator).startswith(f"{app}.callback(")
 
 
-def _names(targets: Sequence[ast.expr]) -> list[str]:
+def _target_names(targets: Sequence[ast.expr]) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]

@@ -62,11 +62,11 @@ def report(
         if open_:
             typer.launch(page.absolute().as_uri())
         return
-    compared = compare_runs(read_run(run).results, read_run(other).results)
+    comparison = compare_runs(read_run(run).results, read_run(other).results)
     if json:
-        print(dumps(compared.to_document(), indent=1, allow_nan=False))
+        print(dumps(comparison.to_document(), indent=1, allow_nan=False))
         return
-    _show_comparison(compared, run, other, quiet)
+    _show_comparison(comparison, run, other, quiet)
 
 
 def _write_page(run: Path, out: Path | None, silent: bool) -> Path:
@@ -90,9 +90,9 @@ def _print_path(page: Path, json: bool, quiet: bool) -> None:
         print_line(screen(), f"report: {page}")
 
 
-def _show_comparison(compared: RunComparison, run: Path, other: Path, quiet: bool) -> None:
+def _show_comparison(comparison: RunComparison, run: Path, other: Path, quiet: bool) -> None:
     console, names = screen(), _run_labels(run, other)
-    for name, path, results in zip(names, (run, other), (compared.first, compared.second), strict=True):
+    for name, path, results in zip(names, (run, other), (comparison.first, comparison.second), strict=True):
         print_line(console, name if name == printable(str(path)) else f"{name}: {path}")
         for line in results.verdict().to_text(prose_width(console) - 2).splitlines():
             console.print(f"  {printable(line)}", soft_wrap=True)
@@ -102,7 +102,7 @@ def _show_comparison(compared: RunComparison, run: Path, other: Path, quiet: boo
         return
     columns = [f"{what} {name}" for what in ("loss", "cost") for name in names]
     shown = TextTable("method", "budget", *columns, numbers=("budget", *columns), names=("method",))
-    for (method, budget), pair in compared.lines.items():
+    for (method, budget), pair in comparison.lines.items():
         cells = [*map(_change_cell, pair), *map(_cost_cell, pair)]
         shown.add_row(printable(method), "" if budget is None else str(budget), *cells)
     print_table(console, shown)
@@ -111,7 +111,7 @@ def _show_comparison(compared: RunComparison, run: Path, other: Path, quiet: boo
         console,
         "loss: mean change in test loss relative to mtl; cost: deciding and training, as a multiple of mtl's",
     )
-    for remark in compared.remarks:
+    for remark in comparison.remarks:
         print_line(console, f"note: {remark}")
 
 

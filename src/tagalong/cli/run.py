@@ -184,13 +184,13 @@ def show_table(results: Results, quiet: bool) -> None:
         console.print(printable(line), soft_wrap=True, style="bold" if line.startswith(BOLD_PREFIXES) else "")
 
 
-class Demo(str, Enum):
+class DemoProblem(str, Enum):
     nhanes = "nhanes"
     faces = "faces"
 
 
 DemoName = Annotated[
-    Demo,
+    DemoProblem,
     typer.Argument(metavar="WHAT", help="nhanes (a health survey) or faces (synthetic images).", show_default=False),
 ]
 FastOption = Annotated[
@@ -200,7 +200,7 @@ FastOption = Annotated[
 
 
 def demo(
-    what: DemoName = Demo.nhanes,
+    what: DemoName = DemoProblem.nhanes,
     fast: FastOption = False,
     methods: options.MethodsOption = None,
     budgets: options.BudgetsOption = None,

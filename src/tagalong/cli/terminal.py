@@ -158,34 +158,36 @@ class ProgressBars:
 
     def steps(self, n: int) -> None:
         self._steps += n
-        self._progress_bars.update(self._task, steps=f"{short_count(self._steps)} steps")
+        self._progress_bars.update(self._task, steps=f"{format_count(self._steps)} steps")
 
     def done(self) -> None:
-        self._progress_bars.update(self._task, clock=f"{duration(time.monotonic() - self._began)}")
+        self._progress_bars.update(self._task, clock=f"{format_duration(time.monotonic() - self._began)}")
         self._progress_bars.stop_task(self._task)
 
     def _time_left(self) -> str:
         """Estimates the remaining time from the networks finished so far."""
         spent = time.monotonic() - self._began
-        return f"{duration(spent * (self._total - self._finished) / self._finished)} left" if self._finished else ""
+        return (
+            f"{format_duration(spent * (self._total - self._finished) / self._finished)} left" if self._finished else ""
+        )
 
 
-def short_count(number: int) -> str:
+def format_count(number: int) -> str:
     """Formats a count compactly.
 
     Example:
-        >>> short_count(950), short_count(12_345), short_count(3_456_789)
+        >>> format_count(950), format_count(12_345), format_count(3_456_789)
         ('950', '12k', '3.5M')
     """
     size, letter = next(((size, letter) for size, letter in ((1e6, "M"), (1e3, "k")) if number >= size), (1, ""))
     return f"{number / size:.1f}{letter}" if size > 1 and number < 10 * size else f"{number / size:.0f}{letter}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Formats a duration as minutes and seconds, or hours and minutes.
 
     Example:
-        >>> duration(5), duration(95), duration(7300)
+        >>> format_duration(5), format_duration(95), format_duration(7300)
         ('5 s', '1 min 35 s', '2 h 1 min')
     """
     whole = round(seconds)

@@ -130,14 +130,14 @@ def _relative_duration(
     plain, measuring = [], []
     for _ in range(repeats):
         main.restore_start()
-        plain.append(_plain_seconds(setup, closure))
+        plain.append(_plain_step_seconds(setup, closure))
         watch = Stopwatch(setup.parameters[0].device)
         measure()
         measuring.append(watch.seconds())
     return min(measuring) / min(plain)
 
 
-def _plain_seconds(setup: Setup, closure: Callable[[], Any]) -> float:
+def _plain_step_seconds(setup: Setup, closure: Callable[[], Any]) -> float:
     watch = Stopwatch(setup.parameters[0].device)
     losses = [x for x in (v[0] if isinstance(v, tuple | list) else v for v in closure().values()) if x is not None]
     if losses:  # a rank may have none
@@ -207,7 +207,7 @@ def _notes(
             yield f"`{names[id(p)][0]}` is tied to {', '.join(names[id(p)][1:])}, which therefore moves with it"
     owned = {id(p) for o in setup.optimizers for g in o.param_groups for p in g["params"]}
     idle = [names[id(p)][0] for p in parameters if id(p) not in owned]
-    if setup.of_steps and setup.lr is None and idle:
+    if setup.uses_steps and setup.lr is None and idle:
         yield f"no optimizer updates {', '.join(idle)}, so a step does not move them"
     missing = [t for t in tasks if t not in touched]
     if missing:
@@ -218,7 +218,7 @@ def _extra_memory(setup: Setup, parameters: Sequence[Tensor], rows: int) -> int:
     size = sum(p.nbytes for p in parameters)
     # Saved values, one gradient, and the training gradient if `meter.backward` is used.
     memory = 3 * size if "after" in setup.needs else 2 * size
-    if setup.target_gradients:
+    if setup.needs_target_gradients:
         memory += min(gradient_bytes(parameters, rows), int(setup.gradient_memory)) + gradient_bytes(parameters, 1)
     return memory + setup.steps(parameters).state_bytes
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-from .isolation import ModuleState, RandomState, Replayer, WriteDetector, compiled, save_used_modules
+from .isolation import ModuleState, RandomState, Replayer, WriteDetector, has_compiled_modules, save_used_modules
 
 if TYPE_CHECKING:
     from .setup import Setup
@@ -129,7 +129,7 @@ class ReplayableClosure:
 
     @property
     def compiled(self) -> bool:
-        return self._modules.compiled or compiled(self.modules())
+        return self._modules.compiled or has_compiled_modules(self.modules())
 
     @property
     def buffer_bytes(self) -> int:
@@ -155,7 +155,7 @@ class TaskLosses:
         """Reads the return value of a closure. A task whose loss is None counts as missing."""
         read = cls()
         if not isinstance(returned, Mapping):
-            read.problems.append(_not_a_mapping(returned, what))
+            read.problems.append(_mapping_problem(returned, what))
             return read
         for name, item in returned.items():
             if not isinstance(name, str):
@@ -203,7 +203,7 @@ class TaskLosses:
         return torch.stack(found).to(torch.float32 if like.device.type == "mps" else torch.float64)
 
 
-def _not_a_mapping(returned: Any, what: str) -> str:
+def _mapping_problem(returned: Any, what: str) -> str:
     found = f"a tensor of shape {tuple(returned.shape)}" if isinstance(returned, Tensor) else type(returned).__name__
     return f"the {what} must return a dict {{task name: scalar loss}}, one entry per task, found {found}."
 
@@ -348,9 +348,9 @@ def loss_graph(losses: Iterable[Tensor], start_nr: int = 0) -> LossGraph:
     return _walk_graph({loss.grad_fn for loss in losses if loss.grad_fn is not None}, start_nr)
 
 
-def _walk_graph(seen: set[Node], start_nr: int) -> LossGraph:
+def _walk_graph(visited: set[Node], start_nr: int) -> LossGraph:
     found = LossGraph()
-    waiting = list(seen)
+    waiting = list(visited)
     earlier: set[Node] = set()
     while waiting:
         node = waiting.pop()
@@ -365,8 +365,8 @@ def _walk_graph(seen: set[Node], start_nr: int) -> LossGraph:
         found.cudnn_rnn |= node.name().startswith("CudnnRnn")
         found.reentrant |= node.name().startswith("CheckpointFunctionBackward")
         for parent, _ in node.next_functions:
-            if parent is not None and parent not in seen:
-                seen.add(parent)
+            if parent is not None and parent not in visited:
+                visited.add(parent)
                 waiting.append(parent)
     if earlier:
         before = _walk_graph(earlier, 0)

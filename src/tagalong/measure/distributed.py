@@ -108,17 +108,17 @@ class WrapperFinder:
 
 def _find_wrapper(modules: Iterable[nn.Module], parameters: Sequence[Tensor]) -> DistributedDataParallel | None:
     """Returns the DDP wrapper of the shared parameters, if any, even if the closure does not call it."""
-    wanted = {id(p) for p in parameters}
+    parameter_ids = {id(p) for p in parameters}
     for module in modules:
-        if isinstance(module, DistributedDataParallel) and _contains_any(module, wanted):
+        if isinstance(module, DistributedDataParallel) and _contains_any(module, parameter_ids):
             return module
     # PyTorch keeps no list of wrappers, and a closure may call the wrapped module directly (as Lightning modules do).
     living = (o for o in gc.get_objects() if issubclass(type(o), DistributedDataParallel))
-    return next((module for module in living if _contains_any(module, wanted)), None)
+    return next((module for module in living if _contains_any(module, parameter_ids)), None)
 
 
-def _contains_any(module: nn.Module, wanted: set[int]) -> bool:
-    return any(id(p) in wanted for p in module.parameters())
+def _contains_any(module: nn.Module, parameter_ids: set[int]) -> bool:
+    return any(id(p) in parameter_ids for p in module.parameters())
 
 
 def has_uneven_batches(wrapper: DistributedDataParallel | None) -> bool:

@@ -99,7 +99,7 @@ class TaskGradients:
         self.touched.setdefault(task, set()).update(i for i, g in zip(indices, raw, strict=True) if g is not None)
         if self._capture is not None and only is None and task not in self._capture.tasks:
             self._capture.add(task, wanted, raw, (1.0 if weighted else weight) / self._scale)
-        shared = [_dense(g, p) for g, p in zip(raw, wanted, strict=True)]
+        shared = [_to_dense(g, p) for g, p in zip(raw, wanted, strict=True)]
         if self._scale != 1.0:
             shared = list(torch._foreach_mul(shared, 1.0 / self._scale))
         return shared
@@ -131,7 +131,7 @@ class TaskGradients:
             ) from error
 
 
-def _dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
+def _to_dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
     if gradient is None:
         return torch.zeros_like(parameter)
     if gradient.layout != torch.strided:
@@ -184,7 +184,7 @@ class GradientSum:
             if factor != 1.0:
                 gradient.mul_(factor)
             if parameter.grad is None:
-                parameter.grad = _dense(gradient, parameter)
+                parameter.grad = _to_dense(gradient, parameter)
             else:
                 parameter.grad.add_(gradient)
         self._sums = {}
@@ -216,7 +216,7 @@ def gradient_matrices(
         found = dict(zip(indices, gradient, strict=True))
         for block, matrix in zip(blocks, matrices, strict=True):
             values = [piece.select(found[piece.index]) for piece in block.pieces]
-            torch._foreach_copy_(block.views(matrix[row], parameters), values)
+            torch._foreach_copy_(block.split_row(matrix[row], parameters), values)
         del gradient, found, values  # frees this gradient before the next one is computed
         if not own:
             gradients.sum_in_place([matrix[row] for matrix in matrices])
@@ -244,7 +244,7 @@ class ParameterBlock:
         """Returns the block's slices of tensors that have the shapes of the shared parameters."""
         return [piece.select(tensors[piece.index]) for piece in self.pieces]
 
-    def views(self, row: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    def split_row(self, row: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
         """Splits a row of the block's matrix into views that have the shapes of the slices."""
         parts = row.split(list(self.sizes))
         return [part.view(like.shape) for part, like in zip(parts, self.select(parameters), strict=True)]
@@ -262,7 +262,7 @@ def plan_blocks(
     """
     dtype = _dtype(parameters)
     capacity = max(1, int(limit // (rows * dtype.itemsize)))
-    held = fits(parameters, rows, limit)
+    held = gradients_fit(parameters, rows, limit)
     if not held and not steps.separable:
         raise InvalidInput(
             "gradient_memory",
@@ -283,16 +283,16 @@ def plan_blocks(
             size = 0
         blocks[-1].append(piece)
         size += number
-    return [_block(pieces, parameters, dtype) for pieces in blocks], held
+    return [_make_block(pieces, parameters, dtype) for pieces in blocks], held
 
 
-def _block(pieces: Sequence[ParameterSlice], parameters: Sequence[Tensor], dtype: torch.dtype) -> ParameterBlock:
+def _make_block(pieces: Sequence[ParameterSlice], parameters: Sequence[Tensor], dtype: torch.dtype) -> ParameterBlock:
     sizes = tuple(piece.select(parameters[piece.index]).numel() for piece in pieces)
     kernels = sum(size for piece, size in zip(pieces, sizes, strict=True) if parameters[piece.index].dim() > 1)
     return ParameterBlock(tuple(pieces), sizes, kernels, parameters[pieces[0].index].device, dtype)
 
 
-def fits(parameters: Sequence[Tensor], rows: int, limit: float) -> bool:
+def gradients_fit(parameters: Sequence[Tensor], rows: int, limit: float) -> bool:
     """Whether the gradients of `rows` tasks fit in `limit` bytes."""
     return gradient_bytes(parameters, rows) <= limit
 

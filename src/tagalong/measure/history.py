@@ -198,7 +198,7 @@ class Reading:
 
     def entries(self) -> Iterator[EstimatorEntry]:
         """Waits for the device and yields one entry per estimator."""
-        for estimator, estimate in zip(self.estimators, self.estimates.numbers(), strict=True):
+        for estimator, estimate in zip(self.estimators, self.estimates.to_numpy(), strict=True):
             yield self._entry(estimator, estimate)
 
     def _entry(self, estimator: Estimator, estimate: Floats) -> EstimatorEntry:
@@ -254,7 +254,7 @@ class EstimatorEntry:
 
 
 class HostCopy:
-    """Starts copying values to the host, which overlaps with other work until `numbers` is called."""
+    """Starts copying values to the host, which overlaps with other work until `to_numpy` is called."""
 
     def __init__(self, values: Tensor) -> None:
         self._here = values.detach()
@@ -267,7 +267,7 @@ class HostCopy:
             self._there = torch.cuda.Event()
             self._there.record(torch.cuda.current_stream(values.device))
 
-    def numbers(self) -> Floats:
+    def to_numpy(self) -> Floats:
         """Waits for this copy, but not for kernels launched later, and returns the values."""
         if self._there is not None:
             self._there.synchronize()

@@ -345,6 +345,6 @@ def _restore_module() -> None:
     nn.Module.__getattr__ = _getattr  # type: ignore[method-assign]
 
 
-def compiled(modules: Iterable[nn.Module]) -> bool:
+def has_compiled_modules(modules: Iterable[nn.Module]) -> bool:
     """Whether any of `modules` has been compiled by torch.compile."""
     return any(getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod") for m in modules)

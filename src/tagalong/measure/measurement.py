@@ -30,7 +30,7 @@ from .distributed import (
     raise_on_all_ranks,
 )
 from .estimators import Observed
-from .gradients import GradientSum, TaskGradients, fits
+from .gradients import GradientSum, TaskGradients, gradients_fit
 from .history import HostCopy, Reading
 from .observation import StepContext, observe
 from .setup import Setup
@@ -77,7 +77,7 @@ class Measurement:
         self._choose, self._replicas, self._call = choose, replicas, call
         self._known, self._verify = known, verify
         self._parameters = setup.trainable()
-        differentiable = held_out is None or setup.target_gradients
+        differentiable = held_out is None or setup.needs_target_gradients
         self._keep_gram = keep_gram and replicas.alone and differentiable and self._gradients_fit(len(self._tasks))
         self.gram: tuple[Sequence[str], Tensor] | None = None
         self.capture = GradientSum() if keep_training_gradient and replicas.alone else None
@@ -97,18 +97,18 @@ class Measurement:
             self._main.restore_end()
             self._warn_about_unprotected_modules()
         context = self._context(main, target_losses, list(self._choose(sources)), targets, own)
-        seen = observe(context, self._setup.needs | {"gram"} if self._keep_gram else self._setup.needs)
-        if seen.gram is not None:
-            self.gram = context.sources if context.held_out else context.targets, seen.gram
+        observed = observe(context, self._setup.needs | {"gram"} if self._keep_gram else self._setup.needs)
+        if observed.gram is not None:
+            self.gram = context.sources if context.held_out else context.targets, observed.gram
         if self._replicas.alone and not any(context.gradients.touched.values()):
             raise_closure_problems([NO_SHARED_PARAMETER])
-        if seen.slopes is not None and context.own_targets:
-            seen.slopes = self._replicas.sum([seen.slopes])[0]
-        if seen.after is not None:
-            seen.after = self._replicas.sum([seen.after])[0]
+        if observed.slopes is not None and context.own_targets:
+            observed.slopes = self._replicas.sum([observed.slopes])[0]
+        if observed.after is not None:
+            observed.after = self._replicas.sum([observed.after])[0]
             if self._verify:
-                _warn_if_nothing_changed(context, seen.after)
-        return self._reading(context, seen, main, target_losses)
+                _warn_if_nothing_changed(context, observed.after)
+        return self._reading(context, observed, main, target_losses)
 
     def _agree_on_losses(
         self, replayables: Sequence[ReplayableClosure]
@@ -118,7 +118,7 @@ class Measurement:
         arriving = [HostCopy(found) for found in values]
         own = self._start_gradients() if self._may_start_early() else None
         found = [
-            LocalLosses(s.losses, v, a.numbers().tolist())
+            LocalLosses(s.losses, v, a.to_numpy().tolist())
             for s, v, a in zip(replayables, values, arriving, strict=True)
         ]
         problems = [
@@ -129,17 +129,17 @@ class Measurement:
         return agree_on_losses(found, self._tasks, problems, self._call, self._replicas), own
 
     def _reading(
-        self, context: StepContext, seen: Observed, main: AgreedLosses, target_losses: AgreedLosses
+        self, context: StepContext, observed: Observed, main: AgreedLosses, target_losses: AgreedLosses
     ) -> Reading:
         return Reading(
             self._tasks,
             self._setup.estimators,
             context.sources,
             context.targets,
-            HostCopy(torch.stack([e(seen).to(context.before) for e in self._setup.estimators])),
+            HostCopy(torch.stack([e(observed).to(context.before) for e in self._setup.estimators])),
             with_null=context.null,
             idle=context.steps.idle,
-            lr=context.steps.lr if self._setup.per_lr and self._setup.of_steps else 1.0,
+            lr=context.steps.lr if self._setup.per_lr and self._setup.uses_steps else 1.0,
             own=np.array(main.values),
             before=np.array(target_losses.values),
             finite=context.gradients.finite + context.target_gradients.finite,
@@ -171,13 +171,13 @@ class Measurement:
 
     def _gradients_fit(self, tasks: int) -> bool:
         rows = tasks * (2 if self._held_out else 1)
-        return fits(self._parameters, rows, self._setup.gradient_memory)
+        return gradients_fit(self._parameters, rows, self._setup.gradient_memory)
 
     def _start_gradients(self) -> TaskGradients:
         """Starts computing the first source's gradient, and returns the gradients of the closure's losses."""
-        own = self._own_gradients(None)
+        own = self._source_gradients(None)
         given = [t for t in self._tasks if t in self._main.losses.losses]
-        streamed = not self._setup.target_gradients and not self._keep_gram
+        streamed = not self._setup.needs_target_gradients and not self._keep_gram
         if given and (streamed or self._gradients_fit(len(given))):
             own.start_gradient(self._choose(given)[0], weighted=streamed)
         return own
@@ -186,10 +186,10 @@ class Measurement:
         read, what, looked_at = replayable.losses, replayable.what, replayable is (self._held_out or self._main)
         yield from read.problems
         yield from name_problems(read, self._tasks, what)
-        if replayable is self._main or self._setup.target_gradients:
+        if replayable is self._main or self._setup.needs_target_gradients:
             present = [t for t, v in zip(self._tasks, values, strict=True) if np.isfinite(v)]
             yield from graph_problems(read, present, what)
-        if looked_at and self._setup.ratios:
+        if looked_at and self._setup.uses_ratios:
             yield from sign_problems(values, self._tasks, what)
         if self._verify and isinstance(replayable.returned, Mapping):
             yield from structure_problems(replayable, self._setup, self._tasks)
@@ -203,7 +203,7 @@ class Measurement:
         own: TaskGradients | None,
     ) -> StepContext:
         steps = self._setup.steps(self._parameters)
-        own = own or self._own_gradients(main)
+        own = own or self._source_gradients(main)
         replayable = self._held_out or self._main
         at = [self._tasks.index(t) for t in targets]
         share = target_losses.share[at]
@@ -217,7 +217,7 @@ class Measurement:
             own if replayable is self._main else self._gradients(replayable, target_losses),
             replay_targets=lambda: _local_contribution(replayable.replay().values(targets), share, self._replicas),
             before=target_losses.mean[at],
-            null=incomplete and self._setup.of_steps and not steps.idle,
+            null=incomplete and self._setup.uses_steps and not steps.idle,
             gradient_memory=self._setup.gradient_memory,
             own_targets=self._can_sum_slopes(),
         )
@@ -226,7 +226,7 @@ class Measurement:
         """Whether to sum n² slopes over ranks instead of n held-out gradients, which only cosines need."""
         return self._held_out is not None and not self._replicas.alone and self._setup.needs <= {"after", "slopes"}
 
-    def _own_gradients(self, agreed: AgreedLosses | None) -> TaskGradients:
+    def _source_gradients(self, agreed: AgreedLosses | None) -> TaskGradients:
         weights = self._setup.task_weights(self._tasks)
         return self._gradients(self._main, agreed, weights=weights, capture=self.capture)
 

@@ -445,7 +445,7 @@ class AffinityMeter:
         """Returns the settings that determine what is measured."""
         return {
             "estimators": [e.name for e in self._setup.estimators],
-            "update": self._setup.update if self._setup.of_steps else None,
+            "update": self._setup.update if self._setup.uses_steps else None,
             "per_lr": self._setup.per_lr,
         }
 

@@ -54,13 +54,13 @@ class StepContext:
 
 def observe(context: StepContext, needs: frozenset[Quantity]) -> Observed:
     """Computes the quantities in `needs`. The parameters are restored even if an error is raised."""
-    seen = Observed(context.before)
+    observed = Observed(context.before)
     held: list[tuple[ParameterBlock, _GradientRows]] = []
     if needs - {"after"}:
-        held = _first_order(context, needs, seen)
+        held = _compute_inner_products(context, needs, observed)
     if "after" in needs:
-        seen.after = _lookahead(context, held)
-    return seen
+        observed.after = _lookahead(context, held)
+    return observed
 
 
 @dataclass
@@ -71,8 +71,8 @@ class _GradientRows:
     targets: Tensor
 
 
-def _first_order(
-    context: StepContext, needs: frozenset[Quantity], seen: Observed
+def _compute_inner_products(
+    context: StepContext, needs: frozenset[Quantity], observed: Observed
 ) -> list[tuple[ParameterBlock, _GradientRows]]:
     """Computes all inner products of gradients, and returns the gradients if all of them fit in memory at once."""
     rows = (
@@ -84,7 +84,7 @@ def _first_order(
     for k, block in enumerate(blocks):
         # If they do not fit, the gradients of each block are freed before those of the next one are computed.
         sums.add(block, together[k] if held else _gradient_rows(context, [block], whole=False)[0])
-    sums.write(seen)
+    sums.write(observed)
     return list(zip(blocks, together, strict=True)) if held else []
 
 
@@ -127,16 +127,16 @@ class _InnerProducts:
                 old = self._grams.get(quantity)
                 self._grams[quantity] = new if old is None else [a + b for a, b in zip(old, new, strict=True)]
 
-    def write(self, seen: Observed) -> None:
+    def write(self, observed: Observed) -> None:
         if isinstance(self._slopes, Tensor):
-            seen.slopes = self._slopes
+            observed.slopes = self._slopes
         if isinstance(self._gram, Tensor):
-            seen.gram = self._gram
+            observed.gram = self._gram
         for quantity, parts in self._grams.items():
             found = _cosines(*parts)
             if self._context.null:  # keeps the rows of all quantities aligned; cosine estimators ignore it
                 found = torch.cat([found, torch.zeros_like(found[:1])])
-            setattr(seen, quantity, found)
+            setattr(observed, quantity, found)
 
 
 def _cosines(inner: Tensor, source_squares: Tensor, target_squares: Tensor) -> Tensor:
@@ -167,7 +167,7 @@ def _flat_steps(context: StepContext, block: ParameterBlock, gradients: Iterator
     # A rule that runs the optimizer itself modifies `origin`, so it needs a copy; the others only read it.
     origin = parameters if context.steps.elementwise else [p.clone() for p in parameters]
     step = torch.zeros(block.size, dtype=block.dtype, device=block.device)
-    out = block.views(step, context.parameters)
+    out = block.split_row(step, context.parameters)
     for gradient in gradients:
         moved = [torch.zeros_like(p) for p in parameters] if _has_mixed_dtypes(block, parameters) else out
         step.zero_()
@@ -185,7 +185,7 @@ def _has_mixed_dtypes(block: ParameterBlock, parameters: Sequence[Tensor]) -> bo
 
 def _block_gradients(context: StepContext, block: ParameterBlock, rows: _GradientRows) -> Iterator[list[Tensor]]:
     for row, task in enumerate(context.sources):
-        yield _scale_gradient(block.views(rows.sources[row], context.parameters), context.gradients.weight(task))
+        yield _scale_gradient(block.split_row(rows.sources[row], context.parameters), context.gradients.weight(task))
     if context.null:
         yield [torch.zeros_like(p) for p in block.select(context.parameters)]
 
@@ -222,7 +222,7 @@ def _source_gradient(
         return context.gradients.gradient(task, weighted=True)
     gradient: dict[int, Tensor] = {}
     for block, rows in held:
-        views = block.views(rows.sources[row], context.parameters)
+        views = block.split_row(rows.sources[row], context.parameters)
         gradient.update({piece.index: view for piece, view in zip(block.pieces, views, strict=True)})
     ordered = [gradient[i].to(p.dtype) for i, p in enumerate(context.parameters)]
     return _scale_gradient(ordered, context.gradients.weight(task))

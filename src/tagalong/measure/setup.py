@@ -19,7 +19,7 @@ from .closure import Closure, ReplayableClosure
 from .distributed import Replicas
 from .estimators import Estimator, Quantity
 from .gradients import sparse_gradient_error
-from .isolation import Replayer, compiled
+from .isolation import Replayer, has_compiled_modules
 from .steps import Steps, check_ownership, optimizer_steps, read_optimizers, sgd_steps
 
 Shared = nn.Module | Tensor | Iterable[Tensor | nn.Module]
@@ -48,16 +48,16 @@ class Setup:
         return frozenset().union(*(estimator.needs for estimator in self.estimators))
 
     @property
-    def target_gradients(self) -> bool:
+    def needs_target_gradients(self) -> bool:
         """Whether the target losses must be differentiated as well."""
         return self.needs != {"after"}
 
     @property
-    def of_steps(self) -> bool:
+    def uses_steps(self) -> bool:
         return any(estimator.of_steps for estimator in self.estimators)
 
     @property
-    def ratios(self) -> bool:
+    def uses_ratios(self) -> bool:
         return any(estimator.ratio for estimator in self.estimators)
 
     def trainable(self) -> list[Tensor]:
@@ -65,7 +65,7 @@ class Setup:
 
     def steps(self, parameters: Sequence[Tensor]) -> Steps:
         """Returns the steps for the optimizers' current settings and state."""
-        if not self.of_steps:
+        if not self.uses_steps:
             return Steps({}, [])
         if self.update == "sgd":
             return sgd_steps(parameters, self.optimizers, self.lr)
@@ -91,7 +91,7 @@ class Setup:
         held_out: bool = False,
         wrapper: nn.Module | None = None,
     ) -> ReplayableClosure:
-        what, graph = ("held-out closure", self.target_gradients) if held_out else ("closure", True)
+        what, graph = ("held-out closure", self.needs_target_gradients) if held_out else ("closure", True)
         models = [*self.models, wrapper] if self.models and wrapper is not None else self.models
         return ReplayableClosure(closure, models, replayer, what, graph=graph, verify=verify)
 
@@ -123,7 +123,7 @@ def make_setup(
     """Checks the arguments, individually and together, and returns the settings."""
     raise_problems(list(_argument_problems(model=model, lr=lr, **rest)))
     models = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
-    if not models and isinstance(shared, nn.Module) and compiled(shared.modules()):
+    if not models and isinstance(shared, nn.Module) and has_compiled_modules(shared.modules()):
         raise InvalidInput(
             "shared",
             "is compiled by torch.compile, so the modules that the closure calls cannot be detected",
@@ -172,7 +172,7 @@ def _resolve_update(update: str | None, optimizers: Sequence[Optimizer]) -> Upda
 
 
 def _check_update(setup: Setup) -> None:
-    if not setup.of_steps:
+    if not setup.uses_steps:
         return
     if setup.lr is not None and setup.update == "optimizer":
         raise InvalidInput(

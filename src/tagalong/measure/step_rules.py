@@ -128,10 +128,10 @@ class SgdRule(StepRule):
         return not self._momentum and not self._decay
 
     def slope(self, piece: ParameterSlice) -> float | None:
-        on_d, _ = self._factors(known=piece.index in self._buffers)
+        on_d, _ = self._coefficients(known=piece.index in self._buffers)
         return -self._lr * on_d * self._sign
 
-    def _factors(self, known: bool) -> tuple[float, float]:
+    def _coefficients(self, known: bool) -> tuple[float, float]:
         """Returns the coefficients of d and m in the step direction."""
         fresh = 1.0 - self._dampening if known else 1.0
         if self._nesterov:
@@ -154,7 +154,7 @@ class SgdRule(StepRule):
     def _add(
         self, out: list[Tensor], gradients: list[Tensor], origin: list[Tensor], buffers: list[Tensor] | None
     ) -> None:
-        on_d, on_m = self._factors(known=buffers is not None)
+        on_d, on_m = self._coefficients(known=buffers is not None)
         torch._foreach_add_(out, gradients, alpha=-self._lr * on_d * self._sign)
         if self._decay:
             torch._foreach_add_(out, origin, alpha=-self._lr * on_d * self._decay)
@@ -176,7 +176,7 @@ class AdamRule(StepRule):
         self._lr, self._eps, self._decay = float(group["lr"]), float(group["eps"]), float(group["weight_decay"])
         self._beta1, self._beta2 = (float(beta) for beta in group["betas"])
         self._sign = -1.0 if group["maximize"] else 1.0
-        self._steps = _read_steps(states)
+        self._steps = _read_step_counts(states)
 
     def add(
         self,
@@ -246,7 +246,7 @@ class AdamRule(StepRule):
         return select_rows(states, range(len(states)), [rows[k] for k in known])
 
 
-def _read_steps(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
+def _read_step_counts(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
     """Returns the step count of each parameter, reading counts on a device in one transfer."""
     counts = {index: state["step"] for index, state in states.items() if "step" in state}
     if not counts:

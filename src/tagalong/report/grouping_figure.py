@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tagalong.group import Grouping
 
-from .style import BACKGROUND_COLOR, TEXT_COLOR, figure_heading, label, line_style, plotly_text
+from .style import BACKGROUND_COLOR, TEXT_COLOR, figure_heading, line_style, plotly_text, short_label
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -88,7 +88,7 @@ def _layout(grouping: Grouping, order: list[str], title: str) -> dict[str, Any]:
         "yaxis": {
             **axis,
             "tickvals": list(range(n)),
-            "ticktext": [label(task) for task in order],
+            "ticktext": [short_label(task) for task in order],
             "range": [n - 0.4, -0.6],
         },
         "showlegend": False,

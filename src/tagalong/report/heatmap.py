@@ -24,9 +24,9 @@ from .style import (
     figure_heading,
     format_power_of_ten,
     format_with_error,
-    label,
     plotly_text,
     power_of_thousand,
+    short_label,
     single_color_scale,
 )
 
@@ -136,7 +136,7 @@ def _layout(cells: HeatmapCells, title: str) -> dict[str, Any]:
     # Coordinates are numbers, since plotly would parse names such as "1" or "2020-01-01" as numbers or dates.
     axis = {
         "tickvals": list(range(n)),
-        "ticktext": [label(task) for task in cells.affinity.tasks],
+        "ticktext": [short_label(task) for task in cells.affinity.tasks],
         "range": [-0.5, n - 0.5],
         "constrain": "domain",
         "showgrid": False,

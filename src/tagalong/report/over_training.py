@@ -21,9 +21,9 @@ from .style import (
     describe_measurement,
     figure_heading,
     format_with_error,
-    label,
     line_style,
     plotly_text,
+    short_label,
     with_opacity,
 )
 
@@ -84,7 +84,7 @@ def affinity_over_training(
     windows = smooth_affinity(affinity, smooth)
     columns = 2 if len(targets) == 4 else min(PANELS_PER_ROW, len(targets))
     rows = -(-len(targets) // columns)
-    panels = [f"onto {label(affinity.tasks[j])}" for j in targets]
+    panels = [f"onto {short_label(affinity.tasks[j])}" for j in targets]
     figure = make_subplots(rows, columns, subplot_titles=panels, vertical_spacing=0.3 / rows)
     for place, j in enumerate(targets):
         traces = _panel(affinity, windows, [i for i in drawn if i != j], j)
@@ -125,18 +125,18 @@ def _line(affinity: Affinity, windows: SmoothedAffinity, source: int, target: in
         f"{plotly_text(name)}<br>{format_with_error(value, stderr)} around meter call {call:.0f}"
         for call, value, stderr in zip(x, mean, error, strict=True)
     ]
-    common = {"name": label(name), "legendgroup": str(source), "legendrank": source, "showlegend": False}
+    common = {"name": short_label(name), "legendgroup": str(source), "legendrank": source, "showlegend": False}
     # Markers show single values between two gaps, which have no line.
     look = {"mode": "lines+markers", "line": {**style, "width": 2}, "marker": {"size": 3}}
     line = Scatter(x=x, y=mean, hovertext=notes, hoverinfo="text", **look, **common)
     if not colored:
         return [line]
-    xs, ys = _outline(x, mean, error)
+    xs, ys = _band_outline(x, mean, error)
     fill = {"fill": "toself", "fillcolor": with_opacity(style["color"], 0.15), "hoverinfo": "skip"}
     return [Scatter(x=xs, y=ys, mode="none", **fill, **common), line]
 
 
-def _outline(x: Floats, mean: Floats, error: Floats) -> tuple[list[float | None], list[float | None]]:
+def _band_outline(x: Floats, mean: Floats, error: Floats) -> tuple[list[float | None], list[float | None]]:
     """Returns a polygon around each run of points with known errors, separated by gaps."""
     xs: list[float | None] = []
     ys: list[float | None] = []

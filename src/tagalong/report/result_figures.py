@@ -16,10 +16,10 @@ from .style import (
     WORSE,
     figure_heading,
     format_percent,
-    label,
     line_style,
     marker_style,
     plotly_text,
+    short_label,
 )
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _method_hover_text(line: MethodSummary, error: float | None, cost: CostOf) -
 
 
 def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, Any]:
-    ticks = _ticks(costs)
+    ticks = _log_ticks(costs)
     return {
         "title": figure_heading(title, "lower left is better; bars: one standard error; numbers: budgets"),
         "xaxis": {
@@ -148,11 +148,11 @@ def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, 
     }
 
 
-def _ticks(costs: Sequence[float]) -> list[float]:
+def _log_ticks(costs: Sequence[float]) -> list[float]:
     """Returns 1, 2 and 5 times the powers of ten in the range of costs, or only the powers of ten for large ranges.
 
     Example:
-        >>> _ticks([1.0, 3.0])
+        >>> _log_ticks([1.0, 3.0])
         [1.0, 2.0, 5.0]
     """
     if not costs:
@@ -230,7 +230,7 @@ def _changes_layout(tasks: Sequence[str], title: str) -> dict[str, Any]:
         },
         "yaxis": {
             "tickvals": list(range(n)),
-            "ticktext": [label(task) for task in tasks],
+            "ticktext": [short_label(task) for task in tasks],
             "range": [n - 0.4, -0.6],
             "gridcolor": "#eeeeee",
             "zeroline": False,

@@ -89,11 +89,11 @@ def plotly_text(name: str) -> str:
     return html.escape(name, quote=False).replace("$", "&#36;")
 
 
-def label(name: str) -> str:
+def short_label(name: str) -> str:
     """Escapes a name for plotly, and shortens it in the middle if it is long.
 
     Example:
-        >>> label("number_of_days_in_hospital_2019")
+        >>> short_label("number_of_days_in_hospital_2019")
         'number_of_da…spital_2019'
     """
     if len(name) > MAX_LABEL_LENGTH:

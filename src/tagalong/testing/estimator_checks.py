@@ -55,8 +55,8 @@ def check_estimator(estimator: str | Estimator | Callable[[nn.Module], Estimator
             _check_attributes(instance)
             _check_single_call(checks, instance)
         with checks.check("it can be measured"):
-            plain = _TrainingRun(make).steps().meter.affinity()
-            _check_in_meter(checks, make, plain)
+            reference = _TrainingRun(make).steps().meter.affinity()
+            _check_in_meter(checks, make, reference)
     checks.raise_failures()
 
 
@@ -266,13 +266,13 @@ class _SideEffectRecorder(Estimator):
         return found
 
 
-def _check_in_meter(checks: Checks, make: EstimatorFactory, plain: Affinity) -> None:
+def _check_in_meter(checks: Checks, make: EstimatorFactory, reference: Affinity) -> None:
     with checks.check("affinities are finite"):
-        _expect_finite(plain, "in a meter")
+        _expect_finite(reference, "in a meter")
         _expect_finite(_TrainingRun(make, held_out=True).steps().meter.affinity(), "onto held-out losses")
     with checks.check("permuting the tasks permutes the affinities"):
         permuted = _TrainingRun(make, order=("c", "a", "b")).steps().meter.affinity()
-        _expect_close(permuted.only(TASKS).mean, plain.mean, "with the losses in another order, affinities")
+        _expect_close(permuted.only(TASKS).mean, reference.mean, "with the losses in another order, affinities")
     with checks.check("missing tasks are skipped and counted"):
         _check_missing(make)
     if make(_SmallNetwork()).ratio:
@@ -289,10 +289,10 @@ def _check_in_meter(checks: Checks, make: EstimatorFactory, plain: Affinity) -> 
         run = _TrainingRun(make).steps(STEPS // 2)
         run.resume()
         resumed = run.steps(STEPS - STEPS // 2).meter.affinity()
-        same = np.array_equal(resumed.history, plain.history, equal_nan=True)
+        same = np.array_equal(resumed.history, reference.history, equal_nan=True)
         expect(same, "steps after resuming differ, since the estimator has internal state that the meter does not save")
     with checks.check("an estimator measures the same with and without other estimators"):
-        _check_with_others(make, plain)
+        _check_with_others(make, reference)
 
 
 def _check_missing(make: EstimatorFactory) -> None:
@@ -313,11 +313,11 @@ def _check_side_effects(make: EstimatorFactory) -> None:
     expect(not changed, f"training with and without it differs in {first_few(changed, 3)}")
 
 
-def _check_with_others(make: EstimatorFactory, plain: Affinity) -> None:
+def _check_with_others(make: EstimatorFactory, reference: Affinity) -> None:
     name = make(_SmallNetwork()).name
     others = [other for other in BUILT_IN_ESTIMATORS if other != name]
     together = _TrainingRun(make, others=others).steps().meter
-    _expect_close(together.affinity(name).mean, plain.mean, f"together with {', '.join(others)}, its affinities")
+    _expect_close(together.affinity(name).mean, reference.mean, f"together with {', '.join(others)}, its affinities")
     for other in others:
         found = make_estimator(other)
         alone = _TrainingRun(lambda model, found=found: found).steps().meter.affinity()  # type: ignore[misc]
@@ -337,10 +337,10 @@ def _expect_finite(affinity: Affinity, context: str) -> None:
     expect(not bad, f"{context}, they are not finite for {', '.join(bad)}")
 
 
-def _expect_close(found: NDArray[np.float64], expected: NDArray[np.float64], what: str) -> None:
+def _expect_close(found: NDArray[np.float64], expected: NDArray[np.float64], description: str) -> None:
     scale = max(float(np.abs(expected).max()), 1e-300)
     gap = float(np.abs(found - expected).max()) / scale
-    expect(gap <= TOLERANCE, f"{what} differ by {gap:.1e}, relative to the largest")
+    expect(gap <= TOLERANCE, f"{description} differ by {gap:.1e}, relative to the largest")
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

@@ -27,25 +27,27 @@ def small_problem(names: Sequence[str], order: Sequence[int] | None = None, *, t
             `names`.
         test_seed: the seed for the test rows, which does not affect the training and validation rows.
     """
-    tasks = [_task(name, number) for number, name in enumerate(names)]
-    train, val, test = (_split(names, rows, seed) for rows, seed in zip(ROW_COUNTS, (0, 1, test_seed), strict=True))
+    tasks = [_make_task(name, number) for number, name in enumerate(names)]
+    train, val, test = (
+        _make_split(names, rows, seed) for rows, seed in zip(ROW_COUNTS, (0, 1, test_seed), strict=True)
+    )
     listed = tuple(tasks[number] for number in (range(len(names)) if order is None else order))
     return Problem("small", listed, train, val, test, encoder=MLP(FEATURES, hidden=(6,)), recipe=RECIPE)
 
 
-def _task(name: str, number: int) -> Task:
+def _make_task(name: str, number: int) -> Task:
     kind = TASK_KINDS[number % len(TASK_KINDS)]
     if kind == "multiclass":
         return Task(name, kind="multiclass", classes=CLASSES)
     return Task(name, kind="binary") if kind == "binary" else Task(name, kind="regression")
 
 
-def _split(names: Sequence[str], rows: int, seed: int) -> Split:
+def _make_split(names: Sequence[str], rows: int, seed: int) -> Split:
     inputs = _random_normal(rows, FEATURES, seed=seed)
-    return Split(inputs, {name: _labels(inputs, number, seed) for number, name in enumerate(names)})
+    return Split(inputs, {name: _make_labels(inputs, number, seed) for number, name in enumerate(names)})
 
 
-def _labels(inputs: Tensor, number: int, seed: int) -> Tensor:
+def _make_labels(inputs: Tensor, number: int, seed: int) -> Tensor:
     """Returns a noisy linear function of the inputs, thresholded for classification tasks."""
     direction = _random_normal(FEATURES, 1, seed=1000 + number)
     # Different test seeds use different weights, so that a method that looks at test rows decides differently.

@@ -151,12 +151,12 @@ def _budget_data(k: int, grouping: Grouping, power: int, results: Results, measu
         "value": grouping.value / unit,
         "bound": grouping.bound / unit,
         "unit": format_power_of_ten(power),
-        "summary": _sentences(k, grouping, power, results, measured),
+        "summary": _grouping_sentences(k, grouping, power, results, measured),
         "unsettled": [] if resampled is None else list(resampled.unsettled),
     }
 
 
-def _sentences(k: int, grouping: Grouping, power: int, results: Results, measured: bool) -> list[str]:
+def _grouping_sentences(k: int, grouping: Grouping, power: int, results: Results, measured: bool) -> list[str]:
     """Describes how good the grouping is, whether that is proven, how stable it is, and how it affects the losses."""
     unit, used = 10.0**power, len(grouping.groups)
     start = f"{used} network{'s' * (used != 1)}" + (f" (more than {used} would not help)" if used < k else "")

@@ -99,7 +99,7 @@ def _method_row(line: MethodSummary, columns: Sequence[Column], best: bool) -> H
 
 
 def _method_columns(results: Results) -> list[Column]:
-    def change(line: MethodSummary) -> str:
+    def format_change(line: MethodSummary) -> str:
         error = change_error(line, results)
         plus_minus = "" if error is None else f" ± {100 * error:.1f}"
         known = line.change is not None and line.method != "mtl"
@@ -109,7 +109,7 @@ def _method_columns(results: Results) -> list[Column]:
         ("method", lambda line: line.method if line.honest else f"{line.method}*", lambda line: line.method),
         ("budget", lambda line: "" if line.budget is None else str(line.budget), lambda line: line.budget),
         ("networks", lambda line: str(len(line.groups) or ""), lambda line: len(line.groups) or None),
-        ("vs. mtl", change, lambda line: line.change),
+        ("vs. mtl", format_change, lambda line: line.change),
         ("vs. random", lambda line: _format_percent(line.random_change), lambda line: line.random_change),
         ("total loss", lambda line: "" if line.diverged else f"{line.total:.4g}", _total_loss),
         ("deciding", lambda line: _format_multiple(line.deciding_cost), lambda line: line.deciding_cost),
@@ -174,9 +174,11 @@ def _search_table(decision: Mapping[str, Any]) -> Html:
     return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Table of all training runs")
 
 
-def _training_row(one: LoggedTraining, budgets: list[int]) -> Html:
-    part = "" if one.fraction == 1 else f" (the first {one.fraction:.3g} of a training run)"
-    change = "diverged" if one.diverged else "" if one.change is None else f"{format_percent(one.change)} %"
-    best = [f"{format_percent(one.best[budget])} %" for budget in budgets]
-    cells = (one.spent_text, ", ".join(one.tasks) + part, str(one.seed), change, *best)
+def _training_row(training: LoggedTraining, budgets: list[int]) -> Html:
+    part = "" if training.fraction == 1 else f" (the first {training.fraction:.3g} of a training run)"
+    change = (
+        "diverged" if training.diverged else "" if training.change is None else f"{format_percent(training.change)} %"
+    )
+    best = [f"{format_percent(training.best[budget])} %" for budget in budgets]
+    cells = (training.spent_text, ", ".join(training.tasks) + part, str(training.seed), change, *best)
     return tag("tr", *(tag("td", cell) for cell in cells))
