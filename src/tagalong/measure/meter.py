@@ -49,9 +49,9 @@ class Logger(Protocol):
 class AffinityMeter:
     """Measures how a step on one task would change every other task's loss, inside any training loop.
 
-    On some calls, it computes how a step on each task i alone would move the shared parameters, and how much that step
-    would lower the loss of each task j (Fifty et al., NeurIPS 2021, equation 1). Training continues exactly as it would
-    without a meter, bit for bit.
+    On some calls, the meter computes how a step on each task i alone would move the shared parameters, and how much
+    that step would lower the loss of each task j (Fifty et al., NeurIPS 2021, equation 1). Training continues exactly
+    as it would without a meter, bit for bit.
 
     Args:
         shared: The parameters that the tasks share, as a Module or Parameters. Frozen parameters are ignored.
@@ -66,8 +66,8 @@ class AffinityMeter:
             or ``"sgd"`` for the plain step −lr·g of the paper. The default is ``"optimizer"`` if an optimizer is given.
         lr: The learning rate for ``update="sgd"``; the optimizer's learning rate by default.
         per_lr: Whether to divide affinities by the learning rate, as the published code does.
-        weights: Loss weights by task, which scale the step on the source task. Pass a function if they change over
-            time.
+        weights: Loss weights by task, which scale the step on the source task. Pass a function if the weights change
+            over time.
         scaler: The GradScaler used for mixed-precision training; task gradients are scaled in the backward pass.
         process_group: ``"auto"`` averages over ranks if DistributedDataParallel wraps the shared parameters; a process
             group or None overrides this.
@@ -75,7 +75,7 @@ class AffinityMeter:
             call.
         max_overhead: The maximum number of seconds spent measuring per second of training, for ``every="auto"``.
         gradient_memory: The number of bytes available for the task gradients that ``"gradient"`` and ``"cosine"`` keep
-            in memory. If more is needed, the gradients are computed in blocks, with additional backward passes.
+            in memory. Gradients that need more memory are computed in blocks, with additional backward passes.
         seed: The seed for breaking ties between round-robin sources.
         log: A function that is called with the metrics and the step number of every measurement, or an object with a
             method ``log(metrics, step)``.
@@ -144,8 +144,8 @@ class AffinityMeter:
 
         Args:
             closure: A function that returns ``{task: loss}``, or ``{task: (loss, weight)}`` with a weight such as the
-                number of labels. On measured calls, it runs once more per task, so it must use the same batch each time
-                and have no side effects except on modules. A task without labels may be absent, None or NaN.
+                number of labels. On measured calls, the closure runs once more per task, so it must use the same batch
+                each time and have no side effects except on modules. A task without labels may be absent, None or NaN.
             held_out: A function that returns the losses on other rows, such as a validation batch. Steps are then
                 computed from `closure`, and the losses before and after them from `held_out`.
         """
@@ -162,8 +162,8 @@ class AffinityMeter:
     def measure_only(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
         """Measures if a measurement is due. This method is for trainers that run the training step themselves.
 
-        Buffers, modes and random states are restored afterwards. It runs
-            only if a measurement is due. A measured step therefore needs one more forward pass than a call of the
+        Buffers, modes and random states are restored afterwards. The closure runs only if a measurement is due. A
+        measured step therefore needs one more forward pass than a call of the
             meter.
 
         Args:
@@ -184,24 +184,24 @@ class AffinityMeter:
         """Returns the affinities measured so far, with error bars.
 
         Args:
-            estimator: The name of one of the meter's estimators. Defaults to the first one.
+            estimator: The name of one of the meter's estimators; the first one by default.
         """
         return self._affinity(estimator)
 
     def latest(self, estimator: str | None = None) -> Affinity:
-        """Returns the affinity of the last measured step only, e.g. for logging. Fast even if the history is long.
+        """Returns only the affinity of the last measured step, which is fast even if the history is long.
 
         Args:
-            estimator: The name of one of the meter's estimators. Defaults to the first one.
+            estimator: The name of one of the meter's estimators; the first one by default.
         """
         return self._affinity(estimator, last=True)
 
     def backward(self, weights: Mapping[str, float | Tensor] | None = None, extra: Tensor | None = None) -> None:
         """Accumulates gradients in every leaf's ``.grad``, just as ``(Σ w_t L_t + extra).backward()`` would.
 
-        The task gradients that a measured step has already computed are reused from the second measured step on. They
-        are not reused with other `weights` or under data parallelism. Missing tasks are skipped. With a `scaler`, the
-        gradients are scaled, as with ``scaler.scale(...).backward()``.
+        From the second measured step on, the task gradients that the step has already computed are reused. This does
+        not apply to other `weights` or data parallelism. Missing tasks are skipped. With a `scaler`, the gradients are
+        scaled, as with ``scaler.scale(...).backward()``.
 
         Args:
             weights: Loss weights by task; the meter's weights by default, or 1 if it has none.
@@ -213,9 +213,9 @@ class AffinityMeter:
         """Returns the Gram matrix of the last call's task gradients, ⟨g_i, g_j⟩ over the shared parameters.
 
         Rows and columns are in the order of the losses that the call returned, without missing tasks. Weights are
-        ignored. Gradient aggregators such as TorchJD's weightings take this matrix as input. The gradients that a
-        measured step has already computed are reused from the second call of this method on, if they fit in
-        `gradient_memory`. Call this method before the backward pass, which frees the graph.
+        ignored. Gradient aggregators such as TorchJD's weightings take this matrix as input. From the second call of
+        this method on, gradients that a measured step has already computed are reused if they fit in `gradient_memory`.
+        Call this method before the backward pass, which frees the graph.
         """
         if self._training.losses is None:
             raise RuntimeError("`gram` needs the losses from a call of the meter; call the meter first")
@@ -346,7 +346,7 @@ class AffinityMeter:
         return self._search.found
 
     def _must_verify(self) -> bool:
-        """Whether to check the closure: at the first reading and after 10, 100, … readings."""
+        """Whether to check the closure now, which is done at the first reading and after 10, 100, … readings."""
         return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
 
     def _measure(

@@ -46,7 +46,7 @@ def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "
 
     Args:
         results: the results of a study whose methods include `mtl`.
-        cost: "all", "deciding", "training" or "size"; see `COST_LABELS`.
+        cost: the cost to show: "all", "deciding", "training" or "size".
         title: the title, as plain text.
 
     Returns:

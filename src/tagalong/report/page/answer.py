@@ -176,7 +176,7 @@ def _task_row(run: Run, change: TaskChange, is_single: bool) -> Html:
 
 
 def _has_errors(run: Run) -> bool:
-    """Returns whether errors are known in addition to losses. They may be missing for networks trained elsewhere."""
+    """Returns whether errors are known in addition to losses. Errors may be missing for networks trained elsewhere."""
     return any(isfinite(found.error) for record in run.results.records for found in record.test.values())
 
 

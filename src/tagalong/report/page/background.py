@@ -183,7 +183,7 @@ def commands(run: Run) -> list[str]:
 
 
 def _command_line(given: Sequence[str]) -> list[str]:
-    """Returns the command: `tagalong …`, `python script.py …` for scripts, or nothing for interactive use.
+    """Returns the command as `tagalong …` or `python script.py …`, or an empty list for interactive use.
 
     Example:
         >>> _command_line(["/usr/bin/tagalong", "demo"]), _command_line(["train.py"]), _command_line(["-c"])

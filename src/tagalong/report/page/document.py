@@ -45,7 +45,7 @@ def write_report(run: str | Path | Run, path: str | Path | None = None) -> Path:
 
     Args:
         run: the folder of the run, or the result of `read_run`.
-        path: the file to write. Defaults to `report.html` in the folder of the run.
+        path: the file to write; by default, `report.html` in the folder of the run.
 
     Returns:
         The path of the page.
