@@ -74,7 +74,7 @@ def dry_step(
         raise_closure_problems(
             ["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."]
         )
-    main, held, replicas = (
+    main, held_out_closure, replicas = (
         setup.replayable(closure, Replayer(), verify=True, wrapper=wrapper),
         None,
         setup.replicas(wrapper),
@@ -83,15 +83,15 @@ def dry_step(
         try:
             main.run()
             if held_out is not None:
-                held = setup.replayable(held_out, Replayer(), verify=True, held_out=True, wrapper=wrapper)
-                held.run()
+                held_out_closure = setup.replayable(held_out, Replayer(), verify=True, held_out=True, wrapper=wrapper)
+                held_out_closure.run()
             names = agree_on_tasks(tasks, main, replicas)
-            measure = partial(_measure, setup, names, main, held, schedule, replicas)
+            measure = partial(_measure, setup, names, main, held_out_closure, schedule, replicas)
             touched = measure(verify=True)
             ratio = _relative_duration(setup, main, closure, lambda: measure(verify=False))
         finally:
-            if held is not None:
-                held.restore_start()
+            if held_out_closure is not None:
+                held_out_closure.restore_start()
             main.restore_start()
     return _summary(setup, names, touched, main, ratio, schedule, held_out is not None)
 
@@ -100,7 +100,7 @@ def _measure(
     setup: Setup,
     tasks: Sequence[str],
     main: ReplayableClosure,
-    held: ReplayableClosure | None,
+    held_out_closure: ReplayableClosure | None,
     schedule: Schedule,
     replicas: Replicas,
     *,
@@ -111,7 +111,7 @@ def _measure(
         setup,
         tasks,
         main,
-        held,
+        held_out_closure,
         choose=lambda present: present if verify else schedule.choose(present, {}, 0),
         replicas=replicas,
         call=0,

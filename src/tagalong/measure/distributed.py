@@ -198,12 +198,12 @@ def agree_on_tasks(given: tuple[str, ...] | None, main: ReplayableClosure, repli
 
 
 def agree_on_losses(
-    found: Sequence[LocalLosses], tasks: Sequence[str], problems: Sequence[str], call: int, replicas: Replicas
+    local_losses: Sequence[LocalLosses], tasks: Sequence[str], problems: Sequence[str], call: int, replicas: Replicas
 ) -> list[AgreedLosses]:
     """Averages losses over ranks in one collective. Raises an error on every rank if any rank has a problem.
 
     Args:
-        found: The losses of the closures on this rank.
+        local_losses: The losses of the closures on this rank.
         tasks: All task names.
         problems: The problems on this rank.
         call: The number of previous calls of the meter.
@@ -212,17 +212,19 @@ def agree_on_losses(
     if replicas.alone:
         raise_closure_problems(problems)
         return [
-            AgreedLosses(local.losses, local.values, torch.ones_like(local.values), local.numbers) for local in found
+            AgreedLosses(local.losses, local.values, torch.ones_like(local.values), local.numbers)
+            for local in local_losses
         ]
     call %= 1 << 20  # keeps squares exact
-    weights = [replicas.to_device(_weights(local, tasks)) for local in found]
+    weights = [replicas.to_device(_weights(local, tasks)) for local in local_losses]
     own = [
-        torch.where(w > 0, replicas.to_device(local.values), 0.0) * w for local, w in zip(found, weights, strict=True)
+        torch.where(w > 0, replicas.to_device(local.values), 0.0) * w
+        for local, w in zip(local_losses, weights, strict=True)
     ]
     facts = own[0].new_tensor([float(len(problems)), call, call * call])
     message = torch.cat([*own, *weights, facts])
     replicas.sum_in_place(message)
-    *sums, elsewhere, calls, squares = message.split([len(tasks)] * (2 * len(found)) + [1, 1, 1])
+    *sums, elsewhere, calls, squares = message.split([len(tasks)] * (2 * len(local_losses)) + [1, 1, 1])
     raise_closure_problems(problems)
     if elsewhere.item():
         raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
@@ -232,7 +234,7 @@ def agree_on_losses(
         AgreedLosses(
             _weighted_losses(local, w, tasks), total / all_weights, w / all_weights, (total / all_weights).tolist()
         )
-        for local, w, total, all_weights in zip(found, weights, sums, sums[len(found) :], strict=False)
+        for local, w, total, all_weights in zip(local_losses, weights, sums, sums[len(local_losses) :], strict=False)
     ]
 
 

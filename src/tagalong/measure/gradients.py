@@ -197,7 +197,7 @@ def gradient_matrices(
     parameters: Sequence[Tensor],
     *,
     whole: bool,
-    own: bool = False,
+    local_only: bool = False,
 ) -> list[Tensor]:
     """Returns one matrix per block, with one task's gradient per row.
 
@@ -207,7 +207,7 @@ def gradient_matrices(
         blocks: The blocks of parameters, one per matrix.
         parameters: The shared parameters.
         whole: Whether `blocks` cover all parameters; if not, only the parameters in the blocks are differentiated.
-        own: Whether to return only this rank's contribution to the gradients.
+        local_only: Whether to return only this rank's contribution to the gradients.
     """
     indices = sorted({piece.index for block in blocks for piece in block.pieces})
     matrices = [torch.empty(len(tasks), block.size, dtype=block.dtype, device=block.device) for block in blocks]
@@ -218,7 +218,7 @@ def gradient_matrices(
             values = [piece.select(found[piece.index]) for piece in block.pieces]
             torch._foreach_copy_(block.split_row(matrix[row], parameters), values)
         del gradient, found, values  # frees this gradient before the next one is computed
-        if not own:
+        if not local_only:
             gradients.sum_in_place([matrix[row] for matrix in matrices])
     return matrices
 
@@ -262,8 +262,8 @@ def plan_blocks(
     """
     dtype = _dtype(parameters)
     capacity = max(1, int(limit // (rows * dtype.itemsize)))
-    held = gradients_fit(parameters, rows, limit)
-    if not held and not steps.separable:
+    fit_together = gradients_fit(parameters, rows, limit)
+    if not fit_together and not steps.separable:
         raise InvalidInput(
             "gradient_memory",
             "is too small for the gradients of all tasks, and they cannot be processed in blocks, since this "
@@ -283,7 +283,7 @@ def plan_blocks(
             size = 0
         blocks[-1].append(piece)
         size += number
-    return [_make_block(pieces, parameters, dtype) for pieces in blocks], held
+    return [_make_block(pieces, parameters, dtype) for pieces in blocks], fit_together
 
 
 def _make_block(pieces: Sequence[ParameterSlice], parameters: Sequence[Tensor], dtype: torch.dtype) -> ParameterBlock:

@@ -357,18 +357,20 @@ class AffinityMeter:
         main = self._setup.replayable(closure, self._replayer, verify=verify, wrapper=wrapper)
         main.run()
         watch = Stopwatch(self._setup.parameters[0].device)
-        held, replicas = None, self._setup.replicas(wrapper)
+        held_out_closure, replicas = None, self._setup.replicas(wrapper)
         try:
             if held_out is not None:
-                held = self._setup.replayable(held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper)
-                held.run()
-            measurement = self._measurement(main, held, verify, call, replicas)
+                held_out_closure = self._setup.replayable(
+                    held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper
+                )
+                held_out_closure.run()
+            measurement = self._measurement(main, held_out_closure, verify, call, replicas)
             reading = measurement.run()
-            if held is not None and tracks_unused_parameters(wrapper):
+            if held_out_closure is not None and tracks_unused_parameters(wrapper):
                 main.replay()  # the training loop will differentiate this closure, not the held-out one
         finally:
-            if held is not None:
-                held.restore_start()
+            if held_out_closure is not None:
+                held_out_closure.restore_start()
             (main.restore_start if measure_only else main.restore_end)()
         if reading is not None:
             self._readings += 1
@@ -381,7 +383,12 @@ class AffinityMeter:
         return main.returned  # type: ignore[no-any-return]
 
     def _measurement(
-        self, main: ReplayableClosure, held: ReplayableClosure | None, verify: bool, call: int, replicas: Replicas
+        self,
+        main: ReplayableClosure,
+        held_out_closure: ReplayableClosure | None,
+        verify: bool,
+        call: int,
+        replicas: Replicas,
     ) -> Measurement:
         tasks = agree_on_tasks(self._history.tasks, main, replicas) if verify else self._history.tasks or ()
         if self._history.tasks is None and tasks and not main.losses.problems:
@@ -390,7 +397,7 @@ class AffinityMeter:
             self._setup,
             tasks,
             main,
-            held,
+            held_out_closure,
             choose=lambda present: self._schedule.choose(present, self._history.source_counts, self._seed),
             replicas=replicas,
             call=call,

@@ -55,11 +55,11 @@ class StepContext:
 def observe(context: StepContext, needs: frozenset[Quantity]) -> Observed:
     """Computes the quantities in `needs`. The parameters are restored even if an error is raised."""
     observed = Observed(context.before)
-    held: list[tuple[ParameterBlock, _GradientRows]] = []
+    kept_gradients: list[tuple[ParameterBlock, _GradientRows]] = []
     if needs - {"after"}:
-        held = _compute_inner_products(context, needs, observed)
+        kept_gradients = _compute_inner_products(context, needs, observed)
     if "after" in needs:
-        observed.after = _lookahead(context, held)
+        observed.after = _lookahead(context, kept_gradients)
     return observed
 
 
@@ -78,21 +78,26 @@ def _compute_inner_products(
     rows = (
         len(context.sources) + len(context.targets) if context.held_out else len({*context.sources, *context.targets})
     )
-    blocks, held = plan_blocks(context.parameters, rows, context.gradient_memory, context.steps)
+    blocks, fit_together = plan_blocks(context.parameters, rows, context.gradient_memory, context.steps)
     sums = _InnerProducts(context, needs)
-    together = _gradient_rows(context, blocks, whole=True) if held else []
+    together = _gradient_rows(context, blocks, whole=True) if fit_together else []
     for k, block in enumerate(blocks):
         # If they do not fit, the gradients of each block are freed before those of the next one are computed.
-        sums.add(block, together[k] if held else _gradient_rows(context, [block], whole=False)[0])
+        sums.add(block, together[k] if fit_together else _gradient_rows(context, [block], whole=False)[0])
     sums.write(observed)
-    return list(zip(blocks, together, strict=True)) if held else []
+    return list(zip(blocks, together, strict=True)) if fit_together else []
 
 
 def _gradient_rows(context: StepContext, blocks: Sequence[ParameterBlock], *, whole: bool) -> list[_GradientRows]:
     if context.held_out:
         sources = gradient_matrices(context.gradients, context.sources, blocks, context.parameters, whole=whole)
         targets = gradient_matrices(
-            context.target_gradients, context.targets, blocks, context.parameters, whole=whole, own=context.own_targets
+            context.target_gradients,
+            context.targets,
+            blocks,
+            context.parameters,
+            whole=whole,
+            local_only=context.own_targets,
         )
         return [_GradientRows(s, t) for s, t in zip(sources, targets, strict=True)]
     tasks = list(dict.fromkeys([*context.sources, *context.targets]))
@@ -196,7 +201,7 @@ def _scale_gradient(gradient: list[Tensor], weight: float | Tensor) -> list[Tens
     return gradient
 
 
-def _lookahead(context: StepContext, held: Sequence[tuple[ParameterBlock, _GradientRows]]) -> Tensor:
+def _lookahead(context: StepContext, kept_gradients: Sequence[tuple[ParameterBlock, _GradientRows]]) -> Tensor:
     """Returns L_j(θ + Δθ_i), by moving the parameters in place and replaying the closure."""
     values = [p.data for p in context.parameters]
     saved = copy_tensors(values)
@@ -204,7 +209,7 @@ def _lookahead(context: StepContext, held: Sequence[tuple[ParameterBlock, _Gradi
     found = []
     try:
         for row in range(len(context.sources) + context.null):
-            context.steps.add(values, pieces, _source_gradient(context, row, held), saved)
+            context.steps.add(values, pieces, _source_gradient(context, row, kept_gradients), saved)
             found.append(context.replay_targets())
             torch._foreach_copy_(values, saved)
     finally:
@@ -213,15 +218,15 @@ def _lookahead(context: StepContext, held: Sequence[tuple[ParameterBlock, _Gradi
 
 
 def _source_gradient(
-    context: StepContext, row: int, held: Sequence[tuple[ParameterBlock, _GradientRows]]
+    context: StepContext, row: int, kept_gradients: Sequence[tuple[ParameterBlock, _GradientRows]]
 ) -> list[Tensor]:
     if row == len(context.sources):
         return [torch.zeros_like(p) for p in context.parameters]
     task = context.sources[row]
-    if not held:
+    if not kept_gradients:
         return context.gradients.gradient(task, weighted=True)
     gradient: dict[int, Tensor] = {}
-    for block, rows in held:
+    for block, rows in kept_gradients:
         views = block.split_row(rows.sources[row], context.parameters)
         gradient.update({piece.index: view for piece, view in zip(block.pieces, views, strict=True)})
     ordered = [gradient[i].to(p.dtype) for i, p in enumerate(context.parameters)]

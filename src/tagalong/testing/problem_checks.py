@@ -21,9 +21,9 @@ from tagalong.problems import load_problem
 from .checks import Checks, display_name, expect, temporary_seed
 
 MAX_TRAINED_ROWS = 256
-MAX_COMPARED_ROWS = 5000  # per part
+MAX_COMPARED_ROWS = 5000  # per split
 EPOCHS = 2
-MAX_OVERLAP = 0.1  # maximum fraction of rows in two parts, in addition to the fraction of duplicates within a part
+MAX_OVERLAP = 0.1  # maximum fraction of rows in two splits, in addition to the fraction of duplicates within one split
 
 
 def check_problem(

@@ -177,23 +177,23 @@ def _format_duration(seconds: float) -> str:
 
 def commands(run: Run) -> list[str]:
     """Returns the command that started the run, if it can be repeated, and the command that writes this page."""
-    given = [str(part) for part in run.results.settings.get("command") or []]
-    first = _command_line(given) if given else []
+    arguments = [str(part) for part in run.results.settings.get("command") or []]
+    first = _command_line(arguments) if arguments else []
     return [*([shlex.join(first)] if first else []), shlex.join(["tagalong", "report", str(run.folder)])]
 
 
-def _command_line(given: Sequence[str]) -> list[str]:
+def _command_line(arguments: Sequence[str]) -> list[str]:
     """Returns the command as `tagalong …` or `python script.py …`, or an empty list for interactive use.
 
     Example:
         >>> _command_line(["/usr/bin/tagalong", "demo"]), _command_line(["train.py"]), _command_line(["-c"])
         (['tagalong', 'demo'], ['python', 'train.py'], [])
     """
-    path = PurePath(given[0])
+    path = PurePath(arguments[0])
     own = path.stem == "tagalong" or (path.name == "__main__.py" and path.parent.name == "tagalong")
     if own:
-        return ["tagalong", *given[1:]]
-    return [] if path.name in INTERACTIVE_PROGRAMS else ["python", *given]
+        return ["tagalong", *arguments[1:]]
+    return [] if path.name in INTERACTIVE_PROGRAMS else ["python", *arguments]
 
 
 def _label_table(problem: ProblemInfo) -> Html | None:
@@ -215,8 +215,8 @@ def _label_table(problem: ProblemInfo) -> Html | None:
     return tag("details", tag("summary", f"The {len(problem.tasks)} tasks and their labels"), region)
 
 
-def _label_count(problem: ProblemInfo, part: str, task: str) -> str:
-    labels, rows = problem.labels.get(part, {}).get(task), problem.rows.get(part)
+def _label_count(problem: ProblemInfo, split: str, task: str) -> str:
+    labels, rows = problem.labels.get(split, {}).get(task), problem.rows.get(split)
     if labels is None:
         return ""
     return f"{labels:,}" + (f" ({1 - labels / rows:.0%} missing)" if rows and labels < rows else "")
