@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tagalong.cli import TextTable, print_line, print_table, printable, screen
-from tagalong.rendering import Styled
+from tagalong.rendering import StyledText
 
 from .experiment_report import Value
 
@@ -108,10 +108,10 @@ def _has_results(table: ReportTable, column: int) -> bool:
     return any(isinstance(row[column], Value) for row in table.rows)
 
 
-def _styled(cell: Cell, served_style: str) -> Styled:
+def _styled(cell: Cell, served_style: str) -> StyledText:
     """Formats a cell; in tables that include results of helpers, results of served tasks are highlighted."""
     style = "dim" if _is_helper(cell) else served_style if isinstance(cell, Value) else ""
-    return Styled(_text(cell), style)
+    return StyledText(_text(cell), style)
 
 
 def _is_helper(cell: Cell) -> bool:

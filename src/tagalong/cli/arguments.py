@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.progress import Progress
 
-RANGE = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
+RANGE_PATTERN = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
 
 
 def number_option(text: str) -> float:
@@ -38,7 +38,7 @@ def integer_option(text: str) -> int:
 
 
 def parse_number(text: str) -> float:
-    """Parses a number, as an integer where possible.
+    """Parses a number, returning an int if possible.
 
     Example:
         >>> parse_number("3"), parse_number("2.5")
@@ -70,7 +70,7 @@ def parse_names(text: None) -> None: ...
 
 
 def parse_names(text: str | None) -> list[str] | None:
-    """Parses comma-separated names; returns None if the option was not given.
+    """Parses comma-separated names. Returns None if the option was not given.
 
     Example:
         >>> parse_names("age, ill")
@@ -80,7 +80,7 @@ def parse_names(text: str | None) -> list[str] | None:
 
 
 def parse_pairs(text: str | None, option: str) -> dict[str, str]:
-    """Parses comma-separated pairs such as name=word.
+    """Parses comma-separated pairs of the form name=word.
 
     Example:
         >>> parse_pairs("age=regression, ill=binary", "kinds")
@@ -112,7 +112,7 @@ def parse_options(texts: Sequence[str], option: str) -> dict[str, Any]:
 
 
 def parse_problem_options(texts: Sequence[str], *options: str) -> dict[str, Any]:
-    """Parses problem options; rejects settings that have their own command-line option."""
+    """Parses problem options, rejecting settings that have their own command-line option."""
     found = parse_options(texts, "with")
     for name in (name for name in found if name in options):
         raise InvalidInput("with", "cannot be used for a setting that has its own option", repr(name), f"use `{name}`")
@@ -148,7 +148,7 @@ def parse_budgets(text: str, tasks: int) -> list[float]:
     expected = "must be numbers or ranges, e.g. 1,2,3 or 1-5, or 'all'"
     found: list[float] = []
     for part in parse_names(text):
-        span = RANGE.fullmatch(part)
+        span = RANGE_PATTERN.fullmatch(part)
         try:
             parsed = range(int(span[1]), int(span[2]) + 1) if span else [parse_number(part)]
         except (ValueError, OverflowError):
@@ -162,7 +162,7 @@ def parse_budgets(text: str, tasks: int) -> list[float]:
 
 
 def parse_integer_budgets(text: str, tasks: int) -> list[int]:
-    """Parses a list of budgets that must be integers, the numbers of networks.
+    """Parses a list of integer budgets, each of which is a number of networks.
 
     Example:
         >>> parse_integer_budgets("1,3-5", tasks=9)
@@ -176,7 +176,7 @@ def parse_integer_budgets(text: str, tasks: int) -> list[int]:
 
 
 def parse_weights(texts: Sequence[str]) -> dict[str, float] | None:
-    """Parses weights: comma-separated pairs such as name=number.
+    """Parses comma-separated weights of the form name=number.
 
     Example:
         >>> parse_weights(["age=2,ill=0.5"])
@@ -198,7 +198,7 @@ def parse_weights(texts: Sequence[str]) -> dict[str, float] | None:
 
 
 def parse_links(texts: Sequence[str], option: str) -> list[tuple[str, ...]]:
-    """Parses a repeatable link option, where each text is one link."""
+    """Parses the values of a repeatable link option, one link per value."""
     found = [tuple(parse_names(text)) for text in texts]
     short = [text for text, link in zip(texts, found, strict=True) if len(set(link)) < 2]
     if short:
@@ -259,7 +259,7 @@ def load_input(
         source: the path of the table, or the name of the problem.
         table: the options that apply to tables.
         problem: the options that apply to named problems.
-        progress: receives progress updates.
+        progress: an object that receives progress updates.
     """
     given = {name: option for name, option in table.items() if option not in (None, [], {})}
     chosen = {name: option for name, option in problem.items() if option is not None}

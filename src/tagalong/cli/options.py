@@ -15,9 +15,22 @@ from .arguments import integer_option, number_option
 Complete = Callable[[str], list[str]]
 TABLE, PROBLEM, COMPARISON, TRAINING, OUTPUT = "Table", "Problem", "Comparison", "Training", "Output"
 # Repeated here because importing them would import torch, which is too slow for shell completion.
-PROBLEMS = ("nhanes", "faces", "qm9")
-METHODS = ("mtl", "stl", "random", "cs", "tag", "hoa", "optimal", "oracle", "auto", "uw", "gradnorm", "pcgrad")
-TABLES = (".csv", ".tsv", ".txt")
+SUGGESTED_PROBLEMS = ("nhanes", "faces", "qm9")
+SUGGESTED_METHODS = (
+    "mtl",
+    "stl",
+    "random",
+    "cs",
+    "tag",
+    "hoa",
+    "optimal",
+    "oracle",
+    "auto",
+    "uw",
+    "gradnorm",
+    "pcgrad",
+)
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 
 
 def make_option(
@@ -28,7 +41,7 @@ def make_option(
     parser: Callable[[str], float] | None = None,
     complete: Complete | None = None,
 ) -> typer.models.OptionInfo:
-    """Makes an option in a panel of the help page; its text should mention the default, if any."""
+    """Creates an option in a panel of the help page. The help text should mention the default, if any."""
     made: typer.models.OptionInfo = typer.Option(
         *names,
         metavar=metavar,
@@ -46,8 +59,12 @@ def _text_option(panel: str, name: str, metavar: str, text: str, complete: Compl
 
 
 def complete_problems(incomplete: str) -> list[str]:
-    """Completes names of problems, including those from plug-ins, and of table files."""
-    names = [*PROBLEMS, *find_plugins("problems"), *_matching_files(incomplete, lambda path: path.suffix in TABLES)]
+    """Completes the names of problems (including those from plug-ins) and of table files."""
+    names = [
+        *SUGGESTED_PROBLEMS,
+        *find_plugins("problems"),
+        *_matching_files(incomplete, lambda path: path.suffix in TABLE_SUFFIXES),
+    ]
     return _with_prefix(names, incomplete)
 
 
@@ -55,12 +72,12 @@ def complete_methods(incomplete: str) -> list[str]:
     """Completes comma-separated method names, and the names of training rules after a plus sign."""
     before, comma, last = incomplete.rpartition(",")
     first, plus, _ = last.rpartition("+")
-    names = [*METHODS, *find_plugins("methods")]
+    names = [*SUGGESTED_METHODS, *find_plugins("methods")]
     return _with_prefix([f"{before}{comma}{first}{plus}{name}" for name in names], incomplete)
 
 
 def complete_runs(incomplete: str) -> list[str]:
-    """Completes names of folders."""
+    """Completes folder names."""
     return _with_prefix(_matching_files(incomplete, Path.is_dir), incomplete)
 
 
@@ -73,12 +90,12 @@ def complete_words(*names: str) -> Callable[[str], list[str]]:
     return complete
 
 
-def _matching_files(incomplete: str, wanted: Callable[[Path], bool]) -> list[str]:
+def _matching_files(incomplete: str, is_match: Callable[[Path], bool]) -> list[str]:
     folder = Path(incomplete).parent if not incomplete.endswith("/") else Path(incomplete)
     start = incomplete[: incomplete.rfind("/") + 1]
     if not folder.is_dir():
         return []
-    return [f"{start}{path.name}" for path in sorted(folder.iterdir()) if wanted(path) and path.name[0] != "."]
+    return [f"{start}{path.name}" for path in sorted(folder.iterdir()) if is_match(path) and path.name[0] != "."]
 
 
 def _with_prefix(names: Iterable[str], incomplete: str) -> list[str]:

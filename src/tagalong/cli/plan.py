@@ -43,7 +43,7 @@ def plan(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Lists the networks to train, including one for all tasks, in a table to fill in with their losses.
+    """Writes a table of the networks to train, including one for all tasks, in which you fill in their losses.
 
     Train each network with your own script, fill in its validation and test losses, and run `tagalong verdict`.
 
@@ -116,7 +116,7 @@ def verdict(
     else:
         wanted = None if budgets is None else parse_integer_budgets(budgets, len(tasks_in_csv(file)))
         results = verdict_from_csv(file, budgets=wanted)
-    page = None if out is None else _save(results, out, file)
+    page = None if out is None else _save_report(results, out, file)
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
         return
@@ -133,7 +133,7 @@ def _check_output_folder(out: Path | None) -> None:
         raise InvalidInput("out", "must not be the folder of a run", str(out), "its results would be overwritten")
 
 
-def _save(results: Results, out: Path, file: Path) -> Path:
+def _save_report(results: Results, out: Path, file: Path) -> Path:
     """Writes `results.json` and `report.html`; returns the path of the report."""
     from tagalong.report import write_report
 

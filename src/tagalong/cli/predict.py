@@ -1,4 +1,4 @@
-"""`tagalong predict`: makes predictions for new rows with the recommended networks of a run."""
+"""`tagalong predict`: makes predictions for new rows with the networks that a run recommends."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def predict(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Predicts every task for new rows, with the networks recommended by the verdict of a run.
+    """Predicts every task for new rows, using the networks that a run recommends.
 
-    Predictions are probabilities for classes, and numbers in the units of the data for regressions. Opening a run
-    unpickles its networks, which can execute code: only open runs that you trust.
+    Predictions are class probabilities for classification and numbers in the original units for regression. Opening a
+    run unpickles its networks, which can execute code: only open runs that you trust.
 
     Example:
         `tagalong predict runs/table new.csv --out answers.csv`: write predictions for new rows to a file
@@ -56,8 +56,8 @@ def predict(
 
     with name_arguments(out=str(run), rows=str(new)):
         best = Best.load(run)
-        columns = _columns(best, best.predict(_rows(new)))
-    text = _table(columns)
+        columns = _prediction_columns(best, best.predict(_load_rows(new)))
+    text = _to_csv(columns)
     if out is not None:
         write_atomic(out, text)
     if json:
@@ -68,8 +68,8 @@ def predict(
         print(f"{pluralize(text.count(chr(10)) - 1, 'row')} written to {out}")
 
 
-def _rows(path: Path) -> Any:
-    """Loads an array; the path of a table is returned as is, since reading it requires the columns of the run."""
+def _load_rows(path: Path) -> Any:
+    """Loads an array. The path of a table is returned unchanged, since reading the table requires the run's columns."""
     if path.suffix.lower() not in (".npy", ".npz"):
         return path
     from tagalong.learn import load_array
@@ -77,7 +77,7 @@ def _rows(path: Path) -> Any:
     return load_array(path)
 
 
-def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
+def _prediction_columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
     """Returns one column per task, or one per class for multiclass tasks."""
     columns: dict[str, Any] = {}
     for task in best.tasks:
@@ -90,7 +90,7 @@ def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
     return columns
 
 
-def _table(columns: Mapping[str, Any]) -> str:
+def _to_csv(columns: Mapping[str, Any]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

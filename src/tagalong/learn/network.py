@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from tagalong._version import is_own
+from tagalong._version import is_own_module
 from tagalong.errors import InvalidInput
 
 from .randomness import SharedMasks, derive_seed, reseed, seeded_rng
@@ -144,7 +144,7 @@ def _may_be_random(part: nn.Module) -> bool:
     if isinstance(part, (nn.MultiheadAttention, nn.RNNBase, nn.Transformer)):
         return True
     module = type(part).__module__
-    return not (module.startswith("torch.nn") or is_own(module))  # unknown layers may call functional.dropout
+    return not (module.startswith("torch.nn") or is_own_module(module))  # unknown layers may call functional.dropout
 
 
 class MLP:

@@ -38,11 +38,11 @@ def run(setup: ExperimentSetup) -> Report:
     matrices = {f"{key.partition('_')[0]} (published)": PublishedMatrix(key).affinity for key in PAPER_GROUPS}
     titles = {"celeba (published)": "CelebA", "taskonomy (published)": "Taskonomy"}
     figures = {
-        f"matrix-{name.partition(' ')[0]}-published": affinity_heatmap(affinity, centre="target", title=titles[name])
+        f"matrix-{name.partition(' ')[0]}-published": affinity_heatmap(affinity, center="target", title=titles[name])
         for name, affinity in matrices.items()
     }
     matrices[f"{setup.problem.name} (ours)"] = ours
-    figures["matrix-ours"] = affinity_heatmap(ours, centre="target", title=f"{setup.problem.name}, measured here")
+    figures["matrix-ours"] = affinity_heatmap(ours, center="target", title=f"{setup.problem.name}, measured here")
     rows = [
         (
             name,

@@ -267,7 +267,7 @@ def _figures(setup: ExperimentSetup, found: Mapping[Tasks, Affinity]) -> dict[st
     return {
         f"task-sets-{place + 1}": affinity_heatmap(
             affinity,
-            centre="target",
+            center="target",
             compare_with=other,
             title=f"Trained with {', '.join(map(setup.short_name, tasks))}",
         )
