@@ -1,4 +1,4 @@
-"""Decides whether a claim of the paper was reproduced, given the results of multiple seeds and their noise."""
+"""Decides whether results reproduce the paper's claims, given the noise across seeds."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ MAX_LISTED = 4  # if a claim is based on more comparisons, they are only counted
 
 
 def summarize(found: Sequence[float], *, digits: int = 2, served: bool = True) -> Value:
-    """Returns the mean over seeds with its standard error, which needs at least two seeds and finite results."""
+    """Returns the mean over seeds, with its standard error if there are at least two seeds and finite results."""
     has_error = len(found) > 1 and bool(np.isfinite(found).all())
     stderr = float(np.std(found, ddof=1) / np.sqrt(len(found))) if has_error else None
     return Value(float(np.mean(found)), stderr, served, digits)
 
 
 def judge_lower(mine: Sequence[float], other: Sequence[float], among: int = 1, per_row: float = 0.0) -> Answer:
-    """Judges whether results are clearly lower than others, seed by seed; "no" means that they are clearly higher.
+    """Judges whether results are clearly lower than others, seed by seed. "no" means that they are clearly higher.
 
-    The answer is "not tested" if a result is not finite, e.g. because training diverged. See `judge_negative` for
-    `among` and `per_row`.
+    The answer is "not tested" if a result is not finite, e.g. because training diverged. For `among` and `per_row`, see
+    `judge_negative`.
 
     Example:
         >>> judge_lower([1.0, 1.1], [2.0, 2.2]), judge_lower([1.0, 2.5], [2.0, 2.8])
@@ -41,16 +41,16 @@ def judge_lower(mine: Sequence[float], other: Sequence[float], among: int = 1, p
 
 
 def judge_negative(found: Sequence[float], among: int = 1, per_row: float = 0.0) -> Answer:
-    """Judges whether numbers, one per seed, are clearly below zero; a single seed never gives a clear answer.
+    """Judges whether the numbers, one per seed, are clearly below zero. A single seed never gives a clear answer.
 
     Args:
         found: the numbers.
-        among: the number of comparisons in the claim. A single "no" refutes the claim, and one of many comparisons can
-            easily be above zero by chance, so "no" is corrected for their number (Bonferroni). "yes" needs no
-            correction, since all comparisons must agree.
-        per_row: the amount that one test row adds to a number, if errors are counted. A difference of a few test rows
-            may be due to chance even if all seeds agree, since they share the test rows; a difference of n rows
-            therefore has a standard error of at least √n rows.
+        among: the number of comparisons in the claim. A single "no" refutes the claim, and with many comparisons, one
+            can easily exceed zero by chance. The answer "no" is therefore subject to a Bonferroni correction. The
+            answer "yes" needs no correction, since all comparisons must agree.
+        per_row: the amount that one misclassified test row adds to a number, if errors are counted. All seeds share the
+            test rows, so a difference of a few rows may be due to chance even if all seeds agree. The standard error of
+            a difference of n rows is therefore at least √n rows.
 
     Example:
         >>> judge_negative([-1.0, -1.1]), judge_negative([-1.0]), judge_negative([-1.0, float("nan")])
@@ -73,13 +73,13 @@ def judge_negative(found: Sequence[float], among: int = 1, per_row: float = 0.0)
 
 
 def claim_all_lower(text: str, pairs: Pairs, unit: str = "", *, per_row: float = 0.0) -> Claim:
-    """Judges the claim that the first of every pair is lower than the second; the weakest comparison decides.
+    """Judges the claim that the first of every pair is lower than the second. The weakest comparison decides.
 
     Args:
         text: the claim.
-        pairs: for each comparison by name, two lists of values with one value per seed.
-        unit: the unit of the values, for the explanation.
-        per_row: the amount that one test row adds to a value; see `judge_negative`.
+        pairs: the comparisons by name. Each consists of two lists with one value per seed.
+        unit: the unit of the values, to include in the explanation.
+        per_row: the amount that one misclassified test row adds to a value. See `judge_negative`.
     """
     if not pairs:
         return Claim(text, "not tested", "nothing to compare")
@@ -104,7 +104,7 @@ def _summary(parts: tuple[str, ...], answers: Sequence[Answer]) -> str:
 
 
 def pearson(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float:
-    """Returns the correlation over pairs of finite numbers; NaN if there are fewer than three, or no variation.
+    """Returns the correlation over pairs of finite numbers, or NaN if it is undefined.
 
     Example:
         >>> round(pearson([1, 2, 3], [2, 4, 7]), 3), pearson([1, 2], [2, 4])
@@ -118,14 +118,14 @@ def pearson(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.nd
 
 
 def claim_correlation(text: str, found: float, *, yes: float, no: float | None = None, more: str = "") -> Claim:
-    """Judges the claim that a correlation is high; the explanation states the thresholds.
+    """Judges the claim that a correlation is high. The explanation states the thresholds.
 
     Args:
         text: the claim.
         found: the correlation.
-        yes: the threshold for "yes".
-        no: the threshold below which the answer is "no"; None means `yes`.
-        more: a description of the data, for the explanation.
+        yes: the minimum correlation for the answer "yes".
+        no: the threshold below which the answer is "no". Defaults to `yes`.
+        more: a description of the data, to include in the explanation.
 
     Example:
         >>> [claim_correlation("they agree", found, yes=0.9, no=0.7).reproduced for found in (0.95, 0.8, 0.6)]

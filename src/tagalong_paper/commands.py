@@ -134,7 +134,7 @@ paper = typer.Typer(name="paper", cls=Commands, invoke_without_command=True, ric
 
 @paper.callback()
 def _parts(context: typer.Context) -> None:
-    """Reproduces the numbers of the paper (Fifty et al., NeurIPS 2021), and shows where they differ.
+    """Reproduces the paper's numbers (Fifty et al., NeurIPS 2021) and shows where ours differ.
 
     Examples:
         `tagalong paper`: list all experiments
@@ -169,20 +169,20 @@ def selection(out: OutOption = None, json: JsonOption = False, quiet: QuietOptio
 
 @paper.command(cls=Command, epilog="Example: `tagalong paper errata --json`")
 def errata(out: OutOption = None, json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Lists all disagreements with the printed numbers, and explains them."""
+    """Lists all disagreements with the printed numbers and explains them."""
     check_folder(out)
     _show_computed(run_experiment("errata"), out, json, quiet)
 
 
 @paper.command(cls=Command, epilog="Example: `tagalong paper theory --json`")
 def theory(out: OutOption = None, json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Tests Lemma 1 and each printed version of Proposition 1, and draws the four panels of the counterexample."""
+    """Tests Lemma 1 and each printed version of Proposition 1, and draws the counterexample."""
     check_folder(out)
     _show_computed(run_experiment("theory"), out, json, quiet)
 
 
 def _show_computed(report: Report, out: Path | None, json: bool, quiet: bool) -> None:
-    """Shows the report of an experiment that trains nothing; writes files only if a folder is given."""
+    """Shows the report of an experiment that trains no networks. Writes files only if a folder is given."""
     files = [] if out is None else report.save(out)
     if json:
         print(report.to_json())
@@ -191,7 +191,7 @@ def _show_computed(report: Report, out: Path | None, json: bool, quiet: bool) ->
 
 
 def training_command(experiment: Experiment) -> Callable[..., None]:
-    """Returns the command for an experiment that trains networks, with the shared options and its own."""
+    """Returns the command for an experiment that trains networks, with the common and the experiment's own options."""
     own = EXPERIMENT_OPTIONS.get(experiment.name, {})
 
     def command(**typed: Any) -> None:
@@ -207,7 +207,7 @@ def training_command(experiment: Experiment) -> Callable[..., None]:
 
 
 def run(name: str, typed: dict[str, Any], **own: Any) -> None:
-    """Runs an experiment and shows its report; networks that are already in the folder are not trained again."""
+    """Runs an experiment and shows its report. Networks that are already in the folder are not trained again."""
     from .experiment_setup import load_setup
 
     check_folder(typed["out"])  # before generating or decoding images, which takes minutes

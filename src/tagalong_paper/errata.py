@@ -1,4 +1,4 @@
-"""Finds where the paper disagrees with itself, with its published matrices and code, or with what can be proven."""
+"""Finds where the paper contradicts itself, its published matrices and code, or what can be proven."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Erratum(NamedTuple):
     """A mistake in the paper.
 
     Attributes:
-        where: the place in the paper.
+        where: the location in the paper.
         printed: what the paper says.
         found: the correct statement.
         why: how the mistake was found.
@@ -142,7 +142,7 @@ def _spread_erratum() -> Erratum:
 
 
 def wrong_totals() -> list[Erratum]:
-    """Returns totals that differ from the sum of their columns by more than three standard deviations of rounding."""
+    """Returns totals that differ from the sum of their columns by more than rounding explains."""
     found = []
     for dataset, where, columns, total in _table_rows():
         digits = 2 if dataset == "celeba" else 4
@@ -180,7 +180,7 @@ def _groupings() -> Iterator[tuple[str, str, int, PrintedGrouping]]:
 
 
 def served_results(printed: PrintedGrouping) -> dict[str, float]:
-    """Returns each task's result in bold: the best one if there are two, or the best of all if none is in bold."""
+    """Returns each task's result in bold. If there are two, the better one; if there is none, the best result."""
     tasks = dict.fromkeys(task for group in printed.groups for task in group.results)
     found = {}
     for task in tasks:
@@ -190,7 +190,7 @@ def served_results(printed: PrintedGrouping) -> dict[str, float]:
 
 
 def wrong_groupings() -> list[Erratum]:
-    """Returns tasks that are in bold twice or never, and groupings that are not optimal for the published matrices."""
+    """Returns tasks that are not in bold exactly once, and groupings that are not optimal for their matrices."""
     found = []
     for dataset, method, budget, printed in _groupings():
         for task in served_results(printed):
@@ -212,7 +212,7 @@ def wrong_groupings() -> list[Erratum]:
 
 
 def conflicting_results() -> list[Erratum]:
-    """Returns networks for the same tasks that are printed with different results."""
+    """Returns networks with the same tasks that are printed with different results."""
     networks: dict[tuple[str, frozenset[str]], list[tuple[str, PrintedGroup]]] = {}
     for dataset, method, budget, printed in _groupings():
         for group in printed.groups:
@@ -252,7 +252,7 @@ def misprints() -> list[Erratum]:
 
 
 def wrong_settings() -> list[Erratum]:
-    """Returns descriptions of networks, early stopping and training that differ from the published code."""
+    """Returns descriptions of networks and training that do not match the published code."""
     channels = ", ".join(f"{found.times:g}× channels: {found.reached:.1f}×" for found in paper_capacities())
     return [
         Erratum(
@@ -286,7 +286,7 @@ def paper_capacities() -> list[Capacity]:
 
 
 def redundant_groups() -> list[Erratum]:
-    """Returns published matrices for which fewer networks than tasks suffice to serve every task at its best."""
+    """Returns published matrices for which every task can be served optimally with fewer networks than tasks."""
     enough = []
     for matrix in published_matrices():
         tasks = len(matrix.affinity.tasks)
@@ -305,7 +305,7 @@ def redundant_groups() -> list[Erratum]:
 
 
 def wrong_theory() -> list[Erratum]:
-    """Returns the errors in the quadratic example, in Proposition 1 and in the proofs."""
+    """Returns the errors in the quadratic example, Proposition 1 and the proofs."""
     return [_example_erratum(), _proposition_erratum(), *_formula_errata()]
 
 

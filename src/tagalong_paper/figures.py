@@ -22,7 +22,7 @@ OVERLAP, SPACING = 0.03, 0.022  # in decades: the distance below which points ov
 GRID_X, GRID_Y = (
     np.linspace(-3.2, 0.4, 61),
     np.linspace(-2.2, 0.6, 57),
-)  # the grid for the contours in `counterexample`
+)  # grid for the contours in `counterexample`
 
 
 def bars(
@@ -34,15 +34,15 @@ def bars(
     note: str = "",
     errors: Mapping[str, Sequence[float]] | None = None,
 ) -> Figure:
-    """Draws grouped bars.
+    """Draws a grouped bar chart.
 
     Args:
-        series: for each name, a value for each category.
+        series: the values for each category, by series name.
         categories: the categories along the x-axis.
         title: the title.
         ylabel: the label of the y-axis.
         note: a note below the title.
-        errors: the standard errors of some of the series.
+        errors: the standard errors by series name. Series may be missing.
 
     Example:
         >>> len(bars({"ours": [1, 2], "printed": [1, 3]}, ["a1", "a2"], title="t", ylabel="error").data)
@@ -68,7 +68,7 @@ def lines(
     note: str = "",
     log_x: bool = False,
 ) -> Figure:
-    """Draws a line for each series of (x, y).
+    """Draws a line for each series of points.
 
     Example:
         >>> figure = lines({"256": ([1e-4, 1e-3], [5, 4])}, title="t", xlabel="learning rate", ylabel="error")
@@ -91,7 +91,7 @@ def lines(
 def scatter(
     x: Floats, y: Floats, names: Sequence[str], *, title: str, xlabel: str, ylabel: str, note: str = ""
 ) -> Figure:
-    """Draws a point for each name.
+    """Draws a scatter plot with one point per name.
 
     Example:
         >>> x, y = np.array([1.0, 2.0]), np.array([3.0, 4.0])
@@ -107,11 +107,11 @@ def scatter(
 def panels(
     shown: Mapping[str, Lines], order: Sequence[str], *, title: str, xlabel: str, ylabel: str, note: str = ""
 ) -> Figure:
-    """Draws panels of lines over x = 1, 2, …; a name has the same color in all panels.
+    """Draws lines over x = 1, 2, … in adjacent panels. Each name has the same color in all panels.
 
     Args:
-        shown: for each panel title, the lines by name.
-        order: the order of the names, which determines their colors and the order of the legend.
+        shown: the lines of each panel by name, by panel title.
+        order: the order of the names in the legend, which also determines their colors.
         title: the title.
         xlabel: the label of the x-axis.
         ylabel: the label of the y-axis.
@@ -162,14 +162,14 @@ def _axis(title: str) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Point:
-    """A method with a budget, as a point in a figure.
+    """A point in a figure, which represents a method with a budget.
 
     Attributes:
         method: the method, which determines the color.
         label: the text next to the point, such as the number of groups.
         cost: the x-coordinate.
         error: the y-coordinate.
-        stderr: the standard error of the error; None with one seed.
+        stderr: the standard error of the y-coordinate, or None if there is only one seed.
     """
 
     method: str
@@ -180,7 +180,7 @@ class Point:
 
 
 def error_against_cost(points: Sequence[Point], *, title: str, cost: str, error: str, note: str = "") -> Figure:
-    """Draws error against cost, on a logarithmic axis; points with the same cost are drawn side by side.
+    """Plots error against cost on a logarithmic axis. Points with equal costs are drawn side by side.
 
     Example:
         >>> points = [Point("mtl", "", 1, 50.0), Point("tag", "2", 3, 49.7, 0.1)]
@@ -212,7 +212,7 @@ def error_against_cost(points: Sequence[Point], *, title: str, cost: str, error:
 
 
 def side_by_side(costs: Sequence[float]) -> list[float]:
-    """Moves costs slightly apart where points would overlap.
+    """Moves costs slightly apart if their points would overlap.
 
     Example:
         >>> [round(cost, 2) for cost in side_by_side([1.0, 5.0, 1.0])]
@@ -229,7 +229,7 @@ def side_by_side(costs: Sequence[float]) -> list[float]:
 def counterexample() -> Figure:
     """Draws the four panels of the counterexample.
 
-    Arrows are negative gradients of unit length; crosses mark where a step of η = 0.09 ends.
+    Arrows are negative gradients of unit length. Crosses mark the end of a step with η = 0.09.
     """
     from plotly.graph_objects import Contour
     from plotly.subplots import make_subplots

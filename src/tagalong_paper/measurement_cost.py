@@ -10,14 +10,14 @@ PAPER_COST = 3.216
 
 
 class MeasuringSchedule(NamedTuple):
-    """When to measure affinities.
+    """A schedule for measuring affinities.
 
-    The training run used for measuring ends with the window, as the printed numbers imply.
+    Training stops at the end of the measurement window, as the printed numbers imply.
 
     Attributes:
-        every: the number of steps from one measurement to the next.
+        every: the number of steps between measurements.
         first: the start of the measurement window, as a fraction of training.
-        last: the end of the window, as a fraction of training.
+        last: the end of the measurement window, as a fraction of training.
     """
 
     every: int = 1
@@ -25,7 +25,7 @@ class MeasuringSchedule(NamedTuple):
     last: float = 1.0
 
     def cost(self, measurement: float) -> float:
-        """Returns the cost in plain training runs, given the cost of a measurement in plain steps."""
+        """Returns the cost relative to training without measuring, given the cost of a measurement in plain steps."""
         return self.last + (self.last - self.first) / self.every * measurement
 
 
@@ -38,10 +38,10 @@ SCHEDULES = {
 
 
 def speed_up(schedule: MeasuringSchedule, measurement: float) -> float:
-    """Returns how many times cheaper a schedule is than measuring every step.
+    """Returns the speed-up of a schedule over measuring every step.
 
     Args:
-        schedule: when to measure.
+        schedule: the schedule.
         measurement: the cost of one measurement, in plain steps.
 
     Example:
@@ -52,10 +52,10 @@ def speed_up(schedule: MeasuringSchedule, measurement: float) -> float:
 
 
 def cost_range(printed: Mapping[str, float]) -> tuple[float, float]:
-    """Returns the lowest and the highest cost of a measurement consistent with speed-ups rounded to two decimals.
+    """Returns the range of measurement costs that are consistent with the printed speed-ups, given rounding.
 
     Args:
-        printed: speed-ups by the name of their schedule.
+        printed: the printed speed-ups by schedule name, rounded to two decimals.
 
     Example:
         >>> low, high = cost_range({"every 10": 3.19, "last 25 %": 2.34})

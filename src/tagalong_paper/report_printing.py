@@ -32,7 +32,7 @@ def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False,
         report: the report.
         files: the files that were written.
         quiet: whether to show only the claims.
-        resumes: whether to mention that another run can resume from the files.
+        resumes: whether to mention that a later run can resume from these files.
     """
     console = screen()
     if quiet:
@@ -55,7 +55,7 @@ def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False,
 
 
 def show_files(console: Console, files: Sequence[Path], more: str = "") -> None:
-    """Shows the folder and the names of files."""
+    """Shows the folder and the file names."""
     print_line(console, f"{files[0].parent}: {', '.join(file.name for file in files)}{more}")
 
 
@@ -81,7 +81,7 @@ def _show_table(console: Console, table: ReportTable) -> None:
 
 
 def split_columns(table: ReportTable, width: int) -> list[list[int]]:
-    """Splits the columns of a table into blocks that fit the width; each block starts with the row labels."""
+    """Splits the columns of a table into blocks that fit the width. Each block starts with the row labels."""
     widths = [max(map(len, map(_text, column))) + COLUMN_GAP for column in zip(table.columns, *table.rows, strict=True)]
     labels = max(1, next((column for column in range(len(widths)) if _has_results(table, column)), 1))
     labels = labels if sum(widths[:labels]) <= width // 2 else 1
@@ -104,12 +104,12 @@ def _text_table(table: ReportTable, columns: Sequence[int]) -> TextTable:
 
 
 def _has_results(table: ReportTable, column: int) -> bool:
-    """Whether a column holds results rather than row labels, such as a method or a number of groups."""
+    """Returns whether a column contains results rather than row labels, such as methods."""
     return any(isinstance(row[column], Value) for row in table.rows)
 
 
 def _styled(cell: Cell, served_style: str) -> Styled:
-    """Formats a cell; in tables that include results of helpers, results of served tasks are highlighted."""
+    """Formats a cell. If the table includes results of helpers, results of served tasks are highlighted."""
     style = "dim" if _is_helper(cell) else served_style if isinstance(cell, Value) else ""
     return Styled(_text(cell), style)
 
@@ -123,7 +123,7 @@ def _text(cell: Cell) -> str:
 
 
 def show_selections(found: Sequence[Selection], quiet: bool = False) -> None:
-    """Shows the printed and the best groupings, one table per matrix; if quiet, only the differences."""
+    """Shows the printed and the best groupings, with one table per matrix. If quiet, shows only the differences."""
     console = screen()
     for matrix in () if quiet else dict.fromkeys(one.matrix for one in found):
         print_line(console, f"{matrix.dataset}, {matrix.method}")
@@ -149,7 +149,7 @@ def _selection_table(found: list[Selection]) -> TextTable:
 
 
 def _in_printed_order(one: Selection) -> Iterable[Group]:
-    """Sorts the best networks by the position of the printed network that each resembles most."""
+    """Returns the best groups in the order of the printed groups that they resemble most."""
     order = [set(group.results) for group in one.printed.groups]
     place = {group: min(range(len(order)), key=lambda i: len(order[i] ^ group.trains)) for group in one.best.groups}
     return sorted(one.best.groups, key=lambda group: place[group])

@@ -1,4 +1,4 @@
-"""Tests the paper's theory on random losses: Lemma 1, all printed versions of Proposition 1, and a corrected one."""
+"""Tests the paper's theory on random losses: Lemma 1, all versions of Proposition 1, and a corrected proposition."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-COUNT = 100_000  # random cases for each statement
+COUNT = 100_000  # number of random cases per statement
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound on cos(g_a, g_c) under which g_b is said to stay the better partner.
+    """An upper bound on cos(g_a, g_c) that, according to the paper, ensures that b is the better partner.
 
     Attributes:
         name: a short name for tables.
-        where: the place in the paper.
-        formula: the formula as text.
-        value: computes the bound from α, β and η.
+        where: the location in the paper.
+        formula: the formula of the bound as text.
+        value: a function that computes the bound from α, β and η.
     """
 
     name: str
@@ -68,10 +68,10 @@ class Cases:
     """A batch of cases, each with a loss L_a, a point, a learning rate and three gradients.
 
     Attributes:
-        loss: computes L_a for points [cases, dimensions].
-        theta: the points where the steps start.
-        alpha: the strong convexity of each loss.
-        beta: the smoothness of each loss.
+        loss: a function that returns L_a at points [cases, dimensions].
+        theta: the starting points of the steps.
+        alpha: the strong convexity constant of each loss.
+        beta: the smoothness constant of each loss.
         eta: the learning rates, at most 1/β.
         g_a: the gradients of L_a at theta.
         g_b: the gradients of task b.
@@ -93,13 +93,13 @@ class Cases:
 
     @property
     def b_has_more_affinity(self) -> NDArray[np.bool_]:
-        """Whether a step on b alone lowers L_a at least as much as one on c alone."""
+        """Whether a step on b alone lowers L_a at least as much as a step on c alone."""
         found: NDArray[np.bool_] = self.after(self.g_b) <= self.after(self.g_c)
         return found
 
     @property
     def b_is_the_better_partner(self) -> NDArray[np.bool_]:
-        """Whether a step on a and b lowers L_a at least as much as one on a and c, up to rounding."""
+        """Whether a step on a and b lowers L_a at least as much as a step on a and c, up to rounding."""
         with_b, with_c = self.after(self.g_a + self.g_b), self.after(self.g_a + self.g_c)
         found: NDArray[np.bool_] = with_b <= with_c + 1e-12 * np.abs(with_c)
         return found
@@ -111,7 +111,7 @@ class Search:
 
     Attributes:
         met: the number of cases that meet the conditions.
-        broken: the number of those cases in which the statement is false.
+        broken: the number of counterexamples among them.
     """
 
     met: int
@@ -119,7 +119,7 @@ class Search:
 
     @property
     def share(self) -> float:
-        """The fraction of the cases that meet the conditions in which the statement is false."""
+        """The fraction of counterexamples among the cases that meet the conditions."""
         return self.broken / self.met if self.met else float("nan")
 
     def __add__(self, other: Search) -> Search:
@@ -138,9 +138,9 @@ def search_lemma(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
 
 
 def lemma_gap(cases: Cases) -> Floats:
-    """Returns the right-hand side minus the left-hand side of Lemma 1, which is never negative if the lemma holds.
+    """Returns the right-hand side of Lemma 1 minus the left-hand side. It is nonnegative if the lemma holds.
 
-    That is g_a·g_b − (g_a·g_c − ½βη‖g_c‖² + ½αη‖g_b‖²).
+    The difference is g_a·g_b − (g_a·g_c − ½βη‖g_c‖² + ½αη‖g_b‖²).
     """
 
     def dot(first: Floats, second: Floats) -> Floats:
@@ -153,7 +153,7 @@ def lemma_gap(cases: Cases) -> Floats:
 
 
 def search_proposition(bound: Bound, count: int = COUNT, seed: int = 0) -> Search:
-    """Searches for counterexamples to Proposition 1 with this bound, among quadratics that meet all its conditions."""
+    """Searches for counterexamples to Proposition 1 with this bound, among quadratics that meet its conditions."""
     cases = quadratic_cases(count, np.random.default_rng(seed), highest=bound.value)
     limit = bound.value(cases.alpha, cases.beta, cases.eta)
     met = cases.b_has_more_affinity & (cosines(cases.g_a, cases.g_c) <= limit)
@@ -163,7 +163,7 @@ def search_proposition(bound: Bound, count: int = COUNT, seed: int = 0) -> Searc
 def search_margin(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
     """Searches for counterexamples to a corrected proposition.
 
-    It states that b is the better partner if its advantage is at least βη²‖g_a‖‖g_b − g_c‖.
+    The corrected proposition states that b is the better partner if its advantage is at least βη²‖g_a‖‖g_b − g_c‖.
     """
     random = np.random.default_rng(seed)
     found = {}
@@ -177,12 +177,13 @@ def search_margin(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
 def quadratic_cases(
     count: int, random: np.random.Generator, *, highest: Callable[[Floats, Floats, Floats], Floats] | None = None
 ) -> Cases:
-    """Draws quadratics in two dimensions with gradients of equal length.
+    """Draws random quadratics in two dimensions with gradients of equal length.
 
     Args:
         count: the number of cases.
         random: the random number generator.
-        highest: computes an upper bound on cos(g_a, g_c) from α, β and η; None allows any direction.
+        highest: a function of α, β and η that returns an upper bound on cos(g_a, g_c). If None, any direction is
+            allowed.
     """
     alpha = np.exp(random.uniform(-1, 1, count))
     beta = alpha * np.exp(random.uniform(0.05, 3.5, count))
@@ -202,7 +203,7 @@ def quadratic_cases(
 
 
 def logistic_cases(count: int, random: np.random.Generator, dimensions: int = 4, rows: int = 6) -> Cases:
-    """Draws logistic regressions with weight decay: strongly convex and smooth, with gradients of any length."""
+    """Draws random logistic regressions with weight decay, which are strongly convex and smooth."""
     features = 2 * random.standard_normal((count, rows, dimensions))
     alpha = np.exp(random.uniform(-3, 0, count))
     beta = alpha + np.linalg.norm(features, 2, axis=(1, 2)) ** 2 / 4
@@ -222,7 +223,7 @@ def logistic_cases(count: int, random: np.random.Generator, dimensions: int = 4,
 
 
 def cosines(first: Floats, second: Floats) -> Floats:
-    """Returns the cosines between rows."""
+    """Returns the cosine between each pair of rows."""
     found: Floats = (_unit(first) * _unit(second)).sum(1)
     return found
 
@@ -237,7 +238,7 @@ def _angles(count: int, random: np.random.Generator) -> Floats:
 
 
 def _rotate(vectors: Floats, cosine: Floats, random: np.random.Generator) -> Floats:
-    """Rotates vectors in a random direction by an angle with the given cosine."""
+    """Rotates vectors by an angle with the given cosine, either clockwise or counterclockwise."""
     across = np.stack([-vectors[:, 1], vectors[:, 0]], 1) * random.choice([-1.0, 1.0], (len(vectors), 1))
     sine = np.sqrt(np.clip(1 - cosine**2, 0, None))
     found: Floats = cosine[:, None] * vectors + sine[:, None] * across
@@ -246,7 +247,7 @@ def _rotate(vectors: Floats, cosine: Floats, random: np.random.Generator) -> Flo
 
 @dataclass(frozen=True)
 class Case:
-    """One quadratic in two dimensions, L_a(x) = ½(α·x₁² + β·x₂²)."""
+    """A case with a quadratic loss in two dimensions, L_a(x) = ½(α·x₁² + β·x₂²)."""
 
     alpha: float
     beta: float
@@ -257,7 +258,7 @@ class Case:
 
     @property
     def cases(self) -> Cases:
-        """A batch with only this case."""
+        """This case as a batch of size one."""
         theta, b, c = (np.array([values]) for values in (self.theta, self.g_b, self.g_c))
         curvature = np.array([self.alpha, self.beta])
         alpha, beta, eta = (np.array([value]) for value in (self.alpha, self.beta, self.eta))
@@ -265,11 +266,11 @@ class Case:
 
     @property
     def cosine(self) -> float:
-        """The cosine of g_a and g_c."""
+        """The cosine between g_a and g_c."""
         return float(cosines(self.cases.g_a, self.cases.g_c)[0])
 
 
-# Found by `search_proposition`; it meets every condition of the version in the main text.
+# Found by `search_proposition`. It meets every condition of the proposition in the main text.
 COUNTEREXAMPLE = Case(
     alpha=1.0,
     beta=9.349563,
@@ -286,12 +287,12 @@ class Panel:
     """One panel of the counterexample figure.
 
     Attributes:
-        letter: (a) to (d).
+        letter: the letter of the panel, from a to d.
         caption: the caption of the panel.
         b: the direction of g_b.
         c: the direction of g_c.
         combined: whether a step follows the sum of g_a and the other gradient.
-        printed: the printed values of L_a after the step with b and with c.
+        printed: the printed values of L_a after the steps with b and with c.
     """
 
     letter: str
@@ -312,12 +313,12 @@ PANELS = (
 
 
 def after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float]:
-    """Returns L_a after the panel's step with b and with c.
+    """Returns L_a after the panel's steps with b and with c.
 
     Args:
         panel: the panel.
-        unit: True for gradients of unit length, which give the printed numbers to within 0.03; False for gradients of
-            the length of g_a, as the text says.
+        unit: whether gradients have unit length, which reproduces the printed numbers to within 0.03. Otherwise, they
+            have the length of g_a, as the text says.
     """
     found = gradients(panel, unit=unit)
     start = found["a"] if panel.combined else np.zeros(2)
@@ -327,7 +328,7 @@ def after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float]:
 
 
 def gradients(panel: Panel, *, unit: bool = True) -> dict[str, Floats]:
-    """Returns g_a, g_b and g_c, either of unit length or, as the text says, of the length of g_a."""
+    """Returns g_a, g_b and g_c, either with unit length or with the length of g_a, as the text says."""
     g_a = np.array(THETA) * np.array([ALPHA, BETA])
     length = 1.0 if unit else float(np.linalg.norm(g_a))
     return {
@@ -337,6 +338,6 @@ def gradients(panel: Panel, *, unit: bool = True) -> dict[str, Floats]:
 
 
 def example_loss(x: Floats) -> Floats:
-    """Returns the example's loss, ½(x₁² + 10·x₂²), of points [points, 2]."""
+    """Returns the loss of the paper's example, ½(x₁² + 10·x₂²), at points [points, 2]."""
     found: Floats = 0.5 * (x * x) @ np.array([ALPHA, BETA])
     return found

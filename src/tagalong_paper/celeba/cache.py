@@ -1,4 +1,4 @@
-"""The cache of decoded images: a file that is created once, using all cores, and can be resumed if interrupted."""
+"""The cache of decoded images: a file that is created once, on all cores. Interrupted decoding can be resumed."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from .celeba_files import Images
 if TYPE_CHECKING:
     from .decode import DecodedPiece, ImagePiece
 
-FORMAT = 1  # version of the decoded images; increase it when they are resized differently
-IMAGES_AT_ONCE = 512  # in each piece; they take one core half a second
+FORMAT = 1  # version of the decoded images; increase it when resizing changes
+IMAGES_AT_ONCE = 512  # number of images in a piece; they take one core half a second
 RECORDED = re.compile(r"(\d+) (\d+)\n")  # offset and checksum of a piece
 
 
 class Cache:
-    """The decoded images of some files, as uint8 [rows, 3, pixels, pixels].
+    """A cache of decoded images, stored as a uint8 array of shape [rows, 3, pixels, pixels].
 
     Args:
-        images: the locations of the files.
-        names: the names of the files, in the order of the rows.
+        images: the image files.
+        names: the file names, in row order.
         pixels: the width and height of a decoded image.
-        folder: the folder of the cache.
+        folder: the cache folder.
 
     Attributes:
-        key: a hash of the names and sizes of the files, their order, and how they are decoded.
-        path: the file of decoded images.
+        key: a hash of the file names, their sizes and order, and the decoding settings.
+        path: the file that contains the decoded images.
     """
 
     def __init__(self, images: Images, names: Sequence[str], pixels: int, folder: Path) -> None:
@@ -55,10 +55,10 @@ class Cache:
         self.path = folder / f"celeba-{pixels}-{self.key}.npy"
 
     def build(self, progress: Progress | None = None) -> None:
-        """Decodes the images that have not been decoded yet; waits if another process is decoding them.
+        """Decodes all images that are not cached yet. Waits if another process is already decoding them.
 
         Raises:
-            InvalidInput: the folder cannot be written to, its disk is too full, or images are damaged.
+            InvalidInput: the folder is not writable, the disk does not have enough space, or images are damaged.
             ImportError: Pillow is not installed.
         """
         if self.path.exists():
@@ -104,7 +104,7 @@ class Cache:
         ]
 
     def _decode_pieces(self, pieces: Sequence[ImagePiece], progress: Progress) -> dict[str, str]:
-        """Decodes and records pieces; returns the damaged images with the reasons."""
+        """Decodes and records pieces, and returns the damaged images with the reason for each."""
         damaged: dict[str, str] = {}
         outcomes = decode_all(pieces, self._images.source, self._part, self._pixels)
         with self._record.open("a") as record, closing(outcomes):
@@ -117,7 +117,7 @@ class Cache:
         return damaged
 
     def _open_part(self) -> int:
-        """Creates the file, unless there is one to resume; returns the offset of the first row."""
+        """Creates the file or opens an existing one to resume, and returns the offset of the first row."""
         if self._part.exists() and self._record.exists():
             with suppress(ValueError, EOFError):  # the process was killed before the file had its full length
                 return int(np.load(self._part, mmap_mode="r").offset)
@@ -127,7 +127,7 @@ class Cache:
         return offset
 
     def _finished(self, pieces: Sequence[ImagePiece]) -> set[int]:
-        """Returns the offsets of the recorded pieces whose bytes match the recorded checksum."""
+        """Returns the offsets of the recorded pieces whose checksums still match."""
         text = self._record.read_text() if self._record.exists() else ""
         recorded = {int(offset): int(checksum) for offset, checksum in RECORDED.findall(text)}
         finished = {}
@@ -152,12 +152,12 @@ class Cache:
 
     @property
     def _part(self) -> Path:
-        """The path of the file while it is incomplete."""
+        """The path of the incomplete file."""
         return self.path.with_suffix(".part")
 
     @property
     def _record(self) -> Path:
-        """The file that lists the decoded pieces."""
+        """The path of the file that lists the decoded pieces."""
         return self.path.with_suffix(".done")
 
     @property
@@ -168,16 +168,16 @@ class Cache:
 def decode_all(
     pieces: Sequence[ImagePiece], source: Path, target: Path, pixels: int
 ) -> Generator[tuple[ImagePiece, DecodedPiece]]:
-    """Decodes pieces on all cores; yields each piece with its outcome as soon as it is finished, in any order.
+    """Decodes pieces on all cores, and yields each piece with its outcome as soon as it is done.
 
     Args:
         pieces: the pieces to decode.
-        source: the folder or archive of the images.
-        target: the file to write to, which must have its full length.
+        source: the folder or archive that contains the images.
+        target: the file to write to, which must already have its full length.
         pixels: the width and height of a decoded image.
 
     Raises:
-        BrokenProcessPool: a process died.
+        BrokenProcessPool: a worker process died.
     """
     from .decode import decode_piece, start_worker  # imports Pillow, which is optional
 
@@ -197,7 +197,7 @@ def decode_all(
 
 @contextmanager
 def _without_main_module() -> Iterator[None]:
-    """Keeps new processes from importing the main module, since a script without a main guard would run again."""
+    """Prevents new processes from importing the main module, since a script without a main guard would run again."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -207,16 +207,19 @@ def _without_main_module() -> Iterator[None]:
 
 
 def cores() -> int:
-    """Returns the number of cores that this process may use."""
+    """Returns the number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Acquires the lock, waiting until no other process holds it; if a process dies, its lock is released.
+    """Acquires a file lock, waiting while another process holds it.
+
+    If a process dies, its lock is released.
 
     Raises:
-        InvalidInput: the file cannot be locked: it is a folder, belongs to another user, or its disk has no locking.
+        InvalidInput: the file cannot be locked because it is a folder, belongs to another user, or is on a file system
+            without locking.
     """
     lock = FileLock(path)
     try:

@@ -1,4 +1,4 @@
-"""Finds CelebA's files, and reads the lists of each image's attributes and split."""
+"""Finds CelebA's files, and reads the attributes and the split of each image."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ PARTS = {"0": "train", "1": "validation", "2": "test"}
 
 @dataclass(frozen=True)
 class Images:
-    """Image files by name.
+    """Image files in a folder or an archive.
 
     Attributes:
         source: the folder or the archive.
-        members: for each name, the path relative to the folder, or the name in the archive.
+        members: the path of each image within the folder or the archive, by name.
     """
 
     source: Path
     members: Mapping[str, str]
 
     def sizes(self, names: Sequence[str]) -> list[int]:
-        """Returns the uncompressed sizes of these files in bytes."""
+        """Returns the uncompressed size of each file in bytes."""
         if self.source.is_dir():
             return [os.stat(self.source / self.members[name]).st_size for name in names]
         with zipfile.ZipFile(self.source) as archive:
@@ -43,10 +43,10 @@ class Images:
 
 
 def find_file(data: Path, name: str) -> Path:
-    """Returns the path of a file of the data set.
+    """Returns the path of a data set file.
 
     Raises:
-        InvalidInput: the file is in none of the expected folders.
+        InvalidInput: the file is not in any of the expected folders.
     """
     found = _candidates(data, name)
     if not found:
@@ -55,10 +55,10 @@ def find_file(data: Path, name: str) -> Path:
 
 
 def find_images(data: Path) -> Images:
-    """Returns the images in the folder or, if there are none, in the archive.
+    """Returns the images in the image folder or, if it has none, in the archive.
 
     Raises:
-        InvalidInput: neither exists, or the archive is damaged or has no images in the expected place.
+        InvalidInput: neither exists, the archive is damaged, or it has no images where they are expected.
     """
     for folder in (place for place in _candidates(data, FOLDER) if place.is_dir()):
         for prefix in ("", FOLDER):  # some archives unpack into a second folder of that name
@@ -84,10 +84,10 @@ def find_images(data: Path) -> Images:
 
 
 def check_images(images: Images, names: Iterable[str], list_name: str) -> None:
-    """Checks that every image of a list exists.
+    """Checks that every listed image exists.
 
     Raises:
-        InvalidInput: some are missing.
+        InvalidInput: images are missing.
     """
     absent = [name for name in names if name not in images.members]
     if absent:
@@ -116,10 +116,10 @@ def _members(folder: Path, prefix: str) -> dict[str, str]:
 
 
 def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArray[np.bool_]]:
-    """Returns the names of the images, and which of the wanted attributes each has [images, attributes].
+    """Returns the image names, and whether each image has each wanted attribute [images, attributes].
 
     Raises:
-        InvalidInput: the file is invalid or lacks some of the attributes; the message lists all problems.
+        InvalidInput: the file is invalid or lacks some of the attributes. The message lists all problems.
     """
     with _open(path) as file:
         count, header = file.readline().strip(), file.readline().split()
@@ -148,7 +148,8 @@ def read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int64]:
     """Returns the split of each image: 0 for training, 1 for validation, 2 for test.
 
     Raises:
-        InvalidInput: the file is invalid or lacks images, or images have no attributes; the message lists all problems.
+        InvalidInput: the file is invalid, lacks images, or lists images without attributes. The message lists all
+            problems.
     """
     listed: list[str] = []
     parts: dict[str, int] = {}
@@ -171,7 +172,7 @@ def read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _check_same_images(path: Path, listed: Sequence[str], names: Sequence[str]) -> None:
-    """Checks that this list has exactly the images that have attributes."""
+    """Checks that the images in this list are exactly those with attributes."""
     absent, others = sorted({*names} - {*listed}), sorted({*listed} - {*names})
     problems = []
     if absent:
@@ -185,29 +186,29 @@ def _check_same_images(path: Path, listed: Sequence[str], names: Sequence[str]) 
 
 
 def _open(path: Path) -> IO[str]:
-    """Opens a list, dropping the byte order mark that some editors write and replacing bytes that are not text."""
+    """Opens a text file. Skips a byte order mark, and replaces bytes that are not valid UTF-8."""
     return path.open(encoding="utf-8-sig", errors="replace")
 
 
 def numbered_words(file: Iterable[str], first: int) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number and the words of each nonempty line; `first` is the number of the first line."""
+    """Yields the line number and the words of each nonempty line, counting lines from `first`."""
     return ((number, words) for number, line in enumerate(file, first) if (words := line.split()))
 
 
 class LineProblems:
-    """Problems with the lines of a file: the first of each kind is shown, the others are counted."""
+    """Collects problems with the lines of a file. The first of each kind is shown, and the others are counted."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._kinds: dict[str, list[tuple[int, str]]] = {}
 
     def add(self, number: int, expected: str, found: str) -> None:
-        """Adds a problem with a line."""
+        """Records a problem with a line."""
         self._kinds.setdefault(expected, []).append((number, found))
 
     @property
     def problems(self) -> list[InvalidInput]:
-        """Returns one problem of each kind."""
+        """One problem of each kind."""
         problems = []
         for expected, ((number, found), *others) in self._kinds.items():
             more = f" (and {pluralize(len(others), 'more line')} like this)" if others else ""

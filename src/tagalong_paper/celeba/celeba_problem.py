@@ -1,4 +1,4 @@
-"""CelebA (Liu et al. 2015): faces of celebrities with forty attributes, from the user's own copy of the data."""
+"""CelebA (Liu et al. 2015): photographs of celebrities with forty attributes, read from a local copy of the data."""
 
 from __future__ import annotations
 
@@ -49,33 +49,33 @@ def celeba(
     size: Literal["small", "full"] = "full",
     progress: Progress | None = None,
 ) -> Problem:
-    """Loads attributes of 202,599 photographs: by default, the paper's nine, with its network, recipe and heads.
+    """Loads CelebA: 202,599 photographs, by default with the nine attributes and the network of the paper.
 
-    Nothing is downloaded: `data` is a folder with the official files, either side by side or in the folders `Img`,
-    `Anno` and `Eval`. The files are the aligned images, `img_align_celeba/` or `img_align_celeba.zip`;
-    `list_attr_celeba.txt`; and `list_eval_partition.txt`, which contains the official split.
+    Nothing is downloaded. The folder `data` must contain the official files, either all in one place or in the
+    subfolders `Img`, `Anno` and `Eval`. The files are the aligned images (`img_align_celeba/` or
+    `img_align_celeba.zip`), the attributes (`list_attr_celeba.txt`) and the official split (`list_eval_partition.txt`).
 
-    The images are decoded once, on all cores, into a memory-mapped file, which takes 2.5 GB of disk space for all
-    images at 64 pixels. As in the published code, the whole aligned image, 178×218, is resized to a square, with each
-    pixel interpolated between the four nearest without antialiasing. Unlike in the published code, values are rounded
-    down to integers from 0 to 255, and scaled to the range from -1 to 1 instead of 0 to 1.
+    The images are decoded once, on all cores, into a memory-mapped file. For all images at 64 pixels, this file takes
+    2.5 GB. As in the published code, each aligned image (178×218) is resized to a square by bilinear interpolation
+    without antialiasing. Unlike in the published code, pixel values are rounded down to integers from 0 to 255, and
+    then scaled to the range from -1 to 1 instead of 0 to 1.
 
     Args:
-        data: the folder with the official files.
-        attributes: the names of attributes, as a list or separated by commas; by default, the paper's nine.
-        rows: the number of images, drawn at random from each split in proportion; by default set by `size`.
-        pixels: the width and height of an image, 8 to 178; by default set by `size`.
-        channels: the number of channels of the convolutions; by default set by `size`.
-        cache: the folder of the decoded images; by default `tagalong-cache` in the folder of the data.
-        seed: the seed for the random choice of rows.
-        recipe: the training recipe; by default the paper's, or a quick one at small size.
-        size: "full" for all images, 64 pixels and 64 channels; "small" for 400 images, 16 pixels and 4 channels, to
+        data: the folder that contains the official files.
+        attributes: the attribute names, as a list or a comma-separated string. Defaults to the paper's nine.
+        rows: the number of images to sample, proportionally from each split. The default depends on `size`.
+        pixels: the width and height of an image, from 8 to 178. The default depends on `size`.
+        channels: the number of channels in the convolutions. The default depends on `size`.
+        cache: the folder for decoded images. Defaults to `tagalong-cache` in the data folder.
+        seed: the seed for sampling images.
+        recipe: the training recipe. Defaults to the paper's, or to a quick one at small size.
+        size: "full" uses all images, 64 pixels and 64 channels. "small" uses 400 images, 16 pixels and 4 channels, to
             check that everything works.
-        progress: receives the number of images decoded so far.
+        progress: reports the number of images decoded so far.
 
     Raises:
-        InvalidInput: options or files are invalid; the message lists all problems and names missing or damaged images.
-        ImportError: images have not been decoded yet, and Pillow is not installed.
+        InvalidInput: options or files are invalid. The message lists all problems.
+        ImportError: images must be decoded, but Pillow is not installed.
     """
     if size not in SIZES:
         raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
@@ -104,13 +104,13 @@ def celeba(
 
 
 class LabelledImages(NamedTuple):
-    """The listed images with their labels: training images first, then validation, then test.
+    """Images with their labels, in the order training, validation, test.
 
     Attributes:
-        images: the locations of the files.
-        names: the names of the files.
+        images: the image files.
+        names: the file names.
         labels: whether each image has each attribute [images, attributes].
-        parts: 0, 1 or 2 for each image, in ascending order.
+        parts: the split of each image (0, 1 or 2), in ascending order.
     """
 
     images: Images
@@ -119,13 +119,13 @@ class LabelledImages(NamedTuple):
     parts: NDArray[np.int64]
 
     def take(self, places: NDArray[np.int64]) -> LabelledImages:
-        """Returns these images, in this order."""
+        """Returns the images at these indices, in the given order."""
         return LabelledImages(
             self.images, [self.names[place] for place in places], self.labels[places], self.parts[places]
         )
 
     def sample(self, rows: int | None, seed: int) -> LabelledImages:
-        """Returns about `rows` images, drawn from each split in proportion, or all images if there are fewer."""
+        """Samples about `rows` images, proportionally from each split. Returns all images if there are fewer."""
         if rows is None or rows >= len(self.names):
             return self
         random = np.random.default_rng(derive_seed(seed, "celeba"))

@@ -1,4 +1,4 @@
-"""Decodes JPEG files in worker processes, without torch, which would take longer to import than many images."""
+"""Decodes JPEG files in worker processes. Does not import torch, which would slow down the start of each worker."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ALIGNED = (178, 218)  # width and height of CelebA's aligned images
 
 
 class ImagePiece(NamedTuple):
-    """Images that one worker decodes into adjacent rows of a file.
+    """A batch of images that one worker decodes into adjacent rows of a file.
 
     Attributes:
-        members: the paths relative to the folder, or the names in the archive.
-        offset: where their rows begin, in bytes from the start of the file.
+        members: the paths of the images within the folder or the archive.
+        offset: the byte offset of their first row in the file.
     """
 
     members: tuple[str, ...]
@@ -32,11 +32,11 @@ class ImagePiece(NamedTuple):
 
 
 class DecodedPiece(NamedTuple):
-    """The outcome of decoding a piece.
+    """The result of decoding a piece.
 
     Attributes:
-        checksum: the checksum of the bytes that were written.
-        damaged: the members that could not be decoded, with the reasons. If there are any, nothing was written.
+        checksum: the checksum of the decoded images.
+        damaged: the members that could not be decoded, with the reason for each. If there are any, nothing is written.
     """
 
     checksum: int
@@ -44,7 +44,7 @@ class DecodedPiece(NamedTuple):
 
 
 def start_worker() -> None:
-    """Prepares a worker process: it ignores Ctrl-C, which is for its parent, and exits when its parent does."""
+    """Prepares a worker process to ignore Ctrl-C and to exit when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
@@ -57,12 +57,12 @@ def _exit_with_parent() -> None:
 
 
 def decode_piece(piece: ImagePiece, source: Path, target: Path, pixels: int) -> DecodedPiece:
-    """Decodes the images of a piece into its rows of a file.
+    """Decodes the images of a piece, and writes them to their rows of a file.
 
     Args:
-        piece: the images.
-        source: the folder or archive of the images.
-        target: the file to write to, which must have its full length.
+        piece: the images to decode.
+        source: the folder or archive that contains the images.
+        target: the file to write to, which must already have its full length.
         pixels: the width and height of a decoded image.
     """
     read = _reader(source)
@@ -85,7 +85,7 @@ def _reader(source: Path) -> Callable[[str], bytes]:
 
 
 def _try_to_decode(member: str, read: Callable[[str], bytes], pixels: int) -> bytes | str:
-    """Returns the decoded image, or the reason why it cannot be decoded."""
+    """Returns the decoded image, or the reason that it cannot be decoded."""
     try:
         return decode(read(member), pixels)
     except UnidentifiedImageError:
@@ -95,10 +95,9 @@ def _try_to_decode(member: str, read: Callable[[str], bytes], pixels: int) -> by
 
 
 def decode(data: bytes, pixels: int) -> bytes:
-    """Decodes a JPEG file and resizes it to [3, pixels, pixels] bytes: red, green, blue.
+    """Decodes a JPEG file, and resizes it to RGB bytes of shape [3, pixels, pixels].
 
-    Each pixel is interpolated between the four nearest to its center without antialiasing, which is TensorFlow's
-    default; values are rounded down.
+    Like TensorFlow by default, resizes by bilinear interpolation without antialiasing. Pixel values are rounded down.
     """
     with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
         if image.size != ALIGNED:

@@ -1,4 +1,4 @@
-"""`capacity`: one larger network for all tasks against groups of small networks, without a limit on latency."""
+"""`capacity`: compares one larger network for all tasks with several small networks for groups of tasks."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ Grouped = dict[Label, list[float]]
 
 
 def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
-    """Trains larger networks with n× the channels and n× the parameters.
+    """Trains networks with n× the channels and networks with n× the parameters.
 
     Args:
-        setup: the problem, the seeds and the folder.
-        methods: some of "mtl", "uw" and "gradnorm"; by default the paper's: all, or on Taskonomy "mtl" and "gradnorm".
+        setup: the problem, the seeds and the output folder.
+        methods: one or more of "mtl", "uw" and "gradnorm". Defaults to those in the paper: all three, or "mtl" and
+            "gradnorm" for Taskonomy.
     """
     chosen = methods or [method for method in METHODS if method != "uw" or setup.printed_dataset != "taskonomy"]
     times = [float(k) for k in setup.budgets]
@@ -119,7 +120,7 @@ def _figure(setup: ExperimentSetup, drawn: Sequence[Point]) -> Figure:
 
 
 def points(sizes: Sequence[Capacity], found: Found, grouped: Grouped, reached: Mapping[Label, float]) -> list[Point]:
-    """Returns the points of the figure, without those whose total is not finite because training diverged."""
+    """Returns the points of the figure, without those for which training diverged."""
     larger: dict[tuple[str, float], float] = {(size.by, size.times): size.reached for size in sizes}
     made = [
         Point(f"{method}, {by}", f"{times:g}×", larger[by, times], summarize(values).mean, summarize(values).stderr)

@@ -19,9 +19,9 @@ class Experiment(NamedTuple):
     """An experiment of the paper.
 
     Attributes:
-        name: the name on the command line.
+        name: the command-line name of the experiment.
         summary: a one-line description.
-        trains: whether it trains networks, rather than only computing from published numbers.
+        trains: whether the experiment trains networks or only uses published numbers.
     """
 
     name: str
@@ -51,9 +51,9 @@ def run_experiment(name: str, setup: ExperimentSetup | None = None, **options: A
     """Runs an experiment.
 
     Args:
-        name: the name of one of `EXPERIMENTS`, except for "selection"; use `selections` instead.
-        setup: the problem, the seeds and the folder; None for experiments that train nothing.
-        **options: the options of the experiment.
+        name: the name of one of `EXPERIMENTS`. For "selection", call `selections` instead.
+        setup: the problem, the seeds and the output folder, or None for experiments that do not train networks.
+        **options: the experiment's options.
 
     Example:
         >>> run_experiment("errata").claims[0].reproduced
@@ -72,11 +72,11 @@ def run_experiment(name: str, setup: ExperimentSetup | None = None, **options: A
 
 
 def check_methods(name: str, methods: Sequence[str] | None) -> None:
-    """Raises an error if an experiment does not support one of the methods, or if the list is empty.
+    """Raises an error if an experiment does not support a method, or if the list is empty.
 
     Args:
         name: the name of an experiment.
-        methods: the names of methods; None means the experiment's default.
+        methods: the method names, or None for the experiment's default.
 
     Example:
         >>> check_methods("capacity", ["mtl", "tag"])

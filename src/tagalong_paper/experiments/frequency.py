@@ -1,4 +1,4 @@
-"""`frequency`: how often must affinities be measured, and how much time does it save to measure less often?"""
+"""`frequency`: how often must affinities be measured, and how much time does measuring less often save?"""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ Gains = dict[str, list[float]]
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Measures every step and derives sparser schedules from that, since measuring does not affect training."""
+    """Measures every step and derives sparser schedules from those measurements.
+
+    This is possible because measuring does not affect training.
+    """
     with setup.open_backend() as backend:
         train_all_subsets(backend, setup.seeds)
         full = measure_every_step(backend, setup.seeds)
@@ -62,7 +65,7 @@ def run(setup: ExperimentSetup) -> Report:
 
 
 def apply_schedule(affinity: Affinity, schedule: MeasuringSchedule) -> Affinity:
-    """Returns what a schedule would have measured, given the history of every step.
+    """Returns the affinities that a schedule would have measured, given measurements of every step.
 
     Example:
         >>> affinity = Affinity.from_history(np.zeros((20, 2, 2)), ["a", "b"])
@@ -79,7 +82,7 @@ def _pool_schedule(full: dict[int, Affinity], schedule: MeasuringSchedule) -> Af
 
 
 def _gains(setup: ExperimentSetup, backend: TrainingBackend, found: dict[str, Affinity], usual: np.ndarray) -> Gains:
-    """Returns by what percentage the total over all budgets is below that of random groups, by schedule and seed."""
+    """Returns the reduction of the total relative to random groups, in percent, by schedule and seed."""
     gains = {}
     for name, affinity in found.items():
         groupings = select_groups_by_budget(affinity, setup.budgets, resamples=0)
@@ -91,7 +94,7 @@ def _gains(setup: ExperimentSetup, backend: TrainingBackend, found: dict[str, Af
 def _training_times(backend: TrainingBackend, seed: int) -> dict[str, float]:
     """Returns the training time for each schedule, relative to training without measuring.
 
-    The reference is the time of the same run's steps without measuring, so that machine load affects both equally.
+    The reference is the time that the same run spends on steps without measuring, so machine load affects both equally.
     """
     times = {"never": 1.0}
     for name, schedule in SCHEDULES.items():
@@ -144,9 +147,9 @@ def _claims(gains: Gains, noun: str, per_row: float) -> list[Claim]:
 
 
 def as_good(mine: Sequence[float], usual: Sequence[float], per_row: float = 0.0) -> Answer:
-    """Judges whether gains over random groups are preserved: clearly above zero, and not clearly lower than usual.
+    """Judges whether gains over random groups are preserved: clearly positive, and not clearly lower than before.
 
-    See `judge_negative` for `per_row`.
+    For `per_row`, see `judge_negative`.
 
     Example:
         >>> as_good([5.0, 5.2], [5.1, 5.2]), as_good([0.2, -0.1], [0.1, -0.2]), as_good([2.0, 2.1], [5.1, 5.2])

@@ -41,10 +41,10 @@ CLAIMS = (
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Trains every subset in three settings, and scores the best groups of each in the base setting.
+    """Trains every subset in three settings, and scores each setting's best groups in the base setting.
 
-    The paper chooses and scores groups by the same test errors, so no groups can beat those of the base setting. The
-    claims are therefore judged out of sample: groups are scored with a seed that was not used to choose them.
+    The paper uses the same test errors to choose and to score groups, so no groups can beat those of the base setting.
+    The claims are therefore judged out of sample: groups are scored with a seed that was not used to choose them.
     """
     recipe = setup.chosen.recipe
     settings: dict[str, dict[str, Any]] = {
@@ -98,7 +98,7 @@ def _totals(backend: TrainingBackend, chosen: Chosen, seeds: Sequence[int]) -> d
 
 
 def deficits(totals: Scores, name: str, k: int) -> list[float]:
-    """Returns how much worse a setting's groups are with each seed, as a percentage of the base setting's mean total.
+    """Returns the percentage gain of a setting's groups over the base setting's for each seed. Negative is worse.
 
     Example:
         >>> deficits({("base", 2): [9.0, 11.0], ("twice the lr", 2): [9.0, 13.0]}, "twice the lr", 2)
@@ -110,11 +110,11 @@ def deficits(totals: Scores, name: str, k: int) -> list[float]:
 
 
 def claims(left_out: Scores, per_row: float = 0.0) -> list[Claim]:
-    """Judges the paper's claims out of sample, by sums over budgets, seed by seed.
+    """Judges the paper's claims out of sample, using totals over all budgets.
 
     Args:
-        left_out: the totals in the base setting, each with a seed that was not used to choose the groups.
-        per_row: the amount that one test row adds to a total; see `judge_negative`.
+        left_out: the totals in the base setting, each for a seed that was not used to choose the groups.
+        per_row: the amount that one misclassified test row adds to a total. See `judge_negative`.
     """
     budgets = sorted({k for _, k in left_out})
     sums = {name: np.sum([left_out[name, k] for k in budgets], axis=0) for name in ("base", *OTHERS) if budgets}

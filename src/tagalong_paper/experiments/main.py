@@ -1,4 +1,4 @@
-"""`main`: total error against cost for every method, and the result of each task in each network."""
+"""`main`: the total error and cost of every method, and the result of each task in each network."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ COLUMNS = ("method", "groups", "total", "test loss, %", "validation loss, %", "d
 
 
 def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
-    """Trains every method of the paper with every budget.
+    """Trains each of the paper's methods with each budget.
 
     Args:
-        setup: the problem, the seeds and the folder.
-        as_published: whether TAG measures like the published code, with the optimizer's momentum in the step and
-            affinities divided by the learning rate, instead of using equation 1.
+        setup: the problem, the seeds and the output folder.
+        as_published: whether TAG measures affinities as in the published code instead of equation 1. The published code
+            includes momentum in the step, and divides affinities by the learning rate.
     """
     check_task_count(setup.chosen)
     with setup.open_backend() as backend:
@@ -112,7 +112,7 @@ def _method_notes(setup: ExperimentSetup) -> list[str]:
 
 
 def total_table(setup: ExperimentSetup, results: Results) -> ReportTable:
-    """Returns a table with one row per method and budget; costs are multiples of one training run of MTL."""
+    """Returns a table with one row per method and budget. Costs are relative to one training run of MTL."""
     found, lines = totals_by_method(setup.chosen, results.records), results.table()
     rows = [_total_row(setup, line, found[line.method, line.budget]) for line in lines]
     note = "losses: mean relative change against mtl; costs in trainings of mtl; parameters against mtl's"
@@ -154,7 +154,7 @@ def _printed_total(setup: ExperimentSetup, method: str, budget: int | None, digi
 
 
 def group_tables(setup: ExperimentSetup, backend: TrainingBackend, records: Sequence[Record]) -> list[ReportTable]:
-    """Returns the results of each task in every network of every method; results of helpers are in brackets."""
+    """Returns tables of each task's result in every network of every method. Helpers' results are in parentheses."""
     tables = [_baseline_table(setup, records)]
     for budget in setup.budgets:
         rows: list[list[Cell]] = []
@@ -191,7 +191,7 @@ def _group_row(setup: ExperimentSetup, backend: TrainingBackend, method: str, gr
 
 
 def printed_tables(setup: ExperimentSetup) -> list[ReportTable]:
-    """Returns the paper's per-task tables, if the data are the same."""
+    """Returns the paper's per-task tables if the data set is the same."""
     if setup.printed_dataset is None or setup.printed_dataset != setup.problem.name:
         return []
     names, digits = [setup.short_name(task) for task in setup.chosen.names], metric_digits(setup.chosen)
@@ -214,7 +214,7 @@ def printed_tables(setup: ExperimentSetup) -> list[ReportTable]:
 
 
 def pcgrad_tables(setup: ExperimentSetup, found: Mapping[Label, Sequence[float]]) -> list[ReportTable]:
-    """Returns how much PCGrad lowers the total of TAG's groups, in percent."""
+    """Returns a table of how much PCGrad lowers the total of TAG's groups, in percent."""
     rows: list[list[Cell]] = []
     for budget in setup.budgets:
         if ("tag+pcgrad", budget) in found:

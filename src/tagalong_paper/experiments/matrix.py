@@ -1,4 +1,4 @@
-"""`matrix`: heat maps of the published affinities and of ours, and the natural groups in them."""
+"""`matrix`: heat maps of the published affinities and ours, with their natural groups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PAPER_GROUPS = {
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Shows the two published matrices, and ours, measured every 10 steps (every step at small size)."""
+    """Shows the two published matrices and ours, which is measured every 10 steps (every step at small size)."""
     with setup.open_backend() as backend:
         measured_by_seed = measure_affinities(backend, setup.seeds, every=1 if setup.is_small else 10)
     each = [with_short_names(setup, affinity) for affinity in measured_by_seed.values()]
@@ -59,11 +59,12 @@ def run(setup: ExperimentSetup) -> Report:
 
 
 def natural_groups(affinity: Affinity, share: float = SHARE) -> list[frozenset[str]]:
-    """Returns the largest sets of tasks in which every two tasks clearly help each other, larger sets first.
+    """Returns the maximal sets of tasks that all clearly help each other, largest first.
 
-    A source's help is its affinity minus the lowest one onto the same target, divided by the median spread over
-    targets. Two tasks help each other if the mean of both directions is at least `share`. With 0.3, the published
-    matrices give exactly the groups named in the paper; see `share_range` for other thresholds with the same groups.
+    How much a source helps a target is its affinity minus the lowest affinity for that target, divided by the median
+    spread over targets. Two tasks help each other if the mean of both directions is at least `share`. With a threshold
+    of 0.3, the published matrices yield exactly the groups named in the paper. See `share_range` for other thresholds
+    with the same groups.
 
     Args:
         affinity: the affinities.
@@ -85,7 +86,7 @@ def natural_groups(affinity: Affinity, share: float = SHARE) -> list[frozenset[s
 
 
 def mutual(affinity: Affinity) -> NDArray[np.float64]:
-    """Returns how much every two tasks help each other, as a fraction of the median spread; see `natural_groups`."""
+    """Returns how much each pair of tasks help each other, relative to the median spread (see `natural_groups`)."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     low = np.nanmin(others, axis=0)
     usual = float(np.median(np.nanmax(others, axis=0) - low))
@@ -94,7 +95,7 @@ def mutual(affinity: Affinity) -> NDArray[np.float64]:
 
 
 def share_range(affinity: Affinity, groups: Iterable[Collection[str]]) -> tuple[float, float] | None:
-    """Returns the range of thresholds around `SHARE` that give exactly these groups; None if `SHARE` does not.
+    """Returns the range of thresholds around `SHARE` that yield exactly these groups, or None if `SHARE` does not.
 
     Example:
         >>> matrix = [[0, 9, 1, 1], [9, 0, 1, 1], [1, 2, 0, 8], [2, 1, 8, 0]]
@@ -118,10 +119,10 @@ def share_range(affinity: Affinity, groups: Iterable[Collection[str]]) -> tuple[
 
 
 def margin(affinity: Affinity, group: Collection[str], share: float = SHARE) -> float:
-    """Returns the margin by which a group is natural; it is above zero if and only if the group is natural.
+    """Returns the margin by which a group is natural, which is positive exactly if the group is natural.
 
-    This is the smaller of two margins: how far every two of its tasks exceed the threshold, and how far every other
-    task falls short of it with at least one of them.
+    The margin is the smaller of two numbers: how far all pairs within the group exceed the threshold, and how far every
+    other task falls short of it with at least one member.
 
     Example:
         >>> affinity = Affinity.from_matrix([[0, 9, 1, 1], [9, 0, 1, 1], [1, 2, 0, 8], [2, 1, 8, 0]], list("abcd"))
@@ -157,10 +158,10 @@ def _published_claims() -> list[Claim]:
 
 
 def own_claims(groups: Iterable[set[str]], each: Sequence[Affinity]) -> list[Claim]:
-    """Judges whether the paper's groups are natural in our matrices too, one matrix per seed.
+    """Judges whether the paper's groups are also natural groups in our matrices.
 
     Args:
-        groups: the groups named in the paper; those with a task that is not in the matrices are left out.
+        groups: the groups named in the paper. Groups with tasks that are missing from the matrices are skipped.
         each: one matrix per seed.
     """
     claims = []

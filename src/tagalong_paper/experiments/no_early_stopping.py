@@ -1,4 +1,4 @@
-"""`no-early-stopping`: trains for all epochs, and keeps the last weights."""
+"""`no-early-stopping`: trains for all epochs and keeps the final weights."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ METHODS = ("mtl", "uw", "gradnorm", "pcgrad", "pcgrad-uw")
 
 
 def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
-    """Trains MTL, UW, GradNorm and PCGrad with early stopping and the best weights, and without either.
+    """Trains MTL, UW, GradNorm and PCGrad with and without early stopping.
 
     Args:
-        setup: the problem, the seeds and the folder.
-        methods: some of "uw", "gradnorm", "pcgrad" and "pcgrad-uw"; all by default. MTL is always included.
+        setup: the problem, the seeds and the output folder.
+        methods: one or more of "uw", "gradnorm", "pcgrad" and "pcgrad-uw". Defaults to all. "mtl" is always included.
     """
     with setup.open_backend() as backend:
         rules = rules_of(setup, backend, list(dict.fromkeys(["mtl", *(methods or METHODS)])))

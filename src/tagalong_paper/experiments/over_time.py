@@ -1,4 +1,4 @@
-"""`over-time`: affinities in the course of training."""
+"""`over-time`: how affinities change during training."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ Floats = NDArray[np.float64]
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Measures every step; shows the first seed's sums per epoch, as in the paper, and all seeds' initial steps."""
+    """Measures affinities at every step.
+
+    Shows the sums per epoch for the first seed, as in the paper, and the first steps of all seeds.
+    """
     with setup.open_backend() as backend:
         found = measure_every_step(backend, setup.seeds)
     affinity = found[setup.seeds[0]]
@@ -64,7 +67,7 @@ def per_epoch(affinity: Affinity, steps: int) -> Floats:
 
 
 def parts(affinity: Affinity) -> tuple[Affinity, Affinity | None]:
-    """Splits the measured steps into the first 1 % of training, at least three steps, and all later steps, if any."""
+    """Splits the measured steps into the first 1 % of training (at least three steps) and all later steps, if any."""
     count = max(3, round(INITIAL_SHARE * len(affinity.steps)))
     if count >= len(affinity.steps):
         return affinity, None
@@ -73,7 +76,7 @@ def parts(affinity: Affinity) -> tuple[Affinity, Affinity | None]:
 
 
 def reversals(epochs: Floats) -> int:
-    """Counts how often the order of two sources changes from one epoch to the next, over all targets and pairs.
+    """Counts how often two sources of the same target swap ranks from one epoch to the next.
 
     Example:
         >>> first = [[0.0, 1.0, 5.0], [1.0, 0.0, 2.0], [1.0, 2.0, 0.0]]
@@ -110,7 +113,7 @@ def _share_reversed(pairs: Sequence[Floats]) -> float:
 
 
 def _spread_over_size(affinity: Affinity) -> float:
-    """Returns the standard deviation of affinities onto a task divided by their mean magnitude; median over targets."""
+    """Returns the standard deviation of each target's affinities, relative to their mean; median over targets."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     return float(np.median(np.nanstd(others, axis=0) / np.abs(np.nanmean(others, axis=0))))
 
@@ -142,7 +145,7 @@ def _initial_table(starts: Sequence[Affinity], laters: Sequence[Affinity | None]
 
 
 def positive(starts: Sequence[Affinity]) -> Claim:
-    """Judges whether every affinity between two tasks is positive in the first steps, seed by seed."""
+    """Judges whether all affinities between different tasks are positive in the first steps."""
     tasks, means = starts[0].tasks, np.stack([start.mean for start in starts])
     pairs = {
         f"{source} onto {target}": ([0.0] * len(starts), means[:, i, j].tolist())
@@ -156,7 +159,7 @@ def positive(starts: Sequence[Affinity]) -> Claim:
 
 
 def more_alike(starts: Sequence[Affinity], laters: Sequence[Affinity | None]) -> Claim:
-    """Judges whether affinities onto a task differ less, relative to their magnitude, in the first steps than later."""
+    """Judges whether the relative spread of the affinities for a target is lower in the first steps than later."""
     text = "in the first steps affinities are more alike than later"
     known = [later for later in laters if later is not None]
     if len(known) < len(starts):
@@ -166,11 +169,12 @@ def more_alike(starts: Sequence[Affinity], laters: Sequence[Affinity | None]) ->
 
 
 def order_changes(epochs: Floats, found: Sequence[Floats]) -> Claim:
-    """Judges whether the order of sources changes more often between epochs than noise explains.
+    """Judges whether the ranking of sources changes more often between epochs than noise explains.
 
     Args:
-        epochs: the sums of one seed, whose reversals are reported.
-        found: the `halves` of every seed. Both halves of an epoch see nearly the same network, so they differ by noise.
+        epochs: the sums per epoch of the seed whose reversals are reported.
+        found: the `halves` of every seed. The network is nearly the same for both halves of an epoch, so they differ
+            only by noise.
     """
     text, changed, possible = "the order of sources changes during training", reversals(epochs), comparisons(epochs)
     if not possible or min(map(len, found)) < 2:

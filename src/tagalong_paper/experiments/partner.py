@@ -33,7 +33,10 @@ Gains = dict[str, dict[str, list[float]]]  # by kind and task, one gain per seed
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Trains all pairs; the best and worst partners are chosen on test data, as in the paper, and one by affinity."""
+    """Trains all pairs of tasks, and compares the partner chosen by affinity with the best and the worst one.
+
+    As in the paper, the best and the worst partner are determined on test data.
+    """
     with setup.open_backend() as backend:
         errors = pair_errors(backend, setup.seeds)
         affinity = pool_seeds(measure_affinities(backend, setup.seeds, every=1 if setup.is_small else 10))
@@ -57,10 +60,10 @@ def run(setup: ExperimentSetup) -> Report:
 
 
 def pair_errors(backend: TrainingBackend, seeds: Sequence[int]) -> Errors:
-    """Returns the test results of each task with each partner, without pairs that diverged.
+    """Returns the test results of each task with each partner, except for pairs that diverged.
 
     Raises:
-        Diverged: all networks of a task diverged.
+        Diverged: all networks with a task diverged.
     """
     pairs = backend.subsets(largest=2, smallest=2)
     backend.networks([backend.job(pair, seed) for seed in seeds for pair in pairs], "all pairs", diverged=True)
@@ -92,7 +95,7 @@ def _partners(errors: Mapping[str, Sequence[float]], affinity: Affinity, task: s
 
 
 def gain(errors: Mapping[str, Sequence[float]], partner: str) -> list[float]:
-    """Returns the reduction in error relative to a random partner, as a percentage of its mean, for each seed.
+    """Returns the percentage reduction in error relative to a random partner, for each seed.
 
     Example:
         >>> gain({"a": [4.0, 5.0], "b": [6.0, 5.0]}, "a")
@@ -105,7 +108,7 @@ def gain(errors: Mapping[str, Sequence[float]], partner: str) -> list[float]:
 
 
 def _gains_per_row(setup: ExperimentSetup, errors: Errors) -> dict[str, float]:
-    """Returns the amount that one test row adds to the gain of each task."""
+    """Returns how much one test row changes the gain of each task."""
     return {
         task: 100 * error_per_row(setup.chosen) / (float(np.mean(list(found.values()))) or float("nan"))
         for task, found in errors.items()
@@ -132,7 +135,7 @@ def _partner_table(setup: ExperimentSetup, partners: Partners) -> ReportTable:
 
 
 def _spread_tasks(setup: ExperimentSetup) -> list[str]:
-    """Returns the short names of the tasks to show: the paper's if they include ours, otherwise ours."""
+    """Returns the short names of the tasks to show: the paper's tasks if they include ours, otherwise ours."""
     return (
         list(SPREAD) if setup.printed_dataset == "celeba" else [setup.short_name(task) for task in setup.chosen.names]
     )
@@ -187,7 +190,7 @@ def better_than_random(chosen: Sequence[Sequence[float]], rows: Sequence[float],
 
     Args:
         chosen: the gains of the chosen partners, by task and seed.
-        rows: the amount that one test row adds to the gain of each task; see `judge_negative`.
+        rows: how much one test row changes the gain of each task. See `judge_negative`.
         noun: "error" or "loss".
     """
     known = [(found, row) for found, row in zip(chosen, rows, strict=True) if np.isfinite(found).all()]
@@ -203,10 +206,10 @@ def better_than_random(chosen: Sequence[Sequence[float]], rows: Sequence[float],
 def worst_chosen(
     best: Sequence[float], chosen: Sequence[float], worst: Sequence[float], *, per_row: float = 0.0
 ) -> Answer:
-    """Judges whether the chosen partner is the worst, from the gains of all seeds.
+    """Judges whether the chosen partner is the worst one, given the gains of all seeds.
 
-    "yes" means that no partner has a lower gain, and that it is clearly worse than a random one; "no" means that it is
-    clearly better than the worst one. See `judge_negative` for `per_row`.
+    "yes" means that no partner has a lower gain, and that the chosen one is clearly worse than a random partner. "no"
+    means that it is clearly better than the worst one. For `per_row`, see `judge_negative`.
 
     Example:
         >>> worst_chosen([2.0, 2.1], [-3.0, -3.1], [-3.0, -3.1]), worst_chosen([2.0, 2.1], [2.0, 2.1], [-3.0, -3.1])

@@ -1,4 +1,4 @@
-"""`task-sets`: is the affinity between two tasks the same if they are trained with other tasks?"""
+"""`task-sets`: does the affinity between two tasks stay the same if they are trained with other tasks?"""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def run(setup: ExperimentSetup) -> Report:
 
 
 def pool(setup: ExperimentSetup) -> Tasks:
-    """Returns the tasks from which sets are drawn: those chosen by the user, otherwise all, even at small size.
+    """Returns the tasks to draw sets from: those the user chose, otherwise all, even at small size.
 
     Raises:
-        ValueError: there are too few tasks for any two sets of them to share a pair.
+        ValueError: there are too few tasks to ensure that any two sets share a pair.
     """
     # The default tasks at small size are too few for the paper's sets.
     names = setup.problem.names if setup.tasks is None or setup.tasks is SMALL_TASKS else setup.chosen.names
@@ -99,7 +99,7 @@ def pool(setup: ExperimentSetup) -> Tasks:
 
 
 def random_sets(names: Tasks, count: int, seed: int) -> list[Tasks]:
-    """Draws sets of five tasks, or of all but one if there are too few, each in the order of the problem."""
+    """Draws random sets of five tasks (fewer if the problem has five or less), each in the problem's order."""
     random = np.random.default_rng([seed, len(names)])
     size = min(SET_SIZE, len(names) - 1)
     drawn = [set(random.choice(len(names), size, replace=False).tolist()) for _ in range(count)]
@@ -112,14 +112,14 @@ def _affinities(setup: ExperimentSetup, problem: Problem) -> dict[int, Affinity]
 
 
 def _totals(setup: ExperimentSetup, problem: Problem, tasks: Tasks) -> list[float]:
-    """Returns the total over some tasks in the network for all tasks of the problem, for each seed."""
+    """Returns the total over these tasks for each seed, from one network for all of the problem's tasks."""
     with setup.open_backend(problem) as backend:
         found = network_results(backend, problem.names, setup.seeds)
     return [sum(each) for each in zip(*(found[task] for task in tasks), strict=True)]
 
 
 def _shared(pairs: list[tuple[Affinity, Affinity]]) -> dict[str, float]:
-    """Correlates the affinities between tasks that two sets share, both raw and centered for each target."""
+    """Correlates the affinities of the task pairs that two sets share, both raw and centered per target."""
     raw: list[tuple[float, float]] = []
     centred: list[tuple[float, float]] = []
     for one, other in pairs:
@@ -140,9 +140,9 @@ def _shared(pairs: list[tuple[Affinity, Affinity]]) -> dict[str, float]:
 
 
 def with_destructive_task(problem: Problem) -> Problem:
-    """Returns the problem with an additional task: the first task's labels, shuffled across rows, with a large weight.
+    """Returns the problem with an additional, heavily weighted task: the first task's labels, shuffled across rows.
 
-    Nothing can be learned from it beyond the frequency of each label, and its gradients outweigh all others.
+    Only the label frequencies can be learned from it, and its gradients dominate all others.
     """
     task = replace(problem.tasks[0], name=DESTRUCTIVE, weight=WEIGHT)
     train, val, test = (_add_shuffled(part, rows, problem.names[0]) for part, rows in problem.splits.items())
@@ -160,12 +160,12 @@ def _add_shuffled(part: str, rows: Rows, task: str) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class ShuffledLabelReader:
-    """Reads rows with an additional label: a task's label from another row.
+    """Reads rows with an additional label, which is a task's label from another row.
 
     Attributes:
         reader: the reader of the original rows.
-        task: the task whose labels are used.
-        order: for each row, the row from which its label comes.
+        task: the task that provides the labels.
+        order: for each row, the index of the row that provides its label.
     """
 
     reader: Reader
@@ -181,14 +181,14 @@ class ShuffledLabelReader:
         return len(self.reader)
 
     def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
-        """Reads one row; the other row, which provides the label, is read with the same `draw`."""
+        """Reads one row with its additional label. Both rows are read with the same `draw`."""
         inputs, targets = self.reader.read(row, [task for task in tasks if task != DESTRUCTIVE], draw)
         if DESTRUCTIVE in tasks:
             targets[DESTRUCTIVE] = self.reader.read(int(self.order[row]), [self.task], draw)[1][self.task]
         return inputs, targets
 
     def contents(self) -> Iterator[bytes]:
-        """Yields the reader's contents and the order of the labels."""
+        """Yields the reader's contents and the label order."""
         yield from self.reader.contents()
         yield f"{DESTRUCTIVE} {self.task} {self.order.tolist()}".encode()
 
@@ -217,7 +217,7 @@ def _harm_table(setup: ExperimentSetup, without: list[float], within: list[float
 
 
 def _onto_tables(setup: ExperimentSetup, affinities: dict[Tasks, Affinity], paper: list[Tasks]) -> list[ReportTable]:
-    """Returns tables of the affinities onto a1 and a7 in the paper's two sets."""
+    """Returns tables of the affinities for the targets a1 and a7 in the paper's two sets."""
     tables = []
     for target in ("5_o_Clock_Shadow", "No_Beard"):
         rows: list[list[Cell]] = []
@@ -247,8 +247,8 @@ def changes(each: Sequence[tuple[float, float]], harms: Answer) -> Claim:
     """Judges whether a destructive task changes affinities more than other sets of tasks do.
 
     Args:
-        each: for each seed, the correlation between sets without the task, and that of one set with and without it.
-        harms: whether the total of that set is clearly higher with the task; if not, the claim cannot be tested.
+        each: two correlations per seed: between sets without the task, and between one set with and without it.
+        harms: whether the total of that set is clearly higher with the task. If not, the claim cannot be tested.
     """
     text = "a task that harms the network changes affinities between the others"
     together, alone = zip(*each, strict=True)
@@ -263,7 +263,7 @@ def changes(each: Sequence[tuple[float, float]], harms: Answer) -> Claim:
 
 
 def _figures(setup: ExperimentSetup, found: Mapping[Tasks, Affinity]) -> dict[str, Figure]:
-    """Draws a heat map of each set, all with the same color scale."""
+    """Draws a heat map for each set, all with the same color scale."""
     return {
         f"task-sets-{place + 1}": affinity_heatmap(
             affinity,

@@ -21,10 +21,10 @@ COLUMNS = ("statement", "conditions met", "broken", "share broken, %")
 
 
 def run(count: int = COUNT) -> Report:
-    """Searches for cases that meet the conditions of a statement but contradict it.
+    """Searches for counterexamples, which meet the conditions of a statement but contradict it.
 
     Args:
-        count: the number of random cases for each statement.
+        count: the number of random cases per statement.
     """
     lemma, margin = search_lemma(count), search_margin(count)
     versions = {bound.name: search_proposition(bound, count) for bound in BOUNDS}

@@ -1,4 +1,4 @@
-"""`tune`: tunes MTL's learning rate and batch size, and GradNorm's α, on validation data; nothing else is tuned."""
+"""`tune`: tunes MTL's learning rate and batch size, and GradNorm's α, on validation data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALPHAS = (0.01, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Trains all tasks together with every setting, using one seed."""
+    """Trains one network for all tasks in every setting, with one seed."""
     recipe, seeds = setup.chosen.recipe, setup.seeds[:1]
     found: dict[int, list[float]] = {}
     rates = [recipe.lr * times for times in RATES]
@@ -60,7 +60,7 @@ def run(setup: ExperimentSetup) -> Report:
 
 
 def _preferred(best: tuple[float, int, float], alphas: dict[float, float]) -> dict[str, float | None]:
-    """Returns the settings with the lowest validation total; None where every training diverged."""
+    """Returns the settings with the lowest validation total, or None for a setting if all its networks diverged."""
     known, alpha = math.isfinite(best[0]), best_alpha(alphas)
     return {
         "lr": best[2] if known else None,
@@ -72,11 +72,13 @@ def _preferred(best: tuple[float, int, float], alphas: dict[float, float]) -> di
 def best_setting(
     rates: Sequence[float], found: Mapping[int, Sequence[float]], rate: float, size: int
 ) -> tuple[float, int, float]:
-    """Returns the lowest total with its batch size and learning rate; ties go to the recipe's own, then the smallest.
+    """Returns the lowest total with its batch size and learning rate.
+
+    In a tie, prefers the recipe's setting, then the smallest batch size and learning rate.
 
     Args:
-        rates: the learning rates.
-        found: for each batch size, the total with each learning rate.
+        rates: the learning rates that were tried.
+        found: the total for each learning rate, by batch size.
         rate: the recipe's learning rate.
         size: the recipe's batch size.
 
@@ -94,14 +96,14 @@ def _same(one: tuple[int, float], other: tuple[int, float]) -> bool:
 
 
 def alpha_totals(backend: TrainingBackend, seeds: Sequence[int]) -> dict[float, float]:
-    """Returns the validation total for each α of GradNorm; infinite where training diverged."""
+    """Returns GradNorm's validation total for each α, or infinity if training diverged."""
     return dict(
         zip(ALPHAS, _validation_totals(backend, seeds, [f"gradnorm:{alpha:g}" for alpha in ALPHAS]), strict=True)
     )
 
 
 def best_alpha(found: dict[float, float]) -> float:
-    """Returns the α with the lowest total, or the smallest α in a tie; rounding errors in the sums are ignored.
+    """Returns the α with the lowest total, or the smallest such α in a tie. Ignores rounding errors.
 
     Example:
         >>> best_alpha({0.1: 0.1 + 0.2, 0.5: 0.3, 1.0: 0.4})
@@ -111,9 +113,9 @@ def best_alpha(found: dict[float, float]) -> float:
 
 
 def tuned_gradnorm(setup: ExperimentSetup, backend: TrainingBackend) -> str:
-    """Returns GradNorm's training rule with the best α on validation data; its networks are shared with `tune`.
+    """Returns GradNorm's training rule with the best α on validation data. Reuses the networks of `tune`.
 
-    For Taskonomy, which is too large for a search, α is the paper's 1.5.
+    For Taskonomy, which is too large for a search, α is 1.5, as in the paper.
     """
     if setup.problem.name == "taskonomy":
         return "gradnorm:1.5"
@@ -149,12 +151,12 @@ def _alpha_table(found: dict[float, float], measure: str, digits: int) -> Report
 
 
 def claim(rate: float, size: int, best: tuple[float, int, float]) -> Claim:
-    """Judges whether the recipe's setting is the best; with one seed, a lower total is not considered clearly better.
+    """Judges whether the recipe's setting is the best. With one seed, a lower total is not considered clearly better.
 
     Args:
         rate: the recipe's learning rate.
         size: the recipe's batch size.
-        best: the result of `best_setting`.
+        best: the best setting, as returned by `best_setting`.
     """
     text = f"a learning rate of {rate:g} with batches of {size} is the best for MTL"
     if not np.isfinite(best[0]):

@@ -1,4 +1,4 @@
-"""`validation`: is the change in training loss as good a signal as the change in validation loss?"""
+"""`validation`: is the change in training loss as informative as the change in validation loss?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRINTED_MEAN = {"train": EVERY_STEP_ERROR, "validation": VALIDATION_ERROR}
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Measures affinities on both losses every step; groups chosen on validation data may have a single task."""
+    """Measures affinities for both losses at every step. Groups chosen on validation data may have a single task."""
     with setup.open_backend() as backend:
         found = {
             "train": pool_seeds(measure_every_step(backend, setup.seeds)),
@@ -120,9 +120,9 @@ def _claims(
 def equally_well(
     one: Sequence[float], other: Sequence[float], together: Sequence[float], per_row: float = 0.0
 ) -> Answer:
-    """Judges whether two ways of grouping are equally good, from the totals of all seeds.
+    """Judges whether two ways of grouping are equally good, given the totals of all seeds.
 
-    "yes" requires that both clearly improve on one network for all tasks. See `judge_negative` for `per_row`.
+    "yes" requires that both are clearly better than one network for all tasks. For `per_row`, see `judge_negative`.
 
     Example:
         >>> equally_well([5.0, 5.1], [5.1, 5.0], [7.0, 7.1]), equally_well([5.0, 5.1], [5.1, 5.0], [5.0, 5.1])

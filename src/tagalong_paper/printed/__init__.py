@@ -1,7 +1,7 @@
-"""The numbers printed in the paper (Fifty et al., NeurIPS 2021) or published with its code, and no others.
+"""The numbers printed in the paper (Fifty et al., NeurIPS 2021) or published with its code.
 
-They are stored in the JSON files in this folder, each of which says where in the paper its numbers appear. The files
-are read when this module is imported.
+They are stored in the JSON files in this folder. Each file says where its numbers appear in the paper. Importing this
+module reads the files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Results = dict[str, float]
 
 
 class PrintedGroup(NamedTuple):
-    """A printed network: the test results of the tasks it trains, the tasks in bold, and standard errors if printed."""
+    """A printed network: the test results of its tasks, the tasks in bold, and standard errors if printed."""
 
     results: Results
     bold: frozenset[str]
@@ -30,14 +30,14 @@ class PrintedGroup(NamedTuple):
 
 
 class PrintedGrouping(NamedTuple):
-    """A printed grouping, with the total of its results."""
+    """A printed grouping and its total."""
 
     total: float
     groups: tuple[PrintedGroup, ...]
 
 
 class Baseline(NamedTuple):
-    """A row of a table: the result of each task, the total, and standard errors if printed."""
+    """A row in a printed table: the result of each task, the total, and standard errors if printed."""
 
     results: Mapping[str, float]
     total: float
@@ -45,7 +45,7 @@ class Baseline(NamedTuple):
 
 
 class SpeedUp(NamedTuple):
-    """The gain of a schedule's groups over random groups, in percent, and the speed-up in finding them."""
+    """The percentage gain of a schedule's groups over random groups, and the speed-up in finding them."""
 
     performance: float
     speed_up: float
@@ -77,7 +77,7 @@ def _by_task(tasks: Iterable[str], values: Sequence[float] | None) -> Results | 
 _matrices, _ablations = _read("matrices"), _read("ablations")
 _groupings, _baselines, _capacity = _read("groupings")["groupings"], _read("baselines"), _read("capacity")
 
-# By data set, the full name for each of the paper's short task names.
+# The full task names by data set and short name.
 TASK_NAMES: Mapping[str, Mapping[str, str]] = _matrices["tasks"]
 CELEBA = tuple(TASK_NAMES["celeba"])
 TASKONOMY = tuple(TASK_NAMES["taskonomy"])
@@ -126,7 +126,7 @@ class PublishedMatrix:
     """One of the six published matrices.
 
     Attributes:
-        key: data set and method, as in `MATRICES`.
+        key: the data set and method, as in `MATRICES`.
 
     Example:
         >>> PublishedMatrix("taskonomy_hoa").options
@@ -147,13 +147,13 @@ class PublishedMatrix:
 
     @property
     def affinity(self) -> Affinity:
-        """The matrix as [source, target]; the published one is transposed."""
+        """The matrix as [source, target], which is the transpose of the published one."""
         tasks = CELEBA if self.dataset == "CelebA" else TASKONOMY
         return Affinity.from_matrix(MATRICES[self.key], tasks, axis="target")
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options for `select_groups`; HOA's matrices are results of pairs and single tasks (losses for Taskonomy)."""
+        """The options for `select_groups`. HOA's matrices contain results of pairs and of single tasks."""
         return {
             "objective": "min" if self.key == "taskonomy_hoa" else "max",
             "allow_single": self.method == "HOA",

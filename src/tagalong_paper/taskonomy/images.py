@@ -1,4 +1,4 @@
-"""Reads inputs and targets of views from image files (Standley et al. 2020, setting 2), and finds damaged images."""
+"""Reads views from image files (as in setting 2 of Standley et al. 2020) and finds damaged images."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 CLASSES = 18  # 0: uncertain, 1: background, 2 to 17: objects
-FARTHEST = 2**13  # in units of 1/512 m; depth from 16 m on, and in holes of the mesh (65,535), counts as unknown
+FARTHEST = 2**13  # in units of 1/512 m; depths of 16 m or more, and holes in the mesh (65,535), count as unknown
 CENTRED = {"depth": (1500.0, 1000.0), "edges": (718.0, 1070.0), "keypoints": (50.0, 100.0)}
 MASKED = ("depth", "normals")
 COLOR_MODES, INTEGER_MODES, CLASS_MODES = ("RGB", "RGBA"), ("I", "I;16", "I;16B"), ("L", "P")  # Pillow's modes
 CHANNELS = {"depth": 2, "normals": 4, "edges": 1, "keypoints": 1}
 DECODING_ERRORS = (OSError, SyntaxError, ValueError)  # what Pillow and our checks raise for a damaged PNG
-FORMAT, VERSION = "tagalong-taskonomy", 1  # of the file that records the flaws found by decoding
+FORMAT, VERSION = "tagalong-taskonomy", 1  # format of the file that records the flaws found by decoding
 UNDECODABLE = "damaged inside"
 TRIED = 8  # the number of views to try when testing whether any can be read
-BATCH = 256  # views submitted at a time; there can be millions, and Ctrl-C waits for all submitted views
+BATCH = 256  # number of views to submit at a time; there can be millions, and Ctrl-C waits for submitted views
 logger = logging.getLogger(__name__)
 _count_lock = threading.Lock()  # multiple threads read images
 Pixels = NDArray[np.float32]
 
 
 class Unreadable(ValueError):
-    """An image cannot be read; the message starts with its path."""
+    """An error for an image that cannot be read. The message starts with its path."""
 
     def __init__(self, path: str, error: Exception) -> None:
         message = str(error)
@@ -54,12 +54,14 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class ViewReader:
-    """Reads views. A view with a damaged image has no labels; damaged images are logged once and counted.
+    """Reads views from image files.
+
+    A view with a damaged image has no labels. Damaged images are counted, and each is logged once.
 
     Attributes:
         views: the views.
-        tasks: the tasks whose domains are available.
-        pixels: the side of the returned images; larger images are downsampled.
+        tasks: the tasks whose images are available.
+        pixels: the width and height of the returned images. Larger images are downsampled.
         damaged: the paths of the damaged images found so far.
     """
 
@@ -72,17 +74,17 @@ class ViewReader:
         return len(self.views)
 
     def contents(self) -> Iterator[bytes]:
-        """Yields the names and sizes of all files, and how they are read."""
+        """Yields the contents to hash: the names and sizes of all files, and the settings for reading them."""
         yield self.views.digest
         yield repr((self.pixels, FARTHEST, CENTRED, len(self))).encode()
 
     def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
-        """Reads a view: colors from 0 to 255, and the targets of some tasks.
+        """Reads a view: the colors (0 to 255) and the targets of the given tasks.
 
         Args:
-            row: the number of the view.
+            row: the index of the view.
             tasks: the tasks.
-            draw: a random number; the view is mirrored if it is odd. None never mirrors.
+            draw: a random number. The view is mirrored if the number is odd, and never if it is None.
         """
         try:
             read = self._images(row, tasks)
@@ -94,12 +96,12 @@ class ViewReader:
         return read
 
     def find_systematic_flaw(self) -> str | None:
-        """Returns the first flaw if none of the first views can be read, in which case all views probably have it."""
+        """Returns a flaw that probably affects all views, or None if any of the first views can be read."""
         flaws = [self.find_flaw(row) for row in range(min(TRIED, len(self)))]
         return flaws[0] if all(flaws) else None
 
     def find_flaw(self, row: int) -> str | None:
-        """Returns which image of a view cannot be read, and why; None if all images can be read."""
+        """Returns which image of a view cannot be read and why, or None if all of them can be read."""
         try:
             self._images(row, self.tasks)
         except Unreadable as error:
@@ -107,7 +109,7 @@ class ViewReader:
         return None
 
     def unlabelled_tasks(self) -> list[str]:
-        """Returns the tasks without a single label; usually, the first view already shows that there are none."""
+        """Returns the tasks that have no labels. Usually, reading the first view is enough."""
         left = list(self.tasks)
         for row in range(len(self)):
             if not left:
@@ -167,7 +169,7 @@ class ViewReader:
 
     @contextmanager
     def _open(self, row: int, domain: str, modes: Sequence[str], expected: str) -> Iterator[Image]:
-        """Opens an image; errors inside the block become `Unreadable` with its path."""
+        """Opens an image. Errors inside the block are raised as `Unreadable` with its path."""
         from PIL import Image
 
         path = self.views.file(row, domain)
@@ -186,7 +188,7 @@ class ViewReader:
 
 
 def mirror(inputs: Tensor, targets: dict[str, Tensor]) -> Batch:
-    """Swaps left and right, and the horizontal direction of normals."""
+    """Mirrors a view horizontally, including the direction of normals."""
     flipped = {task: target.flip(-1) for task, target in targets.items()}
     if "normals" in flipped:
         flipped["normals"][0] *= -1
@@ -194,7 +196,7 @@ def mirror(inputs: Tensor, targets: dict[str, Tensor]) -> Batch:
 
 
 def _mask(values: Pixels, depth: Pixels) -> Tensor:
-    """Sets values to 0 where depth is unknown, and adds a channel that marks where it is known; NaN if nowhere."""
+    """Sets values to 0 where the depth is unknown, and appends a mask. Returns NaN if it is unknown everywhere."""
     known = (depth < FARTHEST).astype(np.float32)
     if not known.any():
         return torch.full((len(values) + 1, *known.shape), torch.nan)
@@ -202,15 +204,15 @@ def _mask(values: Pixels, depth: Pixels) -> Tensor:
 
 
 def drop_undecodable(reader: ViewReader, folder: Path, progress: Progress) -> ViewReader:
-    """Returns the reader without the views that cannot be decoded.
+    """Returns a copy of the reader without the views that cannot be decoded.
 
-    Decoding is done once, and can be interrupted and resumed: a file in the folder records the flaws found so far.
-    Later, only the flawed views are decoded again, since their files may have been replaced.
+    All views are decoded once. A file in the folder records the flaws found so far, so decoding can be interrupted and
+    resumed. Later calls only decode the flawed views again, since their files may have been replaced.
 
     Args:
-        reader: the reader of all views.
-        folder: an existing folder for the file.
-        progress: receives progress updates.
+        reader: the reader for all views.
+        folder: an existing folder for the file with the flaws.
+        progress: reports progress.
     """
     file = folder / f"taskonomy-{_key(reader)}.json"
     decoded, flaws = _read_flaws(file)
@@ -238,7 +240,7 @@ def _key(reader: ViewReader) -> str:
 
 
 def _read_flaws(file: Path) -> tuple[int, dict[str, str | None]]:
-    """Reads how many views were decoded before, and their flaws; none if the file is missing or invalid."""
+    """Returns the number of decoded views and their flaws, or no views if the file is missing or invalid."""
     try:
         return read_document(
             file, FORMAT, (UNVERSIONED, VERSION), lambda known: (int(known["decoded"]), dict(known["flaws"]))
@@ -252,7 +254,7 @@ def _rows(views: Views, names: Mapping[str, object]) -> list[int]:
 
 
 def _decode(reader: ViewReader, rows: Sequence[int]) -> Iterator[tuple[Sequence[int], list[str | None]]]:
-    """Yields batches of rows, each with the flaws of its rows."""
+    """Yields batches of rows with their flaws."""
     with ThreadPoolExecutor(THREADS) as pool:
         for first in range(0, len(rows), BATCH):
             batch = rows[first : first + BATCH]
@@ -260,7 +262,7 @@ def _decode(reader: ViewReader, rows: Sequence[int]) -> Iterator[tuple[Sequence[
 
 
 def _without(views: Views, rows: Iterable[int]) -> Views:
-    """Returns the views without these rows; buildings that have no views left are moved to `filtered`."""
+    """Returns the views without these rows. Buildings without any remaining views are moved to `filtered`."""
     gone = np.array(sorted(rows), dtype=np.int64)
     kept = np.setdiff1d(np.arange(len(views)), gone)
     left, building = np.unique(views.building[kept], return_inverse=True)

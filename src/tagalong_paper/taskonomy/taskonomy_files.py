@@ -1,4 +1,4 @@
-"""Finds Taskonomy's images, the buildings in each split, and the usable views."""
+"""Finds Taskonomy's images, the buildings of each split and the usable views."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOMAINS = {
     "edges": "edge_texture",
     "keypoints": "keypoints2d",
 }
-COMPONENT = "taskonomy"  # a folder between domain and buildings in the current download
+COMPONENT = "taskonomy"  # folder between domain and buildings in the current download
 VIEW = re.compile(r"(point_\d+_view_\d+)((?:_domain_\w+)?\.png)")
 SIGNATURE, HEADER, END = b"\x89PNG\r\n\x1a\n", 33, b"\x00\x00\x00\x00IEND\xaeB`\x82"
 INCOMPLETE = "without an image of every domain"
@@ -38,7 +38,7 @@ Lists = Mapping[str, tuple[str, ...]]
 def read_lists(folder: Path) -> Lists:
     """Reads the names of the buildings for training, validation and test.
 
-    The files are `train_models.txt`, as in the paper's code, or `train.txt`, and so on; # starts a comment.
+    The files are named like `train_models.txt`, as in the paper's code, or `train.txt`. Comments start with #.
 
     Raises:
         ValueError: a list is missing or empty, or a building is listed twice.
@@ -85,10 +85,10 @@ class Building:
 
     Attributes:
         name: the name of the building.
-        folders: the folder of its images, by domain.
-        endings: the part of file names after the view's name, by domain.
+        folders: the image folder for each domain.
+        endings: the suffix that follows the view's name in file names, by domain.
         views: the names of the views with an image in every domain, sorted by file name.
-        incomplete: the number of views without an image in some domain.
+        incomplete: the number of views that lack an image in some domain.
     """
 
     name: str
@@ -103,19 +103,19 @@ class Building:
 
 
 def domains_of(tasks: Iterable[str]) -> tuple[str, ...]:
-    """Returns the domains to read for some tasks; normals also need depth, which shows where they are valid."""
+    """Returns the domains to read for these tasks. Normals also require depth, to tell where they are valid."""
     chosen = set(tasks)
     needed = chosen | {"depth"} if "normals" in chosen else chosen
     return (RGB, *(domain for task, domain in DOMAINS.items() if task in needed))
 
 
 def find_folders(data: Path, domains: Sequence[str]) -> Mapping[str, Folders]:
-    """Finds the folders of these domains, by building.
+    """Finds each building's folders for these domains.
 
-    The layouts are DATA/DOMAIN/BUILDING, DATA/DOMAIN/taskonomy/BUILDING and DATA/BUILDING/DOMAIN.
+    The supported layouts are DATA/DOMAIN/BUILDING, DATA/DOMAIN/taskonomy/BUILDING and DATA/BUILDING/DOMAIN.
 
     Raises:
-        ValueError: the folder has none of these layouts.
+        ValueError: the folder does not have any of these layouts.
     """
     if not data.is_dir():
         raise InvalidInput("data", "must be the folder with Taskonomy's images", f"{data}, which is not a folder")
@@ -170,15 +170,15 @@ def open_building(name: str, folders: Folders, domains: Sequence[str]) -> Buildi
 
 @dataclass(frozen=True, eq=False)
 class Views:
-    """The views of some buildings.
+    """The usable views of a list of buildings.
 
     Attributes:
         buildings: the buildings with usable views.
-        building: for each view, the index of its building.
-        view: for each view, its index in the building.
+        building: the building index of each view.
+        view: the index of each view within its building.
         skipped: the number of skipped views, by reason.
-        filtered: the names of buildings without a usable view.
-        digest: a digest of the names and sizes of all files.
+        filtered: the names of buildings without usable views.
+        digest: a hash of the names and sizes of all files.
     """
 
     buildings: tuple[Building, ...]
@@ -203,13 +203,13 @@ class Views:
 
 
 def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: int, most: int | None = None) -> Views:
-    """Returns the views that have all their images.
+    """Returns the views with an intact image in every domain.
 
     Args:
-        buildings: the buildings, in the order of the rows.
+        buildings: the buildings, in row order.
         domains: the domains to read.
-        pixels: the side of the square images; multiples of it are accepted too.
-        most: the maximum number of views per building, of which the first are used; None means all.
+        pixels: the width and height of the images. Multiples are also accepted.
+        most: the maximum number of views per building. If None, all views are used.
     """
     kept: list[Building] = []
     rows: list[tuple[int, int]] = []
@@ -238,13 +238,13 @@ def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: 
 
 
 def _inspect_view(building: Building, domains: Sequence[str], pixels: int, view: str) -> tuple[list[int], str | None]:
-    """Returns the sizes of a view's files, and the first flaw found in one of them."""
+    """Returns the sizes of a view's files, and the first flaw found in them, if any."""
     inspected = [_inspect_file(building.file(domain, view), pixels) for domain in domains]
     return [size for size, _ in inspected], next((flaw for _, flaw in inspected if flaw is not None), None)
 
 
 def _inspect_file(path: str, pixels: int) -> tuple[int, str | None]:
-    """Returns the size of a file, and a flaw if its first and last bytes show one."""
+    """Returns the size of a file, and a flaw if one is found in its first or last bytes."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size

@@ -1,4 +1,4 @@
-"""The network of Standley et al. for Taskonomy: a modified Xception encoder, and a small decoder for every task."""
+"""The Taskonomy network of Standley et al.: a modified Xception encoder with a small decoder for each task."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ DECODER = (128, 64, 48, 32)
 
 
 class Xception:
-    """Makes encoders with 512 output channels at 1/16 of the image's side.
+    """Creates encoders with 512 output channels at 1/16 of the input resolution.
 
-    The layers: two plain convolutions, three blocks of two separable convolutions that halve the image, eight blocks of
-    three separable convolutions, and a last separable convolution with BatchNorm.
+    The layers are two plain convolutions, three blocks of two separable convolutions that halve the resolution, eight
+    blocks of three separable convolutions, and a final separable convolution with BatchNorm.
 
     Args:
-        channels: a factor for the paper's channels; `width` is another factor for all but the output channels.
+        channels: a multiplier for the paper's number of channels. `width` is another multiplier, which does not affect
+            the output channels.
 
     Example:
         >>> import torch
@@ -51,10 +52,10 @@ class Xception:
 
 
 class Decoders:
-    """Makes decoders of four transposed convolutions, each of which doubles the side and is followed by a plain one.
+    """Creates decoders. Four transposed convolutions double the resolution, each followed by a plain convolution.
 
     Args:
-        channels: a factor for the paper's channels.
+        channels: a multiplier for the paper's number of channels.
     """
 
     def __init__(self, channels: float = 1.0) -> None:
@@ -74,14 +75,14 @@ class Decoders:
 
 
 class Colours(nn.Module):
-    """Scales pixels from 0…255 to 0…1."""
+    """Scales pixel values from the range 0–255 to 0–1."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.float() / 255
 
 
 class Separable(nn.Sequential):
-    """A depthwise convolution followed by a pointwise one."""
+    """A depthwise convolution followed by a pointwise convolution."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__(
@@ -90,13 +91,13 @@ class Separable(nn.Sequential):
 
 
 class Block(nn.Module):
-    """Separable convolutions with a shortcut.
+    """A block of separable convolutions with a skip connection.
 
     Args:
         before: the number of input channels.
         after: the number of output channels.
         convolutions: the number of separable convolutions.
-        halve: whether a strided convolution halves the side.
+        halve: whether a strided convolution halves the resolution.
         rectified: whether the block starts with a ReLU.
     """
 
@@ -120,12 +121,12 @@ class Block(nn.Module):
 
 
 def scale_channels(size: int, factor: float) -> int:
-    """Scales a number of channels by a factor; the result is at least one."""
+    """Scales a number of channels by a factor, with a minimum of one."""
     return max(1, round(size * factor))
 
 
 def initialize(module: nn.Module) -> nn.Module:
-    """Initializes plain convolutions as in the published code: normal, with variance 2 / (kernel · outputs)."""
+    """Initializes convolutions as in the published code: normally distributed with variance 2 / (kernel · outputs)."""
     for part in module.modules():
         if isinstance(part, nn.Conv2d):
             nn.init.normal_(part.weight, 0.0, math.sqrt(2 / (math.prod(part.kernel_size) * part.out_channels)))

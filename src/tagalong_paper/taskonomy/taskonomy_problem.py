@@ -1,4 +1,4 @@
-"""Taskonomy (Zamir et al. 2018) as in the paper: five dense tasks on photographs of rooms."""
+"""Taskonomy (Zamir et al. 2018) as in the paper: five dense prediction tasks on photographs of rooms."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ SHIFTS = [(down, right) for down in range(3) for right in range(3)]
 
 
 def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Returns the absolute error of every pixel."""
+    """Returns the absolute error of each pixel."""
     return (outputs - targets).abs()
 
 
 def rotated_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Returns the lowest mean absolute error of every row, over nine shifts of the outputs by at most one pixel.
+    """Returns the mean absolute error of each row, minimized over shifts of the outputs by at most one pixel.
 
-    This is the "loss rotation" of the published code: labels made from meshes can be off by a pixel. As in that code,
-    unknown pixels (where the last channel of the targets is 0) have an error of 0.
+    The published code calls this "loss rotation". It is needed because labels rendered from meshes can be off by a
+    pixel. As in that code, unknown pixels (where the last channel of the targets is 0) have an error of 0.
 
     Args:
         outputs: the predictions [rows, channels, side, side].
@@ -115,26 +115,28 @@ def taskonomy(
     recipe: Recipe | None = None,
     progress: Progress | None = None,
 ) -> Problem:
-    """Loads segmentation, depth, normals, 2d edges and 2d keypoints of rooms; images are read during training.
+    """Loads Taskonomy: segmentation, depth, normals, 2D edges and 2D keypoints of rooms.
+
+    Images are read during training.
 
     Args:
-        data: the folder with the downloaded images: DATA/DOMAIN/BUILDING or DATA/BUILDING/DOMAIN. Nothing is downloaded
-            by this function.
-        lists: a folder with lists of buildings, `train_models.txt`, `val_models.txt` and `test_models.txt`, one
-            building per line; None means `data`.
-        tasks: some of the five tasks, as a list or as comma-separated names; only their domains are read.
-        size: "full" for the paper's network, recipe and 256 pixels; "small" for a narrow network and 64 pixels, which
-            takes seconds.
-        pixels: the side of the images, a multiple of 16; larger images are downsampled.
-        channels: a factor for the channels of the encoder and the decoders.
-        per_building: use only the first images of each building, up to this number, for validation and test; None means
-            all.
-        check: how to check images before training; damaged ones are skipped and counted. "header" reads their first and
-            last bytes; a view that is damaged elsewhere has no labels, and is logged when it is read. "decode" decodes
-            all images once, which takes as long as reading them for one epoch.
-        cache: the folder for the results of "decode"; None means `tagalong-cache` in `data`.
-        recipe: the training recipe; None means the paper's.
-        progress: receives progress updates while images are decoded.
+        data: the folder with the downloaded images, with the layout DATA/DOMAIN/BUILDING or DATA/BUILDING/DOMAIN. This
+            function does not download anything.
+        lists: the folder that contains the lists of buildings, `train_models.txt`, `val_models.txt` and
+            `test_models.txt`, with one building per line. Defaults to `data`.
+        tasks: one or more of the five tasks, as a list or a comma-separated string. Only their images are read.
+            Defaults to all.
+        size: "full" uses the paper's network and recipe with 256 pixels. "small" uses a narrow network with 64 pixels,
+            which trains in seconds.
+        pixels: the width and height of the images, a multiple of 16. Larger images are downsampled.
+        channels: a multiplier for the number of channels in the encoder and the decoders.
+        per_building: the maximum number of images per building for validation and test. If None, all images are used.
+        check: how to check images before training. Damaged images are skipped and counted. "header" only reads their
+            first and last bytes. Views with other damage are logged when they are read, and have no labels. "decode"
+            decodes all images once, which takes as long as reading them for one epoch.
+        cache: the folder for the results of `check="decode"`. Defaults to `tagalong-cache` in `data`.
+        recipe: the training recipe. Defaults to the paper's, or to a quick one at small size.
+        progress: reports progress while images are decoded.
 
     Raises:
         ValueError: the folder, the lists or the options are invalid.
@@ -218,7 +220,7 @@ def _check_options(data: Any, tasks: Sequence[str], size: Any, per_building: Any
 
 
 def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Sequence[str]) -> dict[str, list[Building]]:
-    """Opens the buildings in each list; all problems are reported in one error, the first few of them in detail."""
+    """Opens the buildings in each list. Reports all problems in one error, the first few in detail."""
     problems: list[InvalidInput] = []
     flaws: list[InvalidInput] = []
     opened: dict[str, list[Building]] = {part: [] for part in PARTS}
@@ -252,7 +254,7 @@ def check_not_empty(views: Mapping[str, Views]) -> None:
     """Checks that every split has a usable view.
 
     Raises:
-        ValueError: a split has none; the message says why its views were skipped.
+        ValueError: a split has no usable views. The message says why they were skipped.
     """
     empty = {part: found for part, found in views.items() if not len(found)}
     raise_problems(
@@ -267,7 +269,7 @@ def check_labelled(unlabelled: Mapping[str, Sequence[str]]) -> None:
     """Checks that every split has labels for every task.
 
     Args:
-        unlabelled: for each split, its tasks without a label.
+        unlabelled: the tasks without labels in each split.
 
     Raises:
         ValueError: a task has no labels in a split.
@@ -289,7 +291,7 @@ def check_labelled(unlabelled: Mapping[str, Sequence[str]]) -> None:
 def view_notes(
     views: Mapping[str, Views], lists: Lists, folders: Mapping[str, Folders], per_building: int | None
 ) -> tuple[str, ...]:
-    """Returns notes on the numbers of views and buildings, and on those left out."""
+    """Returns notes on the number of views and buildings, including those that were skipped."""
     sizes = "; ".join(_size(part, v) for part, v in views.items())
     notes = [f"read from files: {sizes}"]
     if per_building is not None:

@@ -1,4 +1,4 @@
-"""`tagalong leaderboard`: which estimator of affinity best predicts what truly helps?"""
+"""`tagalong leaderboard`: which affinity estimator best predicts the tasks that actually help?"""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def leaderboard(
     seeds: SeedsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Compares affinity estimators with the truth: tables for which every subset of tasks was trained.
+    """Compares affinity estimators using truth tables, for which every subset of tasks was trained.
 
-    The columns "pairs" and "joining" are correlations with the true gain from a partner, in a network of two tasks and
-    on average over all groups that the partner can join. Columns like "k=2" are changes in test loss relative to one
-    network for all tasks; negative is better. Costs are multiples of training that network. Other packages can add
-    estimators with the entry point group "tagalong.estimators"; these are measured on tagalong's own problems, which
-    takes minutes.
+    The columns "pairs" and "joining" are correlations with the true gain from adding a task: to one other task, and on
+    average over all groups that it can join. Columns like "k=2" show the change in test loss relative to
+    one network for all tasks, where negative is better. Costs are relative to training that network. Other packages can
+    add estimators with the entry point group "tagalong.estimators". These are measured on tagalong's own problems,
+    which takes minutes.
 
     Example:
-        `tagalong leaderboard --tables nhanes,faces`: which affinity predicts what truly helps
+        `tagalong leaderboard --tables nhanes,faces`: compare estimators on two tables
     """
     from .standings import leaderboard as compare
     from .truth_table import truth_names
@@ -82,5 +82,5 @@ def _show(found: list[Standing], budgets: tuple[int, ...]) -> None:
 
 
 def _rank(one: Standing) -> tuple[float, str]:
-    """Sorts by the correlation, highest first; NaN comes last."""
+    """Returns a sort key that puts the highest correlation first and NaN last."""
     return 2.0 if math.isnan(one.marginal) else -one.marginal, one.estimator

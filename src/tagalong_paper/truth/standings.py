@@ -1,4 +1,4 @@
-"""The leaderboard: which estimator best predicts what truly helps, and how good are its groups?"""
+"""The leaderboard: which estimator best predicts the tasks that actually help, and how good are its groups?"""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Standing:
-    """The scores of an estimator on a table, averaged over seeds.
+    """An estimator's scores on a table, averaged over seeds.
 
     Attributes:
         estimator: the name of the estimator.
         table: the name of the table.
-        pairs: the correlation with the true gains in pairs.
-        marginal: the correlation with the true effects of joining a set, averaged over all sets.
-        changes: for each budget, the true change in test loss of its groups relative to one network for all tasks;
-            negative is better.
-        cost: the cost as a multiple of training one network for all tasks, without that training itself.
+        pairs: the correlation with the true gains in pairs of tasks.
+        marginal: the correlation with the true gains from joining a set, averaged over all sets.
+        changes: the true change in test loss by budget, relative to one network for all tasks. Negative is better.
+        cost: the additional cost, relative to training one network for all tasks.
         seeds: the number of seeds.
     """
 
@@ -51,7 +50,7 @@ class Standing:
     seeds: int
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document."""
+        """Returns the contents as a JSON document."""
         return asdict(self) | {"changes": {str(budget): change for budget, change in self.changes.items()}}
 
 
@@ -64,17 +63,17 @@ def leaderboard(
 ) -> list[Standing]:
     """Scores every estimator on every table.
 
-    Estimators from other packages (entry point group "tagalong.estimators") are measured on tagalong's own problems
-    when this is called; all others are looked up in the tables.
+    Estimates are looked up in the tables, except for estimators from other packages (entry point group
+    "tagalong.estimators"). These are measured on tagalong's own problems during the call.
 
     Args:
-        tables: the names of truth tables; all by default.
-        budgets: the numbers of networks.
-        seeds: the number of seeds, each of which gives an estimate.
-        progress: receives a message about each measurement.
+        tables: the names of the truth tables. Defaults to all.
+        budgets: the numbers of networks to select.
+        seeds: the number of seeds to average over.
+        progress: a function that is called with a message before each measurement.
 
     Raises:
-        ValueError: a table is unknown, there is no seed, or a single value is passed where a list is needed.
+        ValueError: a table is unknown, `seeds` is not positive, or an argument is not a list.
     """
     if not is_positive_integer(seeds):
         raise InvalidInput("seeds", "must be a positive integer", repr(seeds))
@@ -92,7 +91,7 @@ def leaderboard(
 
 
 def average(found: Sequence[Standing]) -> list[Standing]:
-    """Returns means over all tables, labeled "all tables", for the estimators that were scored on all of them."""
+    """Returns the mean over all tables for each estimator that was scored on all of them."""
     tables = {one.table for one in found}
     means = []
     for name in dict.fromkeys(one.estimator for one in found):

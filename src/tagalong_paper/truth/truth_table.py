@@ -1,4 +1,4 @@
-"""Truth tables: results of every subset of a problem's tasks, for looking up the true gain of any grouping."""
+"""Truth tables, which contain the results of every subset of tasks, to look up the true gain of any grouping."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tagalong.learn import Job
 from tagalong.study import Backend, Cost, NetworkResult, Score
 
 Array = NDArray[np.float64]
-FOLDER = "tables"  # next to this file: the tables that come with the package
+FOLDER = "tables"  # next to this file; contains the tables that are included in the package
 FORMAT, VERSION = "tagalong-truth", 1
 HINT = "recreate it with benchmarks/truth.py"
 WHOLE = 1000  # the number of steps that a full training run counts as
@@ -30,24 +30,24 @@ UNIT = 1 / 20_000  # resolution of logarithms in the file: 0.005 % of a loss
 
 @dataclass(frozen=True, eq=False)
 class TruthTable:
-    """Losses of the networks of every subset of tasks.
+    """The losses of a network for every subset of tasks.
 
-    A subset is a number whose bit i is set if it contains task i; its index in the table is that number minus one.
-    Losses are natural logarithms of the ratio of a loss to that of the network for all tasks, averaged over seeds, so a
-    difference of 0.01 is about one percent. They are NaN if a task is not in the subset.
+    A subset is encoded as a number whose bit i is set if it contains task i. Its index in the table is that number
+    minus one. Losses are relative to the network for all tasks (averaged over seeds) and stored as natural logarithms,
+    so a difference of 0.01 is about one percent. They are NaN for tasks that are not in the subset.
 
     Attributes:
         tasks: the names of the tasks.
-        val: the losses on the two halves of the validation rows [seeds, 2, subsets, tasks].
+        val: the losses on each half of the validation rows [seeds, 2, subsets, tasks].
         test: the losses on the test rows [seeds, subsets, tasks].
-        early: the validation losses after a fraction of training [seeds, fractions, subsets, tasks].
+        early: the validation losses after each fraction of training [seeds, fractions, subsets, tasks].
         fractions: the fractions for `early`, relative to the epochs of the network for all tasks.
         epochs: the number of epochs [seeds, subsets].
         affinities: the affinities by estimator [seeds, source, target].
-        errors: the standard errors of the affinities.
-        predictions: the losses predicted by estimators of whole networks, by estimator [seeds, subsets, tasks].
-        costs: the cost of measuring by estimator, as a multiple of training the network for all tasks.
-        about: the command that made the table, and its inputs.
+        errors: the standard errors of the affinities, by estimator.
+        predictions: the losses predicted for each network, by estimator [seeds, subsets, tasks].
+        costs: the measurement cost by estimator, relative to training the network for all tasks.
+        about: the command that created the table, and its inputs.
     """
 
     tasks: tuple[str, ...]
@@ -64,16 +64,16 @@ class TruthTable:
 
     @property
     def seeds(self) -> int:
-        """The number of seeds with which every subset was trained."""
+        """The number of seeds that each subset was trained with."""
         return len(self.test)
 
     @property
     def subsets(self) -> NDArray[np.bool_]:
-        """Whether each subset contains each task, [subsets, tasks]."""
+        """An array [subsets, tasks] of whether each subset contains each task."""
         return subset_members(len(self.tasks))
 
     def place(self, subset: Iterable[str]) -> int:
-        """Returns the index of a subset.
+        """Returns the index of a subset in the table.
 
         Example:
             >>> table = TruthTable(("a", "b"), *[np.zeros(0)] * 3, (), np.zeros(0))
@@ -86,8 +86,8 @@ class TruthTable:
         """Returns the true change in test loss relative to one network for all tasks, averaged over tasks and seeds.
 
         Args:
-            served: for each task, the tasks of the network that serves it.
-            seeds: the seeds of the networks; all by default.
+            served: the tasks of the network that serves each task.
+            seeds: the seeds of the networks. Defaults to all.
         """
         chosen = list(range(self.seeds) if seeds is None else seeds)
         changes = [self._ratio(self.test[chosen], self.place(tasks), task) for task, tasks in served.items()]
@@ -98,7 +98,7 @@ class TruthTable:
         return float(np.exp(logs[:, place, column] - logs[:, -1, column]).mean())
 
     def save(self, path: str | Path) -> None:
-        """Writes the table, rounded, as a small npz file."""
+        """Writes the table to a small npz file, with rounded numbers."""
         inside = self.subsets
         arrays: dict[str, Any] = {name: _pack(getattr(self, name)[..., inside]) for name in ("val", "test", "early")}
         arrays["epochs"] = self.epochs.astype(np.uint16)
@@ -144,7 +144,7 @@ class TruthTable:
 
 
 def subset_members(tasks: int) -> NDArray[np.bool_]:
-    """Returns whether each subset contains each task, [subsets, tasks].
+    """Returns whether each subset contains each task, as an array [subsets, tasks].
 
     Example:
         >>> subset_members(2).tolist()
@@ -165,13 +165,13 @@ def _unpack(packed: NDArray[np.int16], inside: NDArray[np.bool_]) -> Array:
 
 @cache
 def truth_names() -> tuple[str, ...]:
-    """Returns the names of the tables that come with the package."""
+    """Returns the names of the tables that are included in the package."""
     shipped = files(__package__).joinpath(FOLDER).iterdir()
     return tuple(sorted(file.name.removesuffix(".npz") for file in shipped if file.name.endswith(".npz")))
 
 
 def load_truth(name: str) -> TruthTable:
-    """Loads a table that comes with the package.
+    """Loads a table that is included in the package.
 
     Raises:
         ValueError: no table has this name.
@@ -187,14 +187,14 @@ def load_truth(name: str) -> TruthTable:
 
 
 class TruthBackend(Backend):
-    """Looks up networks in a truth table instead of training them, so that any method can be tried on it.
+    """A backend that looks up networks in a truth table instead of training them.
 
     Losses are relative to the network for all tasks, and seeds are indices into the table. A full training run counts
     as `WHOLE` steps.
 
     Args:
         table: the truth table.
-        estimators: the name of the table's affinity for each estimator of a meter.
+        estimators: the name of the affinity in the table for each meter estimator.
 
     Example:
         >>> table = load_truth("nhanes")
