@@ -50,14 +50,14 @@ def with_short_names(setup: ExperimentSetup, affinity: Affinity) -> Affinity:
     return replace(affinity, tasks=tuple(setup.short_name(task) for task in affinity.tasks))
 
 
-def off_diagonal(affinity: Affinity, *, centred: bool = False) -> NDArray[np.float64]:
+def off_diagonal(affinity: Affinity, *, centered: bool = False) -> NDArray[np.float64]:
     """Returns the affinities between different tasks as a flat array.
 
     Args:
         affinity: the affinities.
-        centred: whether to subtract each target's mean, which does not affect the grouping.
+        centered: whether to subtract each target's mean, which does not affect the grouping.
     """
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
-    if centred:
+    if centered:
         others = others - np.nanmean(others, axis=0)
     return others[~np.eye(len(affinity.tasks), dtype=bool)]

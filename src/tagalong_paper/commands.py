@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     from .experiment_report import Report
     from .experiments import Experiment
 
-SELECTIONS = "tagalong-selections"  # the format of selection.json
-PANEL = "Where"
+SELECTIONS_FORMAT = "tagalong-selections"  # the format of selection.json
+HELP_PANEL = "Where"
 ProblemOption = Annotated[
     str,
     typer.Option(
         "--problem",
         metavar="faces|celeba|taskonomy",
         help="The problem; faces is a synthetic substitute for CelebA.",
-        rich_help_panel=PANEL,
+        rich_help_panel=HELP_PANEL,
         autocompletion=complete_words("faces", "celeba", "taskonomy"),
     ),
 ]
@@ -59,7 +59,7 @@ SizeOption = Annotated[
         "--size",
         metavar="small|full",
         help="small runs in seconds; full is the paper's size and needs a GPU.",
-        rich_help_panel=PANEL,
+        rich_help_panel=HELP_PANEL,
         autocompletion=complete_words("small", "full"),
     ),
 ]
@@ -70,7 +70,7 @@ SeedsOption = Annotated[
         metavar="NUMBER",
         parser=integer_option,
         help="The number of seeds; by default 2 at small size, 3 at full size, and 1 for Taskonomy.",
-        rich_help_panel=PANEL,
+        rich_help_panel=HELP_PANEL,
         show_default=False,
     ),
 ]
@@ -121,7 +121,7 @@ EXPERIMENT_OPTIONS: dict[str, dict[str, tuple[Any, Any]]] = {
     "capacity": {"methods": (LargerOption, None)},
     "no-early-stopping": {"methods": (AugmentedOption, None)},
 }
-TYPED = {
+OPTION_NAMES = {
     "problem": "--problem",
     "task": "--tasks",
     "recipe.lr": "--recipe lr",
@@ -133,7 +133,7 @@ paper = typer.Typer(name="paper", cls=Commands, invoke_without_command=True, ric
 
 
 @paper.callback()
-def _parts(context: typer.Context) -> None:
+def _list_experiments(context: typer.Context) -> None:
     """Reproduces the paper's numbers (Fifty et al., NeurIPS 2021) and shows where ours differ.
 
     Examples:
@@ -158,9 +158,9 @@ def selection(out: OutOption = None, json: JsonOption = False, quiet: QuietOptio
     document = {"selections": [one.to_document() for one in found]}
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        write_document(out / "selection.json", SELECTIONS, 1, document)
+        write_document(out / "selection.json", SELECTIONS_FORMAT, 1, document)
     if json:
-        print(document_text(SELECTIONS, 1, document))
+        print(document_text(SELECTIONS_FORMAT, 1, document))
         return
     show_selections(found, quiet)
     if out is not None and not quiet:
@@ -192,48 +192,51 @@ def _show_computed(report: Report, out: Path | None, json: bool, quiet: bool) ->
 
 def training_command(experiment: Experiment) -> Callable[..., None]:
     """Returns the command for an experiment that trains networks, with the common and the experiment's own options."""
-    own = EXPERIMENT_OPTIONS.get(experiment.name, {})
+    own_options = EXPERIMENT_OPTIONS.get(experiment.name, {})
 
-    def command(**typed: Any) -> None:
-        options = {name: parse_names(typed[name]) if isinstance(typed[name], str) else typed[name] for name in own}
-        run(experiment.name, typed, **options)
+    def command(**arguments: Any) -> None:
+        options = {
+            name: parse_names(arguments[name]) if isinstance(arguments[name], str) else arguments[name]
+            for name in own_options
+        }
+        run_and_show(experiment.name, arguments, **options)
 
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
-        for name, (annotation, default) in {**COMMON_OPTIONS, **own}.items()
+        for name, (annotation, default) in {**COMMON_OPTIONS, **own_options}.items()
     ]
     vars(command)["__signature__"] = inspect.Signature(parameters)  # typer reads this attribute
     return command
 
 
-def run(name: str, typed: dict[str, Any], **own: Any) -> None:
+def run_and_show(name: str, arguments: dict[str, Any], **own_options: Any) -> None:
     """Runs an experiment and shows its report. Networks that are already in the folder are not trained again."""
     from .experiment_setup import load_setup
 
-    check_folder(typed["out"])  # before generating or decoding images, which takes minutes
-    check_methods(name, own.get("methods"))
-    with name_arguments(**TYPED), show_progress(typed["json"] or typed["quiet"]) as progress:
+    check_folder(arguments["out"])  # before generating or decoding images, which takes minutes
+    check_methods(name, own_options.get("methods"))
+    with name_arguments(**OPTION_NAMES), show_progress(arguments["json"] or arguments["quiet"]) as progress:
         setup = load_setup(
-            typed["problem"],
-            typed["size"],
-            out=typed["out"],
-            seeds=typed["seeds"],
-            tasks=parse_names(typed["tasks"]),
-            options=parse_problem_options(typed["with_"] or [], "recipe", "size"),
-            recipe=parse_options(typed["recipe"] or [], "recipe"),
-            device=typed["device"] or "auto",
-            executor=typed["executor"] or "serial",
+            arguments["problem"],
+            arguments["size"],
+            out=arguments["out"],
+            seeds=arguments["seeds"],
+            tasks=parse_names(arguments["tasks"]),
+            options=parse_problem_options(arguments["with_"] or [], "recipe", "size"),
+            recipe=parse_options(arguments["recipe"] or [], "recipe"),
+            device=arguments["device"] or "auto",
+            executor=arguments["executor"] or "serial",
             progress=progress,
         )
         try:
-            report = run_experiment(name, setup, **own)
+            report = run_experiment(name, setup, **own_options)
             files: list[Path] = report.save(setup.out)
         except KeyboardInterrupt:
             raise resumable(setup.out) from None
-    if typed["json"]:
+    if arguments["json"]:
         print(report.to_json())
         return
-    show_report(report, files, typed["quiet"], resumes=True)
+    show_report(report, files, arguments["quiet"], can_resume=True)
 
 
 for _experiment in EXPERIMENTS:

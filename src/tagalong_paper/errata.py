@@ -29,9 +29,9 @@ from .printed import (
     published_matrices,
 )
 from .selection import selections
-from .theory import BOUNDS, COUNTEREXAMPLE, PANELS, after_steps
+from .theory import BOUNDS, COUNTEREXAMPLE, PANELS, losses_after_steps
 
-LAST_DIGIT = {"celeba": 0.01, "taskonomy": 0.0001}
+ROUNDING_UNIT = {"celeba": 0.01, "taskonomy": 0.0001}
 
 
 class Erratum(NamedTuple):
@@ -146,7 +146,7 @@ def wrong_totals() -> list[Erratum]:
     found = []
     for dataset, where, columns, total in _table_rows():
         digits = 2 if dataset == "celeba" else 4
-        noise = LAST_DIGIT[dataset] / math.sqrt(12) * math.sqrt(len(columns) + 1)
+        noise = ROUNDING_UNIT[dataset] / math.sqrt(12) * math.sqrt(len(columns) + 1)
         if abs(sum(columns) - total) > 3 * noise:
             found.append(
                 Erratum(
@@ -165,11 +165,11 @@ def _table_rows() -> Iterator[tuple[str, str, list[float], float]]:
             yield dataset, method.upper(), list(line.results.values()), line.total
         for (method, times), line in CAPACITY[dataset].items():
             yield dataset, f"{method.upper()} ({times}×)", list(line.results.values()), line.total
-    for dataset, method, budget, printed in _groupings():
+    for dataset, method, budget, printed in _printed_groupings():
         yield dataset, f"{method} {budget} groups", list(served_results(printed).values()), printed.total
 
 
-def _groupings() -> Iterator[tuple[str, str, int, PrintedGrouping]]:
+def _printed_groupings() -> Iterator[tuple[str, str, int, PrintedGrouping]]:
     for key, by_budget in PRINTED.items():
         dataset, _, method = key.partition("_")
         for budget, printed in by_budget.items():
@@ -192,7 +192,7 @@ def served_results(printed: PrintedGrouping) -> dict[str, float]:
 def wrong_groupings() -> list[Erratum]:
     """Returns tasks that are not in bold exactly once, and groupings that are not optimal for their matrices."""
     found = []
-    for dataset, method, budget, printed in _groupings():
+    for dataset, method, budget, printed in _printed_groupings():
         for task in served_results(printed):
             times = sum(task in group.bold for group in printed.groups)
             if times != 1:
@@ -214,7 +214,7 @@ def wrong_groupings() -> list[Erratum]:
 def conflicting_results() -> list[Erratum]:
     """Returns networks with the same tasks that are printed with different results."""
     networks: dict[tuple[str, frozenset[str]], list[tuple[str, PrintedGroup]]] = {}
-    for dataset, method, budget, printed in _groupings():
+    for dataset, method, budget, printed in _printed_groupings():
         for group in printed.groups:
             networks.setdefault((dataset, frozenset(group.results)), []).append((f"{method} {budget} groups", group))
     repeated = {network: places for network, places in networks.items() if len(places) > 1}
@@ -310,8 +310,8 @@ def wrong_theory() -> list[Erratum]:
 
 
 def _example_erratum() -> Erratum:
-    found = {panel.letter: after_steps(panel) for panel in PANELS}
-    as_stated = {panel.letter: after_steps(panel, unit=False) for panel in PANELS}
+    found = {panel.letter: losses_after_steps(panel) for panel in PANELS}
+    as_stated = {panel.letter: losses_after_steps(panel, unit=False) for panel in PANELS}
     return Erratum(
         "appendix, quadratic counterexample",
         "; ".join(f"{panel.printed[0]} and {panel.printed[1]}" for panel in PANELS),

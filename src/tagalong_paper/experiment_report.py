@@ -13,7 +13,7 @@ from tagalong.files import document_text, json_safe, write_atomic, write_documen
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-SCRIPT = "plotly.min.js"
+PLOTLY_SCRIPT = "plotly.min.js"
 FORMAT, VERSION = "tagalong-experiment", 1
 Answer = Literal["yes", "within noise", "no", "not tested"]
 
@@ -156,7 +156,7 @@ class Report:
             _write_script(out)
         for name, figure in self.figures.items():
             files.append(out / f"{name}.html")
-            write_atomic(files[-1], figure.to_html(include_plotlyjs=SCRIPT))
+            write_atomic(files[-1], figure.to_html(include_plotlyjs=PLOTLY_SCRIPT))
         return files
 
 
@@ -164,6 +164,6 @@ def _write_script(out: Path) -> None:
     """Writes plotly's script atomically. Plotly itself would keep a partially written script."""
     from plotly.offline import get_plotlyjs
 
-    script, content = out / SCRIPT, get_plotlyjs().encode()
+    script, content = out / PLOTLY_SCRIPT, get_plotlyjs().encode()
     if not script.exists() or script.stat().st_size != len(content):
         write_atomic(script, content)

@@ -23,7 +23,7 @@ SHORT_NAMES_TASKONOMY = {name: short for short, name in TASK_NAMES["taskonomy"].
 SMALL_TASKS = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard")  # 31 subsets
 PROBLEMS = ("faces", "celeba", "taskonomy")
 BUDGETS = {"faces": (2, 3, 4), "celeba": (2, 3, 4), "taskonomy": (2, 3)}
-SEEDS = {"small": 2, "full": 3}
+SEED_COUNTS = {"small": 2, "full": 3}
 MIN_TASKS = 2  # with fewer, there is nothing to group
 
 
@@ -167,7 +167,7 @@ def load_setup(
     if len(names) < MIN_TASKS:
         raise InvalidInput("tasks", f"must be at least {MIN_TASKS} to have something to group", repr(names[0]))
     default = SMALL_TASKS if size == "small" and set(SMALL_TASKS) <= set(loaded.names) else None
-    count = seeds or (1 if problem == "taskonomy" else SEEDS[size])
+    count = seeds or (1 if problem == "taskonomy" else SEED_COUNTS[size])
     setup = ExperimentSetup(
         loaded, folder, default if tasks is None else tuple(tasks), range(count), size, device, progress, executor
     )
@@ -187,7 +187,7 @@ def _check_arguments(problem: str, size: str, seeds: int | None, recipe: Mapping
     elif problem not in problem_names():
         missing = f"{problem!r} is not available in this installation"
         problems.append(InvalidInput("problem", missing, hint="use the substitute 'faces'"))
-    if size not in SEEDS:
+    if size not in SEED_COUNTS:
         problems.append(InvalidInput("size", "must be 'small' or 'full'", repr(size)))
     if seeds is not None and seeds < 1:
         problems.append(InvalidInput("seeds", "must be a positive integer", repr(seeds)))

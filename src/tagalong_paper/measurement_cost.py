@@ -63,9 +63,9 @@ def cost_range(printed: Mapping[str, float]) -> tuple[float, float]:
         (3.207, 3.226)
     """
 
-    def cost(schedule: MeasuringSchedule, faster: float) -> float:
-        share = (schedule.last - schedule.first) / schedule.every
-        return (faster * schedule.last - 1) / (1 - faster * share)
+    def cost(schedule: MeasuringSchedule, ratio: float) -> float:
+        fraction = (schedule.last - schedule.first) / schedule.every
+        return (ratio * schedule.last - 1) / (1 - ratio * fraction)
 
     # If every step of a shorter training run is measured, the speed-up does not depend on the cost of a measurement.
     informative = {SCHEDULES[name]: found for name, found in printed.items() if SCHEDULES[name][:2] != (1, 0.0)}

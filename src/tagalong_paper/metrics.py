@@ -46,9 +46,9 @@ def metric_name(problem: Problem) -> str:
     return f"test {metric_noun(problem)}"
 
 
-def metric_label(problem: Problem, part: str = "test") -> str:
+def metric_label(problem: Problem, split: str = "test") -> str:
     """Returns a label for the metric with its unit, such as "test error, %"."""
-    return f"{part} {metric_noun(problem)}{', %' if is_error_rate(problem) else ''}"
+    return f"{split} {metric_noun(problem)}{', %' if is_error_rate(problem) else ''}"
 
 
 def metric_digits(problem: Problem) -> int:
@@ -71,11 +71,11 @@ def error_per_row(problem: Problem) -> float:
     return 100 / len(problem.splits["test"]) if is_error_rate(problem) else 0.0
 
 
-def totals_by_method(problem: Problem, records: Iterable[Record], part: str = "test") -> dict[Label, list[float]]:
+def totals_by_method(problem: Problem, records: Iterable[Record], split: str = "test") -> dict[Label, list[float]]:
     """Returns the totals for all seeds, by method and budget."""
     found: dict[Label, list[float]] = {}
     for record in records:
-        found.setdefault((record.method, record.budget), []).append(total_result(problem, getattr(record, part)))
+        found.setdefault((record.method, record.budget), []).append(total_result(problem, getattr(record, split)))
     return found
 
 
@@ -99,13 +99,13 @@ def train_all_subsets(backend: TrainingBackend, seeds: Sequence[int]) -> None:
 
 
 def network_results(
-    backend: TrainingBackend, subset: Iterable[str], seeds: Sequence[int], part: str = "test"
+    backend: TrainingBackend, subset: Iterable[str], seeds: Sequence[int], split: str = "test"
 ) -> dict[str, list[float]]:
     """Returns the results of a subset's network by task and seed, with NaN for seeds that diverged."""
     jobs = [backend.job(subset, seed) for seed in seeds]
     rows = backend.networks(jobs, diverged=True)
     return {
-        task: [task_result(backend.problem, getattr(rows[job], part)[task]) for job in jobs] for task in jobs[0].tasks
+        task: [task_result(backend.problem, getattr(rows[job], split)[task]) for job in jobs] for task in jobs[0].tasks
     }
 
 
@@ -124,12 +124,12 @@ def subset_table(backend: TrainingBackend, seeds: Sequence[int]) -> dict[TaskSet
 
 
 def grouping_totals(
-    backend: TrainingBackend, groups: Iterable[Group], seeds: Sequence[int], part: str = "test"
+    backend: TrainingBackend, groups: Iterable[Group], seeds: Sequence[int], split: str = "test"
 ) -> list[float]:
     """Returns the total for each seed, where each task's result comes from the network that serves it."""
     sums = [0.0] * len(seeds)
     for group in groups:
-        found = network_results(backend, group.trains, seeds, part)
+        found = network_results(backend, group.trains, seeds, split)
         sums = [total + sum(found[task][i] for task in group.serves) for i, total in enumerate(sums)]
     return sums
 

@@ -25,14 +25,14 @@ COLUMN_GAP = 2
 UNLIMITED_WIDTH = 10_000  # for output to a file
 
 
-def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False, resumes: bool = False) -> None:
+def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False, can_resume: bool = False) -> None:
     """Shows a report.
 
     Args:
         report: the report.
         files: the files that were written.
         quiet: whether to show only the claims.
-        resumes: whether to mention that a later run can resume from these files.
+        can_resume: whether to mention that a later run can resume from these files.
     """
     console = screen()
     if quiet:
@@ -51,12 +51,12 @@ def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False,
     _show_claims(console, report)
     if files:
         console.print()
-        show_files(console, files, "; another run continues from here" if resumes else "")
+        show_files(console, files, "; another run continues from here" if can_resume else "")
 
 
-def show_files(console: Console, files: Sequence[Path], more: str = "") -> None:
+def show_files(console: Console, files: Sequence[Path], suffix: str = "") -> None:
     """Shows the folder and the file names."""
-    print_line(console, f"{files[0].parent}: {', '.join(file.name for file in files)}{more}")
+    print_line(console, f"{files[0].parent}: {', '.join(file.name for file in files)}{suffix}")
 
 
 def _show_claims(console: Console, report: Report) -> None:
@@ -65,10 +65,11 @@ def _show_claims(console: Console, report: Report) -> None:
 
 
 def _show_table(console: Console, table: ReportTable) -> None:
-    if any(len(_text(cell)) > MAX_CELL_WIDTH for row in table.rows for cell in row):
+    if any(len(_cell_text(cell)) > MAX_CELL_WIDTH for row in table.rows for cell in row):
         for row in table.rows:
             print_line(
-                console, "* " + "; ".join(f"{c}: {_text(cell)}" for c, cell in zip(table.columns, row, strict=True))
+                console,
+                "* " + "; ".join(f"{c}: {_cell_text(cell)}" for c, cell in zip(table.columns, row, strict=True)),
             )
     else:
         width = console.width if console.is_terminal else UNLIMITED_WIDTH
@@ -82,7 +83,9 @@ def _show_table(console: Console, table: ReportTable) -> None:
 
 def split_columns(table: ReportTable, width: int) -> list[list[int]]:
     """Splits the columns of a table into blocks that fit the width. Each block starts with the row labels."""
-    widths = [max(map(len, map(_text, column))) + COLUMN_GAP for column in zip(table.columns, *table.rows, strict=True)]
+    widths = [
+        max(map(len, map(_cell_text, column))) + COLUMN_GAP for column in zip(table.columns, *table.rows, strict=True)
+    ]
     labels = max(1, next((column for column in range(len(widths)) if _has_results(table, column)), 1))
     labels = labels if sum(widths[:labels]) <= width // 2 else 1
     blocks: list[list[int]] = [[]]
@@ -99,7 +102,7 @@ def _text_table(table: ReportTable, columns: Sequence[int]) -> TextTable:
     shown = TextTable(*(table.columns[column] for column in columns), numbers=numbers)
     served_style = "bold" if any(_is_helper(cell) for row in table.rows for cell in row) else ""
     for row in table.rows:
-        shown.add_row(*(_styled(row[column], served_style) for column in columns))
+        shown.add_row(*(_styled_cell(row[column], served_style) for column in columns))
     return shown
 
 
@@ -108,17 +111,17 @@ def _has_results(table: ReportTable, column: int) -> bool:
     return any(isinstance(row[column], Value) for row in table.rows)
 
 
-def _styled(cell: Cell, served_style: str) -> Styled:
+def _styled_cell(cell: Cell, served_style: str) -> Styled:
     """Formats a cell. If the table includes results of helpers, results of served tasks are highlighted."""
     style = "dim" if _is_helper(cell) else served_style if isinstance(cell, Value) else ""
-    return Styled(_text(cell), style)
+    return Styled(_cell_text(cell), style)
 
 
 def _is_helper(cell: Cell) -> bool:
     return isinstance(cell, Value) and not cell.served
 
 
-def _text(cell: Cell) -> str:
+def _cell_text(cell: Cell) -> str:
     return "-" if cell is None else printable(str(cell))
 
 

@@ -66,7 +66,7 @@ class Selection:
         if self.same:
             return []
         helped = [
-            f"{_join(group.helpers)} also helps {_join(group.serves)}"
+            f"{_join_names(group.helpers)} also helps {_join_names(group.serves)}"
             for group in self.best.groups
             if any(group.serves == other.trains != group.trains for other in self.given.groups)
         ]
@@ -77,7 +77,7 @@ class Selection:
         remarks = []
         for task, (bold, best) in self.served_elsewhere.items():
             scores = {option.trains: option.score for option in self.given.options[task]}
-            table, ours = _join(bold), _join(best)
+            table, ours = _join_names(bold), _join_names(best)
             remarks.append(
                 f"by its score, {task} would be served from {{{ours}}} ({scores[best]:.4g}), but the table serves it "
                 f"from {{{table}}} ({scores[bold]:.4g}): the total test result of {self.printed.total:g} becomes "
@@ -129,5 +129,5 @@ def _selection(matrix: PublishedMatrix, budget: int, printed: PrintedGrouping) -
     return Selection(matrix, budget, printed, given, select_groups(scores, budget, **options))
 
 
-def _join(tasks: Names) -> str:
+def _join_names(tasks: Names) -> str:
     return ", ".join(sorted(tasks))

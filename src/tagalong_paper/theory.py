@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-COUNT = 100_000  # number of random cases per statement
+CASE_COUNT = 100_000  # number of random cases per statement
 Floats = NDArray[np.float64]
 
 
@@ -64,7 +64,7 @@ BOUNDS = (
 
 
 @dataclass(frozen=True)
-class Cases:
+class CaseBatch:
     """A batch of cases, each with a loss L_a, a point, a learning rate and three gradients.
 
     Attributes:
@@ -98,7 +98,7 @@ class Cases:
         return found
 
     @property
-    def b_is_the_better_partner(self) -> NDArray[np.bool_]:
+    def b_is_better_partner(self) -> NDArray[np.bool_]:
         """Whether a step on a and b lowers L_a at least as much as a step on a and c, up to rounding."""
         with_b, with_c = self.after(self.g_a + self.g_b), self.after(self.g_a + self.g_c)
         found: NDArray[np.bool_] = with_b <= with_c + 1e-12 * np.abs(with_c)
@@ -106,7 +106,7 @@ class Cases:
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchResult:
     """The result of a search for counterexamples.
 
     Attributes:
@@ -118,26 +118,26 @@ class Search:
     broken: int
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         """The fraction of counterexamples among the cases that meet the conditions."""
         return self.broken / self.met if self.met else float("nan")
 
-    def __add__(self, other: Search) -> Search:
-        return Search(self.met + other.met, self.broken + other.broken)
+    def __add__(self, other: SearchResult) -> SearchResult:
+        return SearchResult(self.met + other.met, self.broken + other.broken)
 
 
-def search_lemma(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
+def search_lemma(count: int = CASE_COUNT, seed: int = 0) -> dict[str, SearchResult]:
     """Searches for counterexamples to Lemma 1 among quadratics and logistic regressions."""
-    random = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     found = {}
-    for name, cases in (("quadratic", quadratic_cases(count, random)), ("logistic", logistic_cases(count, random))):
+    for name, cases in (("quadratic", quadratic_cases(count, rng)), ("logistic", logistic_cases(count, rng))):
         met = cases.b_has_more_affinity
         size = (cases.g_a * cases.g_a).sum(1)
-        found[name] = Search(int(met.sum()), int((met & (lemma_gap(cases) < -1e-9 * size)).sum()))
+        found[name] = SearchResult(int(met.sum()), int((met & (lemma_gap(cases) < -1e-9 * size)).sum()))
     return found
 
 
-def lemma_gap(cases: Cases) -> Floats:
+def lemma_gap(cases: CaseBatch) -> Floats:
     """Returns the right-hand side of Lemma 1 minus the left-hand side. It is nonnegative if the lemma holds.
 
     The difference is g_a·g_b − (g_a·g_c − ½βη‖g_c‖² + ½αη‖g_b‖²).
@@ -152,63 +152,63 @@ def lemma_gap(cases: Cases) -> Floats:
     return right - left - cases.alpha * cases.eta / 2 * dot(cases.g_b, cases.g_b)
 
 
-def search_proposition(bound: Bound, count: int = COUNT, seed: int = 0) -> Search:
+def search_proposition(bound: Bound, count: int = CASE_COUNT, seed: int = 0) -> SearchResult:
     """Searches for counterexamples to Proposition 1 with this bound, among quadratics that meet its conditions."""
-    cases = quadratic_cases(count, np.random.default_rng(seed), highest=bound.value)
+    cases = quadratic_cases(count, np.random.default_rng(seed), max_cosine=bound.value)
     limit = bound.value(cases.alpha, cases.beta, cases.eta)
     met = cases.b_has_more_affinity & (cosines(cases.g_a, cases.g_c) <= limit)
-    return Search(int(met.sum()), int((met & ~cases.b_is_the_better_partner).sum()))
+    return SearchResult(int(met.sum()), int((met & ~cases.b_is_better_partner).sum()))
 
 
-def search_margin(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
+def search_margin(count: int = CASE_COUNT, seed: int = 0) -> dict[str, SearchResult]:
     """Searches for counterexamples to a corrected proposition.
 
     The corrected proposition states that b is the better partner if its advantage is at least βη²‖g_a‖‖g_b − g_c‖.
     """
-    random = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     found = {}
-    for name, cases in (("quadratic", quadratic_cases(count, random)), ("logistic", logistic_cases(count, random))):
+    for name, cases in (("quadratic", quadratic_cases(count, rng)), ("logistic", logistic_cases(count, rng))):
         lengths = np.linalg.norm(cases.g_a, axis=1) * np.linalg.norm(cases.g_b - cases.g_c, axis=1)
         met = cases.after(cases.g_c) - cases.after(cases.g_b) >= cases.beta * cases.eta**2 * lengths
-        found[name] = Search(int(met.sum()), int((met & ~cases.b_is_the_better_partner).sum()))
+        found[name] = SearchResult(int(met.sum()), int((met & ~cases.b_is_better_partner).sum()))
     return found
 
 
 def quadratic_cases(
-    count: int, random: np.random.Generator, *, highest: Callable[[Floats, Floats, Floats], Floats] | None = None
-) -> Cases:
+    count: int, rng: np.random.Generator, *, max_cosine: Callable[[Floats, Floats, Floats], Floats] | None = None
+) -> CaseBatch:
     """Draws random quadratics in two dimensions with gradients of equal length.
 
     Args:
         count: the number of cases.
-        random: the random number generator.
-        highest: a function of α, β and η that returns an upper bound on cos(g_a, g_c). If None, any direction is
+        rng: the random number generator.
+        max_cosine: a function of α, β and η that returns an upper bound on cos(g_a, g_c). If None, any direction is
             allowed.
     """
-    alpha = np.exp(random.uniform(-1, 1, count))
-    beta = alpha * np.exp(random.uniform(0.05, 3.5, count))
-    eta = random.uniform(0.02, 1.0, count) / beta
+    alpha = np.exp(rng.uniform(-1, 1, count))
+    beta = alpha * np.exp(rng.uniform(0.05, 3.5, count))
+    eta = rng.uniform(0.02, 1.0, count) / beta
     curvature = np.stack([alpha, beta], 1)
-    theta = random.standard_normal((count, 2))
+    theta = rng.standard_normal((count, 2))
     g_a = theta * curvature
-    limit = np.ones(count) if highest is None else np.clip(highest(alpha, beta, eta), -1, 1)
-    g_c = _rotate(g_a, random.uniform(-1, limit) if highest is not None else np.cos(_angles(count, random)), random)
-    g_b = _rotate(g_a, np.cos(_angles(count, random)), random)
+    limit = np.ones(count) if max_cosine is None else np.clip(max_cosine(alpha, beta, eta), -1, 1)
+    g_c = _rotate(g_a, rng.uniform(-1, limit) if max_cosine is not None else np.cos(_random_angles(count, rng)), rng)
+    g_b = _rotate(g_a, np.cos(_random_angles(count, rng)), rng)
 
     def loss(x: Floats) -> Floats:
         total: Floats = 0.5 * (curvature * x * x).sum(1)
         return total
 
-    return Cases(loss, theta, alpha, beta, eta, g_a, g_b, g_c)
+    return CaseBatch(loss, theta, alpha, beta, eta, g_a, g_b, g_c)
 
 
-def logistic_cases(count: int, random: np.random.Generator, dimensions: int = 4, rows: int = 6) -> Cases:
+def logistic_cases(count: int, rng: np.random.Generator, dimensions: int = 4, rows: int = 6) -> CaseBatch:
     """Draws random logistic regressions with weight decay, which are strongly convex and smooth."""
-    features = 2 * random.standard_normal((count, rows, dimensions))
-    alpha = np.exp(random.uniform(-3, 0, count))
+    features = 2 * rng.standard_normal((count, rows, dimensions))
+    alpha = np.exp(rng.uniform(-3, 0, count))
     beta = alpha + np.linalg.norm(features, 2, axis=(1, 2)) ** 2 / 4
-    eta = random.uniform(0.02, 1.0, count) / beta
-    theta = random.standard_normal((count, dimensions))
+    eta = rng.uniform(0.02, 1.0, count) / beta
+    theta = rng.standard_normal((count, dimensions))
 
     def loss(x: Floats) -> Floats:
         margins = np.einsum("crd,cd->cr", features, x)
@@ -217,29 +217,29 @@ def logistic_cases(count: int, random: np.random.Generator, dimensions: int = 4,
 
     slopes = -1 / (1 + np.exp(np.einsum("crd,cd->cr", features, theta)))
     g_a = np.einsum("cr,crd->cd", slopes, features) + alpha[:, None] * theta
-    lengths = np.linalg.norm(g_a, axis=1, keepdims=True) * np.exp(random.uniform(-1, 1, (2, count, 1)))
-    g_b, g_c = (_unit(random.standard_normal((count, dimensions))) * length for length in lengths)
-    return Cases(loss, theta, alpha, beta, eta, g_a, g_b, g_c)
+    lengths = np.linalg.norm(g_a, axis=1, keepdims=True) * np.exp(rng.uniform(-1, 1, (2, count, 1)))
+    g_b, g_c = (_normalize(rng.standard_normal((count, dimensions))) * length for length in lengths)
+    return CaseBatch(loss, theta, alpha, beta, eta, g_a, g_b, g_c)
 
 
 def cosines(first: Floats, second: Floats) -> Floats:
     """Returns the cosine between each pair of rows."""
-    found: Floats = (_unit(first) * _unit(second)).sum(1)
+    found: Floats = (_normalize(first) * _normalize(second)).sum(1)
     return found
 
 
-def _unit(vectors: Floats) -> Floats:
+def _normalize(vectors: Floats) -> Floats:
     found: Floats = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return found
 
 
-def _angles(count: int, random: np.random.Generator) -> Floats:
-    return random.uniform(0, np.pi, count)
+def _random_angles(count: int, rng: np.random.Generator) -> Floats:
+    return rng.uniform(0, np.pi, count)
 
 
-def _rotate(vectors: Floats, cosine: Floats, random: np.random.Generator) -> Floats:
+def _rotate(vectors: Floats, cosine: Floats, rng: np.random.Generator) -> Floats:
     """Rotates vectors by an angle with the given cosine, either clockwise or counterclockwise."""
-    across = np.stack([-vectors[:, 1], vectors[:, 0]], 1) * random.choice([-1.0, 1.0], (len(vectors), 1))
+    across = np.stack([-vectors[:, 1], vectors[:, 0]], 1) * rng.choice([-1.0, 1.0], (len(vectors), 1))
     sine = np.sqrt(np.clip(1 - cosine**2, 0, None))
     found: Floats = cosine[:, None] * vectors + sine[:, None] * across
     return found
@@ -257,12 +257,12 @@ class Case:
     g_c: tuple[float, float]
 
     @property
-    def cases(self) -> Cases:
+    def cases(self) -> CaseBatch:
         """This case as a batch of size one."""
         theta, b, c = (np.array([values]) for values in (self.theta, self.g_b, self.g_c))
         curvature = np.array([self.alpha, self.beta])
         alpha, beta, eta = (np.array([value]) for value in (self.alpha, self.beta, self.eta))
-        return Cases(lambda x: 0.5 * (x * x) @ curvature, theta, alpha, beta, eta, theta * curvature, b, c)
+        return CaseBatch(lambda x: 0.5 * (x * x) @ curvature, theta, alpha, beta, eta, theta * curvature, b, c)
 
     @property
     def cosine(self) -> float:
@@ -303,16 +303,16 @@ class Panel:
     printed: tuple[float, float]
 
 
-FIRST, SECOND = ((8.0, -2.0), (-12.0, 2.0)), ((8.0, -2.0), (-0.2, 15.0))
+FIRST_DIRECTIONS, SECOND_DIRECTIONS = ((8.0, -2.0), (-12.0, 2.0)), ((8.0, -2.0), (-0.2, 15.0))
 PANELS = (
-    Panel("a", "g_b lowers L_a more than g_c", *FIRST, False, (6.96, 6.98)),
-    Panel("b", "g_a + g_c lowers L_a more than g_a + g_b", *FIRST, True, (6.09, 6.07)),
-    Panel("c", "another g_c, which meets the condition", *SECOND, False, (6.96, 7.96)),
-    Panel("d", "g_a + g_b lowers L_a more than g_a + g_c", *SECOND, True, (6.09, 6.98)),
+    Panel("a", "g_b lowers L_a more than g_c", *FIRST_DIRECTIONS, False, (6.96, 6.98)),
+    Panel("b", "g_a + g_c lowers L_a more than g_a + g_b", *FIRST_DIRECTIONS, True, (6.09, 6.07)),
+    Panel("c", "another g_c, which meets the condition", *SECOND_DIRECTIONS, False, (6.96, 7.96)),
+    Panel("d", "g_a + g_b lowers L_a more than g_a + g_c", *SECOND_DIRECTIONS, True, (6.09, 6.98)),
 )
 
 
-def after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float]:
+def losses_after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float]:
     """Returns L_a after the panel's steps with b and with c.
 
     Args:

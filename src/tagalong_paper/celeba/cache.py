@@ -24,17 +24,17 @@ from tagalong.errors import InvalidInput, first_few, require_package
 from tagalong.files import make_folder, move_into_place, write_atomic
 from tagalong.progress import NoProgress, Progress
 
-from .celeba_files import Images
+from .celeba_files import ImageFiles
 
 if TYPE_CHECKING:
-    from .decode import DecodedPiece, ImagePiece
+    from .decode import DecodedChunk, ImageChunk
 
-FORMAT = 1  # version of the decoded images; increase it when resizing changes
-IMAGES_AT_ONCE = 512  # number of images in a piece; they take one core half a second
-RECORDED = re.compile(r"(\d+) (\d+)\n")  # offset and checksum of a piece
+CACHE_VERSION = 1  # version of the decoded images; increase it when resizing changes
+CHUNK_SIZE = 512  # number of images in a chunk; they take one core half a second
+RECORD_LINE = re.compile(r"(\d+) (\d+)\n")  # offset and checksum of a chunk
 
 
-class Cache:
+class ImageCache:
     """A cache of decoded images, stored as a uint8 array of shape [rows, 3, pixels, pixels].
 
     Args:
@@ -48,10 +48,10 @@ class Cache:
         path: the file that contains the decoded images.
     """
 
-    def __init__(self, images: Images, names: Sequence[str], pixels: int, folder: Path) -> None:
+    def __init__(self, images: ImageFiles, names: Sequence[str], pixels: int, folder: Path) -> None:
         self._images, self._names, self._pixels = images, names, pixels
         listed = "\n".join(f"{size} {name}" for name, size in zip(names, images.sizes(names), strict=True))
-        self.key = hashlib.sha256(f"celeba {FORMAT} {pixels}\n{listed}".encode()).hexdigest()[:16]
+        self.key = hashlib.sha256(f"celeba {CACHE_VERSION} {pixels}\n{listed}".encode()).hexdigest()[:16]
         self.path = folder / f"celeba-{pixels}-{self.key}.npy"
 
     def build(self, progress: Progress | None = None) -> None:
@@ -73,19 +73,19 @@ class Cache:
         folder = self.path.parent
         make_folder(folder)
         needed, free = len(self._names) * self._image_bytes, shutil.disk_usage(folder).free
-        if needed > free and not self._part.exists():
+        if needed > free and not self._partial_path.exists():
             found = f"{free / 1e9:.1f} GB free in {folder}"
             raise InvalidInput("cache", f"must have room for {needed / 1e9:.1f} GB", found, "choose another folder")
 
     def _decode(self, progress: Progress) -> None:
-        pieces = self._pieces(self._open_part())
-        finished = self._finished(pieces)
-        left = [piece for piece in pieces if piece.offset not in finished]
+        chunks = self._chunks(self._open_partial_file())
+        finished = self._finished_offsets(chunks)
+        left = [chunk for chunk in chunks if chunk.offset not in finished]
         kept = f"decoded images are kept in {self.path.parent}, run the same command to continue"
         progress.start(len(self._names), "decoding images", "images")
         try:
-            progress.advance(len(self._names) - sum(len(piece.members) for piece in left))
-            damaged = self._decode_pieces(left, progress)
+            progress.advance(len(self._names) - sum(len(chunk.members) for chunk in left))
+            damaged = self._decode_chunks(left, progress)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"stopped; {kept}") from None
         except BrokenProcessPool as error:
@@ -94,70 +94,70 @@ class Cache:
             progress.done()
         self._finish(damaged)
 
-    def _pieces(self, start: int) -> list[ImagePiece]:
-        from .decode import ImagePiece  # imports Pillow, which is optional
+    def _chunks(self, start: int) -> list[ImageChunk]:
+        from .decode import ImageChunk  # imports Pillow, which is optional
 
         return [
-            ImagePiece(tuple(self._images.members[name] for name in names), start + first * self._image_bytes)
-            for first in range(0, len(self._names), IMAGES_AT_ONCE)
-            if (names := self._names[first : first + IMAGES_AT_ONCE])
+            ImageChunk(tuple(self._images.members[name] for name in names), start + first * self._image_bytes)
+            for first in range(0, len(self._names), CHUNK_SIZE)
+            if (names := self._names[first : first + CHUNK_SIZE])
         ]
 
-    def _decode_pieces(self, pieces: Sequence[ImagePiece], progress: Progress) -> dict[str, str]:
-        """Decodes and records pieces, and returns the damaged images with the reason for each."""
+    def _decode_chunks(self, chunks: Sequence[ImageChunk], progress: Progress) -> dict[str, str]:
+        """Decodes and records chunks, and returns the damaged images with the reason for each."""
         damaged: dict[str, str] = {}
-        outcomes = decode_all(pieces, self._images.source, self._part, self._pixels)
-        with self._record.open("a") as record, closing(outcomes):
-            for piece, outcome in outcomes:
+        outcomes = decode_all(chunks, self._images.source, self._partial_path, self._pixels)
+        with self._record_path.open("a") as record, closing(outcomes):
+            for chunk, outcome in outcomes:
                 damaged |= outcome.damaged
                 if not outcome.damaged:
-                    record.write(f"{piece.offset} {outcome.checksum}\n")
+                    record.write(f"{chunk.offset} {outcome.checksum}\n")
                     record.flush()
-                progress.advance(len(piece.members))
+                progress.advance(len(chunk.members))
         return damaged
 
-    def _open_part(self) -> int:
+    def _open_partial_file(self) -> int:
         """Creates the file or opens an existing one to resume, and returns the offset of the first row."""
-        if self._part.exists() and self._record.exists():
+        if self._partial_path.exists() and self._record_path.exists():
             with suppress(ValueError, EOFError):  # the process was killed before the file had its full length
-                return int(np.load(self._part, mmap_mode="r").offset)
-        self._record.unlink(missing_ok=True)
+                return int(np.load(self._partial_path, mmap_mode="r").offset)
+        self._record_path.unlink(missing_ok=True)
         shape = (len(self._names), 3, self._pixels, self._pixels)
-        offset: int = np.lib.format.open_memmap(self._part, mode="w+", dtype=np.uint8, shape=shape).offset
+        offset: int = np.lib.format.open_memmap(self._partial_path, mode="w+", dtype=np.uint8, shape=shape).offset
         return offset
 
-    def _finished(self, pieces: Sequence[ImagePiece]) -> set[int]:
-        """Returns the offsets of the recorded pieces whose checksums still match."""
-        text = self._record.read_text() if self._record.exists() else ""
-        recorded = {int(offset): int(checksum) for offset, checksum in RECORDED.findall(text)}
+    def _finished_offsets(self, chunks: Sequence[ImageChunk]) -> set[int]:
+        """Returns the offsets of the recorded chunks whose checksums still match."""
+        text = self._record_path.read_text() if self._record_path.exists() else ""
+        recorded = {int(offset): int(checksum) for offset, checksum in RECORD_LINE.findall(text)}
         finished = {}
-        with self._part.open("rb") as part:
-            for piece in (piece for piece in pieces if piece.offset in recorded):
-                part.seek(piece.offset)
-                checksum = zlib.crc32(part.read(len(piece.members) * self._image_bytes))
-                if checksum == recorded[piece.offset]:
-                    finished[piece.offset] = checksum
-        write_atomic(self._record, "".join(f"{offset} {checksum}\n" for offset, checksum in finished.items()))
+        with self._partial_path.open("rb") as part:
+            for chunk in (chunk for chunk in chunks if chunk.offset in recorded):
+                part.seek(chunk.offset)
+                checksum = zlib.crc32(part.read(len(chunk.members) * self._image_bytes))
+                if checksum == recorded[chunk.offset]:
+                    finished[chunk.offset] = checksum
+        write_atomic(self._record_path, "".join(f"{offset} {checksum}\n" for offset, checksum in finished.items()))
         return set(finished)
 
     def _finish(self, damaged: dict[str, str]) -> None:
         if damaged:
-            self._part.unlink()
-            self._record.unlink()
+            self._partial_path.unlink()
+            self._record_path.unlink()
             listed = first_few([f"{member} ({reason})" for member, reason in sorted(damaged.items())])
             found = f"{len(damaged)} of {self._images.source} damaged: {listed}"
             raise InvalidInput("data", "must contain intact JPEG files of aligned images", found, "download them again")
-        move_into_place(self._part, self.path)
-        self._record.unlink()
+        move_into_place(self._partial_path, self.path)
+        self._record_path.unlink()
 
     @property
-    def _part(self) -> Path:
+    def _partial_path(self) -> Path:
         """The path of the incomplete file."""
         return self.path.with_suffix(".part")
 
     @property
-    def _record(self) -> Path:
-        """The path of the file that lists the decoded pieces."""
+    def _record_path(self) -> Path:
+        """The path of the file that lists the decoded chunks."""
         return self.path.with_suffix(".done")
 
     @property
@@ -166,12 +166,12 @@ class Cache:
 
 
 def decode_all(
-    pieces: Sequence[ImagePiece], source: Path, target: Path, pixels: int
-) -> Generator[tuple[ImagePiece, DecodedPiece]]:
-    """Decodes pieces on all cores, and yields each piece with its outcome as soon as it is done.
+    chunks: Sequence[ImageChunk], source: Path, target: Path, pixels: int
+) -> Generator[tuple[ImageChunk, DecodedChunk]]:
+    """Decodes chunks on all cores, and yields each chunk with its outcome as soon as it is done.
 
     Args:
-        pieces: the pieces to decode.
+        chunks: the chunks to decode.
         source: the folder or archive that contains the images.
         target: the file to write to, which must already have its full length.
         pixels: the width and height of a decoded image.
@@ -179,16 +179,16 @@ def decode_all(
     Raises:
         BrokenProcessPool: a worker process died.
     """
-    from .decode import decode_piece, start_worker  # imports Pillow, which is optional
+    from .decode import decode_chunk, start_worker  # imports Pillow, which is optional
 
-    if not pieces:
+    if not chunks:
         return
     # "fork" would copy the locks of other threads, such as torch's.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(cores(), len(pieces)), context, initializer=start_worker)
+    pool = ProcessPoolExecutor(min(available_cores(), len(chunks)), context, initializer=start_worker)
     try:
         with _without_main_module():
-            futures = {pool.submit(decode_piece, piece, source, target, pixels): piece for piece in pieces}
+            futures = {pool.submit(decode_chunk, chunk, source, target, pixels): chunk for chunk in chunks}
         for future in as_completed(futures):
             yield futures[future], future.result()
     finally:
@@ -206,7 +206,7 @@ def _without_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def cores() -> int:
+def available_cores() -> int:
     """Returns the number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

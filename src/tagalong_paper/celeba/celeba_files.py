@@ -17,13 +17,13 @@ from tagalong.errors import InvalidInput, collect, did_you_mean, first_few, plur
 
 FOLDER, ARCHIVE = "img_align_celeba", "img_align_celeba.zip"
 ATTRIBUTES_LIST, PARTITION_LIST = "list_attr_celeba.txt", "list_eval_partition.txt"
-OFFICIAL = ("", "Img", "Anno", "Eval")
-VALUES = {"1": True, "-1": False}
-PARTS = {"0": "train", "1": "validation", "2": "test"}
+OFFICIAL_FOLDERS = ("", "Img", "Anno", "Eval")
+LABEL_VALUES = {"1": True, "-1": False}
+SPLITS = {"0": "train", "1": "validation", "2": "test"}
 
 
 @dataclass(frozen=True)
-class Images:
+class ImageFiles:
     """Image files in a folder or an archive.
 
     Attributes:
@@ -48,24 +48,24 @@ def find_file(data: Path, name: str) -> Path:
     Raises:
         InvalidInput: the file is not in any of the expected folders.
     """
-    found = _candidates(data, name)
+    found = _existing_paths(data, name)
     if not found:
         raise InvalidInput("data", f"must contain {name}", _none_found(data))
     return found[0]
 
 
-def find_images(data: Path) -> Images:
+def find_images(data: Path) -> ImageFiles:
     """Returns the images in the image folder or, if it has none, in the archive.
 
     Raises:
         InvalidInput: neither exists, the archive is damaged, or it has no images where they are expected.
     """
-    for folder in (place for place in _candidates(data, FOLDER) if place.is_dir()):
+    for folder in (place for place in _existing_paths(data, FOLDER) if place.is_dir()):
         for prefix in ("", FOLDER):  # some archives unpack into a second folder of that name
-            members = _members(folder, prefix)
+            members = _list_members(folder, prefix)
             if members:
-                return Images(folder, members)
-    archives = _candidates(data, ARCHIVE)
+                return ImageFiles(folder, members)
+    archives = _existing_paths(data, ARCHIVE)
     if not archives:
         raise InvalidInput("data", f"must contain the aligned images, {FOLDER}/ or {ARCHIVE}", _none_found(data))
     try:
@@ -80,10 +80,10 @@ def find_images(data: Path) -> Images:
     if not members:
         found = first_few([str(file) for file in files]) or "none"
         raise InvalidInput(f"`data`: {archives[0]}", f"must have images at the top level or in {FOLDER}/", found)
-    return Images(archives[0], members)
+    return ImageFiles(archives[0], members)
 
 
-def check_images(images: Images, names: Iterable[str], list_name: str) -> None:
+def check_images(images: ImageFiles, names: Iterable[str], list_name: str) -> None:
     """Checks that every listed image exists.
 
     Raises:
@@ -97,17 +97,17 @@ def check_images(images: Images, names: Iterable[str], list_name: str) -> None:
         raise InvalidInput("data", f"must contain every image in {list_name}", found, hint)
 
 
-def _candidates(data: Path, name: str) -> list[Path]:
-    return [data / folder / name for folder in OFFICIAL if (data / folder / name).exists()]
+def _existing_paths(data: Path, name: str) -> list[Path]:
+    return [data / folder / name for folder in OFFICIAL_FOLDERS if (data / folder / name).exists()]
 
 
 def _none_found(data: Path) -> str:
     if not data.is_dir():
         return f"none, since {data} is not a folder"
-    return f"none in {data} and its folders {', '.join(filter(None, OFFICIAL))}"
+    return f"none in {data} and its folders {', '.join(filter(None, OFFICIAL_FOLDERS))}"
 
 
-def _members(folder: Path, prefix: str) -> dict[str, str]:
+def _list_members(folder: Path, prefix: str) -> dict[str, str]:
     place = folder / prefix
     if not place.is_dir():
         return {}
@@ -133,10 +133,12 @@ def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArr
         for number, (name, *values) in numbered_words(file, 3):
             if len(values) != len(header):
                 wrong_lines.add(number, f"a name and {len(header)} values", f"{len(values)} values")
-            elif not VALUES.keys() >= set(values):
-                wrong_lines.add(number, "only values 1 and -1", next(value for value in values if value not in VALUES))
+            elif not LABEL_VALUES.keys() >= set(values):
+                wrong_lines.add(
+                    number, "only values 1 and -1", next(value for value in values if value not in LABEL_VALUES)
+                )
             names.append(name)
-            labels.append([VALUES.get(values[column], False) for column in columns if column < len(values)])
+            labels.append([LABEL_VALUES.get(values[column], False) for column in columns if column < len(values)])
     problems = wrong_lines.problems
     collect(problems, _check_count, path, int(count), names)
     collect(problems, _check_distinct, path, names, "image")
@@ -152,20 +154,20 @@ def read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int64]:
             problems.
     """
     listed: list[str] = []
-    parts: dict[str, int] = {}
+    splits: dict[str, int] = {}
     wrong_lines = LineProblems(path)
     with _open(path) as file:
         for number, (name, *values) in numbered_words(file, 1):
-            if len(values) != 1 or values[0] not in PARTS:
+            if len(values) != 1 or values[0] not in SPLITS:
                 wrong_lines.add(number, "a name and 0, 1 or 2", " ".join(values) or "only a name")
             listed.append(name)
-            parts[name] = list(PARTS).index(values[0]) if values and values[0] in PARTS else -1
+            splits[name] = list(SPLITS).index(values[0]) if values and values[0] in SPLITS else -1
     problems = wrong_lines.problems
     collect(problems, _check_distinct, path, listed, "image")
     raise_problems(problems)
     _check_same_images(path, listed, names)
-    found = np.array([parts[name] for name in names], dtype=np.int64)
-    empty = [word for part, word in enumerate(PARTS.values()) if not (found == part).any()]
+    found = np.array([splits[name] for name in names], dtype=np.int64)
+    empty = [word for split, word in enumerate(SPLITS.values()) if not (found == split).any()]
     if empty:
         raise InvalidInput(f"`data`: {path}", "must have images of every split", f"none for {', '.join(empty)}")
     return found
@@ -238,9 +240,9 @@ def _check_count(path: Path, count: int, names: Sequence[str]) -> None:
         raise InvalidInput(f"`data`: {path}", expected, str(len(names)), "is it truncated?")
 
 
-def _check_distinct(path: Path, names: Sequence[str], what: str) -> None:
+def _check_distinct(path: Path, names: Sequence[str], kind: str) -> None:
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         raise InvalidInput(
-            f"`data`: {path}", f"must list each {what} only once", f"more than once: {first_few(repeated)}"
+            f"`data`: {path}", f"must list each {kind} only once", f"more than once: {first_few(repeated)}"
         )

@@ -16,11 +16,11 @@ from tagalong.learn import MappedTensor, Problem, Recipe, Scaling, Split, Task, 
 from tagalong.problems import FACE_ATTRIBUTES, FACES_RECIPES, PAPER_RECIPE, CelebANet
 from tagalong.progress import Progress
 
-from .cache import Cache
+from .cache import ImageCache
 from .celeba_files import (
     ATTRIBUTES_LIST,
     PARTITION_LIST,
-    Images,
+    ImageFiles,
     check_images,
     find_file,
     find_images,
@@ -32,7 +32,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "small": {"rows": 400, "pixels": 16, "channels": 4},
     "full": {"rows": None, "pixels": 64, "channels": 64},
 }
-OFFICIAL = (162_770, 19_867, 19_962)
+OFFICIAL_SPLIT_SIZES = (162_770, 19_867, 19_962)
 MAX_PIXELS = 178  # the width of the original images
 MIN_PAPER_ROWS = 40_000  # with fewer training images, the statistics of the paper's BatchNorm would not converge
 
@@ -80,77 +80,79 @@ def celeba(
     if size not in SIZES:
         raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
     given = {"rows": rows, "pixels": pixels, "channels": channels}
-    chosen = SIZES[size] | {name: value for name, value in given.items() if value is not None}
+    settings = SIZES[size] | {name: value for name, value in given.items() if value is not None}
     wanted = _parse_attributes(attributes)
-    _check_options(data, wanted, chosen, seed)
+    _check_options(data, wanted, settings, seed)
     folder = Path(str(data))
-    found = _read_lists(folder, wanted).sample(chosen["rows"], seed)
-    decoded = Cache(found.images, found.names, chosen["pixels"], folder / CACHE if cache is None else Path(str(cache)))
+    found = _read_lists(folder, wanted).sample(settings["rows"], seed)
+    decoded = ImageCache(
+        found.images, found.names, settings["pixels"], folder / CACHE if cache is None else Path(str(cache))
+    )
     decoded.build(progress)
-    train, val, test = (_split(part, found, decoded, wanted) for part in range(3))
+    train, val, test = (_make_split(split, found, decoded, wanted) for split in range(3))
     problem = Problem(
         "celeba",
         tuple(Task(name, "multiclass", classes=2) for name in wanted),
         train,
         val,
         test,
-        encoder=_encoder(size, chosen["channels"], len(train)),
+        encoder=_encoder(size, settings["channels"], len(train)),
         recipe=recipe or (PAPER_RECIPE if size == "full" else FACES_RECIPES["small"]),
-        table=Scaling((3, chosen["pixels"], chosen["pixels"]), "uint8"),
-        notes=_notes(found, chosen["pixels"]),
+        table=Scaling((3, settings["pixels"], settings["pixels"]), "uint8"),
+        notes=_notes(found, settings["pixels"]),
     )
     check_data(problem)
     return problem
 
 
-class LabelledImages(NamedTuple):
+class LabeledImages(NamedTuple):
     """Images with their labels, in the order training, validation, test.
 
     Attributes:
         images: the image files.
         names: the file names.
         labels: whether each image has each attribute [images, attributes].
-        parts: the split of each image (0, 1 or 2), in ascending order.
+        splits: the split of each image (0, 1 or 2), in ascending order.
     """
 
-    images: Images
+    images: ImageFiles
     names: list[str]
     labels: NDArray[np.bool_]
-    parts: NDArray[np.int64]
+    splits: NDArray[np.int64]
 
-    def take(self, places: NDArray[np.int64]) -> LabelledImages:
+    def take(self, indices: NDArray[np.int64]) -> LabeledImages:
         """Returns the images at these indices, in the given order."""
-        return LabelledImages(
-            self.images, [self.names[place] for place in places], self.labels[places], self.parts[places]
+        return LabeledImages(
+            self.images, [self.names[index] for index in indices], self.labels[indices], self.splits[indices]
         )
 
-    def sample(self, rows: int | None, seed: int) -> LabelledImages:
+    def sample(self, rows: int | None, seed: int) -> LabeledImages:
         """Samples about `rows` images, proportionally from each split. Returns all images if there are fewer."""
         if rows is None or rows >= len(self.names):
             return self
         random = np.random.default_rng(derive_seed(seed, "celeba"))
         kept = []
-        for part in range(3):
-            places = np.flatnonzero(self.parts == part)
-            share = max(1, round(rows * len(places) / len(self.names)))
-            kept.append(np.sort(random.permutation(places)[:share]))
+        for split in range(3):
+            indices = np.flatnonzero(self.splits == split)
+            count = max(1, round(rows * len(indices) / len(self.names)))
+            kept.append(np.sort(random.permutation(indices)[:count]))
         return self.take(np.concatenate(kept))
 
 
-def _read_lists(folder: Path, wanted: Sequence[str]) -> LabelledImages:
+def _read_lists(folder: Path, wanted: Sequence[str]) -> LabeledImages:
     problems: list[InvalidInput] = []
     lists = [collect(problems, find_file, folder, name) for name in (ATTRIBUTES_LIST, PARTITION_LIST)]
     images = collect(problems, find_images, folder)
     raise_problems(problems)
     names, labels = read_attributes(lists[0], wanted)
-    parts = collect(problems, read_partition, lists[1], names)
+    splits = collect(problems, read_partition, lists[1], names)
     collect(problems, check_images, images, names, lists[0].name)
     raise_problems(problems)
-    return LabelledImages(images, names, labels, parts).take(np.argsort(parts, kind="stable"))
+    return LabeledImages(images, names, labels, splits).take(np.argsort(splits, kind="stable"))
 
 
-def _split(part: int, found: LabelledImages, decoded: Cache, wanted: Sequence[str]) -> Split:
-    first, after = np.searchsorted(found.parts, [part, part + 1]).tolist()
+def _make_split(split: int, found: LabeledImages, decoded: ImageCache, wanted: Sequence[str]) -> Split:
+    first, after = np.searchsorted(found.splits, [split, split + 1]).tolist()
     inputs = MappedTensor.open(decoded.path, decoded.key, first, after - first)
     labels = torch.from_numpy(found.labels[first:after].astype(np.float32))
     return Split(inputs, {name: labels[:, column].contiguous() for column, name in enumerate(wanted)})
@@ -171,9 +173,9 @@ def _parse_attributes(attributes: Sequence[str] | str | None) -> tuple[str, ...]
     return FACE_ATTRIBUTES if attributes is None else tuple(attributes)
 
 
-def _check_options(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any], seed: Any) -> None:
+def _check_options(data: Any, wanted: tuple[str, ...], settings: dict[str, Any], seed: Any) -> None:
     problems = task_name_problems(wanted, "attributes")
-    rows, pixels, channels = chosen["rows"], chosen["pixels"], chosen["channels"]
+    rows, pixels, channels = settings["rows"], settings["pixels"], settings["channels"]
     if data is None:
         expected = "must be the folder with CelebA's official files"
         problems.append(InvalidInput("data", expected, "none", "see docs/paper.md"))
@@ -188,8 +190,12 @@ def _check_options(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any], s
     raise_problems(problems)
 
 
-def _notes(found: LabelledImages, pixels: int) -> tuple[str, ...]:
-    counts = tuple(np.bincount(found.parts, minlength=3).tolist())
+def _notes(found: LabeledImages, pixels: int) -> tuple[str, ...]:
+    counts = tuple(np.bincount(found.splits, minlength=3).tolist())
     listed = " / ".join(f"{count:,}" for count in counts)
-    whole = "" if counts == OFFICIAL else f"; all of CelebA has {' / '.join(f'{count:,}' for count in OFFICIAL)}"
+    whole = (
+        ""
+        if counts == OFFICIAL_SPLIT_SIZES
+        else f"; all of CelebA has {' / '.join(f'{count:,}' for count in OFFICIAL_SPLIT_SIZES)}"
+    )
     return (f"{len(found.names):,} photographs of {pixels} pixels, {listed} by the official split{whole}",)

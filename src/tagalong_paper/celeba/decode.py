@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
-ALIGNED = (178, 218)  # width and height of CelebA's aligned images
+ALIGNED_SIZE = (178, 218)  # width and height of CelebA's aligned images
 
 
-class ImagePiece(NamedTuple):
+class ImageChunk(NamedTuple):
     """A batch of images that one worker decodes into adjacent rows of a file.
 
     Attributes:
@@ -31,8 +31,8 @@ class ImagePiece(NamedTuple):
     offset: int
 
 
-class DecodedPiece(NamedTuple):
-    """The result of decoding a piece.
+class DecodedChunk(NamedTuple):
+    """The result of decoding a chunk.
 
     Attributes:
         checksum: the checksum of the decoded images.
@@ -56,35 +56,35 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
 
-def decode_piece(piece: ImagePiece, source: Path, target: Path, pixels: int) -> DecodedPiece:
-    """Decodes the images of a piece, and writes them to their rows of a file.
+def decode_chunk(chunk: ImageChunk, source: Path, target: Path, pixels: int) -> DecodedChunk:
+    """Decodes the images of a chunk, and writes them to their rows of a file.
 
     Args:
-        piece: the images to decode.
+        chunk: the images to decode.
         source: the folder or archive that contains the images.
         target: the file to write to, which must already have its full length.
         pixels: the width and height of a decoded image.
     """
-    read = _reader(source)
-    outcomes = {member: _try_to_decode(member, read, pixels) for member in piece.members}
+    read = _open_source(source)
+    outcomes = {member: _try_decode(member, read, pixels) for member in chunk.members}
     damaged = {member: reason for member, reason in outcomes.items() if isinstance(reason, str)}
     content = b"".join(image for image in outcomes.values() if isinstance(image, bytes))
     if not damaged:
         with open(target, "r+b") as file:
-            file.seek(piece.offset)
+            file.seek(chunk.offset)
             file.write(content)
-    return DecodedPiece(zlib.crc32(content), damaged)
+    return DecodedChunk(zlib.crc32(content), damaged)
 
 
 @lru_cache(maxsize=1)  # opening an archive reads the list of its 202,599 members
-def _reader(source: Path) -> Callable[[str], bytes]:
+def _open_source(source: Path) -> Callable[[str], bytes]:
     """Returns a function that reads a file from a folder or an archive."""
     if source.is_dir():
         return lambda member: (source / member).read_bytes()
     return zipfile.ZipFile(source).read
 
 
-def _try_to_decode(member: str, read: Callable[[str], bytes], pixels: int) -> bytes | str:
+def _try_decode(member: str, read: Callable[[str], bytes], pixels: int) -> bytes | str:
     """Returns the decoded image, or the reason that it cannot be decoded."""
     try:
         return decode(read(member), pixels)
@@ -100,8 +100,8 @@ def decode(data: bytes, pixels: int) -> bytes:
     Like TensorFlow by default, resizes by bilinear interpolation without antialiasing. Pixel values are rounded down.
     """
     with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
-        if image.size != ALIGNED:
-            raise ValueError(f"{image.width}×{image.height} pixels, not {ALIGNED[0]}×{ALIGNED[1]}")
+        if image.size != ALIGNED_SIZE:
+            raise ValueError(f"{image.width}×{image.height} pixels, not {ALIGNED_SIZE[0]}×{ALIGNED_SIZE[1]}")
         scale = (image.width / pixels, 0, 0, 0, image.height / pixels, 0)
         rgb = image if image.mode == "RGB" else image.convert("RGB")  # convert always copies
         small = rgb.transform((pixels, pixels), Image.Transform.AFFINE, scale, Image.Resampling.BILINEAR)

@@ -13,7 +13,7 @@ from tagalong.study import Method, MethodSummary, ProblemInfo, Record, Results, 
 from ..affinities import AS_PUBLISHED
 from ..claims import claim_all_lower, summarize
 from ..experiment_report import Cell, Claim, Report, ReportTable, Value
-from ..figures import Point, error_against_cost
+from ..figures import Point, draw_error_against_cost
 from ..metrics import (
     PaperOptimal,
     check_task_count,
@@ -123,21 +123,21 @@ def total_table(setup: ExperimentSetup, results: Results) -> ReportTable:
 def _total_row(setup: ExperimentSetup, line: MethodSummary, values: Sequence[float]) -> list[Cell]:
     digits = metric_digits(setup.chosen)
 
-    def share(number: float | None) -> Value:
+    def percent(number: float | None) -> Value:
         return Value(np.nan if number is None else 100 * number)
 
-    def times(number: float | None) -> Value:
+    def multiple(number: float | None) -> Value:
         return Value(np.nan if number is None else number, digits=1)
 
     return [
         line.method,
         "-" if line.budget is None else line.budget,
         summarize(values, digits=digits),
-        share(line.change),
-        share(line.validation),
-        times(line.deciding_cost),
-        times(line.training_cost),
-        times(line.relative_parameters),
+        percent(line.change),
+        percent(line.validation),
+        multiple(line.deciding_cost),
+        multiple(line.training_cost),
+        multiple(line.relative_parameters),
         _printed_total(setup, line.method, line.budget, digits),
     ]
 
@@ -226,33 +226,33 @@ def pcgrad_tables(setup: ExperimentSetup, found: Mapping[Label, Sequence[float]]
 
 
 def _claims(setup: ExperimentSetup, found: dict[Label, list[float]], results: Results) -> list[Claim]:
-    def better(text: str, mine: str, others: list[Label | str]) -> Claim:
+    def claim_better(text: str, method: str, others: list[Label | str]) -> Claim:
         pairs = {}
         for budget in setup.budgets:
             for other in others:
                 label = (other, budget) if isinstance(other, str) else other
-                pairs[f"{label[0]}, {budget} groups"] = found[mine, budget], found[label]
+                pairs[f"{label[0]}, {budget} groups"] = found[method, budget], found[label]
         return claim_all_lower(text, pairs, per_row=error_per_row(setup.chosen))
 
     single: list[Label | str] = [label for label in found if label[1] is None and label[0] not in ("mtl", "stl")]
     rules = "UW, GradNorm and PCGrad do" if len(single) > 1 else "GradNorm does"
     claims = [
-        better("TAG does better than MTL", "tag", [("mtl", None)]),
-        better("TAG does better than STL", "tag", [("stl", None)]),
-        better("TAG does better than random groups", "tag", ["random"]),
+        claim_better("TAG does better than MTL", "tag", [("mtl", None)]),
+        claim_better("TAG does better than STL", "tag", [("stl", None)]),
+        claim_better("TAG does better than random groups", "tag", ["random"]),
     ]
     # On Taskonomy, the paper's TAG has the same groups as CS, and HOA is better.
     if setup.printed_dataset != "taskonomy":
-        claims += [better(f"TAG does better than {name.upper()}", "tag", [name]) for name in ("cs", "hoa")]
+        claims += [claim_better(f"TAG does better than {name.upper()}", "tag", [name]) for name in ("cs", "hoa")]
     return [
         *claims,
-        better(f"{rules} worse than TAG's groups", "tag", single),
-        better(f"{rules} worse than HOA's groups", "hoa", single),
-        _faster(setup, results),
+        claim_better(f"{rules} worse than TAG's groups", "tag", single),
+        claim_better(f"{rules} worse than HOA's groups", "hoa", single),
+        _speed_claim(setup, results),
     ]
 
 
-def _faster(setup: ExperimentSetup, results: Results) -> Claim:
+def _speed_claim(setup: ExperimentSetup, results: Results) -> Claim:
     costs = {(line.method, line.budget): line.deciding_cost or 0.0 for line in results.table()}
     budget, count = setup.budgets[0], len(setup.chosen.names)
     times = costs["hoa", budget] / costs["tag", budget]
@@ -267,7 +267,7 @@ def _faster(setup: ExperimentSetup, results: Results) -> Claim:
 def _figure(setup: ExperimentSetup, results: Results, found: dict[Label, list[float]], *, training: bool) -> Figure:
     points = [_point(line, found, training) for line in results.table()]
     cost = "cost of deciding and training" if training else "cost of deciding; of training where nothing is decided"
-    return error_against_cost(
+    return draw_error_against_cost(
         points,
         title="Deciding and training" if training else "Deciding",
         cost=f"{cost}, in trainings of MTL",

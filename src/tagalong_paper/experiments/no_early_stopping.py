@@ -9,9 +9,9 @@ from tagalong.errors import pluralize
 
 from ..claims import claim_all_lower, summarize
 from ..experiment_report import Cell, Report, ReportTable
-from ..figures import bars
+from ..figures import draw_bars
 from ..metrics import error_per_row, metric_digits, metric_label, total_result
-from .tune import rules_of
+from .tune import training_rules
 
 if TYPE_CHECKING:
     from ..experiment_setup import ExperimentSetup
@@ -28,7 +28,7 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
         methods: one or more of "uw", "gradnorm", "pcgrad" and "pcgrad-uw". Defaults to all. "mtl" is always included.
     """
     with setup.open_backend() as backend:
-        rules = rules_of(setup, backend, list(dict.fromkeys(["mtl", *(methods or METHODS)])))
+        rules = training_rules(setup, backend, list(dict.fromkeys(["mtl", *(methods or METHODS)])))
     stopped = _totals(setup, rules, "with early stopping")
     trained = _totals(setup, rules, "all epochs", patience=None, keep="last")
     digits = metric_digits(setup.chosen)
@@ -49,7 +49,7 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
             claim_all_lower("without it each augmentation beats MTL", last, per_row=per_row),
         ],
         figures={
-            "no-early-stopping": bars(
+            "no-early-stopping": draw_bars(
                 {
                     name: [summarize(found[rule]).mean for rule in rules]
                     for name, found in _with_names(stopped, trained)
@@ -71,11 +71,11 @@ def _with_names(*found: dict[str, list[float]]) -> list[tuple[str, dict[str, lis
     return list(zip(("early stopping, best weights", "all epochs, last weights"), found, strict=True))
 
 
-def _totals(setup: ExperimentSetup, rules: dict[str, str], what: str, **recipe: Any) -> dict[str, list[float]]:
+def _totals(setup: ExperimentSetup, rules: dict[str, str], description: str, **recipe: Any) -> dict[str, list[float]]:
     with setup.open_backend(**recipe) as backend:
         jobs = {
             name: [backend.job(backend.problem.names, seed, rule) for seed in setup.seeds]
             for name, rule in rules.items()
         }
-        rows = backend.networks([job for some in jobs.values() for job in some], what, diverged=True)
+        rows = backend.networks([job for some in jobs.values() for job in some], description, diverged=True)
         return {name: [total_result(backend.problem, rows[job].test) for job in some] for name, some in jobs.items()}

@@ -15,7 +15,7 @@ from tagalong.study import TrainingBackend
 from ..affinities import measure_affinities, pool_seeds, with_short_names
 from ..claims import claim_correlation, judge_lower, judge_negative, pearson, summarize
 from ..experiment_report import Answer, Cell, Claim, Report, ReportTable, Value
-from ..figures import bars
+from ..figures import draw_bars
 from ..metrics import error_per_row, metric_name, metric_noun, network_results
 from ..printed import PARTNER, PARTNER_PEARSON, SPREAD, PublishedMatrix
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ..experiment_setup import ExperimentSetup
 
 TITLE = "The best, the chosen and the worst partner of each task, relative to a random one"
-CLEAR = 0.7
-KINDS = ("best", "chosen", "worst")
+MIN_CORRELATION = 0.7
+PARTNER_KINDS = ("best", "chosen", "worst")
 Partners = dict[str, dict[str, str]]
 Errors = dict[str, dict[str, list[float]]]  # by task and partner, one error per seed
 Gains = dict[str, dict[str, list[float]]]  # by kind and task, one gain per seed
@@ -42,7 +42,7 @@ def run(setup: ExperimentSetup) -> Report:
         affinity = pool_seeds(measure_affinities(backend, setup.seeds, every=1 if setup.is_small else 10))
     names = setup.chosen.names
     partners = {task: _partners(errors[task], affinity, task) for task in names}
-    gains: Gains = {kind: {task: gain(errors[task], partners[task][kind]) for task in names} for kind in KINDS}
+    gains: Gains = {kind: {task: gain(errors[task], partners[task][kind]) for task in names} for kind in PARTNER_KINDS}
     correlation = pearson(*([summarize(gains[kind][task]).mean for task in names] for kind in ("best", "chosen")))
     return Report(
         "partner",
@@ -52,7 +52,7 @@ def run(setup: ExperimentSetup) -> Report:
         figures={"partner": _figure(setup, gains), "partner-spread": _spread_figure(setup, affinity)},
         notes=[
             *setup.notes,
-            *_diverged(setup, errors),
+            *_divergence_notes(setup, errors),
             f"gains: the reduction of the {metric_name(setup.chosen)} relative to a random partner, in percent",
         ],
         numbers={"pearson": None if np.isnan(correlation) else correlation, "printed_pearson": PARTNER_PEARSON},
@@ -78,7 +78,7 @@ def pair_errors(backend: TrainingBackend, seeds: Sequence[int]) -> Errors:
     return found
 
 
-def _diverged(setup: ExperimentSetup, errors: Errors) -> list[str]:
+def _divergence_notes(setup: ExperimentSetup, errors: Errors) -> list[str]:
     lost = [
         f"{setup.short_name(task)} with {setup.short_name(other)}"
         for task, other in combinations(setup.chosen.names, 2)
@@ -120,18 +120,19 @@ def _gain_table(setup: ExperimentSetup, gains: Gains) -> ReportTable:
     for task in setup.chosen.names:
         printed = PARTNER.get(setup.short_name(task))
         row: list[Cell] = [setup.short_name(task)]
-        for number, kind in enumerate(KINDS):
+        for number, kind in enumerate(PARTNER_KINDS):
             row += [summarize(gains[kind][task]), None if printed is None else Value(printed[number])]
         rows.append(row)
-    columns = ("task", *(name for kind in KINDS for name in (kind, f"printed {kind}")))
+    columns = ("task", *(name for kind in PARTNER_KINDS for name in (kind, f"printed {kind}")))
     return ReportTable(f"Less {metric_name(setup.chosen)} than with a random partner, %", columns, rows)
 
 
 def _partner_table(setup: ExperimentSetup, partners: Partners) -> ReportTable:
     rows = [
-        (setup.short_name(task), *(setup.short_name(found[kind]) for kind in KINDS)) for task, found in partners.items()
+        (setup.short_name(task), *(setup.short_name(found[kind]) for kind in PARTNER_KINDS))
+        for task, found in partners.items()
     ]
-    return ReportTable("Who they are", ("task", *KINDS), rows, "best and worst by test, chosen by affinity")
+    return ReportTable("Who they are", ("task", *PARTNER_KINDS), rows, "best and worst by test, chosen by affinity")
 
 
 def _spread_tasks(setup: ExperimentSetup) -> list[str]:
@@ -162,15 +163,17 @@ def _claims(
     partners: Partners,
     gains: Gains,
     correlation: float,
-    rows: Mapping[str, float],
+    per_row: Mapping[str, float],
 ) -> list[Claim]:
     narrow = min(affinity.spread().values, key=lambda task: affinity.spread().values[task])
     flagged = PublishedMatrix("celeba_tag").affinity.spread().flagged
     return [
         claim_correlation(
-            "the chosen partner's gain correlates with the best partner's (Pearson 0.93)", correlation, yes=CLEAR
+            "the chosen partner's gain correlates with the best partner's (Pearson 0.93)",
+            correlation,
+            yes_threshold=MIN_CORRELATION,
         ),
-        better_than_random(list(gains["chosen"].values()), list(rows.values()), metric_noun(setup.chosen)),
+        claim_better_than_random(list(gains["chosen"].values()), list(per_row.values()), metric_noun(setup.chosen)),
         Claim(
             "in the published matrix a8 alone has no partner that stands out",
             "yes" if flagged == ("a8",) else "no",
@@ -178,32 +181,34 @@ def _claims(
         ),
         Claim(
             "for the task onto which affinities differ least, the worst partner is chosen (a8 in the paper)",
-            worst_chosen(*(gains[kind][narrow] for kind in KINDS), per_row=rows[narrow]),
+            judge_worst_chosen(*(gains[kind][narrow] for kind in PARTNER_KINDS), per_row=per_row[narrow]),
             f"{setup.short_name(narrow)}: chosen {setup.short_name(partners[narrow]['chosen'])}, worst "
             f"{setup.short_name(partners[narrow]['worst'])}",
         ),
     ]
 
 
-def better_than_random(chosen: Sequence[Sequence[float]], rows: Sequence[float], noun: str = "error") -> Claim:
+def claim_better_than_random(
+    chosen: Sequence[Sequence[float]], per_row: Sequence[float], metric: str = "error"
+) -> Claim:
     """Judges whether chosen partners are clearly better than random ones, on average over tasks.
 
     Args:
         chosen: the gains of the chosen partners, by task and seed.
-        rows: how much one test row changes the gain of each task. See `judge_negative`.
-        noun: "error" or "loss".
+        per_row: how much one test row changes the gain of each task. See `judge_negative`.
+        metric: "error" or "loss".
     """
-    known = [(found, row) for found, row in zip(chosen, rows, strict=True) if np.isfinite(found).all()]
+    known = [(found, row) for found, row in zip(chosen, per_row, strict=True) if np.isfinite(found).all()]
     text = "the chosen partner is better than a random one"
     if len(chosen) < 3 or not known:
-        return Claim(text, "not tested", f"needs three tasks, or there is no choice, and a {noun} above zero")
+        return Claim(text, "not tested", f"needs three tasks, or there is no choice, and a {metric} above zero")
     mean = np.mean([found for found, _ in known], axis=0)
     most = max(row for _, row in known) / len(known)
     answer = judge_negative((-mean).tolist(), per_row=most)
-    return Claim(text, answer, f"{mean.mean():.2f} % less {noun} on average over tasks")
+    return Claim(text, answer, f"{mean.mean():.2f} % less {metric} on average over tasks")
 
 
-def worst_chosen(
+def judge_worst_chosen(
     best: Sequence[float], chosen: Sequence[float], worst: Sequence[float], *, per_row: float = 0.0
 ) -> Answer:
     """Judges whether the chosen partner is the worst one, given the gains of all seeds.
@@ -212,8 +217,10 @@ def worst_chosen(
     means that it is clearly better than the worst one. For `per_row`, see `judge_negative`.
 
     Example:
-        >>> worst_chosen([2.0, 2.1], [-3.0, -3.1], [-3.0, -3.1]), worst_chosen([2.0, 2.1], [2.0, 2.1], [-3.0, -3.1])
-        ('yes', 'no')
+        >>> judge_worst_chosen([2.0, 2.1], [-3.0, -3.1], [-3.0, -3.1])
+        'yes'
+        >>> judge_worst_chosen([2.0, 2.1], [2.0, 2.1], [-3.0, -3.1])
+        'no'
     """
     if not np.mean(worst) < np.mean(best):
         return "not tested"  # there is only one partner, or all are equal
@@ -224,8 +231,8 @@ def worst_chosen(
 
 def _figure(setup: ExperimentSetup, gains: Gains) -> Figure:
     names = setup.chosen.names
-    found = {kind: [summarize(gains[kind][task]) for task in names] for kind in KINDS}
-    return bars(
+    found = {kind: [summarize(gains[kind][task]) for task in names] for kind in PARTNER_KINDS}
+    return draw_bars(
         {kind: [one.mean for one in values] for kind, values in found.items()},
         [setup.short_name(task) for task in names],
         title=TITLE,
@@ -243,4 +250,4 @@ def _spread_figure(setup: ExperimentSetup, affinity: Affinity) -> Figure:
         name: [values.get(task, np.nan) / float(np.median(list(values.values()))) for task in tasks]
         for name, values in found.items()
     }
-    return bars(series, tasks, title="For which tasks does the partner matter?", ylabel="spread / median")
+    return draw_bars(series, tasks, title="For which tasks does the partner matter?", ylabel="spread / median")

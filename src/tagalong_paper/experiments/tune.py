@@ -11,15 +11,15 @@ import numpy as np
 from tagalong.study import TrainingBackend
 
 from ..experiment_report import Cell, Claim, Report, ReportTable, Value
-from ..figures import lines
+from ..figures import draw_lines
 from ..metrics import metric_digits, metric_label, total_result
 
 if TYPE_CHECKING:
     from ..experiment_setup import ExperimentSetup
 
 TITLE = "Learning rate, batch size and GradNorm's α, by validation"
-RATES = (0.1, 0.2, 1.0, 2.0, 10.0, 20.0)  # multiples of the recipe's: 5e-5 … 1e-2 for the paper's 5e-4
-BATCHES = (0.5, 1.0, 2.0)  # multiples of the recipe's
+LEARNING_RATE_FACTORS = (0.1, 0.2, 1.0, 2.0, 10.0, 20.0)  # multiples of the recipe's: 5e-5 … 1e-2 for the paper's 5e-4
+BATCH_SIZE_FACTORS = (0.5, 1.0, 2.0)  # multiples of the recipe's
 ALPHAS = (0.01, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)
 
 
@@ -27,8 +27,8 @@ def run(setup: ExperimentSetup) -> Report:
     """Trains one network for all tasks in every setting, with one seed."""
     recipe, seeds = setup.chosen.recipe, setup.seeds[:1]
     found: dict[int, list[float]] = {}
-    rates = [recipe.lr * times for times in RATES]
-    for times in BATCHES:
+    rates = [recipe.lr * times for times in LEARNING_RATE_FACTORS]
+    for times in BATCH_SIZE_FACTORS:
         size = max(2, round(recipe.batch_size * times))
         found[size] = []
         for rate in rates:
@@ -43,23 +43,23 @@ def run(setup: ExperimentSetup) -> Report:
         "tune",
         TITLE,
         tables=[_grid_table(rates, found, measure, digits), _alpha_table(alphas, measure, digits)],
-        claims=[claim(recipe.lr, recipe.batch_size, best)],
+        claims=[claim_recipe_is_best(recipe.lr, recipe.batch_size, best)],
         figures={
-            "tune-learning-rate": lines(
+            "tune-learning-rate": draw_lines(
                 {f"batches of {size}": (rates, values) for size, values in found.items()},
                 title="MTL by learning rate", xlabel="learning rate", ylabel=f"total {measure}", log_x=True,
             ),
-            "tune-alpha": lines(
+            "tune-alpha": draw_lines(
                 {"GradNorm": (list(alphas), list(alphas.values()))},
                 title="GradNorm by α", xlabel="α", ylabel=f"total {measure}", log_x=True,
             ),
         },
         notes=[*setup.notes, f"tuned with seed {seeds[0]} only"],
-        numbers=_preferred(best, alphas),
+        numbers=_best_settings(best, alphas),
     )  # fmt: skip
 
 
-def _preferred(best: tuple[float, int, float], alphas: dict[float, float]) -> dict[str, float | None]:
+def _best_settings(best: tuple[float, int, float], alphas: dict[float, float]) -> dict[str, float | None]:
     """Returns the settings with the lowest validation total, or None for a setting if all its networks diverged."""
     known, alpha = math.isfinite(best[0]), best_alpha(alphas)
     return {
@@ -88,10 +88,10 @@ def best_setting(
     """
     settings = [(total, size, rate) for size in found for total, rate in zip(found[size], rates, strict=True)]
     own = (size, rate)
-    return min(settings, key=lambda one: (round(one[0], 9), not _same(one[1:], own), one[1:]))
+    return min(settings, key=lambda one: (round(one[0], 9), not _same_setting(one[1:], own), one[1:]))
 
 
-def _same(one: tuple[int, float], other: tuple[int, float]) -> bool:
+def _same_setting(one: tuple[int, float], other: tuple[int, float]) -> bool:
     return one[0] == other[0] and bool(np.isclose(one[1], other[1], atol=0))
 
 
@@ -122,7 +122,7 @@ def tuned_gradnorm(setup: ExperimentSetup, backend: TrainingBackend) -> str:
     return f"gradnorm:{best_alpha(alpha_totals(backend, setup.seeds[:1])):g}"
 
 
-def rules_of(setup: ExperimentSetup, backend: TrainingBackend, methods: Sequence[str]) -> dict[str, str]:
+def training_rules(setup: ExperimentSetup, backend: TrainingBackend, methods: Sequence[str]) -> dict[str, str]:
     """Returns the training rule of each method, with the tuned α for GradNorm."""
     tuned = {"mtl": "plain"} | ({"gradnorm": tuned_gradnorm(setup, backend)} if "gradnorm" in methods else {})
     return {method: tuned.get(method, method) for method in methods}
@@ -150,7 +150,7 @@ def _alpha_table(found: dict[float, float], measure: str, digits: int) -> Report
     return ReportTable(f"GradNorm: total {measure}", ("α", "total"), rows, note)
 
 
-def claim(rate: float, size: int, best: tuple[float, int, float]) -> Claim:
+def claim_recipe_is_best(rate: float, size: int, best: tuple[float, int, float]) -> Claim:
     """Judges whether the recipe's setting is the best. With one seed, a lower total is not considered clearly better.
 
     Args:
@@ -162,6 +162,6 @@ def claim(rate: float, size: int, best: tuple[float, int, float]) -> Claim:
     if not np.isfinite(best[0]):
         return Claim(text, "not tested", "every setting diverged")
     because = f"the lowest validation total is {best[0]:.4g}, with {best[2]:g} and batches of {best[1]}; "
-    if _same(best[1:], (size, rate)):
+    if _same_setting(best[1:], (size, rate)):
         return Claim(text, "yes", because + "no other is lower, with one seed")
     return Claim(text, "within noise", because + "with one seed it is not clear that this is better")

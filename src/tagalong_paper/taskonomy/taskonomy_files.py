@@ -26,11 +26,11 @@ DOMAINS = {
     "edges": "edge_texture",
     "keypoints": "keypoints2d",
 }
-COMPONENT = "taskonomy"  # folder between domain and buildings in the current download
-VIEW = re.compile(r"(point_\d+_view_\d+)((?:_domain_\w+)?\.png)")
-SIGNATURE, HEADER, END = b"\x89PNG\r\n\x1a\n", 33, b"\x00\x00\x00\x00IEND\xaeB`\x82"
-INCOMPLETE = "without an image of every domain"
-MAX_NAMED = 5
+SUBFOLDER = "taskonomy"  # folder between domain and buildings in the current download
+VIEW_FILE = re.compile(r"(point_\d+_view_\d+)((?:_domain_\w+)?\.png)")
+PNG_SIGNATURE, PNG_HEADER_SIZE, PNG_END = b"\x89PNG\r\n\x1a\n", 33, b"\x00\x00\x00\x00IEND\xaeB`\x82"
+INCOMPLETE_REASON = "without an image of every domain"
+MAX_REPORTED_BUILDINGS = 5
 Folders = Mapping[str, Path]
 Lists = Mapping[str, tuple[str, ...]]
 
@@ -43,7 +43,7 @@ def read_lists(folder: Path) -> Lists:
     Raises:
         ValueError: a list is missing or empty, or a building is listed twice.
     """
-    files = {part: _file(folder, part) for part in PARTS}
+    files = {part: _find_list(folder, part) for part in PARTS}
     missing = [f"{part}_models.txt" for part, path in files.items() if path is None]
     if missing:
         raise InvalidInput(
@@ -52,7 +52,7 @@ def read_lists(folder: Path) -> Lists:
             f"no {', '.join(missing)} in {folder}",
             "the paper's lists are released with its code",
         )
-    lists = {part: _names(path) for part, path in files.items() if path is not None}
+    lists = {part: _read_names(path) for part, path in files.items() if path is not None}
     problems = [
         InvalidInput("`lists`:", f"{part} must name buildings", "none") for part, names in lists.items() if not names
     ]
@@ -68,12 +68,12 @@ def read_lists(folder: Path) -> Lists:
     return lists
 
 
-def _file(folder: Path, part: str) -> Path | None:
-    paths = (folder / f"{part}_models.txt", folder / f"{part}.txt")
+def _find_list(folder: Path, split: str) -> Path | None:
+    paths = (folder / f"{split}_models.txt", folder / f"{split}.txt")
     return next((path for path in paths if path.is_file()), None)
 
 
-def _names(path: Path) -> tuple[str, ...]:
+def _read_names(path: Path) -> tuple[str, ...]:
     # Some editors write a byte order mark; invalid bytes are shown in the error about an unknown building.
     lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     return tuple(name for line in lines if (name := line.partition("#")[0].strip()))
@@ -102,7 +102,7 @@ class Building:
         return f"{self.folders[domain]}{os.sep}{view}{self.endings[domain]}"
 
 
-def domains_of(tasks: Iterable[str]) -> tuple[str, ...]:
+def required_domains(tasks: Iterable[str]) -> tuple[str, ...]:
     """Returns the domains to read for these tasks. Normals also require depth, to tell where they are valid."""
     chosen = set(tasks)
     needed = chosen | {"depth"} if "normals" in chosen else chosen
@@ -122,7 +122,7 @@ def find_folders(data: Path, domains: Sequence[str]) -> Mapping[str, Folders]:
     found: dict[str, dict[str, Path]] = {}
     if (data / RGB).is_dir():
         for domain in domains:
-            inside = data / domain / COMPONENT
+            inside = data / domain / SUBFOLDER
             for building in _subfolders(inside if inside.is_dir() else data / domain):
                 found.setdefault(building.name, {})[domain] = building
     else:
@@ -156,7 +156,7 @@ def open_building(name: str, folders: Folders, domains: Sequence[str]) -> Buildi
     endings: dict[str, str] = {}
     views: dict[str, set[str]] = {}
     for domain in domains:
-        matches = [match for match in map(VIEW.fullmatch, os.listdir(folders[domain])) if match]
+        matches = [match for match in map(VIEW_FILE.fullmatch, os.listdir(folders[domain])) if match]
         endings[domain] = matches[0][2] if matches else ""
         views[domain] = {match[1] for match in matches if match[2] == endings[domain]}
     empty = [str(folders[domain]) for domain in domains if not views[domain]]
@@ -202,14 +202,16 @@ class Views:
         return building.file(domain, building.views[int(self.view[row])])
 
 
-def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: int, most: int | None = None) -> Views:
+def usable_views(
+    buildings: Sequence[Building], domains: Sequence[str], pixels: int, max_views: int | None = None
+) -> Views:
     """Returns the views with an intact image in every domain.
 
     Args:
         buildings: the buildings, in row order.
         domains: the domains to read.
         pixels: the width and height of the images. Multiples are also accepted.
-        most: the maximum number of views per building. If None, all views are used.
+        max_views: the maximum number of views per building. If None, all views are used.
     """
     kept: list[Building] = []
     rows: list[tuple[int, int]] = []
@@ -218,7 +220,7 @@ def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: 
     digest = hashlib.sha256()
     with ThreadPoolExecutor(THREADS) as pool:
         for building in buildings:
-            chosen = building.views[:most]
+            chosen = building.views[:max_views]
             inspected = pool.map(partial(_inspect_view, building, domains, pixels), chosen)
             usable = []
             for place, (sizes, flaw) in enumerate(inspected):
@@ -227,7 +229,7 @@ def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: 
                     usable.append((len(kept), place))
                 else:
                     skipped[flaw] += 1
-            skipped[INCOMPLETE] += building.incomplete
+            skipped[INCOMPLETE_REASON] += building.incomplete
             if usable:
                 kept.append(building)
                 rows += usable
@@ -248,14 +250,14 @@ def _inspect_file(path: str, pixels: int) -> tuple[int, str | None]:
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            head = file.read(HEADER)
-            file.seek(max(0, size - len(END)))
+            head = file.read(PNG_HEADER_SIZE)
+            file.seek(max(0, size - len(PNG_END)))
             tail = file.read()
     except OSError as error:
         return 0, f"unreadable ({error.strerror})"
-    if not head.startswith(SIGNATURE):
+    if not head.startswith(PNG_SIGNATURE):
         return size, "damaged: not a PNG file"
-    if len(head) < HEADER or tail != END:
+    if len(head) < PNG_HEADER_SIZE or tail != PNG_END:
         return size, "damaged: truncated"
     wide, high = (int.from_bytes(head[at : at + 4], "big") for at in (16, 20))
     if wide != high or not wide or wide % pixels:

@@ -26,17 +26,17 @@ from tagalong.files import CACHE, make_folder
 from tagalong.learn import PARTS, Problem, Recipe, StreamedRows, Task
 from tagalong.progress import NoProgress, Progress
 
-from .images import CLASSES, ViewReader, drop_undecodable
+from .images import CLASS_COUNT, ViewReader, drop_undecodable
 from .taskonomy_files import (
-    MAX_NAMED,
+    MAX_REPORTED_BUILDINGS,
     Building,
     Folders,
     Lists,
     Views,
-    domains_of,
     find_folders,
     open_building,
     read_lists,
+    required_domains,
     usable_views,
 )
 from .taskonomy_network import Decoders, Xception
@@ -74,7 +74,7 @@ def rotated_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 TASKS = (
-    Task("segmentation", "multiclass", classes=CLASSES, error="loss"),
+    Task("segmentation", "multiclass", classes=CLASS_COUNT, error="loss"),
     Task("depth", "custom", outputs=1, loss=rotated_error),
     Task("normals", "custom", outputs=3, loss=rotated_error),
     Task("edges", "custom", outputs=1, loss=absolute_error),
@@ -147,7 +147,7 @@ def taskonomy(
     given = {"pixels": pixels, "channels": channels}
     _check_options(data, chosen, size, per_building, {**given, "check": check})
     settings = SIZES[size] | {name: value for name, value in given.items() if value is not None}
-    domains = domains_of(chosen)
+    domains = required_domains(chosen)
     place = Path(str(data))
     folders = find_folders(place, domains)
     found = read_lists(place if lists is None else Path(str(lists)))
@@ -169,8 +169,8 @@ def taskonomy(
     if check == "decode":
         readers = _decode_all(readers, place / CACHE if cache is None else Path(str(cache)), progress or NoProgress())
         views = {part: reader.views for part, reader in readers.items()}
-    check_labelled({part: reader.unlabelled_tasks() for part, reader in readers.items()})
-    rows = {part: _rows(reader) for part, reader in readers.items()}
+    check_labels({part: reader.unlabeled_tasks() for part, reader in readers.items()})
+    rows = {part: _streamed_rows(reader) for part, reader in readers.items()}
     return Problem(
         "taskonomy",
         tuple(task for task in TASKS if task.name in chosen),
@@ -233,9 +233,9 @@ def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Seque
             building = collect(flaws, open_building, name, folders[name], domains) if name in folders else None
             if building is not None:
                 opened[part].append(building)
-    left_out = len(flaws) - MAX_NAMED
+    left_out = len(flaws) - MAX_REPORTED_BUILDINGS
     more = [InvalidInput("`data`:", f"{pluralize(left_out, 'more building')} have such flaws")] if left_out > 0 else []
-    raise_problems([*problems, *flaws[:MAX_NAMED], *more])
+    raise_problems([*problems, *flaws[:MAX_REPORTED_BUILDINGS], *more])
     return opened
 
 
@@ -246,7 +246,7 @@ def _decode_all(readers: Mapping[str, ViewReader], folder: Path, progress: Progr
     return found
 
 
-def _rows(reader: ViewReader) -> StreamedRows:
+def _streamed_rows(reader: ViewReader) -> StreamedRows:
     return StreamedRows(reader, reader.tasks, torch.from_numpy(reader.views.building.astype(np.int64)), at_once=16)
 
 
@@ -259,17 +259,17 @@ def check_not_empty(views: Mapping[str, Views]) -> None:
     empty = {part: found for part, found in views.items() if not len(found)}
     raise_problems(
         [
-            InvalidInput("`data`:", f"{part} must have usable images", f"none: {_skipped(found)}")
+            InvalidInput("`data`:", f"{part} must have usable images", f"none: {_format_skipped(found)}")
             for part, found in empty.items()
         ]
     )
 
 
-def check_labelled(unlabelled: Mapping[str, Sequence[str]]) -> None:
+def check_labels(unlabeled: Mapping[str, Sequence[str]]) -> None:
     """Checks that every split has labels for every task.
 
     Args:
-        unlabelled: the tasks without labels in each split.
+        unlabeled: the tasks without labels in each split.
 
     Raises:
         ValueError: a task has no labels in a split.
@@ -282,7 +282,7 @@ def check_labelled(unlabelled: Mapping[str, Sequence[str]]) -> None:
                 f"no known pixel for {', '.join(tasks)}",
                 "add buildings to its list",
             )
-            for part, tasks in unlabelled.items()
+            for part, tasks in unlabeled.items()
             if tasks
         ]
     )
@@ -292,11 +292,11 @@ def view_notes(
     views: Mapping[str, Views], lists: Lists, folders: Mapping[str, Folders], per_building: int | None
 ) -> tuple[str, ...]:
     """Returns notes on the number of views and buildings, including those that were skipped."""
-    sizes = "; ".join(_size(part, v) for part, v in views.items())
+    sizes = "; ".join(_format_size(part, v) for part, v in views.items())
     notes = [f"read from files: {sizes}"]
     if per_building is not None:
         notes.append(f"for validation and test, only the first {pluralize(per_building, 'image')} of each building")
-    notes += [f"{part}: images skipped: {_skipped(v)}" for part, v in views.items() if v.skipped]
+    notes += [f"{part}: images skipped: {_format_skipped(v)}" for part, v in views.items() if v.skipped]
     notes += [
         f"{part}: buildings without a usable image: {', '.join(v.filtered)}" for part, v in views.items() if v.filtered
     ]
@@ -304,9 +304,9 @@ def view_notes(
     return (*notes, f"buildings in the folder that are in no list: {unlisted}") if unlisted else tuple(notes)
 
 
-def _size(part: str, views: Views) -> str:
-    return f"{part} {pluralize(len(views), 'image')} of {pluralize(len(views.buildings), 'building')}"
+def _format_size(split: str, views: Views) -> str:
+    return f"{split} {pluralize(len(views), 'image')} of {pluralize(len(views.buildings), 'building')}"
 
 
-def _skipped(views: Views) -> str:
+def _format_skipped(views: Views) -> str:
     return "; ".join(f"{number} {why}" for why, number in sorted(views.skipped.items())) or "no images"

@@ -57,30 +57,34 @@ def leaderboard(
     with spinner("comparing estimators", quiet=json):
         found = compare(names or truth_names(), budgets=ks, seeds=3 if seeds is None else seeds)
     if json:
-        print(dumps({"leaderboard": [json_safe(one.to_document()) for one in found]}, indent=1))
+        print(dumps({"leaderboard": [json_safe(standing.to_document()) for standing in found]}, indent=1))
         return
-    _show(found, ks)
+    _show_leaderboard(found, ks)
 
 
-def _show(found: list[Standing], budgets: tuple[int, ...]) -> None:
+def _show_leaderboard(found: list[Standing], budgets: tuple[int, ...]) -> None:
     from .standings import average
 
     console = screen()
     numbers = ("pairs", "joining", *(f"k={k}" for k in budgets), "cost")
-    names = dict.fromkeys(one.table for one in found)
+    names = dict.fromkeys(standing.table for standing in found)
     overall = average(found) if len(names) > 1 else []
-    for name in (*names, *dict.fromkeys(one.table for one in overall)):
+    for name in (*names, *dict.fromkeys(standing.table for standing in overall)):
         shown = TextTable(f"{printable(name)}: estimator", *numbers, numbers=numbers)
-        rows = sorted((one for one in (*found, *overall) if one.table == name), key=_rank)
-        for one in rows:
-            changes = [f"{100 * one.changes[k]:+.2f} %" if k in one.changes else "" for k in budgets]
+        rows = sorted((one for one in (*found, *overall) if one.table == name), key=_sort_key)
+        for standing in rows:
+            changes = [f"{100 * standing.changes[k]:+.2f} %" if k in standing.changes else "" for k in budgets]
             shown.add_row(
-                printable(one.estimator), f"{one.pairs:+.2f}", f"{one.marginal:+.2f}", *changes, f"{one.cost:.1f}"
+                printable(standing.estimator),
+                f"{standing.pairs:+.2f}",
+                f"{standing.marginal:+.2f}",
+                *changes,
+                f"{standing.cost:.1f}",
             )
         print_table(console, shown)
         print_line(console, "")
 
 
-def _rank(one: Standing) -> tuple[float, str]:
+def _sort_key(standing: Standing) -> tuple[float, str]:
     """Returns a sort key that puts the highest correlation first and NaN last."""
-    return 2.0 if math.isnan(one.marginal) else -one.marginal, one.estimator
+    return 2.0 if math.isnan(standing.marginal) else -standing.marginal, standing.estimator

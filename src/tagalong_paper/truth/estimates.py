@@ -45,12 +45,12 @@ def marginal_effects(table: TruthTable) -> Array:
 
 def marginal_effects_of(logs: Array) -> Array:
     """Returns the same as `marginal_effects`, given log losses [subsets, tasks]."""
-    inside, n = ~np.isnan(logs), logs.shape[1]
+    membership, n = ~np.isnan(logs), logs.shape[1]
     effects = np.full((n, n), np.nan)
     for source in range(n):
         for target in range(n):
             if source != target:
-                without = inside[:, target] & ~inside[:, source]
+                without = membership[:, target] & ~membership[:, source]
                 joined = np.flatnonzero(without) + (1 << source)
                 effects[source, target] = np.mean(logs[without, target] - logs[joined, target])
     return effects
@@ -66,12 +66,12 @@ def correlation(estimate: Array, truth: Array) -> float:
         nan
     """
     off = ~np.eye(len(truth), dtype=bool)
-    mine, theirs = (_centre_targets(np.where(off, effects, np.nan))[off] for effects in (estimate, truth))
+    mine, theirs = (_center_targets(np.where(off, effects, np.nan))[off] for effects in (estimate, truth))
     size = np.sqrt(np.sum(mine**2) * np.sum(theirs**2))
     return float(np.sum(mine * theirs) / size) if size > 0 else float("nan")
 
 
-def _centre_targets(effects: Array) -> Array:
+def _center_targets(effects: Array) -> Array:
     """Subtracts the mean of each target, excluding the diagonal."""
     n = len(effects)
     means = np.where(np.eye(n, dtype=bool), 0, effects).sum(0) / (n - 1)
@@ -103,7 +103,7 @@ class Estimate:
         return select_groups(Affinity.from_matrix(gains, tasks), budget)
 
 
-def estimates(table: TruthTable, seed: int) -> Iterator[tuple[str, Estimate]]:
+def table_estimates(table: TruthTable, seed: int) -> Iterator[tuple[str, Estimate]]:
     """Yields the name of each estimator with its estimate for one seed."""
     for name, gains in table.affinities.items():
         if seed < len(gains):

@@ -14,17 +14,17 @@ from tagalong.errors import InvalidInput, is_positive_integer
 from .estimates import (
     Estimate,
     correlation,
-    estimates,
     load_table_problem,
     marginal_effects,
     measure_estimate,
     pair_gains,
     plugin_estimators,
+    table_estimates,
 )
 from .truth_table import TruthTable, load_truth, truth_names
 
 BUDGETS = (2, 3, 4)
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ def leaderboard(
     plugins = plugin_estimators()
     for name in truth_names() if tables is None else tables:
         table = load_truth(name)
-        truths = pair_gains(table), marginal_effects(table)
+        true_effects = pair_gains(table), marginal_effects(table)
         for label, by_seed in _all_estimates(table, min(seeds, table.seeds), plugins, progress):
-            found.append(_standing(label, name, table, truths, by_seed, budgets))
+            found.append(_standing(label, name, table, true_effects, by_seed, budgets))
     return found
 
 
@@ -110,7 +110,7 @@ def _all_estimates(
 ) -> Iterator[tuple[str, list[Estimate]]]:
     by_name: dict[str, list[Estimate]] = {}
     for seed in range(seeds):
-        for name, estimate in estimates(table, seed):
+        for name, estimate in table_estimates(table, seed):
             by_name.setdefault(name, []).append(estimate)
     yield from by_name.items()
     problem = load_table_problem(table) if plugins else None
@@ -121,20 +121,20 @@ def _all_estimates(
         try:
             yield name, [measure_estimate(table, problem, estimator, seed) for seed in range(seeds)]
         except Exception as error:  # one broken plug-in must not stop the others
-            log.warning("the estimator %r cannot be measured on %s: %s", name, table.about["problem"], error)
+            logger.warning("the estimator %r cannot be measured on %s: %s", name, table.about["problem"], error)
 
 
 def _standing(
     label: str,
     name: str,
     table: TruthTable,
-    truths: tuple[Any, Any],
+    true_effects: tuple[Any, Any],
     by_seed: Sequence[Estimate],
     budgets: Sequence[int],
 ) -> Standing:
-    pairs = np.mean([correlation(one.gains, truths[0]) for one in by_seed])
+    pairs = np.mean([correlation(one.gains, true_effects[0]) for one in by_seed])
     joining = [one.gains if one.joining is None else one.joining for one in by_seed]
-    marginal = np.mean([correlation(gains, truths[1]) for gains in joining])
+    marginal = np.mean([correlation(gains, true_effects[1]) for gains in joining])
     possible = [budget for budget in budgets if budget <= len(table.tasks)]
     changes = {budget: [_change(one, table, budget) for one in by_seed] for budget in possible}
     return Standing(

@@ -20,12 +20,12 @@ from tagalong.learn import Job
 from tagalong.study import Backend, Cost, NetworkResult, Score
 
 Array = NDArray[np.float64]
-FOLDER = "tables"  # next to this file; contains the tables that are included in the package
+TABLES_FOLDER = "tables"  # next to this file; contains the tables that are included in the package
 FORMAT, VERSION = "tagalong-truth", 1
-HINT = "recreate it with benchmarks/truth.py"
-WHOLE = 1000  # the number of steps that a full training run counts as
+RECREATE_HINT = "recreate it with benchmarks/truth.py"
+FULL_TRAINING_STEPS = 1000  # the number of steps that a full training run counts as
 ESTIMATORS = {"lookahead": "lookahead sgd train mean", "cosine": "cosine train trimmed"}
-UNIT = 1 / 20_000  # resolution of logarithms in the file: 0.005 % of a loss
+LOG_RESOLUTION = 1 / 20_000  # resolution of logarithms in the file: 0.005 % of a loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +99,16 @@ class TruthTable:
 
     def save(self, path: str | Path) -> None:
         """Writes the table to a small npz file, with rounded numbers."""
-        inside = self.subsets
-        arrays: dict[str, Any] = {name: _pack(getattr(self, name)[..., inside]) for name in ("val", "test", "early")}
+        membership = self.subsets
+        arrays: dict[str, Any] = {
+            name: _pack(getattr(self, name)[..., membership]) for name in ("val", "test", "early")
+        }
         arrays["epochs"] = self.epochs.astype(np.uint16)
         for name in self.affinities:
             arrays[f"affinity {name}"] = self.affinities[name].astype(np.float32)
             arrays[f"stderr {name}"] = self.errors[name].astype(np.float16)
         for name, logs in self.predictions.items():
-            arrays[f"predicted {name}"] = _pack(logs[..., inside])
+            arrays[f"predicted {name}"] = _pack(logs[..., membership])
         document = {
             "tasks": self.tasks,
             "fractions": self.fractions,
@@ -119,13 +121,13 @@ class TruthTable:
     @staticmethod
     def load(path: str | Path) -> TruthTable:
         """Reads a file written by `save`."""
-        with damage_reported(Path(path), hint=HINT):
+        with damage_reported(Path(path), hint=RECREATE_HINT):
             arrays = unpack_arrays(Path(path).read_bytes())
             text = str(arrays["document"])
-        document = parse_document(text, str(path), FORMAT, (VERSION,), hint=HINT)
+        document = parse_document(text, str(path), FORMAT, (VERSION,), hint=RECREATE_HINT)
         tasks = tuple(document["tasks"])
-        inside = subset_members(len(tasks))
-        losses = {name: _unpack(arrays[name], inside) for name in ("val", "test", "early")}
+        membership = subset_members(len(tasks))
+        losses = {name: _unpack(arrays[name], membership) for name in ("val", "test", "early")}
         named, predicted = (
             [name.removeprefix(kind) for name in arrays if name.startswith(kind)]
             for kind in ("affinity ", "predicted ")
@@ -137,7 +139,7 @@ class TruthTable:
             epochs=arrays["epochs"].astype(np.int64),
             affinities={name: arrays[f"affinity {name}"].astype(np.float64) for name in named},
             errors={name: arrays[f"stderr {name}"].astype(np.float64) for name in named},
-            predictions={name: _unpack(arrays[f"predicted {name}"], inside) for name in predicted},
+            predictions={name: _unpack(arrays[f"predicted {name}"], membership) for name in predicted},
             costs=document["costs"],
             about=document["about"],
         )
@@ -154,19 +156,19 @@ def subset_members(tasks: int) -> NDArray[np.bool_]:
 
 
 def _pack(logs: Array) -> NDArray[np.int16]:
-    return np.clip(np.round(logs / UNIT), -32_767, 32_767).astype(np.int16)
+    return np.clip(np.round(logs / LOG_RESOLUTION), -32_767, 32_767).astype(np.int16)
 
 
-def _unpack(packed: NDArray[np.int16], inside: NDArray[np.bool_]) -> Array:
-    logs = np.full((*packed.shape[:-1], *inside.shape), np.nan)
-    logs[..., inside] = packed * UNIT
+def _unpack(packed: NDArray[np.int16], membership: NDArray[np.bool_]) -> Array:
+    logs = np.full((*packed.shape[:-1], *membership.shape), np.nan)
+    logs[..., membership] = packed * LOG_RESOLUTION
     return logs
 
 
 @cache
 def truth_names() -> tuple[str, ...]:
     """Returns the names of the tables that are included in the package."""
-    shipped = files(__package__).joinpath(FOLDER).iterdir()
+    shipped = files(__package__).joinpath(TABLES_FOLDER).iterdir()
     return tuple(sorted(file.name.removesuffix(".npz") for file in shipped if file.name.endswith(".npz")))
 
 
@@ -182,7 +184,7 @@ def load_truth(name: str) -> TruthTable:
     """
     if name not in truth_names():
         raise InvalidInput("name", "must be a truth table", repr(name), did_you_mean(name, truth_names()))
-    with as_file(files(__package__).joinpath(FOLDER, f"{name}.npz")) as path:
+    with as_file(files(__package__).joinpath(TABLES_FOLDER, f"{name}.npz")) as path:
         return TruthTable.load(path)
 
 
@@ -190,7 +192,7 @@ class TruthBackend(Backend):
     """A backend that looks up networks in a truth table instead of training them.
 
     Losses are relative to the network for all tasks, and seeds are indices into the table. A full training run counts
-    as `WHOLE` steps.
+    as `FULL_TRAINING_STEPS` steps.
 
     Args:
         table: the truth table.
@@ -216,14 +218,14 @@ class TruthBackend(Backend):
         if job.epochs is None:
             val = np.exp(table.val[job.seed, :, place])
         else:
-            val = np.exp(table.early[job.seed, [table.fractions.index(job.epochs / WHOLE)] * 2, place])
+            val = np.exp(table.early[job.seed, [table.fractions.index(job.epochs / FULL_TRAINING_STEPS)] * 2, place])
         test = np.exp(table.test[job.seed, place])
         columns = {task: table.tasks.index(task) for task in job.tasks}
         return NetworkResult(
             job,
             val={task: Score(float(val[:, column].mean()), math.nan) for task, column in columns.items()},
             test={task: Score(float(test[column]), math.nan) for task, column in columns.items()},
-            steps=job.epochs or WHOLE,
+            steps=job.epochs or FULL_TRAINING_STEPS,
             seconds=0.0,
             parameters=0,
             halves={task: (float(val[0, column]), float(val[1, column])) for task, column in columns.items()},
@@ -240,5 +242,5 @@ class TruthBackend(Backend):
             raise InvalidInput("estimator", "must have been measured for the table", repr(name))
         measured = self.table.affinities[name]
         mean = np.mean([measured[seed] for seed in seeds], axis=0)
-        steps = round(WHOLE * (1 + self.table.costs[name]))
+        steps = round(FULL_TRAINING_STEPS * (1 + self.table.costs[name]))
         return Affinity.from_matrix(mean, self.tasks), {seed: Cost(1, steps) for seed in seeds}
