@@ -49,8 +49,9 @@ def judge_negative(found: Sequence[float], comparisons: int = 1, per_row: float 
 
     Args:
         found: the numbers.
-        comparisons: the number of comparisons in the claim. A single "no" refutes the claim, and with many comparisons,
-            one can easily exceed zero by chance. The answer "no" is therefore subject to a Bonferroni correction. The
+        comparisons: the number of comparisons in the claim. A single "no" refutes the claim, and one of many
+            comparisons can easily exceed zero by chance. The answer "no" is therefore subject to a Bonferroni
+            correction. The
             answer "yes" needs no correction, since all comparisons must agree.
         per_row: the amount that one misclassified test row adds to a number, if errors are counted. All seeds share the
             test rows, so a difference of a few rows may be due to chance even if all seeds agree. The standard error of
@@ -81,7 +82,7 @@ def claim_all_lower(text: str, pairs: Pairs, unit: str = "", *, per_row: float =
 
     Args:
         text: the claim.
-        pairs: the comparisons by name. Each consists of two lists with one value per seed.
+        pairs: the comparisons by name. Each comparison consists of two lists with one value per seed.
         unit: the unit of the values, to include in the explanation.
         per_row: the amount that one misclassified test row adds to a value. See `judge_negative`.
     """

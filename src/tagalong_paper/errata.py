@@ -39,9 +39,9 @@ class Erratum(NamedTuple):
 
     Attributes:
         where: the location in the paper.
-        printed: what the paper says.
+        printed: the statement in the paper.
         found: the correct statement.
-        why: how the mistake was found.
+        why: an explanation of how the mistake was found.
     """
 
     where: str
@@ -180,7 +180,7 @@ def _printed_groupings() -> Iterator[tuple[str, str, int, PrintedGrouping]]:
 
 
 def served_results(printed: PrintedGrouping) -> dict[str, float]:
-    """Returns each task's result in bold. If there are two, the better one; if there is none, the best result."""
+    """Returns each task's result in bold, choosing the best result if several or none are in bold."""
     tasks = dict.fromkeys(task for group in printed.groups for task in group.results)
     found = {}
     for task in tasks:

@@ -124,7 +124,7 @@ class Report:
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
     def table(self, start: str) -> ReportTable:
-        """Returns the first table whose title starts with this text."""
+        """Returns the first table whose title starts with the given text."""
         return next(table for table in self.tables if table.title.startswith(start))
 
     @property
@@ -161,7 +161,7 @@ class Report:
 
 
 def _write_script(out: Path) -> None:
-    """Writes plotly's script atomically. Plotly itself would keep a partially written script."""
+    """Writes plotly's script atomically. Plotly itself does not replace a partially written script."""
     from plotly.offline import get_plotlyjs
 
     script, content = out / PLOTLY_SCRIPT, get_plotlyjs().encode()

@@ -42,7 +42,7 @@ def draw_bars(
         title: the title.
         ylabel: the label of the y-axis.
         note: a note below the title.
-        errors: the standard errors by series name. Series may be missing.
+        errors: the standard errors by series name, for all or some of the series.
 
     Example:
         >>> len(draw_bars({"ours": [1, 2], "printed": [1, 3]}, ["a1", "a2"], title="t", ylabel="error").data)
@@ -110,7 +110,7 @@ def draw_panels(
     """Draws lines over x = 1, 2, … in adjacent panels. Each name has the same color in all panels.
 
     Args:
-        lines_by_panel: the lines of each panel by name, by panel title.
+        lines_by_panel: for each panel title, a mapping from line names to values.
         order: the order of the names in the legend, which also determines their colors.
         title: the title.
         xlabel: the label of the x-axis.

@@ -25,7 +25,7 @@ class MeasuringSchedule(NamedTuple):
     last: float = 1.0
 
     def cost(self, measurement: float) -> float:
-        """Returns the cost relative to training without measuring, given the cost of a measurement in plain steps."""
+        """Returns the cost relative to training without measuring, given the cost of one measurement in steps."""
         return self.last + (self.last - self.first) / self.every * measurement
 
 
@@ -42,7 +42,7 @@ def speed_up(schedule: MeasuringSchedule, measurement: float) -> float:
 
     Args:
         schedule: the schedule.
-        measurement: the cost of one measurement, in plain steps.
+        measurement: the cost of one measurement, in training steps.
 
     Example:
         >>> round(speed_up(SCHEDULES["every 10"], PAPER_COST), 2)

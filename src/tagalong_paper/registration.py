@@ -11,7 +11,8 @@ PROBLEMS = {"celeba": "tagalong_paper.problems:CELEBA", "taskonomy": "tagalong_p
 def register() -> None:
     """Adds `tagalong paper`, `tagalong leaderboard` and the problems "celeba" and "taskonomy".
 
-    This is only needed in a source checkout. If tagalong is installed, it finds them automatically.
+    Calling this function is only necessary in a source checkout. An installed tagalong finds these plug-ins
+    automatically.
 
     Example:
         >>> from tagalong.problems import problem_names

@@ -111,7 +111,7 @@ class SearchResult:
 
     Attributes:
         met: the number of cases that meet the conditions.
-        broken: the number of counterexamples among them.
+        broken: the number of cases that meet the conditions but contradict the statement.
     """
 
     met: int
@@ -138,7 +138,7 @@ def search_lemma(count: int = CASE_COUNT, seed: int = 0) -> dict[str, SearchResu
 
 
 def lemma_gap(cases: CaseBatch) -> Floats:
-    """Returns the right-hand side of Lemma 1 minus the left-hand side. It is nonnegative if the lemma holds.
+    """Returns the right-hand side of Lemma 1 minus the left-hand side. The result is nonnegative if the lemma holds.
 
     The difference is g_a·g_b − (g_a·g_c − ½βη‖g_c‖² + ½αη‖g_b‖²).
     """
@@ -223,7 +223,7 @@ def logistic_cases(count: int, rng: np.random.Generator, dimensions: int = 4, ro
 
 
 def cosines(first: Floats, second: Floats) -> Floats:
-    """Returns the cosine between each pair of rows."""
+    """Returns the cosines between corresponding rows."""
     found: Floats = (_normalize(first) * _normalize(second)).sum(1)
     return found
 
@@ -317,8 +317,8 @@ def losses_after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float
 
     Args:
         panel: the panel.
-        unit: whether gradients have unit length, which reproduces the printed numbers to within 0.03. Otherwise, they
-            have the length of g_a, as the text says.
+        unit: whether gradients have unit length, which reproduces the printed numbers to within 0.03. Otherwise, all
+            gradients have the length of g_a, as the paper says.
     """
     found = gradients(panel, unit=unit)
     start = found["a"] if panel.combined else np.zeros(2)
@@ -328,7 +328,7 @@ def losses_after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float
 
 
 def gradients(panel: Panel, *, unit: bool = True) -> dict[str, Floats]:
-    """Returns g_a, g_b and g_c, either with unit length or with the length of g_a, as the text says."""
+    """Returns g_a, g_b and g_c, either with unit length or with the length of g_a, as the paper says."""
     g_a = np.array(THETA) * np.array([ALPHA, BETA])
     length = 1.0 if unit else float(np.linalg.norm(g_a))
     return {

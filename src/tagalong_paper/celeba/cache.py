@@ -1,4 +1,4 @@
-"""The cache of decoded images: a file that is created once, on all cores. Interrupted decoding can be resumed."""
+"""A cache file of decoded images, created once using all CPU cores. Interrupted decoding can be resumed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ImageCache:
         self.path = folder / f"celeba-{pixels}-{self.key}.npy"
 
     def build(self, progress: Progress | None = None) -> None:
-        """Decodes all images that are not cached yet. Waits if another process is already decoding them.
+        """Decodes all images that are not cached yet. Waits if another process is decoding images.
 
         Raises:
             InvalidInput: the folder is not writable, the disk does not have enough space, or images are damaged.

@@ -188,7 +188,7 @@ def _check_same_images(path: Path, listed: Sequence[str], names: Sequence[str]) 
 
 
 def _open(path: Path) -> IO[str]:
-    """Opens a text file. Skips a byte order mark, and replaces bytes that are not valid UTF-8."""
+    """Opens a text file, skipping a byte order mark and replacing bytes that are not valid UTF-8."""
     return path.open(encoding="utf-8-sig", errors="replace")
 
 
@@ -198,7 +198,7 @@ def numbered_words(file: Iterable[str], first: int) -> Iterator[tuple[int, list[
 
 
 class LineProblems:
-    """Collects problems with the lines of a file. The first of each kind is shown, and the others are counted."""
+    """Collects problems with the lines of a file. Shows the first problem of each kind and counts the others."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -210,7 +210,7 @@ class LineProblems:
 
     @property
     def problems(self) -> list[InvalidInput]:
-        """One problem of each kind."""
+        """The first problem of each kind."""
         problems = []
         for expected, ((number, found), *others) in self._kinds.items():
             more = f" (and {pluralize(len(others), 'more line')} like this)" if others else ""

@@ -62,13 +62,13 @@ def celeba(
 
     Args:
         data: the folder that contains the official files.
-        attributes: the attribute names, as a list or a comma-separated string. Defaults to the paper's nine.
+        attributes: the attribute names, as a list or a comma-separated string. Defaults to the paper's nine attributes.
         rows: the number of images to sample, proportionally from each split. The default depends on `size`.
         pixels: the width and height of an image, from 8 to 178. The default depends on `size`.
         channels: the number of channels in the convolutions. The default depends on `size`.
         cache: the folder for decoded images. Defaults to `tagalong-cache` in the data folder.
         seed: the seed for sampling images.
-        recipe: the training recipe. Defaults to the paper's, or to a quick one at small size.
+        recipe: the training recipe. Defaults to the paper's recipe, or to a quick recipe if `size` is "small".
         size: "full" uses all images, 64 pixels and 64 channels. "small" uses 400 images, 16 pixels and 4 channels, to
             check that everything works.
         progress: reports the number of images decoded so far.
@@ -106,7 +106,7 @@ def celeba(
 
 
 class LabeledImages(NamedTuple):
-    """Images with their labels, in the order training, validation, test.
+    """Images with their labels, sorted by split.
 
     Attributes:
         images: the image files.
@@ -127,7 +127,7 @@ class LabeledImages(NamedTuple):
         )
 
     def sample(self, rows: int | None, seed: int) -> LabeledImages:
-        """Samples about `rows` images, proportionally from each split. Returns all images if there are fewer."""
+        """Samples about `rows` images, proportionally from each split. Returns all images if there are not enough."""
         if rows is None or rows >= len(self.names):
             return self
         random = np.random.default_rng(derive_seed(seed, "celeba"))

@@ -1,4 +1,4 @@
-"""Decodes JPEG files in worker processes. Does not import torch, which would slow down the start of each worker."""
+"""Decodes JPEG files in worker processes. Does not import torch, so that workers start quickly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ImageChunk(NamedTuple):
 
     Attributes:
         members: the paths of the images within the folder or the archive.
-        offset: the byte offset of their first row in the file.
+        offset: the byte offset of the first row in the file.
     """
 
     members: tuple[str, ...]
@@ -36,7 +36,8 @@ class DecodedChunk(NamedTuple):
 
     Attributes:
         checksum: the checksum of the decoded images.
-        damaged: the members that could not be decoded, with the reason for each. If there are any, nothing is written.
+        damaged: the members that could not be decoded, with the reason for each. If an image is damaged, nothing is
+            written.
     """
 
     checksum: int
@@ -97,7 +98,7 @@ def _try_decode(member: str, read: Callable[[str], bytes], pixels: int) -> bytes
 def decode(data: bytes, pixels: int) -> bytes:
     """Decodes a JPEG file, and resizes it to RGB bytes of shape [3, pixels, pixels].
 
-    Like TensorFlow by default, resizes by bilinear interpolation without antialiasing. Pixel values are rounded down.
+    Uses bilinear interpolation without antialiasing, which is TensorFlow's default. Pixel values are rounded down.
     """
     with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
         if image.size != ALIGNED_SIZE:

@@ -130,7 +130,7 @@ def figure_points(
     group_totals: GroupTotals,
     relative_parameters: Mapping[Label, float],
 ) -> list[Point]:
-    """Returns the points of the figure, without those for which training diverged."""
+    """Returns the points of the figure, excluding networks that diverged."""
     larger: dict[tuple[str, float], float] = {(size.by, size.times): size.reached for size in sizes}
     made = [
         Point(

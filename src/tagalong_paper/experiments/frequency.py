@@ -149,7 +149,7 @@ def _claims(gains: Gains, metric: str, per_row: float) -> list[Claim]:
 
 
 def judge_as_good(values: Sequence[float], baseline: Sequence[float], per_row: float = 0.0) -> Answer:
-    """Judges whether gains over random groups are preserved: clearly positive, and not clearly lower than before.
+    """Judges whether gains over random groups are clearly positive and not clearly lower than the baseline.
 
     For `per_row`, see `judge_negative`.
 

@@ -98,7 +98,7 @@ def _totals(backend: TrainingBackend, chosen: Groupings, seeds: Sequence[int]) -
 
 
 def percentage_gains(totals: Scores, name: str, k: int) -> list[float]:
-    """Returns the percentage gain of a setting's groups over the base setting's for each seed. Negative is worse.
+    """Returns how much better a setting's groups are than the base setting's groups, in percent, for each seed.
 
     Example:
         >>> percentage_gains({("base", 2): [9.0, 11.0], ("twice the lr", 2): [9.0, 13.0]}, "twice the lr", 2)

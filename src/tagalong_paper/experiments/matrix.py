@@ -59,10 +59,11 @@ def run(setup: ExperimentSetup) -> Report:
 
 
 def natural_groups(affinity: Affinity, threshold: float = THRESHOLD) -> list[frozenset[str]]:
-    """Returns the maximal sets of tasks that all clearly help each other, largest first.
+    """Returns the maximal sets of tasks that all clearly help each other, sorted from largest to smallest.
 
-    How much a source helps a target is its affinity minus the lowest affinity for that target, divided by the median
-    spread over targets. Two tasks help each other if the mean of both directions is at least `threshold`. With a
+    How much a source helps a target is measured by its affinity minus the lowest affinity for that target, divided by
+    the median spread over targets. Two tasks help each other if the mean of both directions is at least `threshold`.
+    With a
     threshold of 0.3, the published matrices yield exactly the groups named in the paper. See `threshold_range` for
     other thresholds with the same groups.
 
@@ -86,7 +87,7 @@ def natural_groups(affinity: Affinity, threshold: float = THRESHOLD) -> list[fro
 
 
 def mutual_help(affinity: Affinity) -> NDArray[np.float64]:
-    """Returns how much each pair of tasks help each other, relative to the median spread (see `natural_groups`)."""
+    """Returns how much the tasks of each pair help each other, relative to the median spread (see `natural_groups`)."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     low = np.nanmin(others, axis=0)
     usual = float(np.median(np.nanmax(others, axis=0) - low))
@@ -119,10 +120,10 @@ def threshold_range(affinity: Affinity, groups: Iterable[Collection[str]]) -> tu
 
 
 def group_margin(affinity: Affinity, group: Collection[str], threshold: float = THRESHOLD) -> float:
-    """Returns the margin by which a group is natural, which is positive exactly if the group is natural.
+    """Returns the margin by which a group is natural. It is negative if the group is not natural.
 
-    The margin is the smaller of two numbers: how far all pairs within the group exceed the threshold, and how far every
-    other task falls short of it with at least one member.
+    The margin is how far all pairs in the group exceed the threshold, or how far all other tasks fall short of it with
+    at least one member, whichever is smaller.
 
     Example:
         >>> affinity = Affinity.from_matrix([[0, 9, 1, 1], [9, 0, 1, 1], [1, 2, 0, 8], [2, 1, 8, 0]], list("abcd"))
@@ -162,7 +163,7 @@ def judge_own_matrices(groups: Iterable[set[str]], by_seed: Sequence[Affinity]) 
 
     Args:
         groups: the groups named in the paper. Groups with tasks that are missing from the matrices are skipped.
-        by_seed: one matrix per seed.
+        by_seed: the affinity matrix of each seed.
     """
     claims = []
     for group in groups:

@@ -25,7 +25,8 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
 
     Args:
         setup: the problem, the seeds and the output folder.
-        methods: one or more of "uw", "gradnorm", "pcgrad" and "pcgrad-uw". Defaults to all. "mtl" is always included.
+        methods: one or more of "uw", "gradnorm", "pcgrad" and "pcgrad-uw". Defaults to all four methods. "mtl" is
+            always included.
     """
     with setup.open_backend() as backend:
         rules = training_rules(setup, backend, list(dict.fromkeys(["mtl", *(methods or METHODS)])))

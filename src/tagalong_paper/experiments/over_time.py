@@ -118,7 +118,7 @@ def _fraction_reversed(pairs: Sequence[Floats]) -> float:
 
 
 def _relative_spread(affinity: Affinity) -> float:
-    """Returns the standard deviation of each target's affinities, relative to their mean; median over targets."""
+    """Returns the relative spread of affinities (standard deviation over mean), as the median over targets."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     return float(np.median(np.nanstd(others, axis=0) / np.abs(np.nanmean(others, axis=0))))
 
@@ -178,8 +178,8 @@ def claim_order_changes(epochs: Floats, found: Sequence[Floats]) -> Claim:
 
     Args:
         epochs: the sums per epoch of the seed whose reversals are reported.
-        found: the `half_epoch_sums` of every seed. The network is nearly the same for both halves of an epoch, so they
-            differ only by noise.
+        found: the `half_epoch_sums` of every seed. The network is nearly the same for both halves of an epoch, so the
+            halves differ only by noise.
     """
     text, changed, possible = (
         "the order of sources changes during training",

@@ -136,7 +136,7 @@ def _partner_table(setup: ExperimentSetup, partners: Partners) -> ReportTable:
 
 
 def _spread_tasks(setup: ExperimentSetup) -> list[str]:
-    """Returns the short names of the tasks to show: the paper's tasks if they include ours, otherwise ours."""
+    """Returns the short names of the tasks to show, which are the paper's tasks if they include ours."""
     return (
         list(SPREAD) if setup.printed_dataset == "celeba" else [setup.short_name(task) for task in setup.chosen.names]
     )

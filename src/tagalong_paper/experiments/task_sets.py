@@ -83,7 +83,7 @@ def run(setup: ExperimentSetup) -> Report:
 
 
 def candidate_tasks(setup: ExperimentSetup) -> Tasks:
-    """Returns the tasks to draw sets from: those the user chose, otherwise all, even at small size.
+    """Returns the tasks to draw sets from: the user's choice, or by default all tasks, even at small size.
 
     Raises:
         ValueError: there are too few tasks to ensure that any two sets share a pair.
@@ -101,7 +101,7 @@ def candidate_tasks(setup: ExperimentSetup) -> Tasks:
 
 
 def random_sets(names: Tasks, count: int, seed: int) -> list[Tasks]:
-    """Draws random sets of five tasks (fewer if the problem has five or less), each in the problem's order."""
+    """Draws random sets of up to five tasks, each in the problem's order."""
     random = np.random.default_rng([seed, len(names)])
     size = min(SET_SIZE, len(names) - 1)
     drawn = [set(random.choice(len(names), size, replace=False).tolist()) for _ in range(count)]
@@ -144,7 +144,7 @@ def _correlate_shared_pairs(pairs: list[tuple[Affinity, Affinity]]) -> dict[str,
 def with_destructive_task(problem: Problem) -> Problem:
     """Returns the problem with an additional, heavily weighted task: the first task's labels, shuffled across rows.
 
-    Only the label frequencies can be learned from it, and its gradients dominate all others.
+    Only the label frequencies of this task can be learned, and its gradients dominate all others.
     """
     task = replace(problem.tasks[0], name=DESTRUCTIVE, weight=WEIGHT)
     train, val, test = (_add_shuffled_labels(part, rows, problem.names[0]) for part, rows in problem.splits.items())
@@ -165,7 +165,7 @@ class ShuffledLabelReader:
     """Reads rows with an additional label, which is a task's label from another row.
 
     Attributes:
-        reader: the reader of the original rows.
+        reader: the reader for the original rows.
         task: the task that provides the labels.
         order: for each row, the index of the row that provides its label.
     """
@@ -176,7 +176,7 @@ class ShuffledLabelReader:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The reader's tasks and the destructive one."""
+        """The reader's tasks and the destructive task."""
         return (*self.reader.tasks, DESTRUCTIVE)
 
     def __len__(self) -> int:
@@ -256,8 +256,10 @@ def claim_affinities_change(correlations: Sequence[tuple[float, float]], is_harm
     """Judges whether a destructive task changes affinities more than other sets of tasks do.
 
     Args:
-        correlations: two correlations per seed: between sets without the task, and between one set with and without it.
-        is_harmful: whether the total of that set is clearly higher with the task. If not, the claim cannot be tested.
+        correlations: two correlations per seed. The first is between sets without the destructive task, and the second
+            is between one set with and without it.
+        is_harmful: whether the destructive task clearly increases the total of the other tasks. If the answer is
+            "no", the claim cannot be tested.
     """
     text = "a task that harms the network changes affinities between the others"
     between_sets, with_destructive = zip(*correlations, strict=True)

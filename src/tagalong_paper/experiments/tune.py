@@ -60,7 +60,7 @@ def run(setup: ExperimentSetup) -> Report:
 
 
 def _best_settings(best: tuple[float, int, float], alphas: dict[float, float]) -> dict[str, float | None]:
-    """Returns the settings with the lowest validation total, or None for a setting if all its networks diverged."""
+    """Returns the settings with the lowest validation total. A setting is None if all networks diverged."""
     known, alpha = math.isfinite(best[0]), best_alpha(alphas)
     return {
         "lr": best[2] if known else None,
@@ -74,7 +74,7 @@ def best_setting(
 ) -> tuple[float, int, float]:
     """Returns the lowest total with its batch size and learning rate.
 
-    In a tie, prefers the recipe's setting, then the smallest batch size and learning rate.
+    In a tie, the recipe's setting is preferred, then the smallest batch size and learning rate.
 
     Args:
         rates: the learning rates that were tried.

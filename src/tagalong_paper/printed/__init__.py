@@ -1,7 +1,7 @@
 """The numbers printed in the paper (Fifty et al., NeurIPS 2021) or published with its code.
 
-They are stored in the JSON files in this folder. Each file says where its numbers appear in the paper. Importing this
-module reads the files.
+The numbers are stored in JSON files in this folder. Each file says where its numbers appear in the paper. Importing
+this module reads the files.
 """
 
 from __future__ import annotations

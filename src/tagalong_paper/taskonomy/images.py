@@ -44,7 +44,7 @@ Pixels = NDArray[np.float32]
 
 
 class UnreadableImageError(ValueError):
-    """An error for an image that cannot be read. The message starts with its path."""
+    """Raised when an image cannot be read. The message starts with the path of the image."""
 
     def __init__(self, path: str, error: Exception) -> None:
         message = str(error)
@@ -84,7 +84,7 @@ class ViewReader:
         Args:
             row: the index of the view.
             tasks: the tasks.
-            draw: a random number. The view is mirrored if the number is odd, and never if it is None.
+            draw: a random number, or None. The view is mirrored if the number is odd.
         """
         try:
             read = self._read_images(row, tasks)
@@ -101,7 +101,7 @@ class ViewReader:
         return flaws[0] if all(flaws) else None
 
     def find_flaw(self, row: int) -> str | None:
-        """Returns which image of a view cannot be read and why, or None if all of them can be read."""
+        """Returns which image of a view cannot be read and why, or None if all images can be read."""
         try:
             self._read_images(row, self.tasks)
         except UnreadableImageError as error:
@@ -109,7 +109,7 @@ class ViewReader:
         return None
 
     def unlabeled_tasks(self) -> list[str]:
-        """Returns the tasks that have no labels. Usually, reading the first view is enough."""
+        """Returns the tasks that have no labels. Usually, it is enough to read the first view."""
         left = list(self.tasks)
         for row in range(len(self)):
             if not left:
@@ -169,7 +169,7 @@ class ViewReader:
 
     @contextmanager
     def _open_image(self, row: int, domain: str, modes: Sequence[str], expected: str) -> Iterator[Image]:
-        """Opens an image. Errors inside the block are raised as `UnreadableImageError` with its path."""
+        """Opens an image. Errors inside the block are raised as `UnreadableImageError`."""
         from PIL import Image
 
         path = self.views.file(row, domain)
@@ -196,7 +196,7 @@ def mirror(inputs: Tensor, targets: dict[str, Tensor]) -> Batch:
 
 
 def _mask(values: Pixels, depth: Pixels) -> Tensor:
-    """Sets values to 0 where the depth is unknown, and appends a mask. Returns NaN if it is unknown everywhere."""
+    """Sets values to 0 where the depth is unknown, and appends a mask. Returns NaN if no depth is known."""
     known = (depth < MAX_DEPTH).astype(np.float32)
     if not known.any():
         return torch.full((len(values) + 1, *known.shape), torch.nan)
@@ -240,7 +240,7 @@ def _cache_key(reader: ViewReader) -> str:
 
 
 def _read_flaws(file: Path) -> tuple[int, dict[str, str | None]]:
-    """Returns the number of decoded views and their flaws, or no views if the file is missing or invalid."""
+    """Returns the number of decoded views and their flaws, or 0 and no flaws if the file is missing or invalid."""
     try:
         return read_document(
             file, FORMAT, (UNVERSIONED, VERSION), lambda known: (int(known["decoded"]), dict(known["flaws"]))

@@ -103,7 +103,7 @@ class Building:
 
 
 def required_domains(tasks: Iterable[str]) -> tuple[str, ...]:
-    """Returns the domains to read for these tasks. Normals also require depth, to tell where they are valid."""
+    """Returns the domains to read for these tasks. Normals also require depth, which shows where they are valid."""
     chosen = set(tasks)
     needed = chosen | {"depth"} if "normals" in chosen else chosen
     return (RGB, *(domain for task, domain in DOMAINS.items() if task in needed))
@@ -210,7 +210,7 @@ def usable_views(
     Args:
         buildings: the buildings, in row order.
         domains: the domains to read.
-        pixels: the width and height of the images. Multiples are also accepted.
+        pixels: the width and height of the images. Images whose size is a multiple are also accepted.
         max_views: the maximum number of views per building. If None, all views are used.
     """
     kept: list[Building] = []

@@ -52,7 +52,7 @@ class Xception:
 
 
 class Decoders:
-    """Creates decoders. Four transposed convolutions double the resolution, each followed by a plain convolution.
+    """Creates decoders. Each has four transposed convolutions that double the resolution.
 
     Args:
         channels: a multiplier for the paper's number of channels.

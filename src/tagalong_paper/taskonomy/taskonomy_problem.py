@@ -53,7 +53,7 @@ def rotated_error(outputs: Tensor, targets: Tensor) -> Tensor:
     """Returns the mean absolute error of each row, minimized over shifts of the outputs by at most one pixel.
 
     The published code calls this "loss rotation". It is needed because labels rendered from meshes can be off by a
-    pixel. As in that code, unknown pixels (where the last channel of the targets is 0) have an error of 0.
+    pixel. As in the published code, unknown pixels (where the last channel of the targets is 0) have an error of 0.
 
     Args:
         outputs: the predictions [rows, channels, side, side].
@@ -124,8 +124,8 @@ def taskonomy(
             function does not download anything.
         lists: the folder that contains the lists of buildings, `train_models.txt`, `val_models.txt` and
             `test_models.txt`, with one building per line. Defaults to `data`.
-        tasks: one or more of the five tasks, as a list or a comma-separated string. Only their images are read.
-            Defaults to all.
+        tasks: one or more of the five tasks, as a list or a comma-separated string. Only the images for these tasks are
+            read. Defaults to all tasks.
         size: "full" uses the paper's network and recipe with 256 pixels. "small" uses a narrow network with 64 pixels,
             which trains in seconds.
         pixels: the width and height of the images, a multiple of 16. Larger images are downsampled.
@@ -135,7 +135,7 @@ def taskonomy(
             first and last bytes. Views with other damage are logged when they are read, and have no labels. "decode"
             decodes all images once, which takes as long as reading them for one epoch.
         cache: the folder for the results of `check="decode"`. Defaults to `tagalong-cache` in `data`.
-        recipe: the training recipe. Defaults to the paper's, or to a quick one at small size.
+        recipe: the training recipe. Defaults to the paper's recipe, or to a quick recipe if `size` is "small".
         progress: reports progress while images are decoded.
 
     Raises:
@@ -254,7 +254,7 @@ def check_not_empty(views: Mapping[str, Views]) -> None:
     """Checks that every split has a usable view.
 
     Raises:
-        ValueError: a split has no usable views. The message says why they were skipped.
+        ValueError: a split has no usable views. The message says why views were skipped.
     """
     empty = {part: found for part, found in views.items() if not len(found)}
     raise_problems(

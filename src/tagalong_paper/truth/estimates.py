@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 
 def pair_gains(table: TruthTable) -> Array:
-    """Returns how much adding each source to a single target lowers its log loss, with NaN on the diagonal."""
+    """Returns how much each source lowers each target's log loss in a network for both, with NaN on the diagonal."""
     return pair_gains_of(table.test.mean(0))
 
 
@@ -85,8 +85,8 @@ class Estimate:
     Attributes:
         gains: how much each source helps each target [source, target].
         cost: the additional cost, relative to training one network for all tasks.
-        losses: the estimated losses of each network. If not None, they determine the groups.
-        joining: how much each source helps each target on average over all sets [source, target]. None if not
+        losses: the estimated losses of each network. If not None, these losses determine the groups.
+        joining: how much each source helps each target on average over all sets [source, target], or None if not
             estimated.
     """
 
@@ -155,7 +155,7 @@ def plugin_estimators() -> dict[str, object]:
 
 
 def load_table_problem(table: TruthTable) -> Problem | None:
-    """Loads the problem of a table. Returns None if its data are not available."""
+    """Loads the problem of a table. Returns None if the data are not available."""
     load = table.about.get("load")
     if load is None:
         return None

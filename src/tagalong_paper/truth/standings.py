@@ -36,7 +36,8 @@ class Standing:
         table: the name of the table.
         pairs: the correlation with the true gains in pairs of tasks.
         marginal: the correlation with the true gains from joining a set, averaged over all sets.
-        changes: the true change in test loss by budget, relative to one network for all tasks. Negative is better.
+        changes: the true change in test loss by budget, relative to one network for all tasks. Negative values are
+            better.
         cost: the additional cost, relative to training one network for all tasks.
         seeds: the number of seeds.
     """
@@ -64,7 +65,7 @@ def leaderboard(
     """Scores every estimator on every table.
 
     Estimates are looked up in the tables, except for estimators from other packages (entry point group
-    "tagalong.estimators"). These are measured on tagalong's own problems during the call.
+    "tagalong.estimators"). Those estimators are measured on tagalong's own problems during the call.
 
     Args:
         tables: the names of the truth tables. Defaults to all.

@@ -1,4 +1,4 @@
-"""Truth tables, which contain the results of every subset of tasks, to look up the true gain of any grouping."""
+"""Truth tables, which contain the results of every subset of tasks and give the true gain of any grouping."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 TABLES_FOLDER = "tables"  # next to this file; contains the tables that are included in the package
 FORMAT, VERSION = "tagalong-truth", 1
 RECREATE_HINT = "recreate it with benchmarks/truth.py"
-FULL_TRAINING_STEPS = 1000  # the number of steps that a full training run counts as
+FULL_TRAINING_STEPS = 1000  # nominal number of steps in a full training run
 ESTIMATORS = {"lookahead": "lookahead sgd train mean", "cosine": "cosine train trimmed"}
 LOG_RESOLUTION = 1 / 20_000  # resolution of logarithms in the file: 0.005 % of a loss
 
@@ -32,16 +32,17 @@ LOG_RESOLUTION = 1 / 20_000  # resolution of logarithms in the file: 0.005 % of 
 class TruthTable:
     """The losses of a network for every subset of tasks.
 
-    A subset is encoded as a number whose bit i is set if it contains task i. Its index in the table is that number
-    minus one. Losses are relative to the network for all tasks (averaged over seeds) and stored as natural logarithms,
-    so a difference of 0.01 is about one percent. They are NaN for tasks that are not in the subset.
+    A subset is encoded as a number whose bit i is set if it contains task i. The index of a subset in the table is that
+    number minus one. Losses are relative to the network for all tasks (averaged over seeds) and stored as natural
+    logarithms,
+    so a difference of 0.01 is about one percent. Losses are NaN for tasks that are not in the subset.
 
     Attributes:
         tasks: the names of the tasks.
         val: the losses on each half of the validation rows [seeds, 2, subsets, tasks].
         test: the losses on the test rows [seeds, subsets, tasks].
         early: the validation losses after each fraction of training [seeds, fractions, subsets, tasks].
-        fractions: the fractions for `early`, relative to the epochs of the network for all tasks.
+        fractions: the fractions of training for `early`, relative to the epochs of the network for all tasks.
         epochs: the number of epochs [seeds, subsets].
         affinities: the affinities by estimator [seeds, source, target].
         errors: the standard errors of the affinities, by estimator.
@@ -69,7 +70,7 @@ class TruthTable:
 
     @property
     def subsets(self) -> NDArray[np.bool_]:
-        """An array [subsets, tasks] of whether each subset contains each task."""
+        """Whether each subset contains each task, as an array [subsets, tasks]."""
         return subset_members(len(self.tasks))
 
     def place(self, subset: Iterable[str]) -> int:
@@ -86,7 +87,7 @@ class TruthTable:
         """Returns the true change in test loss relative to one network for all tasks, averaged over tasks and seeds.
 
         Args:
-            served: the tasks of the network that serves each task.
+            served: for each task, the tasks of the network that serves it.
             seeds: the seeds of the networks. Defaults to all.
         """
         chosen = list(range(self.seeds) if seeds is None else seeds)
@@ -98,7 +99,7 @@ class TruthTable:
         return float(np.exp(logs[:, place, column] - logs[:, -1, column]).mean())
 
     def save(self, path: str | Path) -> None:
-        """Writes the table to a small npz file, with rounded numbers."""
+        """Writes the table to a compressed npz file, with rounded numbers."""
         membership = self.subsets
         arrays: dict[str, Any] = {
             name: _pack(getattr(self, name)[..., membership]) for name in ("val", "test", "early")
