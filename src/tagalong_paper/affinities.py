@@ -36,13 +36,13 @@ def measure_affinities(backend: TrainingBackend, seeds: Sequence[int], **setting
     """Measures the affinities of equation 1 with additional meter settings, and returns them by seed."""
     # Train without a meter first. Otherwise, the store would record the time of the metered training.
     backend.networks([backend.job(backend.problem.names, seed) for seed in seeds], "all tasks together")
-    found = backend.affinities(seeds, {**EQUATION_1, **settings})
-    return {seed: affinity for seed, (affinity, _) in found.items()}
+    measured = backend.affinities(seeds, {**EQUATION_1, **settings})
+    return {seed: affinity for seed, (affinity, _) in measured.items()}
 
 
-def pool_seeds(found: Mapping[int, Affinity]) -> Affinity:
+def pool_seeds(affinities: Mapping[int, Affinity]) -> Affinity:
     """Merges the affinities of all seeds into one."""
-    return reduce(Affinity.merge, found.values())
+    return reduce(Affinity.merge, affinities.values())
 
 
 def with_short_names(setup: ExperimentSetup, affinity: Affinity) -> Affinity:

@@ -20,11 +20,11 @@ MAX_LISTED_COMPARISONS = (
 )
 
 
-def summarize(found: Sequence[float], *, digits: int = 2, served: bool = True) -> Value:
+def summarize(values: Sequence[float], *, digits: int = 2, served: bool = True) -> Value:
     """Returns the mean over seeds, with its standard error if there are at least two seeds and finite results."""
-    has_error = len(found) > 1 and bool(np.isfinite(found).all())
-    stderr = float(np.std(found, ddof=1) / np.sqrt(len(found))) if has_error else None
-    return Value(float(np.mean(found)), stderr, served, digits)
+    has_error = len(values) > 1 and bool(np.isfinite(values).all())
+    stderr = float(np.std(values, ddof=1) / np.sqrt(len(values))) if has_error else None
+    return Value(float(np.mean(values)), stderr, served, digits)
 
 
 def judge_lower(
@@ -44,11 +44,11 @@ def judge_lower(
     return judge_negative(np.subtract(values, reference).tolist(), comparisons, per_row)
 
 
-def judge_negative(found: Sequence[float], comparisons: int = 1, per_row: float = 0.0) -> Answer:
-    """Judges whether the numbers, one per seed, are clearly below zero. A single seed never gives a clear answer.
+def judge_negative(values: Sequence[float], comparisons: int = 1, per_row: float = 0.0) -> Answer:
+    """Judges whether the numbers are clearly below zero. A single seed never gives a clear answer.
 
     Args:
-        found: the numbers.
+        values: the numbers, one per seed.
         comparisons: the number of comparisons in the claim. A single "no" refutes the claim, and one of many
             comparisons can easily exceed zero by chance. The answer "no" is therefore subject to a Bonferroni
             correction. The
@@ -65,13 +65,13 @@ def judge_negative(found: Sequence[float], comparisons: int = 1, per_row: float 
         >>> judge_negative([-1.0, -1.1], per_row=0.5), judge_negative([-1.0, -1.1], per_row=0.1)
         ('within noise', 'yes')
     """
-    if not np.isfinite(found).all():
+    if not np.isfinite(values).all():
         return "not tested"
-    mean = float(np.mean(found))
+    mean = float(np.mean(values))
     confidence = CONFIDENCE if mean < 0 else 1 - (1 - CONFIDENCE) / comparisons
-    if len(found) < 2:
+    if len(values) < 2:
         return "within noise"
-    half = interval_half_width(found, row_stderr=math.sqrt(abs(mean) * per_row), confidence=confidence)
+    half = interval_half_width(values, row_stderr=math.sqrt(abs(mean) * per_row), confidence=confidence)
     if not abs(mean) > max(half, TOLERANCE):
         return "within noise"
     return "yes" if mean < 0 else "no"
@@ -101,12 +101,12 @@ def _format_mean(values: Sequence[float]) -> str:
     return f"{np.mean(values):.4g}" if np.isfinite(values).all() else "no number"
 
 
-def _summarize_comparisons(parts: tuple[str, ...], answers: Sequence[Answer]) -> str:
-    if len(parts) <= MAX_LISTED_COMPARISONS:
-        return "; ".join(parts)
+def _summarize_comparisons(descriptions: tuple[str, ...], answers: Sequence[Answer]) -> str:
+    if len(descriptions) <= MAX_LISTED_COMPARISONS:
+        return "; ".join(descriptions)
     words = {"yes": "clearly", "within noise": "within noise", "not tested": "not tested", "no": "clearly not"}
     counts = [f"{answers.count(answer)} {word}" for answer, word in words.items() if answer in answers]
-    return f"of {len(parts)} comparisons {', '.join(counts)}"
+    return f"of {len(descriptions)} comparisons {', '.join(counts)}"
 
 
 def pearson(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float:
@@ -124,13 +124,13 @@ def pearson(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.nd
 
 
 def claim_correlation(
-    text: str, found: float, *, yes_threshold: float, no_threshold: float | None = None, details: str = ""
+    text: str, correlation: float, *, yes_threshold: float, no_threshold: float | None = None, details: str = ""
 ) -> Claim:
     """Judges the claim that a correlation is high. The explanation states the thresholds.
 
     Args:
         text: the claim.
-        found: the correlation.
+        correlation: the correlation.
         yes_threshold: the minimum correlation for the answer "yes".
         no_threshold: the threshold below which the answer is "no". Defaults to `yes_threshold`.
         details: a description of the data, to include in the explanation.
@@ -140,12 +140,12 @@ def claim_correlation(
         >>> [claim.reproduced for claim in claims]
         ['yes', 'within noise', 'no']
     """
-    if np.isnan(found):
+    if np.isnan(correlation):
         return Claim(text, "not tested", f"too few distinct numbers to correlate{details}")
     answer: Answer = "within noise"
-    if found >= yes_threshold or found < (yes_threshold if no_threshold is None else no_threshold):
-        answer = "yes" if found >= yes_threshold else "no"
+    if correlation >= yes_threshold or correlation < (yes_threshold if no_threshold is None else no_threshold):
+        answer = "yes" if correlation >= yes_threshold else "no"
     limits = f"{yes_threshold:g} or more counts as yes" + (
         "" if no_threshold is None else f", below {no_threshold:g} as no"
     )
-    return Claim(text, answer, f"Pearson {found:.2f}{details}; {limits}")
+    return Claim(text, answer, f"Pearson {correlation:.2f}{details}; {limits}")

@@ -323,8 +323,8 @@ def _example_erratum() -> Erratum:
 
 def _proposition_erratum() -> Erratum:
     cases = COUNTEREXAMPLE.cases
-    alone = [float(cases.after(gradient)[0]) for gradient in (cases.g_b, cases.g_c)]
-    joint = [float(cases.after(cases.g_a + gradient)[0]) for gradient in (cases.g_b, cases.g_c)]
+    alone = [float(cases.loss_after(gradient)[0]) for gradient in (cases.g_b, cases.g_c)]
+    joint = [float(cases.loss_after(cases.g_a + gradient)[0]) for gradient in (cases.g_b, cases.g_c)]
     bound, corrected = float(BOUNDS[0].value(cases.alpha, cases.beta, cases.eta)[0]), BOUNDS[-1]
     return Erratum(
         "Proposition 1",

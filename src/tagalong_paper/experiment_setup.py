@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tagalong.progress import Progress
     from tagalong.study import Executor, TrainingBackend
 
-SHORT_NAMES_CELEBA = {name: short for short, name in TASK_NAMES["celeba"].items()}
-SHORT_NAMES_TASKONOMY = {name: short for short, name in TASK_NAMES["taskonomy"].items()}
+CELEBA_SHORT_NAMES = {name: short for short, name in TASK_NAMES["celeba"].items()}
+TASKONOMY_SHORT_NAMES = {name: short for short, name in TASK_NAMES["taskonomy"].items()}
 SMALL_TASKS = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard")  # 31 subsets
 PROBLEMS = ("faces", "celeba", "taskonomy")
 BUDGETS = {"faces": (2, 3, 4), "celeba": (2, 3, 4), "taskonomy": (2, 3)}
@@ -69,13 +69,13 @@ class ExperimentSetup:
     @property
     def printed_dataset(self) -> str | None:
         """The paper's data set with the same tasks: "celeba", "taskonomy" or None."""
-        if set(self.problem.names) <= set(SHORT_NAMES_CELEBA):
+        if set(self.problem.names) <= set(CELEBA_SHORT_NAMES):
             return "celeba"
         return "taskonomy" if self.problem.name == "taskonomy" else None
 
     def short_name(self, task: str) -> str:
         """Returns the paper's short name for a task, such as a1 or s, or the task's own name if it has none."""
-        names = SHORT_NAMES_TASKONOMY if self.problem.name == "taskonomy" else SHORT_NAMES_CELEBA
+        names = TASKONOMY_SHORT_NAMES if self.problem.name == "taskonomy" else CELEBA_SHORT_NAMES
         return names.get(task, task)
 
     @property

@@ -179,12 +179,15 @@ class Point:
     stderr: float | None = None
 
 
-def draw_error_against_cost(points: Sequence[Point], *, title: str, cost: str, error: str, note: str = "") -> Figure:
+def draw_error_against_cost(
+    points: Sequence[Point], *, title: str, cost_label: str, error_label: str, note: str = ""
+) -> Figure:
     """Plots error against cost on a logarithmic axis. Points with equal costs are drawn side by side.
 
     Example:
         >>> points = [Point("mtl", "", 1, 50.0), Point("tag", "2", 3, 49.7, 0.1)]
-        >>> [trace.name for trace in draw_error_against_cost(points, title="t", cost="cost", error="error").data]
+        >>> figure = draw_error_against_cost(points, title="t", cost_label="cost", error_label="error")
+        >>> [trace.name for trace in figure.data]
         ['mtl', 'tag']
     """
     from plotly.graph_objects import Figure, Scatter
@@ -207,8 +210,10 @@ def draw_error_against_cost(points: Sequence[Point], *, title: str, cost: str, e
                 error_y={"type": "data", "array": [point.stderr or 0.0 for point in mine], "thickness": 1},
             )
         )
-    xaxis = {"title": {"text": cost}, "type": "log", "tickvals": TICKS, "gridcolor": GRID_COLOR}
-    return Figure(made, _layout(title, note, xaxis=xaxis, yaxis={"title": {"text": error}, "gridcolor": GRID_COLOR}))
+    xaxis = {"title": {"text": cost_label}, "type": "log", "tickvals": TICKS, "gridcolor": GRID_COLOR}
+    return Figure(
+        made, _layout(title, note, xaxis=xaxis, yaxis={"title": {"text": error_label}, "gridcolor": GRID_COLOR})
+    )
 
 
 def separate_overlaps(costs: Sequence[float]) -> list[float]:
@@ -242,7 +247,7 @@ def draw_counterexample() -> Figure:
         where = {"row": place // 2 + 1, "col": place % 2 + 1}
         contour = Contour(x=GRID_X, y=GRID_Y, z=levels, contours_coloring="lines", showscale=False, ncontours=25)
         figure.add_trace(contour, **where)
-        for trace in _arrows(panel, legend=place == 0):
+        for trace in _arrows(panel, show_legend=place == 0):
             figure.add_trace(trace, **where)
     figure.update_layout(
         title=figure_heading(
@@ -259,7 +264,7 @@ def _panel_title(panel: Panel) -> str:
     return f"({panel.letter}) L_a after {what}g_b: {with_b:.3f}, after {what}g_c: {with_c:.3f}"
 
 
-def _arrows(panel: Panel, *, legend: bool) -> list[Scatter]:
+def _arrows(panel: Panel, *, show_legend: bool) -> list[Scatter]:
     from plotly.graph_objects import Scatter
 
     found = gradients(panel)
@@ -278,7 +283,7 @@ def _arrows(panel: Panel, *, legend: bool) -> list[Scatter]:
                 mode="lines+markers",
                 line={"color": color, "width": 3},
                 marker={"symbol": ["circle", "x", "arrow"], "angleref": "previous", "size": [6, 8, 14]},
-                showlegend=legend or panel.letter == "b",
+                showlegend=show_legend or panel.letter == "b",
             )
         )
     return made

@@ -56,14 +56,14 @@ def metric_digits(problem: Problem) -> int:
     return 2 if is_error_rate(problem) else 4
 
 
-def task_result(problem: Problem, outcome: Score) -> float:
+def task_result(problem: Problem, score: Score) -> float:
     """Returns the result of one task, in the unit of the paper's tables."""
-    return 100 * outcome.error if is_error_rate(problem) else outcome.loss
+    return 100 * score.error if is_error_rate(problem) else score.loss
 
 
-def total_result(problem: Problem, outcomes: Mapping[str, Score]) -> float:
+def total_result(problem: Problem, scores: Mapping[str, Score]) -> float:
     """Returns the sum of the results of all tasks."""
-    return sum(task_result(problem, outcome) for outcome in outcomes.values())
+    return sum(task_result(problem, score) for score in scores.values())
 
 
 def error_per_row(problem: Problem) -> float:

@@ -125,37 +125,42 @@ def _cell_text(cell: Cell) -> str:
     return "-" if cell is None else printable(str(cell))
 
 
-def show_selections(found: Sequence[Selection], quiet: bool = False) -> None:
+def show_selections(selections: Sequence[Selection], quiet: bool = False) -> None:
     """Shows the printed and the best groupings, with one table per matrix. If quiet, shows only the differences."""
     console = screen()
-    for matrix in () if quiet else dict.fromkeys(one.matrix for one in found):
+    for matrix in () if quiet else dict.fromkeys(selection.matrix for selection in selections):
         print_line(console, f"{matrix.dataset}, {matrix.method}")
-        print_table(console, _selection_table([one for one in found if one.matrix == matrix]))
+        print_table(console, _selection_table([selection for selection in selections if selection.matrix == matrix]))
         console.print()
-    for one in found:
-        for remark in one.remarks:
-            print_line(console, f"* {one.matrix.dataset}, {one.matrix.method}, {one.budget} networks: {remark}")
-    same = [one for one in found if one.same and one.unique]
-    print_line(console, f"{len(same)} of {len(found)} printed groupings are the proven and unique optimum.")
+    for selection in selections:
+        for remark in selection.remarks:
+            print_line(
+                console,
+                f"* {selection.matrix.dataset}, {selection.matrix.method}, {selection.budget} networks: {remark}",
+            )
+    same = [selection for selection in selections if selection.same and selection.unique]
+    print_line(console, f"{len(same)} of {len(selections)} printed groupings are the proven and unique optimum.")
     if not quiet:
         print_line(console, "Totals are sums of scores in the published matrices; +task marks a helper.")
 
 
-def _selection_table(found: list[Selection]) -> TextTable:
+def _selection_table(selections: list[Selection]) -> TextTable:
     shown = TextTable("budget", "printed", "total", "best", "total", numbers=("budget", "total"))
-    for one in found:
-        printed = "\n".join(_format_group(frozenset(group.results), group.bold) for group in one.printed.groups)
-        best = "\n".join(_format_group(group.trains, group.serves) for group in _in_printed_order(one))
-        budget = f"{'* ' if one.remarks else ''}{one.budget}"
-        shown.add_row(budget, printed, _format_score(one.given.value), best, _format_score(one.best.value))
+    for selection in selections:
+        printed = "\n".join(_format_group(frozenset(group.results), group.bold) for group in selection.printed.groups)
+        best = "\n".join(_format_group(group.trains, group.serves) for group in _in_printed_order(selection))
+        budget = f"{'* ' if selection.remarks else ''}{selection.budget}"
+        shown.add_row(budget, printed, _format_score(selection.given.value), best, _format_score(selection.best.value))
     return shown
 
 
-def _in_printed_order(one: Selection) -> Iterable[Group]:
+def _in_printed_order(selection: Selection) -> Iterable[Group]:
     """Returns the best groups in the order of the printed groups that they resemble most."""
-    order = [set(group.results) for group in one.printed.groups]
-    place = {group: min(range(len(order)), key=lambda i: len(order[i] ^ group.trains)) for group in one.best.groups}
-    return sorted(one.best.groups, key=lambda group: place[group])
+    order = [set(group.results) for group in selection.printed.groups]
+    place = {
+        group: min(range(len(order)), key=lambda i: len(order[i] ^ group.trains)) for group in selection.best.groups
+    }
+    return sorted(selection.best.groups, key=lambda group: place[group])
 
 
 def _format_group(trains: frozenset[str], serves: frozenset[str]) -> str:

@@ -116,13 +116,13 @@ def selections() -> tuple[Selection, ...]:
         [('celeba_tag', 2)]
     """
     return tuple(
-        _selection(matrix, budget, printed)
+        _compare(matrix, budget, printed)
         for matrix in published_matrices()
         for budget, printed in PRINTED[matrix.key].items()
     )
 
 
-def _selection(matrix: PublishedMatrix, budget: int, printed: PrintedGrouping) -> Selection:
+def _compare(matrix: PublishedMatrix, budget: int, printed: PrintedGrouping) -> Selection:
     scores, options = matrix.affinity, matrix.options
     groups = [frozenset(group.results) for group in printed.groups]
     given = score_grouping(scores, groups, budget=budget, **options)

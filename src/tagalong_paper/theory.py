@@ -87,20 +87,20 @@ class CaseBatch:
     g_b: Floats
     g_c: Floats
 
-    def after(self, gradient: Floats) -> Floats:
+    def loss_after(self, gradient: Floats) -> Floats:
         """Returns L_a after a step along a gradient."""
         return self.loss(self.theta - self.eta[:, None] * gradient)
 
     @property
     def b_has_more_affinity(self) -> NDArray[np.bool_]:
         """Whether a step on b alone lowers L_a at least as much as a step on c alone."""
-        found: NDArray[np.bool_] = self.after(self.g_b) <= self.after(self.g_c)
+        found: NDArray[np.bool_] = self.loss_after(self.g_b) <= self.loss_after(self.g_c)
         return found
 
     @property
     def b_is_better_partner(self) -> NDArray[np.bool_]:
         """Whether a step on a and b lowers L_a at least as much as a step on a and c, up to rounding."""
-        with_b, with_c = self.after(self.g_a + self.g_b), self.after(self.g_a + self.g_c)
+        with_b, with_c = self.loss_after(self.g_a + self.g_b), self.loss_after(self.g_a + self.g_c)
         found: NDArray[np.bool_] = with_b <= with_c + 1e-12 * np.abs(with_c)
         return found
 
@@ -169,7 +169,7 @@ def search_margin(count: int = CASE_COUNT, seed: int = 0) -> dict[str, SearchRes
     found = {}
     for name, cases in (("quadratic", quadratic_cases(count, rng)), ("logistic", logistic_cases(count, rng))):
         lengths = np.linalg.norm(cases.g_a, axis=1) * np.linalg.norm(cases.g_b - cases.g_c, axis=1)
-        met = cases.after(cases.g_c) - cases.after(cases.g_b) >= cases.beta * cases.eta**2 * lengths
+        met = cases.loss_after(cases.g_c) - cases.loss_after(cases.g_b) >= cases.beta * cases.eta**2 * lengths
         found[name] = SearchResult(int(met.sum()), int((met & ~cases.b_is_better_partner).sum()))
     return found
 

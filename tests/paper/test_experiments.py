@@ -230,13 +230,13 @@ def test_only_columns_headed_printed_hold_numbers_of_the_paper(
 
 
 def test_measuring_less_often_is_as_good_only_if_there_are_gains_to_lose() -> None:
-    assert frequency.judge_as_good([5.0, 5.1], [5.1, 5.2]) == "no", "clearly worse, by little"
-    assert frequency.judge_as_good([5.0, 5.3], [5.1, 5.2]) == "yes"
-    assert frequency.judge_as_good([0.0, 0.0], [0.0, 0.0]) == "within noise", "as bad as random groups"
-    assert frequency.judge_as_good([9.0, -4.0], [5.1, 5.2]) == "within noise", "nothing is known about it"
-    assert frequency.judge_as_good([5.0], [5.0]) == "within noise", "one seed"
-    assert frequency.judge_as_good([5.0, 5.1], [5.1, 5.2], per_row=0.1) == "yes", "worse by one test row"
-    assert frequency.judge_as_good([5.0, 5.3], [5.1, 5.2], per_row=3.0) == "within noise", (
+    assert frequency.judge_not_worse([5.0, 5.1], [5.1, 5.2]) == "no", "clearly worse, by little"
+    assert frequency.judge_not_worse([5.0, 5.3], [5.1, 5.2]) == "yes"
+    assert frequency.judge_not_worse([0.0, 0.0], [0.0, 0.0]) == "within noise", "as bad as random groups"
+    assert frequency.judge_not_worse([9.0, -4.0], [5.1, 5.2]) == "within noise", "nothing is known about it"
+    assert frequency.judge_not_worse([5.0], [5.0]) == "within noise", "one seed"
+    assert frequency.judge_not_worse([5.0, 5.1], [5.1, 5.2], per_row=0.1) == "yes", "worse by one test row"
+    assert frequency.judge_not_worse([5.0, 5.3], [5.1, 5.2], per_row=3.0) == "within noise", (
         "two test rows better than random"
     )
 

@@ -37,8 +37,8 @@ def test_the_counterexample_meets_every_condition_and_breaks_the_proposition() -
     assert cases.eta[0] <= 1 / cases.beta[0]
     assert COUNTEREXAMPLE.cosine == pytest.approx(-0.9928, abs=5e-5)
     assert COUNTEREXAMPLE.cosine <= float(BOUNDS[0].value(cases.alpha, cases.beta, cases.eta)[0])
-    alone = [cases.after(g).item() for g in (cases.g_b, cases.g_c)]
-    joint = [cases.after(cases.g_a + g).item() for g in (cases.g_b, cases.g_c)]
+    alone = [cases.loss_after(g).item() for g in (cases.g_b, cases.g_c)]
+    joint = [cases.loss_after(cases.g_a + g).item() for g in (cases.g_b, cases.g_c)]
     assert alone == pytest.approx([2.0362, 2.0428], abs=5e-5)
     assert joint == pytest.approx([0.8922, 0.8910], abs=5e-5)
     assert lemma_gap(cases).item() > 0
@@ -77,7 +77,7 @@ def test_drawn_losses_have_the_stated_convexity_and_smoothness() -> None:
 
 def test_gradients_of_quadratics_have_equal_lengths_and_stay_below_the_bound() -> None:
     bound = BY_NAME["main text"]
-    cases = quadratic_cases(1000, np.random.default_rng(0), highest=bound.value)
+    cases = quadratic_cases(1000, np.random.default_rng(0), max_cosine=bound.value)
     for gradient in (cases.g_b, cases.g_c):
         np.testing.assert_allclose(np.linalg.norm(gradient, axis=1), np.linalg.norm(cases.g_a, axis=1))
     limit = bound.value(cases.alpha, cases.beta, cases.eta)

@@ -50,7 +50,7 @@ def find_file(data: Path, name: str) -> Path:
     """
     found = _existing_paths(data, name)
     if not found:
-        raise InvalidInput("data", f"must contain {name}", _none_found(data))
+        raise InvalidInput("data", f"must contain {name}", _describe_missing(data))
     return found[0]
 
 
@@ -67,7 +67,7 @@ def find_images(data: Path) -> ImageFiles:
                 return ImageFiles(folder, members)
     archives = _existing_paths(data, ARCHIVE)
     if not archives:
-        raise InvalidInput("data", f"must contain the aligned images, {FOLDER}/ or {ARCHIVE}", _none_found(data))
+        raise InvalidInput("data", f"must contain the aligned images, {FOLDER}/ or {ARCHIVE}", _describe_missing(data))
     try:
         with zipfile.ZipFile(archives[0]) as archive:
             files = [PurePosixPath(name) for name in archive.namelist() if not name.endswith("/")]
@@ -101,7 +101,7 @@ def _existing_paths(data: Path, name: str) -> list[Path]:
     return [data / folder / name for folder in OFFICIAL_FOLDERS if (data / folder / name).exists()]
 
 
-def _none_found(data: Path) -> str:
+def _describe_missing(data: Path) -> str:
     if not data.is_dir():
         return f"none, since {data} is not a folder"
     return f"none in {data} and its folders {', '.join(filter(None, OFFICIAL_FOLDERS))}"
@@ -121,7 +121,7 @@ def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArr
     Raises:
         InvalidInput: the file is invalid or lacks some of the attributes. The message lists all problems.
     """
-    with _open(path) as file:
+    with _open_text(path) as file:
         count, header = file.readline().strip(), file.readline().split()
         if not count.isdecimal():
             expected, hint = "must start with the number of its images", "is it the official file?"
@@ -156,7 +156,7 @@ def read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int64]:
     listed: list[str] = []
     splits: dict[str, int] = {}
     wrong_lines = LineProblems(path)
-    with _open(path) as file:
+    with _open_text(path) as file:
         for number, (name, *values) in numbered_words(file, 1):
             if len(values) != 1 or values[0] not in SPLITS:
                 wrong_lines.add(number, "a name and 0, 1 or 2", " ".join(values) or "only a name")
@@ -187,7 +187,7 @@ def _check_same_images(path: Path, listed: Sequence[str], names: Sequence[str]) 
     raise_problems(problems)
 
 
-def _open(path: Path) -> IO[str]:
+def _open_text(path: Path) -> IO[str]:
     """Opens a text file, skipping a byte order mark and replacing bytes that are not valid UTF-8."""
     return path.open(encoding="utf-8-sig", errors="replace")
 

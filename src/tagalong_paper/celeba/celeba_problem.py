@@ -96,7 +96,7 @@ def celeba(
         train,
         val,
         test,
-        encoder=_encoder(size, settings["channels"], len(train)),
+        encoder=_make_encoder(size, settings["channels"], len(train)),
         recipe=recipe or (PAPER_RECIPE if size == "full" else FACES_RECIPES["small"]),
         table=Scaling((3, settings["pixels"], settings["pixels"]), "uint8"),
         notes=_notes(found, settings["pixels"]),
@@ -151,14 +151,14 @@ def _read_lists(folder: Path, wanted: Sequence[str]) -> LabeledImages:
     return LabeledImages(images, names, labels, splits).take(np.argsort(splits, kind="stable"))
 
 
-def _make_split(split: int, found: LabeledImages, decoded: ImageCache, wanted: Sequence[str]) -> Split:
-    first, after = np.searchsorted(found.splits, [split, split + 1]).tolist()
+def _make_split(split: int, images: LabeledImages, decoded: ImageCache, wanted: Sequence[str]) -> Split:
+    first, after = np.searchsorted(images.splits, [split, split + 1]).tolist()
     inputs = MappedTensor.open(decoded.path, decoded.key, first, after - first)
-    labels = torch.from_numpy(found.labels[first:after].astype(np.float32))
+    labels = torch.from_numpy(images.labels[first:after].astype(np.float32))
     return Split(inputs, {name: labels[:, column].contiguous() for column, name in enumerate(wanted)})
 
 
-def _encoder(size: str, channels: int, rows: int) -> CelebANet:
+def _make_encoder(size: str, channels: int, rows: int) -> CelebANet:
     # With few images, there are few steps, so BatchNorm's statistics must adapt quickly.
     return CelebANet(
         channels, uint8=True, momentum=0.01 if rows >= MIN_PAPER_ROWS else 0.1, channels_last=size == "full"
@@ -190,12 +190,12 @@ def _check_options(data: Any, wanted: tuple[str, ...], settings: dict[str, Any],
     raise_problems(problems)
 
 
-def _notes(found: LabeledImages, pixels: int) -> tuple[str, ...]:
-    counts = tuple(np.bincount(found.splits, minlength=3).tolist())
+def _notes(images: LabeledImages, pixels: int) -> tuple[str, ...]:
+    counts = tuple(np.bincount(images.splits, minlength=3).tolist())
     listed = " / ".join(f"{count:,}" for count in counts)
     whole = (
         ""
         if counts == OFFICIAL_SPLIT_SIZES
         else f"; all of CelebA has {' / '.join(f'{count:,}' for count in OFFICIAL_SPLIT_SIZES)}"
     )
-    return (f"{len(found.names):,} photographs of {pixels} pixels, {listed} by the official split{whole}",)
+    return (f"{len(images.names):,} photographs of {pixels} pixels, {listed} by the official split{whole}",)

@@ -71,10 +71,10 @@ def _totals(
     return {label: [total_result(backend.problem, rows[job].test) for job in some] for label, some in jobs.items()}
 
 
-def _larger_network_table(setup: ExperimentSetup, sizes: Sequence[Capacity], found: NetworkTotals) -> ReportTable:
+def _larger_network_table(setup: ExperimentSetup, sizes: Sequence[Capacity], totals: NetworkTotals) -> ReportTable:
     rows: list[list[Cell]] = []
     known, digits = CAPACITY.get(setup.printed_dataset or "", {}), metric_digits(setup.chosen)
-    for (method, by, multiple), values in found.items():
+    for (method, by, multiple), values in totals.items():
         size = next(size for size in sizes if (size.by, size.times) == (by, multiple))
         printed = known.get((method, int(multiple))) if by == "channels" and len(setup.chosen.names) >= 5 else None
         comparable = printed is not None and len(printed.results) == len(setup.chosen.names)
@@ -96,16 +96,18 @@ def _group_table(
     return ReportTable("Groups of networks of the usual size", columns, rows)
 
 
-def _claims(found: NetworkTotals, group_totals: GroupTotals, multiples: Sequence[float], per_row: float) -> list[Claim]:
+def _claims(
+    totals: NetworkTotals, group_totals: GroupTotals, multiples: Sequence[float], per_row: float
+) -> list[Claim]:
     groups = {
-        f"{group} against {method} at {n:g}× {by}": (group_totals[group, k], found[method, by, n])
+        f"{group} against {method} at {n:g}× {by}": (group_totals[group, k], totals[method, by, n])
         for group, k in group_totals
-        for method, by, n in found
+        for method, by, n in totals
         if n == k
     }
     wider = {
-        f"{method} at {n:g}× channels": (found[method, "channels", 1.0], found[method, "channels", n])
-        for method in dict.fromkeys(method for method, *_ in found)
+        f"{method} at {n:g}× channels": (totals[method, "channels", 1.0], totals[method, "channels", n])
+        for method in dict.fromkeys(method for method, *_ in totals)
         for n in multiples
     }
     return [
@@ -118,15 +120,15 @@ def _figure(setup: ExperimentSetup, points: Sequence[Point]) -> Figure:
     return draw_error_against_cost(
         points,
         title=TITLE,
-        cost="parameters, against MTL's",
-        error=f"total {metric_label(setup.chosen)}",
+        cost_label="parameters, against MTL's",
+        error_label=f"total {metric_label(setup.chosen)}",
         note=f"{setup.problem.name}, {setup.size}; labels are sizes or groups; equal points are side by side",
     )
 
 
 def figure_points(
     sizes: Sequence[Capacity],
-    found: NetworkTotals,
+    totals: NetworkTotals,
     group_totals: GroupTotals,
     relative_parameters: Mapping[Label, float],
 ) -> list[Point]:
@@ -136,7 +138,7 @@ def figure_points(
         Point(
             f"{method}, {by}", f"{multiple:g}×", larger[by, multiple], summarize(values).mean, summarize(values).stderr
         )
-        for (method, by, multiple), values in found.items()
+        for (method, by, multiple), values in totals.items()
     ]
     for (method, k), values in group_totals.items():
         made.append(

@@ -62,7 +62,7 @@ def run_experiment(name: str, setup: ExperimentSetup | None = None, **options: A
     known = {experiment.name: experiment for experiment in EXPERIMENTS if experiment.name != "selection"}
     if name not in known:
         raise InvalidInput("name", f"must be one of {', '.join(map(repr, known))}", repr(name))
-    module = _module(name)
+    module = _load_module(name)
     if hasattr(module, "METHODS"):
         check_methods(name, options.get("methods"))
     found: Report = module.run(setup, **options) if known[name].trains else module.run(**options)
@@ -85,12 +85,12 @@ def check_methods(name: str, methods: Sequence[str] | None) -> None:
     """
     if methods is None:
         return
-    known: Sequence[str] = _module(name).METHODS
+    known: Sequence[str] = _load_module(name).METHODS
     unknown = [method for method in methods if method not in known]
     if unknown or not methods:
         found = ", ".join(map(repr, unknown)) or "none"
         raise InvalidInput("methods", f"must be among {', '.join(map(repr, known))}", found)
 
 
-def _module(name: str) -> ModuleType:
+def _load_module(name: str) -> ModuleType:
     return importlib.import_module(f".{name.replace('-', '_')}", __package__)

@@ -81,10 +81,12 @@ def _pool_schedule(by_seed: dict[int, Affinity], schedule: MeasuringSchedule) ->
     return pool_seeds({seed: apply_schedule(affinity, schedule) for seed, affinity in by_seed.items()})
 
 
-def _gains(setup: ExperimentSetup, backend: TrainingBackend, found: dict[str, Affinity], baseline: np.ndarray) -> Gains:
+def _gains(
+    setup: ExperimentSetup, backend: TrainingBackend, affinities: dict[str, Affinity], baseline: np.ndarray
+) -> Gains:
     """Returns the reduction of the total relative to random groups, in percent, by schedule and seed."""
     gains = {}
-    for name, affinity in found.items():
+    for name, affinity in affinities.items():
         groupings = select_groups_by_budget(affinity, setup.budgets, resamples=0)
         sums = np.sum([grouping_totals(backend, g.groups, setup.seeds) for g in groupings.values()], axis=0)
         gains[name] = (100 * (baseline - sums) / baseline).tolist()
@@ -132,7 +134,7 @@ def _claims(gains: Gains, metric: str, per_row: float) -> list[Claim]:
     return [
         Claim(
             "measuring every 10 steps is as good as every step",
-            judge_as_good(often, baseline, per_row),
+            judge_not_worse(often, baseline, per_row),
             f"{np.mean(often):.2f} % against {np.mean(baseline):.2f} % less {metric} than random groups; yes needs "
             "both clearly above zero, otherwise there is nothing to lose",
         ),
@@ -148,15 +150,15 @@ def _claims(gains: Gains, metric: str, per_row: float) -> list[Claim]:
     ]
 
 
-def judge_as_good(values: Sequence[float], baseline: Sequence[float], per_row: float = 0.0) -> Answer:
+def judge_not_worse(values: Sequence[float], baseline: Sequence[float], per_row: float = 0.0) -> Answer:
     """Judges whether gains over random groups are clearly positive and not clearly lower than the baseline.
 
     For `per_row`, see `judge_negative`.
 
     Example:
-        >>> judge_as_good([5.0, 5.2], [5.1, 5.2]), judge_as_good([0.2, -0.1], [0.1, -0.2])
+        >>> judge_not_worse([5.0, 5.2], [5.1, 5.2]), judge_not_worse([0.2, -0.1], [0.1, -0.2])
         ('yes', 'within noise')
-        >>> judge_as_good([2.0, 2.1], [5.1, 5.2])
+        >>> judge_not_worse([2.0, 2.1], [5.1, 5.2])
         'no'
     """
     worse = judge_lower(values, baseline, per_row=per_row)

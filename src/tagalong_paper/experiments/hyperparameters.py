@@ -89,10 +89,10 @@ def _best_groupings(setup: ExperimentSetup, backend: TrainingBackend, seeds: Seq
         ) from error
 
 
-def _totals(backend: TrainingBackend, chosen: Groupings, seeds: Sequence[int]) -> dict[tuple[str, int], list[float]]:
+def _totals(backend: TrainingBackend, groupings: Groupings, seeds: Sequence[int]) -> dict[tuple[str, int], list[float]]:
     return {
         (name, k): grouping_totals(backend, grouping.groups, seeds)
-        for name, by_budget in chosen.items()
+        for name, by_budget in groupings.items()
         for k, grouping in by_budget.items()
     }
 
@@ -165,10 +165,10 @@ def _out_of_sample_table(setup: ExperimentSetup, held_out_totals: Scores) -> Rep
     return ReportTable("Out of sample: chosen without a seed, scored with it", columns, rows, note)
 
 
-def _group_table(setup: ExperimentSetup, found: Groupings) -> ReportTable:
+def _group_table(setup: ExperimentSetup, groupings: Groupings) -> ReportTable:
     rows = [
         (name, k, "  ".join(" ".join(setup.short_name(task) for task in sorted(g.trains)) for g in grouping.groups))
-        for name, by_budget in found.items()
+        for name, by_budget in groupings.items()
         for k, grouping in by_budget.items()
     ]
     return ReportTable("The best groups of each setting, by test", ("setting", "groups", "networks"), rows)

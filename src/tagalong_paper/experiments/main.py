@@ -69,8 +69,8 @@ def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
         tables=tables,
         claims=_claims(setup, found, results),
         figures={
-            f"{name}-deciding": _figure(setup, results, found, training=False),
-            f"{name}-deciding-and-training": _figure(setup, results, found, training=True),
+            f"{name}-deciding": _figure(setup, results, found, include_training=False),
+            f"{name}-deciding-and-training": _figure(setup, results, found, include_training=True),
         },
         notes=[*setup.notes, _tag_note(as_published), *_method_notes(setup)],
         numbers={"totals": [{"method": m, "budget": k, "by_seed": values} for (m, k), values in found.items()]},
@@ -120,7 +120,7 @@ def total_table(setup: ExperimentSetup, results: Results) -> ReportTable:
     return ReportTable(f"Total {metric_label(setup.chosen)}", (*COLUMNS, "printed"), rows, note)
 
 
-def _total_row(setup: ExperimentSetup, line: MethodSummary, values: Sequence[float]) -> list[Cell]:
+def _total_row(setup: ExperimentSetup, summary: MethodSummary, values: Sequence[float]) -> list[Cell]:
     digits = metric_digits(setup.chosen)
 
     def percent(number: float | None) -> Value:
@@ -130,15 +130,15 @@ def _total_row(setup: ExperimentSetup, line: MethodSummary, values: Sequence[flo
         return Value(np.nan if number is None else number, digits=1)
 
     return [
-        line.method,
-        "-" if line.budget is None else line.budget,
+        summary.method,
+        "-" if summary.budget is None else summary.budget,
         summarize(values, digits=digits),
-        percent(line.change),
-        percent(line.validation),
-        multiple(line.deciding_cost),
-        multiple(line.training_cost),
-        multiple(line.relative_parameters),
-        _printed_total(setup, line.method, line.budget, digits),
+        percent(summary.change),
+        percent(summary.validation),
+        multiple(summary.deciding_cost),
+        multiple(summary.training_cost),
+        multiple(summary.relative_parameters),
+        _printed_total(setup, summary.method, summary.budget, digits),
     ]
 
 
@@ -213,28 +213,28 @@ def printed_tables(setup: ExperimentSetup) -> list[ReportTable]:
     return tables
 
 
-def pcgrad_tables(setup: ExperimentSetup, found: Mapping[Label, Sequence[float]]) -> list[ReportTable]:
+def pcgrad_tables(setup: ExperimentSetup, totals: Mapping[Label, Sequence[float]]) -> list[ReportTable]:
     """Returns a table of how much PCGrad lowers the total of TAG's groups, in percent."""
     rows: list[list[Cell]] = []
     for budget in setup.budgets:
-        if ("tag+pcgrad", budget) in found:
-            plain, with_it = np.array(found["tag", budget]), np.array(found["tag+pcgrad", budget])
+        if ("tag+pcgrad", budget) in totals:
+            plain, with_it = np.array(totals["tag", budget]), np.array(totals["tag+pcgrad", budget])
             gains = (100 * (plain - with_it) / np.where(plain > 0, plain, np.nan)).tolist()
             printed = PCGRAD_GAIN.get(budget) if setup.printed_dataset == "celeba" else None
             rows.append([budget, summarize(gains), None if printed is None else Value(printed)])
     return [ReportTable("What PCGrad adds to TAG's groups, %", ("groups", "ours", "printed"), rows)] if rows else []
 
 
-def _claims(setup: ExperimentSetup, found: dict[Label, list[float]], results: Results) -> list[Claim]:
+def _claims(setup: ExperimentSetup, totals: dict[Label, list[float]], results: Results) -> list[Claim]:
     def claim_better(text: str, method: str, others: list[Label | str]) -> Claim:
         pairs = {}
         for budget in setup.budgets:
             for other in others:
                 label = (other, budget) if isinstance(other, str) else other
-                pairs[f"{label[0]}, {budget} groups"] = found[method, budget], found[label]
+                pairs[f"{label[0]}, {budget} groups"] = totals[method, budget], totals[label]
         return claim_all_lower(text, pairs, per_row=error_per_row(setup.chosen))
 
-    single: list[Label | str] = [label for label in found if label[1] is None and label[0] not in ("mtl", "stl")]
+    single: list[Label | str] = [label for label in totals if label[1] is None and label[0] not in ("mtl", "stl")]
     rules = "UW, GradNorm and PCGrad do" if len(single) > 1 else "GradNorm does"
     claims = [
         claim_better("TAG does better than MTL", "tag", [("mtl", None)]),
@@ -264,20 +264,26 @@ def _speed_claim(setup: ExperimentSetup, results: Results) -> Claim:
     return Claim(text, "yes" if times >= 10 else "no", because)
 
 
-def _figure(setup: ExperimentSetup, results: Results, found: dict[Label, list[float]], *, training: bool) -> Figure:
-    points = [_point(line, found, training) for line in results.table()]
-    cost = "cost of deciding and training" if training else "cost of deciding; of training where nothing is decided"
+def _figure(
+    setup: ExperimentSetup, results: Results, totals: dict[Label, list[float]], *, include_training: bool
+) -> Figure:
+    points = [_point(line, totals, include_training) for line in results.table()]
+    cost = (
+        "cost of deciding and training"
+        if include_training
+        else "cost of deciding; of training where nothing is decided"
+    )
     return draw_error_against_cost(
         points,
-        title="Deciding and training" if training else "Deciding",
-        cost=f"{cost}, in trainings of MTL",
-        error=f"total {metric_label(setup.chosen)}",
+        title="Deciding and training" if include_training else "Deciding",
+        cost_label=f"{cost}, in trainings of MTL",
+        error_label=f"total {metric_label(setup.chosen)}",
         note=f"{setup.problem.name}, {setup.size}; labels are groups; equal costs are side by side",
     )
 
 
-def _point(line: MethodSummary, found: dict[Label, list[float]], training: bool) -> Point:
-    deciding, trained = line.deciding_cost or 0.0, line.training_cost or 0.0
-    cost = deciding + trained if training or not deciding else deciding
-    mean = summarize(found[line.method, line.budget])
-    return Point(line.method, "" if line.budget is None else str(line.budget), cost, mean.mean, mean.stderr)
+def _point(summary: MethodSummary, totals: dict[Label, list[float]], include_training: bool) -> Point:
+    deciding, trained = summary.deciding_cost or 0.0, summary.training_cost or 0.0
+    cost = deciding + trained if include_training or not deciding else deciding
+    mean = summarize(totals[summary.method, summary.budget])
+    return Point(summary.method, "" if summary.budget is None else str(summary.budget), cost, mean.mean, mean.stderr)

@@ -53,14 +53,14 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
             "no-early-stopping": draw_bars(
                 {
                     name: [summarize(found[rule]).mean for rule in rules]
-                    for name, found in _with_names(stopped, trained)
+                    for name, found in _label_totals(stopped, trained)
                 },
                 list(rules),
                 title=TITLE,
                 ylabel=f"total {metric_label(setup.chosen)}",
                 errors={
                     name: [summarize(found[rule]).stderr or 0.0 for rule in rules]
-                    for name, found in _with_names(stopped, trained)
+                    for name, found in _label_totals(stopped, trained)
                 },
             )
         },
@@ -68,8 +68,8 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
     )
 
 
-def _with_names(*found: dict[str, list[float]]) -> list[tuple[str, dict[str, list[float]]]]:
-    return list(zip(("early stopping, best weights", "all epochs, last weights"), found, strict=True))
+def _label_totals(*totals: dict[str, list[float]]) -> list[tuple[str, dict[str, list[float]]]]:
+    return list(zip(("early stopping, best weights", "all epochs, last weights"), totals, strict=True))
 
 
 def _totals(setup: ExperimentSetup, rules: dict[str, str], description: str, **recipe: Any) -> dict[str, list[float]]:

@@ -173,27 +173,27 @@ def claim_more_alike(first_parts: Sequence[Affinity], later_parts: Sequence[Affi
     return claim_all_lower(text, {"spread over size": (first, then)}, " in later steps")
 
 
-def claim_order_changes(epochs: Floats, found: Sequence[Floats]) -> Claim:
+def claim_order_changes(epochs: Floats, half_sums: Sequence[Floats]) -> Claim:
     """Judges whether the ranking of sources changes more often between epochs than noise explains.
 
     Args:
         epochs: the sums per epoch of the seed whose reversals are reported.
-        found: the `half_epoch_sums` of every seed. The network is nearly the same for both halves of an epoch, so the
-            halves differ only by noise.
+        half_sums: the `half_epoch_sums` of every seed. The network is nearly the same for both halves of an epoch, so
+            the halves differ only by noise.
     """
     text, changed, possible = (
         "the order of sources changes during training",
         count_reversals(epochs),
         count_comparisons(epochs),
     )
-    if not possible or min(map(len, found)) < 2:
+    if not possible or min(map(len, half_sums)) < 2:
         return Claim(text, "not tested", "needs two epochs and two sources onto a task")
-    noise = [_fraction_reversed(list(both)) for both in found]
+    noise = [_fraction_reversed(list(both)) for both in half_sums]
     later = [
         _fraction_reversed(
             [np.stack([before[half], after[1 - half]]) for before, after in pairwise(both) for half in (0, 1)]
         )
-        for both in found
+        for both in half_sums
     ]
     because = (
         f"{changed} reversals from epoch to epoch in {possible} comparisons of two sources: {changed / possible:.0%}; "

@@ -273,7 +273,7 @@ def claim_affinities_change(correlations: Sequence[tuple[float, float]], is_harm
     return Claim(text, answer if is_harmful == "yes" else "within noise", because)
 
 
-def _figures(setup: ExperimentSetup, found: Mapping[Tasks, Affinity]) -> dict[str, Figure]:
+def _figures(setup: ExperimentSetup, affinities: Mapping[Tasks, Affinity]) -> dict[str, Figure]:
     """Draws a heat map for each set, all with the same color scale."""
     return {
         f"task-sets-{place + 1}": affinity_heatmap(
@@ -282,5 +282,7 @@ def _figures(setup: ExperimentSetup, found: Mapping[Tasks, Affinity]) -> dict[st
             compare_with=other,
             title=f"Trained with {', '.join(map(setup.short_name, tasks))}",
         )
-        for place, ((tasks, affinity), other) in enumerate(zip(found.items(), reversed([*found.values()]), strict=True))
+        for place, ((tasks, affinity), other) in enumerate(
+            zip(affinities.items(), reversed([*affinities.values()]), strict=True)
+        )
     }

@@ -70,29 +70,33 @@ def _best_settings(best: tuple[float, int, float], alphas: dict[float, float]) -
 
 
 def best_setting(
-    rates: Sequence[float], found: Mapping[int, Sequence[float]], rate: float, size: int
+    learning_rates: Sequence[float], totals: Mapping[int, Sequence[float]], learning_rate: float, batch_size: int
 ) -> tuple[float, int, float]:
     """Returns the lowest total with its batch size and learning rate.
 
     In a tie, the recipe's setting is preferred, then the smallest batch size and learning rate.
 
     Args:
-        rates: the learning rates that were tried.
-        found: the total for each learning rate, by batch size.
-        rate: the recipe's learning rate.
-        size: the recipe's batch size.
+        learning_rates: the learning rates that were tried.
+        totals: the total for each learning rate, by batch size.
+        learning_rate: the recipe's learning rate.
+        batch_size: the recipe's batch size.
 
     Example:
         >>> best_setting([0.1, 0.2], {8: [3.0, 2.0], 16: [2.0, 2.0]}, 0.2, 16)
         (2.0, 16, 0.2)
     """
-    settings = [(total, size, rate) for size in found for total, rate in zip(found[size], rates, strict=True)]
-    own = (size, rate)
+    settings = [
+        (total, batch_size, learning_rate)
+        for batch_size in totals
+        for total, learning_rate in zip(totals[batch_size], learning_rates, strict=True)
+    ]
+    own = (batch_size, learning_rate)
     return min(settings, key=lambda one: (round(one[0], 9), not _same_setting(one[1:], own), one[1:]))
 
 
-def _same_setting(one: tuple[int, float], other: tuple[int, float]) -> bool:
-    return one[0] == other[0] and bool(np.isclose(one[1], other[1], atol=0))
+def _same_setting(first: tuple[int, float], second: tuple[int, float]) -> bool:
+    return first[0] == second[0] and bool(np.isclose(first[1], second[1], atol=0))
 
 
 def alpha_totals(backend: TrainingBackend, seeds: Sequence[int]) -> dict[float, float]:
@@ -102,14 +106,14 @@ def alpha_totals(backend: TrainingBackend, seeds: Sequence[int]) -> dict[float, 
     )
 
 
-def best_alpha(found: dict[float, float]) -> float:
+def best_alpha(totals: dict[float, float]) -> float:
     """Returns the α with the lowest total, or the smallest such α in a tie. Ignores rounding errors.
 
     Example:
         >>> best_alpha({0.1: 0.1 + 0.2, 0.5: 0.3, 1.0: 0.4})
         0.1
     """
-    return min(found, key=lambda alpha: (round(found[alpha], 9), alpha))
+    return min(totals, key=lambda alpha: (round(totals[alpha], 9), alpha))
 
 
 def tuned_gradnorm(setup: ExperimentSetup, backend: TrainingBackend) -> str:
@@ -135,33 +139,33 @@ def _validation_totals(backend: TrainingBackend, seeds: Sequence[int], rules: Se
     return [mean if math.isfinite(mean) else math.inf for mean in means]
 
 
-def _grid_table(rates: list[float], found: dict[int, list[float]], measure: str, digits: int) -> ReportTable:
+def _grid_table(learning_rates: list[float], totals: dict[int, list[float]], label: str, digits: int) -> ReportTable:
     rows: list[list[Cell]] = [
-        [f"{rate:g}", *(Value(values[place], digits=digits) for values in found.values())]
-        for place, rate in enumerate(rates)
+        [f"{learning_rate:g}", *(Value(values[place], digits=digits) for values in totals.values())]
+        for place, learning_rate in enumerate(learning_rates)
     ]
-    columns = ("learning rate", *(f"batches of {size}" for size in found))
-    return ReportTable(f"MTL: total {measure}", columns, rows, "-: diverged")
+    columns = ("learning rate", *(f"batches of {batch_size}" for batch_size in totals))
+    return ReportTable(f"MTL: total {label}", columns, rows, "-: diverged")
 
 
-def _alpha_table(found: dict[float, float], measure: str, digits: int) -> ReportTable:
-    rows = [(f"{alpha:g}", Value(value, digits=digits)) for alpha, value in found.items()]
-    note = "" if all(map(math.isfinite, found.values())) else "-: diverged"
-    return ReportTable(f"GradNorm: total {measure}", ("α", "total"), rows, note)
+def _alpha_table(totals: dict[float, float], label: str, digits: int) -> ReportTable:
+    rows = [(f"{alpha:g}", Value(value, digits=digits)) for alpha, value in totals.items()]
+    note = "" if all(map(math.isfinite, totals.values())) else "-: diverged"
+    return ReportTable(f"GradNorm: total {label}", ("α", "total"), rows, note)
 
 
-def claim_recipe_is_best(rate: float, size: int, best: tuple[float, int, float]) -> Claim:
+def claim_recipe_is_best(learning_rate: float, batch_size: int, best: tuple[float, int, float]) -> Claim:
     """Judges whether the recipe's setting is the best. With one seed, a lower total is not considered clearly better.
 
     Args:
-        rate: the recipe's learning rate.
-        size: the recipe's batch size.
+        learning_rate: the recipe's learning rate.
+        batch_size: the recipe's batch size.
         best: the best setting, as returned by `best_setting`.
     """
-    text = f"a learning rate of {rate:g} with batches of {size} is the best for MTL"
+    text = f"a learning rate of {learning_rate:g} with batches of {batch_size} is the best for MTL"
     if not np.isfinite(best[0]):
         return Claim(text, "not tested", "every setting diverged")
     because = f"the lowest validation total is {best[0]:.4g}, with {best[2]:g} and batches of {best[1]}; "
-    if _same_setting(best[1:], (size, rate)):
+    if _same_setting(best[1:], (batch_size, learning_rate)):
         return Claim(text, "yes", because + "no other is lower, with one seed")
     return Claim(text, "within noise", because + "with one seed it is not clear that this is better")

@@ -120,7 +120,7 @@ def _claims(
 
 
 def judge_equally_good(
-    one: Sequence[float], other: Sequence[float], joint_totals: Sequence[float], per_row: float = 0.0
+    first: Sequence[float], second: Sequence[float], joint_totals: Sequence[float], per_row: float = 0.0
 ) -> Answer:
     """Judges whether two ways of grouping are equally good, given the totals of all seeds.
 
@@ -132,16 +132,16 @@ def judge_equally_good(
         >>> judge_equally_good([5.0, 5.1], [5.1, 5.0], [5.0, 5.1])
         'within noise'
     """
-    if "yes" in (judge_lower(one, other, per_row=per_row), judge_lower(other, one, per_row=per_row)):
+    if "yes" in (judge_lower(first, second, per_row=per_row), judge_lower(second, first, per_row=per_row)):
         return "no"
-    gains = {judge_lower(found, joint_totals, per_row=per_row) for found in (one, other)}
+    gains = {judge_lower(found, joint_totals, per_row=per_row) for found in (first, second)}
     return "yes" if gains == {"yes"} else "within noise"
 
 
-def _figure(setup: ExperimentSetup, found: dict[str, Affinity]) -> Figure:
-    tasks = with_short_names(setup, found["train"]).tasks
+def _figure(setup: ExperimentSetup, affinities: dict[str, Affinity]) -> Figure:
+    tasks = with_short_names(setup, affinities["train"]).tasks
     pairs = [f"{source} → {target}" for source in tasks for target in tasks if source != target]
-    x, y = (off_diagonal(affinity) for affinity in found.values())
+    x, y = (off_diagonal(affinity) for affinity in affinities.values())
     correlation = pearson(x, y)
     return draw_scatter(
         1000 * x,

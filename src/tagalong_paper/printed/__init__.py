@@ -51,31 +51,35 @@ class SpeedUp(NamedTuple):
     speed_up: float
 
 
-def _read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(files(__package__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
-    return found
+def _read_json(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(files(__package__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    return content
 
 
-def _grouping(found: Mapping[str, Any]) -> PrintedGrouping:
-    return PrintedGrouping(found["total"], tuple(map(_group, found["networks"])))
+def _parse_grouping(data: Mapping[str, Any]) -> PrintedGrouping:
+    return PrintedGrouping(data["total"], tuple(map(_parse_group, data["networks"])))
 
 
-def _group(found: Mapping[str, Any]) -> PrintedGroup:
-    results: Results = found["results"]
-    return PrintedGroup(results, frozenset(results) - {*found["not bold"]}, _by_task(results, found.get("stderr")))
+def _parse_group(data: Mapping[str, Any]) -> PrintedGroup:
+    results: Results = data["results"]
+    return PrintedGroup(results, frozenset(results) - {*data["not bold"]}, _by_task(results, data.get("stderr")))
 
 
-def _baseline(dataset: str, found: Mapping[str, Any]) -> Baseline:
-    results = dict(zip(TASK_NAMES[dataset], found["results"], strict=True))
-    return Baseline(results, found["total"], _by_task(results, found.get("stderr")))
+def _parse_baseline(dataset: str, data: Mapping[str, Any]) -> Baseline:
+    results = dict(zip(TASK_NAMES[dataset], data["results"], strict=True))
+    return Baseline(results, data["total"], _by_task(results, data.get("stderr")))
 
 
 def _by_task(tasks: Iterable[str], values: Sequence[float] | None) -> Results | None:
     return None if values is None else dict(zip(tasks, values, strict=True))
 
 
-_matrices, _ablations = _read("matrices"), _read("ablations")
-_groupings, _baselines, _capacity = _read("groupings")["groupings"], _read("baselines"), _read("capacity")
+_matrices, _ablations = _read_json("matrices"), _read_json("ablations")
+_groupings, _baselines, _capacity = (
+    _read_json("groupings")["groupings"],
+    _read_json("baselines"),
+    _read_json("capacity"),
+)
 
 # The full task names by data set and short name.
 TASK_NAMES: Mapping[str, Mapping[str, str]] = _matrices["tasks"]
@@ -88,20 +92,20 @@ MATRICES: Mapping[str, NDArray[np.float64]] = {
 
 # By data set and method, such as "celeba_tag", or by data set; then by the number of groups.
 PRINTED: Mapping[str, Mapping[int, PrintedGrouping]] = {
-    key: {int(budget): _grouping(found) for budget, found in _groupings[key].items()} for key in MATRICES
+    key: {int(budget): _parse_grouping(found) for budget, found in _groupings[key].items()} for key in MATRICES
 }
 OPTIMAL: Mapping[str, Mapping[int, PrintedGrouping]] = {
-    dataset: {int(budget): _grouping(found) for budget, found in _groupings[f"{dataset}_optimal"].items()}
+    dataset: {int(budget): _parse_grouping(found) for budget, found in _groupings[f"{dataset}_optimal"].items()}
     for dataset in DATASETS
 }
 
 # By data set and method; for larger networks, also by the factor for their channels.
 BASELINES: Mapping[str, Mapping[str, Baseline]] = {
-    dataset: {line["method"]: _baseline(dataset, line) for line in lines}
+    dataset: {line["method"]: _parse_baseline(dataset, line) for line in lines}
     for dataset, lines in _baselines["lines"].items()
 }
 CAPACITY: Mapping[str, Mapping[tuple[str, int], Baseline]] = {
-    dataset: {(line["method"], line["times"]): _baseline(dataset, line) for line in lines}
+    dataset: {(line["method"], line["times"]): _parse_baseline(dataset, line) for line in lines}
     for dataset, lines in _capacity["lines"].items()
 }
 

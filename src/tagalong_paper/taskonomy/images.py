@@ -172,7 +172,7 @@ class ViewReader:
         """Opens an image. Errors inside the block are raised as `UnreadableImageError`."""
         from PIL import Image
 
-        path = self.views.file(row, domain)
+        path = self.views.image_path(row, domain)
         try:
             with Image.open(path) as image:
                 if image.mode not in modes:

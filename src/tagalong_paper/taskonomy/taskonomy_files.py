@@ -97,7 +97,7 @@ class Building:
     views: tuple[str, ...]
     incomplete: int
 
-    def file(self, domain: str, view: str) -> str:
+    def image_path(self, domain: str, view: str) -> str:
         """Returns the path of an image."""
         return f"{self.folders[domain]}{os.sep}{view}{self.endings[domain]}"
 
@@ -196,10 +196,10 @@ class Views:
         building = self.buildings[int(self.building[row])]
         return f"{building.name}/{building.views[int(self.view[row])]}"
 
-    def file(self, row: int, domain: str) -> str:
+    def image_path(self, row: int, domain: str) -> str:
         """Returns the path of an image."""
         building = self.buildings[int(self.building[row])]
-        return building.file(domain, building.views[int(self.view[row])])
+        return building.image_path(domain, building.views[int(self.view[row])])
 
 
 def usable_views(
@@ -241,7 +241,7 @@ def usable_views(
 
 def _inspect_view(building: Building, domains: Sequence[str], pixels: int, view: str) -> tuple[list[int], str | None]:
     """Returns the sizes of a view's files, and the first flaw found in them, if any."""
-    inspected = [_inspect_file(building.file(domain, view), pixels) for domain in domains]
+    inspected = [_inspect_file(building.image_path(domain, view), pixels) for domain in domains]
     return [size for size, _ in inspected], next((flaw for _, flaw in inspected if flaw is not None), None)
 
 

@@ -156,7 +156,7 @@ def taskonomy(
         part: usable_views(buildings[part], domains, settings["pixels"], None if part == "train" else per_building)
         for part in PARTS
     }
-    check_not_empty(views)
+    check_views(views)
     readers = {part: ViewReader(views[part], chosen, settings["pixels"]) for part in PARTS}
     flaws = {part: reader.find_systematic_flaw() for part, reader in readers.items()}
     raise_problems(
@@ -196,7 +196,7 @@ def _choose_tasks(tasks: Sequence[str] | str | None) -> tuple[str, ...]:
     return tuple(name for name in known if name in chosen)
 
 
-def _check_options(data: Any, tasks: Sequence[str], size: Any, per_building: Any, given: dict[str, Any]) -> None:
+def _check_options(data: Any, tasks: Sequence[str], size: Any, per_building: Any, options: dict[str, Any]) -> None:
     problems = []
     if data is None:
         expected = "must be the folder with Taskonomy's images"
@@ -205,7 +205,7 @@ def _check_options(data: Any, tasks: Sequence[str], size: Any, per_building: Any
         problems.append(InvalidInput("tasks", "must name at least one task", "none"))
     if size not in SIZES:
         problems.append(InvalidInput("size", "must be 'small' or 'full'", repr(size)))
-    pixels, channels = given["pixels"], given["channels"]
+    pixels, channels = options["pixels"], options["channels"]
     if pixels is not None and (not isinstance(pixels, int) or pixels < MIN_PIXELS or pixels % PIXEL_STEP):
         expected = f"must be a multiple of {PIXEL_STEP}, at least {MIN_PIXELS}"
         problems.append(InvalidInput("pixels", expected, repr(pixels)))
@@ -214,8 +214,8 @@ def _check_options(data: Any, tasks: Sequence[str], size: Any, per_building: Any
     if per_building is not None and (not isinstance(per_building, int) or per_building < 1):
         expected = "must be a positive integer, or None for all images"
         problems.append(InvalidInput("per_building", expected, repr(per_building)))
-    if given["check"] not in CHECKS:
-        problems.append(InvalidInput("check", "must be 'header' or 'decode'", repr(given["check"])))
+    if options["check"] not in CHECKS:
+        problems.append(InvalidInput("check", "must be 'header' or 'decode'", repr(options["check"])))
     raise_problems(problems)
 
 
@@ -242,7 +242,7 @@ def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Seque
 def _decode_all(readers: Mapping[str, ViewReader], folder: Path, progress: Progress) -> dict[str, ViewReader]:
     make_folder(folder)
     found = {part: drop_undecodable(reader, folder, progress) for part, reader in readers.items()}
-    check_not_empty({part: reader.views for part, reader in found.items()})
+    check_views({part: reader.views for part, reader in found.items()})
     return found
 
 
@@ -250,7 +250,7 @@ def _streamed_rows(reader: ViewReader) -> StreamedRows:
     return StreamedRows(reader, reader.tasks, torch.from_numpy(reader.views.building.astype(np.int64)), at_once=16)
 
 
-def check_not_empty(views: Mapping[str, Views]) -> None:
+def check_views(views: Mapping[str, Views]) -> None:
     """Checks that every split has a usable view.
 
     Raises:

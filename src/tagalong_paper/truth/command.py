@@ -62,16 +62,16 @@ def leaderboard(
     _show_leaderboard(found, ks)
 
 
-def _show_leaderboard(found: list[Standing], budgets: tuple[int, ...]) -> None:
+def _show_leaderboard(standings: list[Standing], budgets: tuple[int, ...]) -> None:
     from .standings import average
 
     console = screen()
     numbers = ("pairs", "joining", *(f"k={k}" for k in budgets), "cost")
-    names = dict.fromkeys(standing.table for standing in found)
-    overall = average(found) if len(names) > 1 else []
+    names = dict.fromkeys(standing.table for standing in standings)
+    overall = average(standings) if len(names) > 1 else []
     for name in (*names, *dict.fromkeys(standing.table for standing in overall)):
         shown = TextTable(f"{printable(name)}: estimator", *numbers, numbers=numbers)
-        rows = sorted((one for one in (*found, *overall) if one.table == name), key=_sort_key)
+        rows = sorted((one for one in (*standings, *overall) if one.table == name), key=_sort_key)
         for standing in rows:
             changes = [f"{100 * standing.changes[k]:+.2f} %" if k in standing.changes else "" for k in budgets]
             shown.add_row(

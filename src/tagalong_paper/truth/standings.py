@@ -87,7 +87,7 @@ def leaderboard(
         table = load_truth(name)
         true_effects = pair_gains(table), marginal_effects(table)
         for label, by_seed in _all_estimates(table, min(seeds, table.seeds), plugins, progress):
-            found.append(_standing(label, name, table, true_effects, by_seed, budgets))
+            found.append(_score_estimator(label, name, table, true_effects, by_seed, budgets))
     return found
 
 
@@ -125,7 +125,7 @@ def _all_estimates(
             logger.warning("the estimator %r cannot be measured on %s: %s", name, table.about["problem"], error)
 
 
-def _standing(
+def _score_estimator(
     label: str,
     name: str,
     table: TruthTable,
@@ -137,7 +137,7 @@ def _standing(
     joining = [one.gains if one.joining is None else one.joining for one in by_seed]
     marginal = np.mean([correlation(gains, true_effects[1]) for gains in joining])
     possible = [budget for budget in budgets if budget <= len(table.tasks)]
-    changes = {budget: [_change(one, table, budget) for one in by_seed] for budget in possible}
+    changes = {budget: [_true_change(one, table, budget) for one in by_seed] for budget in possible}
     return Standing(
         label,
         name,
@@ -149,6 +149,6 @@ def _standing(
     )
 
 
-def _change(estimate: Estimate, table: TruthTable, budget: int) -> float:
+def _true_change(estimate: Estimate, table: TruthTable, budget: int) -> float:
     groups = estimate.groups(table.tasks, budget).groups
     return table.change({task: group.trains for group in groups for task in group.serves})

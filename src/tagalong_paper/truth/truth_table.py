@@ -34,8 +34,7 @@ class TruthTable:
 
     A subset is encoded as a number whose bit i is set if it contains task i. The index of a subset in the table is that
     number minus one. Losses are relative to the network for all tasks (averaged over seeds) and stored as natural
-    logarithms,
-    so a difference of 0.01 is about one percent. Losses are NaN for tasks that are not in the subset.
+    logarithms, so a difference of 0.01 is about one percent. Losses are NaN for tasks that are not in the subset.
 
     Attributes:
         tasks: the names of the tasks.
@@ -94,9 +93,9 @@ class TruthTable:
         changes = [self._ratio(self.test[chosen], self.place(tasks), task) for task, tasks in served.items()]
         return float(np.mean(changes) - 1)
 
-    def _ratio(self, logs: Array, place: int, task: str) -> float:
+    def _ratio(self, log_losses: Array, index: int, task: str) -> float:
         column = self.tasks.index(task)
-        return float(np.exp(logs[:, place, column] - logs[:, -1, column]).mean())
+        return float(np.exp(log_losses[:, index, column] - log_losses[:, -1, column]).mean())
 
     def save(self, path: str | Path) -> None:
         """Writes the table to a compressed npz file, with rounded numbers."""
@@ -156,14 +155,14 @@ def subset_members(tasks: int) -> NDArray[np.bool_]:
     return (np.arange(1, 2**tasks)[:, None] >> np.arange(tasks) & 1).astype(bool)
 
 
-def _pack(logs: Array) -> NDArray[np.int16]:
-    return np.clip(np.round(logs / LOG_RESOLUTION), -32_767, 32_767).astype(np.int16)
+def _pack(log_losses: Array) -> NDArray[np.int16]:
+    return np.clip(np.round(log_losses / LOG_RESOLUTION), -32_767, 32_767).astype(np.int16)
 
 
 def _unpack(packed: NDArray[np.int16], membership: NDArray[np.bool_]) -> Array:
-    logs = np.full((*packed.shape[:-1], *membership.shape), np.nan)
-    logs[..., membership] = packed * LOG_RESOLUTION
-    return logs
+    log_losses = np.full((*packed.shape[:-1], *membership.shape), np.nan)
+    log_losses[..., membership] = packed * LOG_RESOLUTION
+    return log_losses
 
 
 @cache
