@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     from .experiment_report import Report
     from .experiments import Experiment
 
-SELECTIONS_FORMAT = "tagalong-selections"  # the format of selection.json
-HELP_PANEL = "Where"
+SELECTIONS = "tagalong-selections"  # the format of selection.json
+PANEL = "Where"
 ProblemOption = Annotated[
     str,
     typer.Option(
         "--problem",
         metavar="faces|celeba|taskonomy",
         help="The problem; faces is a synthetic substitute for CelebA.",
-        rich_help_panel=HELP_PANEL,
+        rich_help_panel=PANEL,
         autocompletion=complete_words("faces", "celeba", "taskonomy"),
     ),
 ]
@@ -59,7 +59,7 @@ SizeOption = Annotated[
         "--size",
         metavar="small|full",
         help="small runs in seconds; full is the paper's size and needs a GPU.",
-        rich_help_panel=HELP_PANEL,
+        rich_help_panel=PANEL,
         autocompletion=complete_words("small", "full"),
     ),
 ]
@@ -70,7 +70,7 @@ SeedsOption = Annotated[
         metavar="NUMBER",
         parser=integer_option,
         help="The number of seeds; by default 2 at small size, 3 at full size, and 1 for Taskonomy.",
-        rich_help_panel=HELP_PANEL,
+        rich_help_panel=PANEL,
         show_default=False,
     ),
 ]
@@ -158,9 +158,9 @@ def selection(out: OutOption = None, json: JsonOption = False, quiet: QuietOptio
     document = {"selections": [one.to_document() for one in found]}
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        write_document(out / "selection.json", SELECTIONS_FORMAT, 1, document)
+        write_document(out / "selection.json", SELECTIONS, 1, document)
     if json:
-        print(document_text(SELECTIONS_FORMAT, 1, document))
+        print(document_text(SELECTIONS, 1, document))
         return
     show_selections(found, quiet)
     if out is not None and not quiet:

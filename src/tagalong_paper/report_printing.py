@@ -125,21 +125,21 @@ def _cell_text(cell: Cell) -> str:
     return "-" if cell is None else printable(str(cell))
 
 
-def show_selections(selections: Sequence[Selection], quiet: bool = False) -> None:
+def show_selections(found: Sequence[Selection], quiet: bool = False) -> None:
     """Shows the printed and the best groupings, with one table per matrix. If quiet, shows only the differences."""
     console = screen()
-    for matrix in () if quiet else dict.fromkeys(selection.matrix for selection in selections):
+    for matrix in () if quiet else dict.fromkeys(one.matrix for one in found):
         print_line(console, f"{matrix.dataset}, {matrix.method}")
-        print_table(console, _selection_table([selection for selection in selections if selection.matrix == matrix]))
+        print_table(console, _selection_table([one for one in found if one.matrix == matrix]))
         console.print()
-    for selection in selections:
-        for remark in selection.remarks:
+    for one in found:
+        for remark in one.remarks:
             print_line(
                 console,
-                f"* {selection.matrix.dataset}, {selection.matrix.method}, {selection.budget} networks: {remark}",
+                f"* {one.matrix.dataset}, {one.matrix.method}, {one.budget} networks: {remark}",
             )
-    same = [selection for selection in selections if selection.same and selection.unique]
-    print_line(console, f"{len(same)} of {len(selections)} printed groupings are the proven and unique optimum.")
+    same = [one for one in found if one.same and one.unique]
+    print_line(console, f"{len(same)} of {len(found)} printed groupings are the proven and unique optimum.")
     if not quiet:
         print_line(console, "Totals are sums of scores in the published matrices; +task marks a helper.")
 

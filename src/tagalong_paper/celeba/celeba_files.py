@@ -50,7 +50,7 @@ def find_file(data: Path, name: str) -> Path:
     """
     found = _existing_paths(data, name)
     if not found:
-        raise InvalidInput("data", f"must contain {name}", _describe_missing(data))
+        raise InvalidInput("data", f"must contain {name}", _none_found(data))
     return found[0]
 
 
@@ -67,7 +67,7 @@ def find_images(data: Path) -> ImageFiles:
                 return ImageFiles(folder, members)
     archives = _existing_paths(data, ARCHIVE)
     if not archives:
-        raise InvalidInput("data", f"must contain the aligned images, {FOLDER}/ or {ARCHIVE}", _describe_missing(data))
+        raise InvalidInput("data", f"must contain the aligned images, {FOLDER}/ or {ARCHIVE}", _none_found(data))
     try:
         with zipfile.ZipFile(archives[0]) as archive:
             files = [PurePosixPath(name) for name in archive.namelist() if not name.endswith("/")]
@@ -101,7 +101,7 @@ def _existing_paths(data: Path, name: str) -> list[Path]:
     return [data / folder / name for folder in OFFICIAL_FOLDERS if (data / folder / name).exists()]
 
 
-def _describe_missing(data: Path) -> str:
+def _none_found(data: Path) -> str:
     if not data.is_dir():
         return f"none, since {data} is not a folder"
     return f"none in {data} and its folders {', '.join(filter(None, OFFICIAL_FOLDERS))}"
@@ -240,9 +240,9 @@ def _check_count(path: Path, count: int, names: Sequence[str]) -> None:
         raise InvalidInput(f"`data`: {path}", expected, str(len(names)), "is it truncated?")
 
 
-def _check_distinct(path: Path, names: Sequence[str], kind: str) -> None:
+def _check_distinct(path: Path, names: Sequence[str], what: str) -> None:
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         raise InvalidInput(
-            f"`data`: {path}", f"must list each {kind} only once", f"more than once: {first_few(repeated)}"
+            f"`data`: {path}", f"must list each {what} only once", f"more than once: {first_few(repeated)}"
         )

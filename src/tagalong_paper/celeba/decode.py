@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
-ALIGNED_SIZE = (178, 218)  # width and height of CelebA's aligned images
+ALIGNED = (178, 218)  # width and height of CelebA's aligned images
 
 
 class ImageChunk(NamedTuple):
@@ -101,8 +101,8 @@ def decode(data: bytes, pixels: int) -> bytes:
     Uses bilinear interpolation without antialiasing, which is TensorFlow's default. Pixel values are rounded down.
     """
     with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
-        if image.size != ALIGNED_SIZE:
-            raise ValueError(f"{image.width}×{image.height} pixels, not {ALIGNED_SIZE[0]}×{ALIGNED_SIZE[1]}")
+        if image.size != ALIGNED:
+            raise ValueError(f"{image.width}×{image.height} pixels, not {ALIGNED[0]}×{ALIGNED[1]}")
         scale = (image.width / pixels, 0, 0, 0, image.height / pixels, 0)
         rgb = image if image.mode == "RGB" else image.convert("RGB")  # convert always copies
         small = rgb.transform((pixels, pixels), Image.Transform.AFFINE, scale, Image.Resampling.BILINEAR)

@@ -30,7 +30,7 @@ SUBFOLDER = "taskonomy"  # folder between domain and buildings in the current do
 VIEW_FILE = re.compile(r"(point_\d+_view_\d+)((?:_domain_\w+)?\.png)")
 PNG_SIGNATURE, PNG_HEADER_SIZE, PNG_END = b"\x89PNG\r\n\x1a\n", 33, b"\x00\x00\x00\x00IEND\xaeB`\x82"
 INCOMPLETE_REASON = "without an image of every domain"
-MAX_REPORTED_BUILDINGS = 5
+MAX_NAMED = 5
 Folders = Mapping[str, Path]
 Lists = Mapping[str, tuple[str, ...]]
 

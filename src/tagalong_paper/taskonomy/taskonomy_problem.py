@@ -28,7 +28,7 @@ from tagalong.progress import NoProgress, Progress
 
 from .images import CLASS_COUNT, ViewReader, drop_undecodable
 from .taskonomy_files import (
-    MAX_REPORTED_BUILDINGS,
+    MAX_NAMED,
     Building,
     Folders,
     Lists,
@@ -233,9 +233,9 @@ def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Seque
             building = collect(flaws, open_building, name, folders[name], domains) if name in folders else None
             if building is not None:
                 opened[part].append(building)
-    left_out = len(flaws) - MAX_REPORTED_BUILDINGS
+    left_out = len(flaws) - MAX_NAMED
     more = [InvalidInput("`data`:", f"{pluralize(left_out, 'more building')} have such flaws")] if left_out > 0 else []
-    raise_problems([*problems, *flaws[:MAX_REPORTED_BUILDINGS], *more])
+    raise_problems([*problems, *flaws[:MAX_NAMED], *more])
     return opened
 
 

@@ -24,7 +24,7 @@ from .estimates import (
 from .truth_table import TruthTable, load_truth, truth_names
 
 BUDGETS = (2, 3, 4)
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _all_estimates(
         try:
             yield name, [measure_estimate(table, problem, estimator, seed) for seed in range(seeds)]
         except Exception as error:  # one broken plug-in must not stop the others
-            logger.warning("the estimator %r cannot be measured on %s: %s", name, table.about["problem"], error)
+            log.warning("the estimator %r cannot be measured on %s: %s", name, table.about["problem"], error)
 
 
 def _score_estimator(

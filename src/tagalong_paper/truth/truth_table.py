@@ -20,7 +20,7 @@ from tagalong.learn import Job
 from tagalong.study import Backend, Cost, NetworkResult, Score
 
 Array = NDArray[np.float64]
-TABLES_FOLDER = "tables"  # next to this file; contains the tables that are included in the package
+FOLDER = "tables"  # next to this file; contains the tables that are included in the package
 FORMAT, VERSION = "tagalong-truth", 1
 RECREATE_HINT = "recreate it with benchmarks/truth.py"
 FULL_TRAINING_STEPS = 1000  # nominal number of steps in a full training run
@@ -168,7 +168,7 @@ def _unpack(packed: NDArray[np.int16], membership: NDArray[np.bool_]) -> Array:
 @cache
 def truth_names() -> tuple[str, ...]:
     """Returns the names of the tables that are included in the package."""
-    shipped = files(__package__).joinpath(TABLES_FOLDER).iterdir()
+    shipped = files(__package__).joinpath(FOLDER).iterdir()
     return tuple(sorted(file.name.removesuffix(".npz") for file in shipped if file.name.endswith(".npz")))
 
 
@@ -184,7 +184,7 @@ def load_truth(name: str) -> TruthTable:
     """
     if name not in truth_names():
         raise InvalidInput("name", "must be a truth table", repr(name), did_you_mean(name, truth_names()))
-    with as_file(files(__package__).joinpath(TABLES_FOLDER, f"{name}.npz")) as path:
+    with as_file(files(__package__).joinpath(FOLDER, f"{name}.npz")) as path:
         return TruthTable.load(path)
 
 
