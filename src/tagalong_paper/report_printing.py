@@ -65,11 +65,11 @@ def _show_claims(console: Console, report: Report) -> None:
 
 
 def _show_table(console: Console, table: ReportTable) -> None:
-    if any(len(_cell_text(cell)) > MAX_CELL_WIDTH for row in table.rows for cell in row):
+    if any(len(_text(cell)) > MAX_CELL_WIDTH for row in table.rows for cell in row):
         for row in table.rows:
             print_line(
                 console,
-                "* " + "; ".join(f"{c}: {_cell_text(cell)}" for c, cell in zip(table.columns, row, strict=True)),
+                "* " + "; ".join(f"{c}: {_text(cell)}" for c, cell in zip(table.columns, row, strict=True)),
             )
     else:
         width = console.width if console.is_terminal else UNLIMITED_WIDTH
@@ -83,9 +83,7 @@ def _show_table(console: Console, table: ReportTable) -> None:
 
 def split_columns(table: ReportTable, width: int) -> list[list[int]]:
     """Splits the columns of a table into blocks that fit the width. Each block starts with the row labels."""
-    widths = [
-        max(map(len, map(_cell_text, column))) + COLUMN_GAP for column in zip(table.columns, *table.rows, strict=True)
-    ]
+    widths = [max(map(len, map(_text, column))) + COLUMN_GAP for column in zip(table.columns, *table.rows, strict=True)]
     labels = max(1, next((column for column in range(len(widths)) if _has_results(table, column)), 1))
     labels = labels if sum(widths[:labels]) <= width // 2 else 1
     blocks: list[list[int]] = [[]]
@@ -102,7 +100,7 @@ def _text_table(table: ReportTable, columns: Sequence[int]) -> TextTable:
     shown = TextTable(*(table.columns[column] for column in columns), numbers=numbers)
     served_style = "bold" if any(_is_helper(cell) for row in table.rows for cell in row) else ""
     for row in table.rows:
-        shown.add_row(*(_styled_cell(row[column], served_style) for column in columns))
+        shown.add_row(*(_styled(row[column], served_style) for column in columns))
     return shown
 
 
@@ -111,17 +109,17 @@ def _has_results(table: ReportTable, column: int) -> bool:
     return any(isinstance(row[column], Value) for row in table.rows)
 
 
-def _styled_cell(cell: Cell, served_style: str) -> Styled:
-    """Formats a cell. If the table includes results of helpers, results of served tasks are highlighted."""
+def _styled(cell: Cell, served_style: str) -> Styled:
+    """Formats a cell; in tables that include results of helpers, results of served tasks are highlighted."""
     style = "dim" if _is_helper(cell) else served_style if isinstance(cell, Value) else ""
-    return Styled(_cell_text(cell), style)
+    return Styled(_text(cell), style)
 
 
 def _is_helper(cell: Cell) -> bool:
     return isinstance(cell, Value) and not cell.served
 
 
-def _cell_text(cell: Cell) -> str:
+def _text(cell: Cell) -> str:
     return "-" if cell is None else printable(str(cell))
 
 

@@ -22,7 +22,7 @@ from tagalong.study import Backend, Cost, NetworkResult, Score
 Array = NDArray[np.float64]
 FOLDER = "tables"  # next to this file; contains the tables that are included in the package
 FORMAT, VERSION = "tagalong-truth", 1
-RECREATE_HINT = "recreate it with benchmarks/truth.py"
+HINT = "recreate it with benchmarks/truth.py"
 FULL_TRAINING_STEPS = 1000  # nominal number of steps in a full training run
 ESTIMATORS = {"lookahead": "lookahead sgd train mean", "cosine": "cosine train trimmed"}
 LOG_RESOLUTION = 1 / 20_000  # resolution of logarithms in the file: 0.005 % of a loss
@@ -121,10 +121,10 @@ class TruthTable:
     @staticmethod
     def load(path: str | Path) -> TruthTable:
         """Reads a file written by `save`."""
-        with damage_reported(Path(path), hint=RECREATE_HINT):
+        with damage_reported(Path(path), hint=HINT):
             arrays = unpack_arrays(Path(path).read_bytes())
             text = str(arrays["document"])
-        document = parse_document(text, str(path), FORMAT, (VERSION,), hint=RECREATE_HINT)
+        document = parse_document(text, str(path), FORMAT, (VERSION,), hint=HINT)
         tasks = tuple(document["tasks"])
         membership = subset_members(len(tasks))
         losses = {name: _unpack(arrays[name], membership) for name in ("val", "test", "early")}
