@@ -15,9 +15,8 @@ Pairs = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 CONFIDENCE = Verdict.confidence
 TOLERANCE = 1e-9  # smaller differences are rounding errors, even if all seeds agree exactly
 WEAKEST_FIRST: tuple[Answer, ...] = ("no", "not tested", "within noise", "yes")
-MAX_LISTED_COMPARISONS = (
-    4  # if a claim is based on more comparisons, they are only counted; the JSON file lists all of them
-)
+# A claim lists at most this many comparisons; more are only counted. The JSON file lists all of them.
+MAX_LISTED_COMPARISONS = 4
 
 
 def summarize(values: Sequence[float], *, digits: int = 2, served: bool = True) -> Value:

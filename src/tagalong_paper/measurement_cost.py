@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# The cost of measuring n = 9 tasks, in plain steps; it explains the nine printed speed-ups.
+# The cost of measuring n = 9 tasks, in training steps. It explains the nine printed speed-ups.
 PAPER_COST = 3.216
 
 

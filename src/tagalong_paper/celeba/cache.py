@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .decode import DecodedChunk, ImageChunk
 
 CACHE_VERSION = 1  # version of the decoded images; increase it when resizing changes
-CHUNK_SIZE = 512  # number of images in a chunk; they take one core half a second
+CHUNK_SIZE = 512  # number of images, which take one core half a second to decode
 RECORD_LINE = re.compile(r"(\d+) (\d+)\n")  # offset and checksum of a chunk
 
 

@@ -42,7 +42,7 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
         rules = training_rules(setup, backend, chosen)
         sizes = [Capacity("channels", 1.0, 1.0, count_parameters(setup.chosen, setup.chosen.names), 1.0)]
         sizes += capacities(setup.chosen, times=multiples)
-        # Done first, since it fails if MTL diverges, and larger networks take hours.
+        # Compare groups first: this fails if MTL diverges, and training larger networks takes hours.
         compared = compare_methods(backend, ["tag", "hoa"], setup.budgets, setup.seeds)
         records = [record for record in compared if record.budget is not None]
         found = _totals(backend, rules, sizes, setup.seeds)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TITLE = "How do affinities change over training?"
 SHOWN_TARGETS = ("5_o_Clock_Shadow", "Goatee", "Mustache")  # the paper's a1, a5 and a6
-INITIAL_FRACTION = 0.01  # the fraction of training that counts as its "initial steps"
+INITIAL_FRACTION = 0.01  # fraction of training that counts as the "initial steps"
 Floats = NDArray[np.float64]
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ..experiment_setup import ExperimentSetup
 
 TITLE = "Learning rate, batch size and GradNorm's α, by validation"
-LEARNING_RATE_FACTORS = (0.1, 0.2, 1.0, 2.0, 10.0, 20.0)  # multiples of the recipe's: 5e-5 … 1e-2 for the paper's 5e-4
-BATCH_SIZE_FACTORS = (0.5, 1.0, 2.0)  # multiples of the recipe's
+LEARNING_RATE_FACTORS = (0.1, 0.2, 1.0, 2.0, 10.0, 20.0)  # for the paper's learning rate, 5e-5 to 1e-2
+BATCH_SIZE_FACTORS = (0.5, 1.0, 2.0)
 ALPHAS = (0.01, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)
 
 

@@ -85,12 +85,12 @@ _groupings, _baselines, _capacity = (
 TASK_NAMES: Mapping[str, Mapping[str, str]] = _matrices["tasks"]
 CELEBA = tuple(TASK_NAMES["celeba"])
 TASKONOMY = tuple(TASK_NAMES["taskonomy"])
-# By data set and method, such as "celeba_tag"; [target][source].
+# The published matrices [target, source] by data set and method, such as "celeba_tag".
 MATRICES: Mapping[str, NDArray[np.float64]] = {
     key: np.array(rows, dtype=np.float64) for key, rows in _matrices["matrices"].items()
 }
 
-# By data set and method, such as "celeba_tag", or by data set; then by the number of groups.
+# The printed groupings by data set and method, such as "celeba_tag" (or by data set), and number of groups.
 PRINTED: Mapping[str, Mapping[int, PrintedGrouping]] = {
     key: {int(budget): _parse_grouping(found) for budget, found in _groupings[key].items()} for key in MATRICES
 }
@@ -99,7 +99,7 @@ OPTIMAL: Mapping[str, Mapping[int, PrintedGrouping]] = {
     for dataset in DATASETS
 }
 
-# By data set and method; for larger networks, also by the factor for their channels.
+# The printed rows by data set and method. For larger networks, the key includes the channel multiplier.
 BASELINES: Mapping[str, Mapping[str, Baseline]] = {
     dataset: {line["method"]: _parse_baseline(dataset, line) for line in lines}
     for dataset, lines in _baselines["lines"].items()
@@ -109,7 +109,7 @@ CAPACITY: Mapping[str, Mapping[tuple[str, int], Baseline]] = {
     for dataset, lines in _capacity["lines"].items()
 }
 
-# By task: the gains of the best, the chosen and the worst partner.
+# The gains of the best, the chosen and the worst partner, by task.
 PARTNER: Mapping[str, tuple[float, float, float]] = {
     task: tuple(gains) for task, gains in _ablations["partner"]["rows"].items()
 }

@@ -74,7 +74,7 @@ def _find_list(folder: Path, split: str) -> Path | None:
 
 
 def _read_names(path: Path) -> tuple[str, ...]:
-    # Some editors write a byte order mark; invalid bytes are shown in the error about an unknown building.
+    # Some editors write a byte order mark. Invalid bytes appear in the error about an unknown building.
     lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     return tuple(name for line in lines if (name := line.partition("#")[0].strip()))
 
