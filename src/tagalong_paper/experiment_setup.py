@@ -33,7 +33,7 @@ class ExperimentSetup:
 
     Attributes:
         problem: the problem, with all its tasks.
-        out: the output folder. Its `run.sqlite` stores every network, so an interrupted experiment can resume.
+        out: the output folder. The file `run.sqlite` stores every network, so an interrupted experiment can resume.
         tasks: the tasks for experiments that train every subset. If None, all tasks are used.
         seeds: the seeds to train with.
         size: "small" or "full".
@@ -142,7 +142,7 @@ def load_setup(
         problem: "faces", "celeba" or "taskonomy".
         size: "small" runs in seconds, and "full" is the paper's size.
         out: the output folder. Defaults to `runs/paper-PROBLEM-SIZE`.
-        seeds: the number of seeds. Defaults to 2 at small size, 3 at full size, and 1 for Taskonomy at full size.
+        seeds: the number of seeds. Defaults to 2 at small size, 3 at full size, and 1 for Taskonomy.
         tasks: the tasks to use. Defaults to five tasks at small size and all tasks at full size.
         options: the problem's options, such as its data folder.
         recipe: the recipe settings to change.

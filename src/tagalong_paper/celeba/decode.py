@@ -58,7 +58,7 @@ def _exit_with_parent() -> None:
 
 
 def decode_chunk(chunk: ImageChunk, source: Path, target: Path, pixels: int) -> DecodedChunk:
-    """Decodes the images of a chunk, and writes them to their rows of a file.
+    """Decodes the images of a chunk and writes them to a file.
 
     Args:
         chunk: the images to decode.

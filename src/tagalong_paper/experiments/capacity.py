@@ -33,7 +33,7 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
 
     Args:
         setup: the problem, the seeds and the output folder.
-        methods: one or more of "mtl", "uw" and "gradnorm". Defaults to those in the paper: all three, or "mtl" and
+        methods: one or more of "mtl", "uw" and "gradnorm". Defaults to the paper's methods: all three, or "mtl" and
             "gradnorm" for Taskonomy.
     """
     chosen = methods or [method for method in METHODS if method != "uw" or setup.printed_dataset != "taskonomy"]

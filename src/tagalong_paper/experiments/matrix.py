@@ -120,7 +120,7 @@ def threshold_range(affinity: Affinity, groups: Iterable[Collection[str]]) -> tu
 
 
 def group_margin(affinity: Affinity, group: Collection[str], threshold: float = THRESHOLD) -> float:
-    """Returns the margin by which a group is natural. It is negative if the group is not natural.
+    """Returns the margin by which a group is natural. A negative margin means that it is not.
 
     The margin is how far all pairs in the group exceed the threshold, or how far all other tasks fall short of it with
     at least one member, whichever is smaller.

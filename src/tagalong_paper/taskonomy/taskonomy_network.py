@@ -54,7 +54,7 @@ class Xception:
 
 
 class Decoders:
-    """Creates decoders. Each has four transposed convolutions that double the resolution.
+    """Creates decoders with four transposed convolutions that double the resolution.
 
     Args:
         channels: a multiplier for the paper's number of channels.

@@ -52,8 +52,9 @@ def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
 def rotated_error(outputs: Tensor, targets: Tensor) -> Tensor:
     """Returns the mean absolute error of each row, minimized over shifts of the outputs by at most one pixel.
 
-    The published code calls this "loss rotation". It is needed because labels rendered from meshes can be off by a
-    pixel. As in the published code, unknown pixels (where the last channel of the targets is 0) have an error of 0.
+    The published code calls this "loss rotation". The shifts are needed because labels rendered from meshes can be off
+    by a pixel. As in the published code, unknown pixels (where the last channel of the targets is 0) have an error of
+    0.
 
     Args:
         outputs: the predictions [rows, channels, side, side].

@@ -1,4 +1,4 @@
-"""The true effects of tasks on each other, and estimates of them from truth tables or new measurements."""
+"""The true effects of tasks on each other, and estimates based on truth tables or new measurements."""
 
 from __future__ import annotations
 
