@@ -255,7 +255,7 @@ def test_interrupted_decoding_resumes(data: Path, monkeypatch: pytest.MonkeyPatc
             if self.views == 4:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(images, "BATCH", 2)
+    monkeypatch.setattr(images, "BATCH_SIZE", 2)
     for view in (0, 2):
         damage_image_data(view_file(data, "birch", view, "rgb"))  # one before it is stopped, one after
     with pytest.raises(KeyboardInterrupt):
