@@ -171,8 +171,12 @@ class Results:
         """
         return self._decide(at_least) if at_least else self._verdict
 
-    def best(self) -> Best:
+    def best(self, *, trust: bool = False) -> Best:
         """Loads the recommended networks from the folder of the run, each with only the heads of the tasks it serves.
+
+        Args:
+            trust: whether to run code from the folder, which only networks with an encoder or a head of your own need;
+                see `Best.load`. `Study.best` builds such networks without it.
 
         Raises:
             InvalidInput: the results were not written to a folder.
@@ -181,7 +185,7 @@ class Results:
 
         if self.out is None:
             raise InvalidInput("", "these results have no folder with networks", hint="pass `out` to the study")
-        return Best.load(self.out)
+        return Best.load(self.out, trust=trust)
 
     def records_of(self, label: Label) -> list[Record]:
         """Returns the records of a method and budget, sorted by seed."""

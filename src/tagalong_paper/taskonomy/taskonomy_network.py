@@ -7,13 +7,13 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from tagalong.learn import Task
+from tagalong.learn import ModuleFactory, Task
 
 ENTRY, MIDDLE, BLOCKS, FEATURES = (32, 64, 128, 256), 728, 8, 512
 DECODER = (128, 64, 48, 32)
 
 
-class Xception:
+class Xception(ModuleFactory):
     """Makes encoders with 512 output channels at 1/16 of the image's side.
 
     The layers: two plain convolutions, three blocks of two separable convolutions that halve the image, eight blocks of
@@ -50,7 +50,7 @@ class Xception:
         return f"Xception(channels={self.channels:g})"
 
 
-class Decoders:
+class Decoders(ModuleFactory):
     """Makes decoders of four transposed convolutions, each of which doubles the side and is followed by a plain one.
 
     Args:
