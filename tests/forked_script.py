@@ -36,6 +36,7 @@ def _run(script: str, arguments: tuple[str, ...], folder: str, files: list[str])
     sys.path.insert(0, os.path.dirname(script))
     warnings.resetwarnings()
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", "Guards may run slower on Python 3.13.0")  # torch.compile; not with 3.13.1
     status = 0
     try:
         runpy.run_path(script, run_name="__main__")

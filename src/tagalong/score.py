@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Score:
     """The loss and error of a network on one task, over a set of rows.
 
@@ -18,8 +19,20 @@ class Score:
         loss: the mean loss over the rows with a label.
         error: the value of the task's error measure; lower is better. NaN if unknown.
         rows: the loss of each row, NaN where its label is missing; None if not kept. Ignored in comparisons.
+
+    Two scores are equal if their losses and errors are equal or both NaN.
     """
 
     loss: float
     error: float
-    rows: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
+    rows: NDArray[np.float32] | None = field(default=None, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        return self._comparable == other._comparable if isinstance(other, Score) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._comparable)
+
+    @property
+    def _comparable(self) -> tuple[float | None, ...]:
+        return tuple(None if math.isnan(value) else value for value in (self.loss, self.error))
