@@ -13,10 +13,10 @@ from tagalong.errors import InvalidInput
 from tagalong.files import (
     UNVERSIONED,
     DocumentError,
-    damage_reported,
     open_atomic,
     pack_arrays,
     read_document,
+    report_damage,
     unpack_arrays,
     write_atomic,
     write_document,
@@ -126,10 +126,10 @@ def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
 
 
 def test_errors_about_damaged_files_do_not_refer_to_arguments() -> None:
-    with pytest.raises(DocumentError) as caught, damage_reported("a.json"):
+    with pytest.raises(DocumentError) as caught, report_damage("a.json"):
         raise InvalidInput("tasks", "must be distinct", "'a' twice")
     assert str(caught.value) == "a.json is damaged: 'tasks' must be distinct, found 'a' twice; recreate it"
-    with pytest.raises(DocumentError, match=r"a\.json is damaged: BadZipFile: no end"), damage_reported("a.json"):
+    with pytest.raises(DocumentError, match=r"a\.json is damaged: BadZipFile: no end"), report_damage("a.json"):
         raise zipfile.BadZipFile("no end")
 
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tagalong.learn import MLP, Job, Problem, Task, build_network, label_summary, read_preparation
-from tagalong.learn.splitting import read_parts, split_rows
+from tagalong.learn.splitting import read_split, split_rows
 
 
 @pytest.fixture
@@ -271,17 +271,17 @@ def test_a_part_without_labels_and_a_class_missing_in_train_raise_an_error(data)
 
 def test_given_parts_are_checked() -> None:
     with pytest.raises(ValueError, match=re.escape("`split`: test must be row numbers from 0 to 9, found 4 … 40")):
-        read_parts(([0, 1], [2, 3], [4, 40]), 10)
+        read_split(([0, 1], [2, 3], [4, 40]), 10)
     with pytest.raises(ValueError, match="must contain each row at most once, found 1 repeated"):
-        read_parts(([0, 1], [1, 3], [4, 5]), 10)
+        read_split(([0, 1], [1, 3], [4, 5]), 10)
     with pytest.raises(ValueError, match="val must have rows, found none"):
-        read_parts(([0, 1], np.array([], dtype=int), [4, 5]), 10)
+        read_split(([0, 1], np.array([], dtype=int), [4, 5]), 10)
     with pytest.raises(
         ValueError, match=r"must each be in only one part of `split`, found 1 in multiple parts, e.g. 'ann'"
     ):
-        read_parts(([0, 1], [2], [3]), 4, np.array(["ann", "bob", "cy", "ann"]))
+        read_split(([0, 1], [2], [3]), 4, np.array(["ann", "bob", "cy", "ann"]))
     masks = [np.arange(10) % 3 == part for part in range(3)]
-    assert [part.tolist() for part in read_parts(masks, 10)] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
+    assert [part.tolist() for part in read_split(masks, 10)] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
 
 
 shares = st.tuples(*[st.floats(0.005, 1)] * 3).map(lambda drawn: tuple(share / sum(drawn) for share in drawn))

@@ -13,7 +13,7 @@ from learn_small import TASKS, small_problem
 from torch import Tensor, nn
 
 from tagalong.learn import Job, Network, Problem, Recipe, build_network, check_rule, mean_loss, seeded_rng, train
-from tagalong.learn.balance import make_balancer, torchjd_kinds
+from tagalong.learn.balance import make_balancer, torchjd_classes
 from tagalong.learn.randomness import batches
 
 ARGUMENTS = {
@@ -27,7 +27,7 @@ ARGUMENTS = {
 }
 NEED_SOLVERS = ("CAGrad", "DualProj", "NashMTL", "UPGrad")
 EVERY = ["plain", "pcgrad-uw", "gradnorm", "gradnorm:0.5"] + [
-    name + ARGUMENTS.get(name, "") for name in sorted(torchjd_kinds()) if name not in NEED_SOLVERS
+    name + ARGUMENTS.get(name, "") for name in sorted(torchjd_classes()) if name not in NEED_SOLVERS
 ]
 
 

@@ -27,7 +27,7 @@ from tagalong.learn import (
     train_many,
     why_not_batched,
 )
-from tagalong.learn.streaming_rows import PREFETCHED
+from tagalong.learn.streaming_rows import PREFETCHED_BATCHES
 from tagalong.study import Study
 
 
@@ -113,7 +113,7 @@ def test_few_batches_are_prefetched_and_none_without_a_consumer() -> None:
     batches = rows.batches(torch.arange(40).split(4), (0, 0))
     next(batches)
     batches.close()  # type: ignore[attr-defined]
-    assert len(reader_of(rows).asked) <= 4 * (PREFETCHED + 1)
+    assert len(reader_of(rows).asked) <= 4 * (PREFETCHED_BATCHES + 1)
 
 
 def test_an_error_in_a_reader_reaches_the_caller() -> None:

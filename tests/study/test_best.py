@@ -142,7 +142,7 @@ def test_networks_replaced_during_loading_are_loaded_again(
 def test_a_folder_that_is_being_replaced_is_loaded_once_it_is_complete(
     best: Best, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, left = best_module._read, [best]
+    read, left = best_module._read_folder, [best]
 
     def late(out: Path, trust: bool) -> Best:
         try:
@@ -151,7 +151,7 @@ def test_a_folder_that_is_being_replaced_is_loaded_once_it_is_complete(
             if left:
                 left.pop().save(tmp_path)
 
-    monkeypatch.setattr(best_module, "_read", late)
+    monkeypatch.setattr(best_module, "_read_folder", late)
     assert Best.load(tmp_path, trust=True).seed == best.seed
 
 

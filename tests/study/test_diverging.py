@@ -245,8 +245,8 @@ def test_a_diverged_network_is_worse_than_any_other_and_a_diverged_reference_is_
     problem = diverging_problem()
     subsets = [frozenset(some) for some in SUBSETS]
     with Store(tmp_path / "run.sqlite") as store, TrainingBackend(problem, store, executor=Serial()) as backend:
-        table = relative_losses(backend, subsets, [0], part="val", reference="alone")
-        together = relative_losses(backend, subsets, [0], part="val", reference="together")
+        table = relative_losses(backend, subsets, [0], split="val", reference="alone")
+        together = relative_losses(backend, subsets, [0], split="val", reference="together")
     diverged = {frozenset(some) for some in DIVERGING}
     best = max(value for some, values in table.items() if some not in diverged for value in values.values())
     for some in diverged:

@@ -15,7 +15,7 @@ from tagalong.learn import MLP
 from tagalong.study import ExternalStudy, Results, Store, Study, TrainingBackend
 from tagalong.study.executors import Serial
 from tagalong.study.methods import Tag
-from tagalong.study.run_folder import log_to
+from tagalong.study.run_folder import log_to_file
 
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "random"]
 
@@ -104,7 +104,7 @@ def test_a_run_writes_its_files(tmp_path):
 
 def test_log_records_of_both_packages_are_in_the_log_of_the_run(tmp_path):
     loggers = [logging.getLogger(name) for name in ("tagalong.study", "tagalong_paper.taskonomy", "tagalong_extras")]
-    with log_to(tmp_path / "run.log"):
+    with log_to_file(tmp_path / "run.log"):
         for logger in loggers:
             logger.info("said by %s", logger.name)
     log = (tmp_path / "run.log").read_text()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tagalong.errors import InvalidInput, as_names, raise_problems
-from tagalong.files import damage_reported, write_atomic
+from tagalong.files import report_damage, write_atomic
 from tagalong.rendering import terminal_width
 
 from .averaging import TRIM, Average, Floats, Ints, averages, level_history
@@ -182,7 +182,7 @@ class Affinity:
                 or does not match.
         """
         values = read_json(Path(path))
-        with damage_reported(Path(path), AffinityFileError, SAVE_AGAIN):
+        with report_damage(Path(path), AffinityFileError, SAVE_AGAIN):
             return cls(**values)
 
     def save(self, path: PathLike) -> None:

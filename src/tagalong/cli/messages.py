@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from tagalong.errors import InvalidInput, Spelling
+from tagalong.errors import InvalidInput, ReferenceFormatter
 
 from .terminal import print_line
 
@@ -32,7 +32,7 @@ def print_error(message: str) -> None:
         print_line(console, f"  - {line.removeprefix('  - ')}", hang=4)
 
 
-def spell_options(parameters: Sequence[Any]) -> Spelling:
+def spell_options(parameters: Sequence[Any]) -> ReferenceFormatter:
     """Returns a function that converts argument names to the options of a command; other names are kept.
 
     Args:
@@ -89,7 +89,7 @@ def name_arguments(**names: str) -> Iterator[None]:
         raise invalid from error
 
 
-def explain(error: BaseException, spelling: Spelling) -> tuple[int, str] | None:
+def explain(error: BaseException, spelling: ReferenceFormatter) -> tuple[int, str] | None:
     """Returns the exit status and the message for an error that the user can fix, or None for a bug."""
     if isinstance(error, BrokenPipeError):
         return None

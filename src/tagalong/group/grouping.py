@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from tagalong.errors import InvalidInput
-from tagalong.files import DocumentError, check_document, damage_reported, document_text, parse_document
+from tagalong.files import DocumentError, check_document, document_text, parse_document, report_damage
 
 from .grouping_text import explanation, html_table, remarks, summary, text_table
 from .solvers import Certificate
@@ -207,7 +207,7 @@ class Grouping:
     def from_document(document: Any) -> Grouping:
         """Reads a dictionary created by `to_document`."""
         checked = check_document(document, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN)
-        with damage_reported("the grouping", GroupingFileError, SAVE_AGAIN):
+        with report_damage("the grouping", GroupingFileError, SAVE_AGAIN):
             return _grouping_from(checked)
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""The request of a study: which methods, budgets and seeds to compare, checked before any training."""
+"""The methods, budgets and seeds that a study compares, which are validated before any training."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class StudyRequest:
     """The methods, budgets and seeds of a study, after validation.
 
     Attributes:
-        methods: the methods to compare; `mtl` is added first if missing, since everything is compared with it.
-        budgets: the maximum numbers of networks.
+        methods: the methods to compare. `mtl`, the baseline, is added first if it is missing.
+        budgets: the limits on the number of networks.
         seeds: the seeds of the networks.
-        price_per_hour: price of an hour of compute; adds a cost column.
-        confirming: fresh seeds for the verdict, which are not used for any choice.
+        price_per_hour: the price of an hour of compute, which adds a cost column to the table.
+        confirming: fresh seeds for the verdict, which are not used to choose groups.
     """
 
     methods: tuple[Method, ...]
@@ -60,25 +60,25 @@ def check_request(
     """Returns the validated request, or raises a single error that lists every problem.
 
     Args:
-        tasks: names of all tasks.
-        methods: as for `Study.run`.
-        budgets: as for `Study.run`.
-        seeds: as for `Study.run`.
-        options: as for `Study.run`.
-        price_per_hour: as for `Study.run`.
-        confirm: as for `Study.run`.
-        problem: data and architecture; None if networks are not trained here.
+        tasks: the names of all tasks.
+        methods: see `Study.run`.
+        budgets: see `Study.run`.
+        seeds: see `Study.run`.
+        options: see `Study.run`.
+        price_per_hour: see `Study.run`.
+        confirm: see `Study.run`.
+        problem: the data and architecture, or None if networks are not trained here.
         problems: problems that the caller has already found.
     """
     found = list(problems)
     if problem is not None:
         collect(found, check_data, problem)
-    made = _methods(methods, options, found)
+    made = _read_methods(methods, options, found)
     for method in made:
         found += method.problems(tasks, problem)
     n = len(tasks)
-    found_budgets = _budgets(usual_budgets(n) if budgets is None else budgets, n, made, found)
-    found_seeds = _seeds(seeds, found)
+    found_budgets = _read_budgets(default_budgets(n) if budgets is None else budgets, n, made, found)
+    found_seeds = _read_seeds(seeds, found)
     if price_per_hour is not None and not (is_number(price_per_hour) and price_per_hour >= 0):
         found.append(InvalidInput("price_per_hour", "must be a nonnegative number", repr(price_per_hour)))
     if not is_integer(confirm, minimum=0):
@@ -90,9 +90,9 @@ def check_request(
     return StudyRequest(tuple(made), found_budgets, found_seeds, price_per_hour, fresh)
 
 
-def usual_budgets(tasks: int) -> list[int]:
+def default_budgets(n_tasks: int) -> list[int]:
     """Returns the paper's budgets, up to the number of tasks."""
-    return [budget for budget in DEFAULT_BUDGETS if budget <= tasks] or [1]
+    return [budget for budget in DEFAULT_BUDGETS if budget <= n_tasks] or [1]
 
 
 def with_effort(options: Options | None, effort: Any) -> Options | None:
@@ -108,7 +108,9 @@ def with_effort(options: Options | None, effort: Any) -> Options | None:
     return given | {"auto": {**given.get("auto", {}), "effort": effort}}
 
 
-def _methods(methods: Sequence[str | Method], options: Options | None, problems: list[InvalidInput]) -> list[Method]:
+def _read_methods(
+    methods: Sequence[str | Method], options: Options | None, problems: list[InvalidInput]
+) -> list[Method]:
     if isinstance(methods, str) or not isinstance(methods, Sequence):
         problems.append(InvalidInput("methods", "must be a list of names", repr(methods), f"write [{methods!r}]"))
         return []
@@ -135,7 +137,7 @@ def _methods(methods: Sequence[str | Method], options: Options | None, problems:
     return list(made.values())
 
 
-def _budgets(
+def _read_budgets(
     budgets: Sequence[int], n: int, methods: Sequence[Method], problems: list[InvalidInput]
 ) -> tuple[int, ...]:
     if not isinstance(budgets, Sequence) or isinstance(budgets, str):
@@ -154,7 +156,7 @@ def _budgets(
     return tuple(dict.fromkeys(int(budget) for budget in budgets if is_integer(budget)))
 
 
-def _seeds(seeds: int | Sequence[int], problems: list[InvalidInput]) -> tuple[int, ...]:
+def _read_seeds(seeds: int | Sequence[int], problems: list[InvalidInput]) -> tuple[int, ...]:
     if is_positive_integer(seeds):
         return tuple(range(seeds))
     listed = seeds if isinstance(seeds, Sequence) and not isinstance(seeds, str) else ()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, did_you_mean
-from tagalong.files import damage_reported, document_text, pack_arrays, parse_document, unpack_arrays, write_atomic
+from tagalong.files import document_text, pack_arrays, parse_document, report_damage, unpack_arrays, write_atomic
 from tagalong.learn import Job
 from tagalong.study import Backend, Cost, NetworkResult, Score
 
@@ -119,7 +119,7 @@ class TruthTable:
     @staticmethod
     def load(path: str | Path) -> TruthTable:
         """Reads a file written by `save`."""
-        with damage_reported(Path(path), hint=HINT):
+        with report_damage(Path(path), hint=HINT):
             arrays = unpack_arrays(Path(path).read_bytes())
             text = str(arrays["document"])
         document = parse_document(text, str(path), FORMAT, (VERSION,), hint=HINT)
