@@ -84,7 +84,7 @@ def test_objects_need_a_conversion(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("", "must be valid JSON, found Expecting value: line 1 column 1 (char 0); is it truncated?"),
-        ('{"loss": NaN}', "must be valid JSON, found NaN, which is not valid JSON; is it truncated?"),
+        ('{"loss": NaN}', "must be valid JSON, found the constant NaN; is it truncated?"),
         ("[1]", "must have the format 'tagalong-example', found 'list'; choose another file"),
         ("{}", "must have the format 'tagalong-example', found None; choose another file"),
         ('{"format": "x", "version": 2}', "must have the format 'tagalong-example', found 'x'; choose another file"),
