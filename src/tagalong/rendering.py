@@ -98,7 +98,7 @@ class StyledText(str):
 
 
 class TextTable:
-    """A plain-text table, used for every table that the library or a command shows.
+    """A plain-text table. All tables that the library and its commands print use it.
 
     By default, the table is as wide as its content. To fit a given width, names are truncated first; then other text
     and the headings of numeric columns are wrapped. Numbers are never truncated, so a table with many numeric columns

@@ -18,7 +18,7 @@ from .bootstrap import standard_errors
 if TYPE_CHECKING:
     from .affinity import Affinity
 
-DEFINING_SETTINGS = (
+IDENTITY_SETTINGS = (
     "estimator",
     "update",
     "held_out",
@@ -143,7 +143,7 @@ def _merge_settings(first: Affinity, second: Affinity) -> dict[str, Any]:
     """
     ours, theirs = first.settings, second.settings
     differ = [key for key in ours if key in theirs and ours[key] != theirs[key]]
-    clash = [f"{key} ({ours[key]!r} and {theirs[key]!r})" for key in differ if key in DEFINING_SETTINGS]
+    clash = [f"{key} ({ours[key]!r} and {theirs[key]!r})" for key in differ if key in IDENTITY_SETTINGS]
     if clash:
         raise InvalidInput(
             "other",

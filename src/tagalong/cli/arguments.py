@@ -267,7 +267,7 @@ def load_input(
         _reject_options(chosen, "named problems", source)
         if "targets" not in given:
             raise InvalidInput(
-                "targets", f"must name the columns of {source} to predict", hint="pass `targets=age,ill`"
+                "targets", f"must name the columns of {source} to predict", hint="for example `targets=age,income`"
             )
         from tagalong.learn import Problem
 

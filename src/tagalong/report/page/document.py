@@ -131,7 +131,7 @@ def to_script_json(data: Mapping[str, Any]) -> str:
 
 
 def heatmap_data(run: Run, grouping: Grouping) -> list[dict[str, Any]]:
-    """Returns one heat map per estimator and average."""
+    """Returns one heat map for each estimator and each way of averaging."""
     found = []
     for name, measured in run.affinities.items():
         ordered = measured.only(task_order(grouping))
