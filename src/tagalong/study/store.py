@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +146,10 @@ class Store:
             self._connection = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT)
         except sqlite3.OperationalError as error:
             raise StoreError(f"could not open {self.path} ({error}); choose another folder") from error
+        self._connection.text_factory = partial(str, encoding="utf-8", errors="replace")  # damaged text, too
         try:
             self._prepare_tables(verify)
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             self.close()
             raise self._unreadable(error) from error
         except BaseException:
@@ -167,6 +169,7 @@ class Store:
             self._check_structure()
             for table in CHECKED:
                 self._drop_damaged_rows(table)
+            self._drop_incomplete_batches()
 
     def _check_structure(self) -> None:
         def problem() -> str:
@@ -189,11 +192,25 @@ class Store:
                 self.path,
                 pluralize(len(damaged), what),
             )
+            self._delete(table, damaged)
+
+    def _drop_incomplete_batches(self) -> None:
+        """Drops networks that were trained in the same computation as a damaged one.
+
+        The last bits of a network can depend on the others, so the whole batch is trained again.
+        """
+        rows = self._connection.execute("SELECT rowid, key, batch FROM networks").fetchall()
+        known = {key for _, key, _ in rows}
+        batches = {batch: known.issuperset(json.loads(batch)) for batch in {batch for *_, batch in rows}}
+        self._delete("networks", [row for row, _, batch in rows if not batches[batch]])
+
+    def _delete(self, table: str, rows: Sequence[int]) -> None:
+        if rows:
             with self._connection:
-                self._connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", [(row,) for row in damaged])
+                self._connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", [(row,) for row in rows])
                 _drop_pieces(self._connection)
 
-    def _unreadable(self, error: sqlite3.Error) -> StoreError:
+    def _unreadable(self, error: sqlite3.Error | UnicodeDecodeError) -> StoreError:
         if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
             return StoreError(f"could not read or write {self.path} ({error}); if it is damaged, {TRAIN_AGAIN}")
         return StoreError(f"{self.path} is not a network store, or it is damaged ({error}); {TRAIN_AGAIN}")
@@ -215,7 +232,7 @@ class Store:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
-        if isinstance(error, sqlite3.DatabaseError):
+        if isinstance(error, (sqlite3.DatabaseError, UnicodeDecodeError)):
             raise self._unreadable(error) from error
 
     def add(
