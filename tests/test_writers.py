@@ -12,7 +12,7 @@ WRITER = "tagalong/files.py"
 ALLOWED = {
     "tagalong/cli/app.py: os.open": "standard output goes to the null device after its reader has left",
     "tagalong/integrations/sklearn.py: TemporaryDirectory": "the folder of a study that nobody keeps",
-    "tagalong/study/best.py: draft.rename": "a whole folder is replaced",
+    "tagalong/study/best.py: new_folder.rename": "a whole folder is replaced",
     "tagalong/study/best.py: folder.rename": "a whole folder is replaced",
     "tagalong/study/executors.py: TemporaryDirectory": "holds the problem for as long as the workers run",
     "tagalong/study/run_folder.py: logging.FileHandler": "a log grows line by line",

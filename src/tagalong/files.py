@@ -1,9 +1,11 @@
-"""File helpers: atomic writes, versioned JSON documents, npz archives, and cache folders."""
+"""File helpers: atomic writes, versioned JSON documents, checksums, npz archives, and cache folders."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import logging
 import math
 import os
 import pickle
@@ -22,12 +24,15 @@ from tagalong.errors import InvalidInput
 
 T = TypeVar("T")
 CACHE = "tagalong-cache"
+CHECKSUM = "checksum"
+SEAL = b"tagalong-sha256:"  # the first bytes of sealed content
 UNVERSIONED = 0  # stands for documents without a format, as written by early releases
 # Errors that reading a damaged file may raise.
 READ_ERRORS = (
     *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError),
     *(pickle.UnpicklingError, zipfile.BadZipFile),
 )
+logger = logging.getLogger(__name__)
 
 
 class DocumentError(InvalidInput):
@@ -94,7 +99,7 @@ def json_safe(value: Any) -> Any:
 def document_text(
     kind: str, version: int, content: Mapping[str, Any], default: Callable[[Any], Any] | None = None
 ) -> str:
-    """Returns a document as JSON text: the format and version, followed by the content.
+    """Returns a document as JSON text: the format and version, followed by the content and its checksum.
 
     Args:
         kind: the format, e.g. "tagalong-results".
@@ -107,11 +112,19 @@ def document_text(
         {
          "format": "tagalong-example",
          "version": 1,
-         "loss": null
+         "loss": null,
+         "checksum": "30d18949e984dfba"
         }
     """
     document = json_safe({"format": kind, "version": version} | dict(content))
-    return json.dumps(document, indent=1, allow_nan=False, default=default)
+    plain = json.loads(json.dumps(document, allow_nan=False, default=default))
+    return json.dumps(plain | {CHECKSUM: _document_checksum(plain)}, indent=1)
+
+
+def _document_checksum(document: Mapping[str, Any]) -> str:
+    """Returns a checksum that does not depend on the order of entries or on white space."""
+    content = {name: value for name, value in document.items() if name != CHECKSUM}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def write_document(
@@ -129,7 +142,7 @@ def read_document(
     error: type[InvalidInput] = DocumentError,
     hint: str = "recreate it",
 ) -> T:
-    """Reads a JSON document that `write_document` wrote.
+    """Reads a JSON document that `write_document` wrote; logs a warning if it has been edited since.
 
     Args:
         path: the file.
@@ -177,7 +190,10 @@ def parse_document(
         document = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as reason:
         raise error(source, "must be valid JSON", str(reason), "is it truncated?") from reason
-    return check_document(document, source, kind, versions, error, hint)
+    checked = check_document(document, source, kind, versions, error, hint)
+    if checked.pop(CHECKSUM, None) not in (None, _document_checksum(checked)):
+        logger.warning("%s has been edited or damaged since it was written; its numbers are used as they are", source)
+    return checked
 
 
 def check_document(
@@ -217,6 +233,8 @@ def report_damage(
     try:
         yield
     except READ_ERRORS as reason:
+        if isinstance(reason, error):  # it already names a file
+            raise
         message = " ".join(str(reason).splitlines()[:2]).replace("`", "'")  # backticks mark arguments
         description = message if message and isinstance(reason, ValueError) else f"{type(reason).__name__}: {message}"
         raise error(str(source), f"is damaged: {description}", hint=hint) from reason
@@ -224,6 +242,37 @@ def report_damage(
 
 def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"the constant {name}")
+
+
+def checksum(content: bytes) -> str:
+    """Returns the SHA-256 checksum of some bytes as hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def seal(content: bytes) -> bytes:
+    """Returns the content preceded by its checksum, so that `unseal` can detect damage.
+
+    Example:
+        >>> unseal(seal(b"weights"))
+        b'weights'
+        >>> unseal(seal(b"weights").replace(b"w", b"x"))
+        Traceback (most recent call last):
+        ValueError: the checksum does not match
+    """
+    return SEAL + hashlib.sha256(content).digest() + content
+
+
+def unseal(sealed: bytes) -> bytes:
+    """Returns sealed content without its checksum.
+
+    Raises:
+        ValueError: the content has changed since it was sealed.
+    """
+    start = len(SEAL) + hashlib.sha256().digest_size
+    content = sealed[start:]
+    if sealed[: len(SEAL)] != SEAL or sealed[len(SEAL) : start] != hashlib.sha256(content).digest():
+        raise ValueError("the checksum does not match")
+    return content
 
 
 def pack_arrays(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:

@@ -155,7 +155,7 @@ def test_a_file_of_another_format_or_version_is_rejected(tmp_path):
     connection = sqlite3.connect(later)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(StoreError, match=r"version 99, expected 2; update tagalong"):
+    with pytest.raises(StoreError, match=r"version 99, expected 3; update tagalong"):
         Store(later)
 
 

@@ -230,7 +230,7 @@ def test_a_damaged_store_is_an_error(tmp_path):
     content = bytearray(path.read_bytes())
     content[5000:-2000:7] = b"\xff" * len(content[5000:-2000:7])
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"could not read or write .*run\.sqlite .*; if it is damaged, remove it"):
+    with pytest.raises(ValueError, match=r"run\.sqlite is .*damaged \(.*\); delete it to train its networks again"):
         Study(small_problem(), tmp_path).run(["mtl", "stl"], seeds=1)
     path.unlink()
     path.mkdir()

@@ -35,18 +35,28 @@ CsvOption = Annotated[
     ),
 ]
 
+TrustOption = Annotated[
+    bool,
+    options.make_option(
+        options.OUTPUT, "--trust", text="Execute code from the folder of the run if its networks need it."
+    ),
+]
+
 
 def predict(
     run: options.Run,
     new: New,
     out: CsvOption = None,
+    trust: TrustOption = False,
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
     """Predicts every task for new rows, using the networks that a run recommends.
 
-    Predictions are class probabilities for classification and numbers in the original units for regression. Opening a
-    run unpickles its networks, which can execute code: only open runs that you trust.
+    Predictions are class probabilities for classification and numbers in the original units for regression.
+
+    Runs of tables and built-in problems contain no code. A run with an encoder or a head of its own may need to execute
+    code from its folder, which is refused unless you pass --trust.
 
     Example:
         `tagalong predict runs/table new.csv --out answers.csv`: write predictions for new rows to a file
@@ -55,7 +65,7 @@ def predict(
     from tagalong.study import Best
 
     with name_arguments(out=str(run), rows=str(new)):
-        best = Best.load(run)
+        best = Best.load(run, trust=trust)
         columns = _prediction_columns(best, best.predict(_load_rows(new)))
     text = _to_csv(columns)
     if out is not None:

@@ -6,7 +6,7 @@ import ast
 import copy
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,12 +22,20 @@ from .task import Task
 RULE_NAMES = ("plain", "gradnorm", "gradnorm:ALPHA", "uw", "pcgrad", "pcgrad-uw")
 MIN_WEIGHT, MAX_WEIGHT = 0.1, 10.0  # limits of GradNorm's weights
 TASK_COUNT_ARGUMENTS = ("shape", "n_tasks")  # TorchJD's names for arguments that we set to the number of tasks
+NOT_RESUMABLE = ("NashMTL",)  # keeps the state of a solver
+MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 FIXED_COUNT_AGGREGATORS = ("Krum", "TrimmedMean")  # aggregators that fail if gradients are left out
 Losses = Mapping[str, Tensor]
 
 
 class Balancer(Protocol):
-    """A rule that computes the gradient of every parameter from the losses of all tasks."""
+    """A rule that computes the gradient of every parameter from the losses of all tasks.
+
+    Attributes:
+        resumable: whether `state_dict` is complete, so that training can resume from a checkpoint.
+    """
+
+    resumable: bool
 
     def parameters(self) -> Iterable[nn.Parameter]:
         """Returns the parameters of the rule itself, which the network's optimizer trains."""
@@ -45,7 +53,7 @@ class Balancer(Protocol):
         """Returns the current weight of each task's loss."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state that changes during training."""
+        """Returns the state that changes during training, as tensors and plain values only."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a state."""
@@ -128,6 +136,8 @@ class Rule:
     Rules balance the losses after multiplying them by the weights of their tasks. If a task has no labels in a batch,
     its loss is exactly 0 and must not affect how the rule treats the other tasks.
     """
+
+    resumable = True
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self.task_weights = {task.name: float(task.weight) for task in tasks}
@@ -316,14 +326,15 @@ class ScalarizerRule(Rule):
         return total
 
     def state_dict(self) -> dict[str, Any]:
-        return {"scalarizer": copy.deepcopy(self._scalarizer), "calls": self._calls, "seen": self._last_losses.clone()}
+        return {"scalarizer": _plain_state(self._scalarizer), "calls": self._calls, "seen": self._last_losses.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._calls, self._last_losses = state["calls"], state["seen"].clone()
-        if any(True for _ in self.parameters()):  # keep these tensors: the optimizer refers to them
-            self._scalarizer.load_state_dict(state["scalarizer"].state_dict())
-        else:
-            self._scalarizer = copy.deepcopy(state["scalarizer"])
+        update = getattr(self._scalarizer, "update", None)
+        if update is not None and state["scalarizer"]["optimizers"]:
+            self._scalarizer(self._last_losses)  # FAMO creates its optimizer in the first update
+            update(self._last_losses)
+        _load_plain_state(self._scalarizer, state["scalarizer"])
 
 
 class AggregatorRule(Rule):
@@ -357,6 +368,7 @@ class AggregatorRule(Rule):
         like = next(network.parameters())
         self._aggregator = aggregator.to(device=like.device, dtype=like.dtype)
         self._weigher, self._any_number = weigher, any_number
+        self.resumable = type(aggregator).__name__ not in NOT_RESUMABLE
         self._seed, self._calls = network.seed, 0
 
     def parameters(self) -> Iterable[nn.Parameter]:
@@ -403,12 +415,59 @@ class AggregatorRule(Rule):
 
     def state_dict(self) -> dict[str, Any]:
         weigher = None if self._weigher is None else self._weigher.state_dict()
-        return {"aggregator": copy.deepcopy(self._aggregator), "calls": self._calls, "weigher": weigher}
+        return {"aggregator": _plain_state(self._aggregator), "calls": self._calls, "weigher": weigher}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._aggregator, self._calls = copy.deepcopy(state["aggregator"]), state["calls"]
+        self._calls = state["calls"]
+        _load_plain_state(self._aggregator, state["aggregator"])
         if self._weigher is not None:
             self._weigher.load_state_dict(state["weigher"])
+
+
+def _plain_state(module: nn.Module) -> dict[str, Any]:
+    """Returns the state of a TorchJD module: its tensors, and those attributes that are plain values.
+
+    Other attributes, such as functions, are settings that do not change during training.
+    """
+    buffers: dict[str, Tensor | None] = {}
+    attributes: dict[str, Any] = {}
+    optimizers: dict[str, Any] = {}
+    for prefix, part in module.named_modules():
+        buffers |= {f"{prefix}.{name}": value for name, value in part._buffers.items()}  # some are None at first
+        for name, value in vars(part).items():
+            if isinstance(value, torch.optim.Optimizer):
+                optimizers[f"{prefix}.{name}"] = value.state_dict()
+            elif name not in MODULE_ATTRIBUTES and _is_plain(value):
+                attributes[f"{prefix}.{name}"] = value
+    parameters = {name: parameter.detach() for name, parameter in module.named_parameters()}
+    return copy.deepcopy(
+        {"parameters": parameters, "buffers": buffers, "attributes": attributes, "optimizers": optimizers}
+    )
+
+
+def _load_plain_state(module: nn.Module, state: Mapping[str, Any]) -> None:
+    found = copy.deepcopy(dict(state))
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(found["parameters"][name])  # in place: an optimizer refers to it
+    for part, name, value in _located(module, found["buffers"]):
+        part._buffers[name] = value
+    for part, name, value in _located(module, found["attributes"]):
+        vars(part)[name] = value
+    for part, name, value in _located(module, found["optimizers"]):
+        getattr(part, name).load_state_dict(value)
+
+
+def _located(module: nn.Module, values: Mapping[str, Any]) -> Iterator[tuple[nn.Module, str, Any]]:
+    for key, value in values.items():
+        prefix, _, name = key.rpartition(".")
+        yield module.get_submodule(prefix), name, value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return isinstance(value, (type(None), bool, int, float, str, Tensor, torch.dtype, torch.device))
 
 
 def _accumulate(parameter: nn.Parameter, gradient: Tensor) -> None:

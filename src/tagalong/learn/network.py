@@ -147,7 +147,15 @@ def _may_be_random(part: nn.Module) -> bool:
     return not (module.startswith("torch.nn") or is_own_module(module))  # unknown layers may call functional.dropout
 
 
-class MLP:
+class ModuleFactory:
+    """Base class of tagalong's own encoders and heads: callables that create modules.
+
+    Each argument of `__init__` is a plain value and is kept in an attribute of the same name. Networks can therefore be
+    saved as JSON and weights, without pickling any code.
+    """
+
+
+class MLP(ModuleFactory):
     """Creates encoders of fully connected layers.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import math
 import time
@@ -19,7 +20,7 @@ from torch import Tensor
 from tagalong._version import NUMERICS
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, raise_problems
-from tagalong.files import open_atomic
+from tagalong.files import report_damage, seal, unseal, write_atomic
 from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
@@ -340,15 +341,20 @@ STATEFUL_ATTRIBUTES = ("network", "optimizer", "balancer", "scaler", "meter", "w
 
 def save_checkpoint(path: Path, training: Training) -> None:
     """Writes a checkpoint atomically. If the process is killed, the previous checkpoint remains."""
+    if not training.balancer.resumable:
+        return
     state: dict[str, Any] = {"of": training.identity, **{name: getattr(training, name) for name in PLAIN_ATTRIBUTES}}
     parts = {name: getattr(training, name) for name in STATEFUL_ATTRIBUTES}
     state |= {name: part.state_dict() for name, part in parts.items() if part is not None}
-    with open_atomic(path) as file:
-        torch.save(state, file)
+    content = io.BytesIO()
+    torch.save(state, content)
+    write_atomic(path, seal(content.getvalue()))
 
 
 def load_checkpoint(path: Path, training: Training) -> None:
-    """Restores a training run from a checkpoint. A file that cannot be read is ignored with a warning.
+    """Restores a training run from a checkpoint. A damaged file is ignored with a warning.
+
+    The file contains tensors and plain values only, so reading it runs no code.
 
     Raises:
         InvalidInput: the checkpoint belongs to another training run.
@@ -360,24 +366,29 @@ def load_checkpoint(path: Path, training: Training) -> None:
         return torch.serialization.default_restore_location(storage, wanted)
 
     try:
-        # the file contains pickled objects (balancing rules), so it must be as trustworthy as code
-        state = torch.load(path, map_location=restore_location, weights_only=False)
+        content = io.BytesIO(unseal(path.read_bytes()))
+        state = torch.load(content, map_location=restore_location, weights_only=True)
+    except FileNotFoundError:
+        raise
     except Exception as error:
-        logger.warning("could not read %s (%s); training from scratch", path, error)
+        reason = str(error) if isinstance(error, ValueError) else "it contains more than tensors and plain values"
+        logger.warning("could not use %s (%s); training from scratch", path, reason)
         return
-    if state["of"] != training.identity:
+    identity = str(state.get("of")) if isinstance(state, dict) else type(state).__name__
+    if identity != training.identity:
         raise InvalidInput(
             f"`checkpoint` {path}",
             f"must come from the same training job, {training.identity}",
-            state["of"],
+            identity,
             "delete the file, or choose another one",
         )
-    for name in PLAIN_ATTRIBUTES:
-        setattr(training, name, state[name])
-    for name in STATEFUL_ATTRIBUTES:
-        part = getattr(training, name)
-        if part is not None:
-            part.load_state_dict(state[name])
+    with report_damage(path, InvalidInput, "delete it"):
+        for name in PLAIN_ATTRIBUTES:
+            setattr(training, name, state[name])
+        for name in STATEFUL_ATTRIBUTES:
+            part = getattr(training, name)
+            if part is not None:
+                part.load_state_dict(state[name])
 
 
 class StepMeter:

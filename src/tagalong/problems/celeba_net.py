@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tagalong.learn import Recipe
+from tagalong.learn import ModuleFactory, Recipe
 
 PAPER_RECIPE = Recipe(
     optimizer="sgd",
@@ -21,7 +21,7 @@ PAPER_RECIPE = Recipe(
 )
 
 
-class CelebANet:
+class CelebANet(ModuleFactory):
     """Builds the paper's encoder for images of 64×64 pixels. Other sizes work too.
 
     It consists of a 3×3 convolution, BatchNorm, ReLU, max pooling (3, stride 2), a residual block of two 3×3

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tagalong.errors import InvalidInput, raise_problems
-from tagalong.learn import Encoder, Problem, Recipe, Task, derive_seed
+from tagalong.learn import Encoder, ModuleFactory, Problem, Recipe, Task, derive_seed
 
 from .celeba_net import PAPER_RECIPE, CelebANet, Centred
 from .faces_drawing import add_label_noise, draw_attributes, draw_faces
@@ -102,7 +102,7 @@ def _make_encoder(size: str | None, settings: Mapping[str, Any], uint8: bool) ->
     return CelebANet(channels, uint8, momentum=0.1, channels_last=size == "full")
 
 
-class SmallCNN:
+class SmallCNN(ModuleFactory):
     """Creates convolutional encoders. Each stage halves the image size, down to about 4×4 pixels.
 
     Args:

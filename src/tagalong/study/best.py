@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 import math
-import pickle
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -18,15 +16,24 @@ from uuid import uuid4
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import parametrize
 
 from tagalong.errors import InvalidInput
-from tagalong.files import DocumentError, open_atomic, read_document, write_atomic, write_document
+from tagalong.files import open_atomic, read_document, write_atomic, write_document
 from tagalong.group import Group
-from tagalong.learn import Network, Problem, build_network, outputs_on, read_preparation
+from tagalong.learn import (
+    Network,
+    Problem,
+    build_network,
+    describe_network,
+    feature_count,
+    outputs_on,
+    read_preparation,
+)
 from tagalong.score import Score
 
+from .network_files import TRAIN_AGAIN, NetworksFileError, load_network, load_tensors, save_layers, save_tensors
 from .records import Label, Record
 from .summary import changes
 
@@ -34,14 +41,10 @@ if TYPE_CHECKING:
     from .results import Results
 
 FORMAT = "tagalong-networks"
-VERSION = 2  # version 1 pickled classes that have since been moved
+VERSION = 3  # earlier versions pickled every network
 FOLDER, FILE, EXAMPLE = "networks", "networks.json", "example.pt"
 LOADER_SCRIPT = "load.py"
 States = Callable[[str], Mapping[str, Tensor]]
-
-
-class NetworksFileError(DocumentError):
-    """Raised if a folder does not contain valid networks of a run."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ class Best:
         seed: the seed of the networks.
         table: the object that converts raw rows to inputs, or None if the rows are already inputs.
         example: a few rows of inputs, which determine the input shape.
+        layers: a description of each network's layers. None for networks with user code, which are saved as pickles.
     """
 
     groups: tuple[Group, ...]
@@ -92,6 +96,7 @@ class Best:
     seed: int
     table: Any
     example: Tensor
+    layers: tuple[Mapping[str, Any] | None, ...]
 
     @staticmethod
     def build(
@@ -105,10 +110,17 @@ class Best:
 
         The default width of a network is 1.
         """
-        given = zip(groups, states, widths or [1.0] * len(groups), strict=True)
+        used_widths = widths or [1.0] * len(groups)
+        given = zip(groups, states, used_widths, strict=True)
         networks = [_serving_network(problem, group, state, seed, width) for group, state, width in given]
         example, _ = problem.train.only(()).batch(torch.arange(min(2, len(problem.train))))
-        return Best(tuple(groups), tuple(networks), _served_tasks(problem), seed, problem.table, example.cpu())
+        layers = [
+            describe_network(problem, network, feature_count(network.encoder, example), width)
+            for network, width in zip(networks, used_widths, strict=True)
+        ]
+        return Best(
+            tuple(groups), tuple(networks), _served_tasks(problem), seed, problem.table, example.cpu(), tuple(layers)
+        )
 
     def predict(self, rows: Any) -> dict[str, NDArray[Any]]:
         """Predicts all tasks for raw rows.
@@ -138,27 +150,37 @@ class Best:
         draft = folder.with_name(f".{FOLDER}.{uuid4().hex}")
         draft.mkdir(parents=True)
         try:
-            for number, network in enumerate(self.networks):
-                _save_tensors(network.state_dict(), draft / _weights_file(number))
-                write_atomic(draft / _module_file(number), _pickle_without_weights(network))
-            _save_tensors(self.example, draft / EXAMPLE)
-            write_document(draft / FILE, FORMAT, VERSION, _to_document(self))
+            checksums = {EXAMPLE: save_tensors(self.example, draft / EXAMPLE)}
+            for number, (network, layers) in enumerate(zip(self.networks, self.layers, strict=True)):
+                weights_file, layers_file = _weights_file(number), _layers_file(number)
+                checksums[weights_file] = save_tensors(network.state_dict(), draft / weights_file)
+                if layers is None:
+                    checksums[layers_file] = save_layers(network, draft / layers_file)
+            write_document(draft / FILE, FORMAT, VERSION, _to_document(self) | {"checksums": checksums})
             _replace_folder(draft, folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         return folder
 
     @staticmethod
-    def load(out: str | Path) -> Best:
-        """Loads networks written by `save`. Unpickling can run arbitrary code, so load only folders that you trust.
+    def load(out: str | Path, *, trust: bool = False) -> Best:
+        """Loads networks written by `save`.
+
+        Networks of tables and built-in problems are rebuilt from JSON and weights. An encoder or a head of your own is
+        pickled; unless it consists of layers of torch.nn and tagalong, unpickling it runs code from the folder.
 
         Args:
             out: the folder of a run or its subfolder `networks/`.
+            trust: whether to run code from the folder if necessary. Use it only for folders that you trust.
+
+        Raises:
+            UntrustedCodeError: code from the folder is needed, and `trust` is False.
+            NetworksFileError: the folder contains no networks, or they are damaged.
         """
         while True:
             before = _folder_inode(Path(out) / FOLDER)
             try:
-                best = _read_folder(Path(out))
+                best = _read_folder(Path(out), trust)
             except NetworksFileError:
                 if _folder_inode(Path(out) / FOLDER) == before:
                     raise
@@ -183,7 +205,7 @@ class Best:
         programs: list[str | None] = []
         notes = []
         for number, network in enumerate(self.networks):
-            _save_tensors(network.state_dict(), target / _weights_file(number))
+            save_tensors(network.state_dict(), target / _weights_file(number))
             name = f"network-{number + 1}.pt2"
             problem = _export_program(network, self.example, target / name)
             programs.append(None if problem else name)
@@ -282,7 +304,7 @@ def _folder_inode(folder: Path) -> int | None:
     return None
 
 
-def _read_folder(out: Path) -> Best:
+def _read_folder(out: Path, trust: bool) -> Best:
     folder = out / FOLDER if (out / FOLDER).is_dir() else out
     if not (folder / FILE).exists():
         raise NetworksFileError("out", "must be the folder of a finished run", f"no {FOLDER}/{FILE} in {out}")
@@ -291,9 +313,9 @@ def _read_folder(out: Path) -> Best:
             folder / FILE,
             FORMAT,
             (VERSION,),
-            lambda document: _from_document(document, folder),
+            lambda document: _from_document(document, folder, trust),
             NetworksFileError,
-            "run the study again in another folder",
+            TRAIN_AGAIN,
         )
     except ImportError as error:
         expected = f"{folder} requires code that cannot be imported here ({error})"
@@ -301,14 +323,16 @@ def _read_folder(out: Path) -> Best:
         raise NetworksFileError("", expected, hint=hint) from error
 
 
-def _from_document(document: dict[str, Any], folder: Path) -> Best:
+def _from_document(document: dict[str, Any], folder: Path, trust: bool) -> Best:
+    entries, checksums = document["networks"], document["checksums"]
     return Best(
         groups=tuple(Group(entry["trains"], entry["serves"]) for entry in document["groups"]),
-        networks=tuple(_load_network(folder, number) for number in range(len(document["groups"]))),
+        networks=tuple(load_network(folder, entry, checksums, trust) for entry in entries),
         tasks=tuple(_read_served_task(entry) for entry in document["tasks"]),
         seed=document["seed"],
         table=_read_table(document["table"]),
-        example=torch.load(folder / EXAMPLE, weights_only=True),
+        example=load_tensors(folder / EXAMPLE, checksums[EXAMPLE]),
+        layers=tuple(None if isinstance(entry["layers"], str) else entry["layers"] for entry in entries),
     )
 
 
@@ -320,13 +344,12 @@ def _to_document(best: Best) -> dict[str, Any]:
         "groups": [{"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in best.groups],
         "outputs": [list(network.tasks) for network in best.networks],
         "weights": [_weights_file(number) for number in range(len(best.networks))],
+        "networks": [
+            {"weights": _weights_file(number), "layers": _layers_file(number) if layers is None else layers}
+            for number, layers in enumerate(best.layers)
+        ],
         "table": None if best.table is None else best.table.to_document(),
     }
-
-
-def _save_tensors(tensors: Any, path: Path) -> None:
-    with open_atomic(path) as file:
-        torch.save(tensors, file)
 
 
 def _weights_file(index: int) -> str:
@@ -334,32 +357,9 @@ def _weights_file(index: int) -> str:
     return f"network-{index + 1}.pt"
 
 
-def _module_file(index: int) -> str:
-    """Returns the name of the file that contains a network's pickled module."""
-    return f"network-{index + 1}.pkl"
-
-
-def _pickle_without_weights(network: Network) -> bytes:
-    """Pickles a network without its weights.
-
-    Uses cloudpickle to include classes defined in the main script.
-    """
-    import cloudpickle
-
-    stripped = copy.deepcopy(network).cpu()
-    for module in stripped.modules():
-        for name, parameter in list(module.named_parameters(recurse=False)):
-            meta = nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
-            module.register_parameter(name, meta)
-    pickled: bytes = cloudpickle.dumps(stripped)
-    return pickled
-
-
-def _load_network(folder: Path, index: int) -> Network:
-    network: Network = pickle.loads((folder / _module_file(index)).read_bytes())
-    weights = torch.load(folder / _weights_file(index), weights_only=True, map_location="cpu")
-    network.load_state_dict(weights, assign=True)
-    return network.eval()
+def _layers_file(index: int) -> str:
+    """Returns the name of the file that contains the pickled layers of a network with user code."""
+    return f"network-{index + 1}-layers.pt"
 
 
 def _read_served_task(entry: dict[str, Any]) -> ServedTask:

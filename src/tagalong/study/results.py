@@ -179,8 +179,12 @@ class Results:
         """
         return self._make_verdict(at_least) if at_least else self._default_verdict
 
-    def best(self) -> Best:
+    def best(self, *, trust: bool = False) -> Best:
         """Loads the recommended networks from the run's folder, with heads only for the tasks that each network serves.
+
+        Args:
+            trust: whether to run code from the folder, which only networks with an encoder or a head of your own need;
+                see `Best.load`. `Study.best` builds such networks without it.
 
         Raises:
             InvalidInput: the results were not written to a folder.
@@ -189,7 +193,7 @@ class Results:
 
         if self.out is None:
             raise InvalidInput("", "no networks were saved with these results", hint="pass `out` to the study")
-        return Best.load(self.out)
+        return Best.load(self.out, trust=trust)
 
     def records_of(self, label: Label) -> list[Record]:
         """Returns the records of a method and budget, sorted by seed."""

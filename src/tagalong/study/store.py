@@ -2,18 +2,22 @@
 
 Each network is a row that is written once, when its training finishes. Definitions, scores and costs are stored in
 plain columns, since thousands of them are read at once. Weights, per-row losses and affinities are stored as binary
-blobs.
+blobs. Every row has a checksum of its plain columns, which is verified when the store is opened. Every blob has its own
+checksum, which is verified when the blob is read. A damaged network is dropped with a warning and trained again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import logging
 import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tagalong.affinity import Affinity
-from tagalong.files import pack_arrays, unpack_arrays
+from tagalong.errors import pluralize
+from tagalong.files import pack_arrays, seal, unpack_arrays, unseal
 from tagalong.learn import Job, Trained
 from tagalong.score import Score
 
@@ -33,21 +38,30 @@ Losses = dict[str, NDArray[np.float32]]
 SPLITS = ("val", "test")
 AFFINITY_ARRAYS = ("mean", "stderr", "count", "steps", "history", "null")
 MAX_PIECE_BYTES = 2**28  # maximum bytes of weights in one blob; larger weights are split
-VERSION = 2  # keys of version 1 depended on the release and on module paths, so their networks cannot be found
+VERSION = 3  # version 2 had no checksums; keys of version 1 depended on module paths, so its networks cannot be found
 LOCK_TIMEOUT = 120.0  # seconds to wait for another process to finish writing
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS networks (
     key TEXT PRIMARY KEY, definition TEXT NOT NULL, scores TEXT NOT NULL, steps INTEGER NOT NULL,
     seconds REAL NOT NULL, parameters INTEGER NOT NULL, best_epoch INTEGER NOT NULL, batch TEXT NOT NULL,
-    kept INTEGER NOT NULL DEFAULT 0, curve BLOB, weights BLOB, losses BLOB
+    kept INTEGER NOT NULL DEFAULT 0, curve BLOB, weights BLOB, losses BLOB, checksum TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS affinities (
     key TEXT PRIMARY KEY, network TEXT NOT NULL, settings TEXT NOT NULL, steps INTEGER NOT NULL,
-    seconds REAL NOT NULL, affinity BLOB NOT NULL
+    seconds REAL NOT NULL, affinity BLOB NOT NULL, checksum TEXT NOT NULL DEFAULT ''
 );
-CREATE TABLE IF NOT EXISTS latencies (key TEXT PRIMARY KEY, seconds REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS latencies (
+    key TEXT PRIMARY KEY, seconds REAL NOT NULL, checksum TEXT NOT NULL DEFAULT ''
+);
 """
 RESULT_COLUMNS = "key, definition, scores, steps, seconds, parameters, best_epoch"
+# The plain columns of each table, which the checksum of a row covers, and its blobs, which have their own.
+CHECKED = {
+    "networks": f"{RESULT_COLUMNS}, batch",
+    "affinities": "key, network, settings, steps, seconds",
+    "latencies": "key, seconds",
+}
+BLOBS = {"networks": ("curve", "weights", "losses"), "affinities": ("affinity",), "latencies": ()}
 PIECES_SCHEMA = "CREATE TABLE IF NOT EXISTS pieces (key TEXT, place INTEGER, content BLOB, PRIMARY KEY (key, place))"
 
 
@@ -108,42 +122,98 @@ class StoreError(ValueError):
     """Raised if a file is not a store of networks, is damaged, or has an unsupported version."""
 
 
+TRAIN_AGAIN = "delete it to train its networks again, or choose another folder"
+logger = logging.getLogger(__name__)
+
+
 class Store:
     """The networks of a run.
 
     Multiple processes can use the same store. Each row is written atomically by the process that finishes first.
 
     Args:
-        path: the file, which is created if it does not exist.
+        path: the file; created if it does not exist.
+        verify: whether to look for damage: rows with a wrong checksum are dropped with a warning.
+
+    Raises:
+        StoreError: the file is not a store, is damaged beyond single rows, or has an unsupported version.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, verify: bool = True) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._connection = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT)
         except sqlite3.OperationalError as error:
             raise StoreError(f"could not open {self.path} ({error}); choose another folder") from error
+        self._connection.text_factory = partial(str, encoding="utf-8", errors="replace")  # damaged text, too
         try:
-            self._prepare_tables()
+            self._prepare_tables(verify)
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            self.close()
+            raise self._unreadable(error) from error
         except BaseException:
             self.close()
             raise
 
-    def _prepare_tables(self) -> None:
+    def _prepare_tables(self, verify: bool) -> None:
         # No write-ahead log: it is not safe on network file systems.
-        try:
-            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-            if version not in (0, VERSION):
-                raise StoreError(self._version_message(version))
-            if not version:
-                self._connection.executescript(f"BEGIN IMMEDIATE;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                raise
-            raise StoreError(
-                f"{self.path} is not a network store ({error}); remove it, or choose another folder"
-            ) from error
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if version not in (0, 2, VERSION):
+            raise StoreError(self._version_message(version))
+        if not version:
+            self._connection.executescript(f"BEGIN IMMEDIATE;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")
+        if version == 2:
+            _add_checksums(self._connection)
+        if verify:
+            self._check_structure()
+            for table in CHECKED:
+                self._drop_damaged_rows(table)
+            self._drop_incomplete_batches()
+
+    def _check_structure(self) -> None:
+        def problem() -> str:
+            return str(self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+
+        found = problem()
+        if found != "ok":
+            self._connection.execute("REINDEX")  # an index is only a copy of the keys
+            found = problem()
+        if found != "ok":
+            raise StoreError(f"{self.path} is damaged ({' '.join(found.split())}); {TRAIN_AGAIN}")
+
+    def _drop_damaged_rows(self, table: str) -> None:
+        rows = self._connection.execute(f"SELECT rowid, checksum, {CHECKED[table]} FROM {table}")
+        damaged = [row for row, found, *values in rows if found != _row_checksum(values)]
+        if damaged:
+            what = "network" if table == "networks" else "measurement"
+            logger.warning(
+                "%s: %s did not match the checksum and will be computed again if needed",
+                self.path,
+                pluralize(len(damaged), what),
+            )
+            self._delete(table, damaged)
+
+    def _drop_incomplete_batches(self) -> None:
+        """Drops networks that were trained in the same computation as a damaged one.
+
+        The last bits of a network can depend on the others, so the whole batch is trained again.
+        """
+        rows = self._connection.execute("SELECT rowid, key, batch FROM networks").fetchall()
+        known = {key for _, key, _ in rows}
+        batches = {batch: known.issuperset(json.loads(batch)) for batch in {batch for *_, batch in rows}}
+        self._delete("networks", [row for row, _, batch in rows if not batches[batch]])
+
+    def _delete(self, table: str, rows: Sequence[int]) -> None:
+        if rows:
+            with self._connection:
+                self._connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", [(row,) for row in rows])
+                _drop_pieces(self._connection)
+
+    def _unreadable(self, error: sqlite3.Error | UnicodeDecodeError) -> StoreError:
+        if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
+            return StoreError(f"could not read or write {self.path} ({error}); if it is damaged, {TRAIN_AGAIN}")
+        return StoreError(f"{self.path} is not a network store, or it is damaged ({error}); {TRAIN_AGAIN}")
 
     def _version_message(self, version: int) -> str:
         if version > VERSION:
@@ -162,10 +232,8 @@ class Store:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
-        if isinstance(error, sqlite3.DatabaseError):
-            raise StoreError(
-                f"could not read or write {self.path} ({error}); if it is damaged, remove it or choose another folder"
-            ) from error
+        if isinstance(error, (sqlite3.DatabaseError, UnicodeDecodeError)):
+            raise self._unreadable(error) from error
 
     def add(
         self, finished: Mapping[str, tuple[Mapping[str, Any], NetworkResult]], batch: Sequence[str] | None = None
@@ -179,17 +247,11 @@ class Store:
         """
         together = json.dumps(list(finished if batch is None else batch))
         with self._connection:
-            values = [
-                (key, json.dumps(definition, default=repr), _scores_to_json(result), result.steps, result.seconds,
-                 result.parameters, result.best_epoch, together, result.curve,
-                 _put_weights(self._connection, key, result.weights), result.losses)
-                for key, (definition, result) in finished.items()
-            ]  # fmt: skip
-            self._connection.executemany(
-                f"INSERT OR IGNORE INTO networks ({RESULT_COLUMNS}, batch, curve, weights, losses) "
-                f"VALUES ({_sql_placeholders(11)})",
-                values,
-            )
+            for key, (definition, result) in finished.items():
+                plain = (key, json.dumps(definition, default=repr), _scores_to_json(result), int(result.steps),
+                         float(result.seconds), int(result.parameters), int(result.best_epoch), together)  # fmt: skip
+                weights = _put_weights(self._connection, key, _seal(result.weights))
+                self._insert("networks", plain, seal(result.curve), weights, _seal(result.losses))
 
     def results(self, keys: Iterable[str]) -> dict[str, NetworkResult]:
         """Returns the results of these networks by key, without their large fields.
@@ -221,27 +283,39 @@ class Store:
         """Returns the weights of a network, or None if they were not kept."""
         ((_, stored),) = self._select_rows("key, weights", [key])
         content = _get_weights(self._connection, key, stored)
-        return None if content is None else _unpack_weights(content)
+        return None if content is None else _unpack_weights(unseal(content))
 
     def losses(self, key: str, part: str = "test") -> Losses | None:
-        """Returns the per-row losses of each task, or None if they were not kept."""
+        """Returns the loss of every row by task; None if losses were not kept."""
         ((_, definition, content),) = self._select_rows("key, definition, losses", [key])
-        return None if content is None else _unpack_losses(content, _read_job(json.loads(definition)).tasks, part)
+        return (
+            None if content is None else _unpack_losses(unseal(content), _read_job(json.loads(definition)).tasks, part)
+        )
 
     def pruned(self, keys: Iterable[str]) -> list[str]:
-        """Returns the keys of networks whose weights or losses were dropped.
+        """Returns the keys of networks whose weights or losses were dropped or are damaged.
 
-        Diverged networks are excluded.
+        Diverged networks never had any.
         """
+        wanted = list(keys)
+        self._drop_damaged_blobs(wanted)
         condition = "best_epoch >= 0 AND (weights IS NULL OR losses IS NULL)"
-        return [key for key, is_pruned in self._select_rows(f"key, {condition}", keys) if is_pruned]
+        return [key for key, is_pruned in self._select_rows(f"key, {condition}", wanted) if is_pruned]
+
+    def _drop_damaged_blobs(self, keys: Iterable[str]) -> None:
+        for key, stored, losses in self._select_rows("key, weights, losses", keys):
+            if not (_is_intact(_get_weights(self._connection, key, stored)) and _is_intact(losses)):
+                logger.warning("%s: the weights of a network are damaged; it is trained again", self.path)
+                with self._connection:
+                    self._connection.execute("UPDATE networks SET weights = NULL, losses = NULL WHERE key = ?", (key,))
+                    _drop_pieces(self._connection)
 
     def restore(self, key: str, result: NetworkResult) -> None:
         """Restores the weights and losses of a pruned network without changing its scores."""
         with self._connection:
-            stored = _put_weights(self._connection, key, result.weights)
+            stored = _put_weights(self._connection, key, _seal(result.weights))
             self._connection.execute(
-                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (stored, result.losses, key)
+                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (stored, _seal(result.losses), key)
             )
 
     def keep(self, keys: Iterable[str]) -> None:
@@ -272,9 +346,14 @@ class Store:
         found = self._connection.execute(
             "SELECT affinity, steps, seconds, settings FROM affinities WHERE key = ?", (key,)
         ).fetchone()
+        if found is not None and not _is_intact(found[0]):
+            logger.warning("%s: an affinity is damaged; it is measured again", self.path)
+            with self._connection:
+                self._connection.execute("DELETE FROM affinities WHERE key = ?", (key,))
+            found = None
         if found is None:
             return None
-        affinity = _unpack_affinity(found[0])
+        affinity = _unpack_affinity(unseal(found[0]))
         overhead = {name: value for name, value in json.loads(found[3]).items() if name == "overhead"}
         affinity = replace(affinity, settings={**affinity.settings, **overhead})
         return affinity, Cost(1, plain_steps(affinity, found[1]), found[2])
@@ -287,13 +366,10 @@ class Store:
         about: dict[str, Any] = {**settings, "shared": not self.results([network])}
         if result.overhead is not None:
             about["overhead"] = result.overhead
-        values = (key, network, json.dumps(about, sort_keys=True, default=repr), result.steps, result.seconds)
+        settings_text = json.dumps(about, sort_keys=True, default=repr)
+        plain = (key, network, settings_text, int(result.steps), float(result.seconds))
         with self._connection:
-            self._connection.execute(
-                "INSERT OR IGNORE INTO affinities (key, network, settings, steps, seconds, affinity) "
-                f"VALUES ({_sql_placeholders(6)})",
-                (*values, result.affinity),
-            )
+            self._insert("affinities", plain, _seal(result.affinity))
 
     def has_key_starting_with(self, start: str) -> bool:
         """Whether the store contains a network or measurement whose key starts with `start`."""
@@ -308,7 +384,15 @@ class Store:
     def add_latency(self, key: str, seconds: float) -> None:
         """Writes the time of a forward pass in seconds."""
         with self._connection:
-            self._connection.execute("INSERT OR IGNORE INTO latencies VALUES (?, ?)", (key, seconds))
+            self._insert("latencies", (key, float(seconds)))
+
+    def _insert(self, table: str, plain: Sequence[Any], *blobs: bytes | int | None) -> None:
+        """Adds a row with its checksum as part of the caller's transaction; an existing row is not changed."""
+        columns = ", ".join([CHECKED[table], *BLOBS[table], "checksum"])
+        values = (*plain, *blobs, _row_checksum(plain))
+        self._connection.execute(
+            f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({_sql_placeholders(len(values))})", values
+        )
 
     def _select_rows(self, columns: str, keys: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         wanted = list(keys)
@@ -317,6 +401,52 @@ class Store:
             yield from self._connection.execute(
                 f"SELECT {columns} FROM networks WHERE key IN ({_sql_placeholders(len(some))})", some
             ).fetchall()
+
+
+def _row_checksum(values: Sequence[Any]) -> str:
+    """Returns a checksum of the plain columns of a row; values of other types than written give another one."""
+    return hashlib.sha256(repr(tuple(values)).encode(errors="backslashreplace")).hexdigest()[:32]
+
+
+def _seal(content: bytes | None) -> bytes | None:
+    return None if content is None else seal(content)
+
+
+def _is_intact(sealed: Any) -> bool:
+    """Whether a blob is missing or matches its checksum."""
+    if sealed is None:
+        return True
+    try:
+        unseal(sealed)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _add_checksums(connection: sqlite3.Connection) -> None:
+    """Converts a store of version 2, which had no checksums, in one transaction."""
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:  # another process was faster
+            return
+        for table, columns in CHECKED.items():
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN checksum TEXT NOT NULL DEFAULT ''")
+            for row, *values in connection.execute(f"SELECT rowid, {columns} FROM {table}").fetchall():
+                connection.execute(f"UPDATE {table} SET checksum = ? WHERE rowid = ?", (_row_checksum(values), row))
+                for blob in BLOBS[table]:
+                    _seal_blob(connection, table, blob, row, values[0])
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _seal_blob(connection: sqlite3.Connection, table: str, column: str, row: int, key: str) -> None:
+    (stored,) = connection.execute(f"SELECT {column} FROM {table} WHERE rowid = ?", (row,)).fetchone()
+    if isinstance(stored, int):  # weights in pieces
+        sealed = _seal(_get_weights(connection, key, stored))
+        connection.execute("DELETE FROM pieces WHERE key = ?", (key,))
+        stored = _put_weights(connection, key, sealed)
+    else:
+        stored = _seal(stored)
+    connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (stored, row))
 
 
 def _sql_placeholders(count: int) -> str:

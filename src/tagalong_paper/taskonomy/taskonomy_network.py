@@ -7,13 +7,13 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from tagalong.learn import Task
+from tagalong.learn import ModuleFactory, Task
 
 ENTRY_CHANNELS, MIDDLE_CHANNELS, MIDDLE_BLOCKS, OUTPUT_CHANNELS = (32, 64, 128, 256), 728, 8, 512
 DECODER_CHANNELS = (128, 64, 48, 32)
 
 
-class Xception:
+class Xception(ModuleFactory):
     """Creates encoders with 512 output channels at 1/16 of the input resolution.
 
     The layers are two plain convolutions, three blocks of two separable convolutions that halve the resolution, eight
@@ -53,7 +53,7 @@ class Xception:
         return f"Xception(channels={self.channels:g})"
 
 
-class Decoders:
+class Decoders(ModuleFactory):
     """Creates decoders with four transposed convolutions that double the resolution.
 
     Args:
