@@ -43,8 +43,8 @@ def compare_methods(
         options: see `Study.run`.
 
     Raises:
-        ValueError: the input is invalid. The message lists every problem, and nothing is trained.
-        Diverged: the network for all tasks diverged for at least one seed.
+        ValueError: If the input is invalid. The message lists every problem, and nothing is trained.
+        Diverged: If the network for all tasks diverges for at least one seed.
     """
     request = check_request(backend.tasks, methods, budgets, seeds, options, problem=backend.problem)
     # The networks for all tasks come first, since every cost is relative to theirs.

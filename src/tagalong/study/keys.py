@@ -41,7 +41,7 @@ class Keys:
 
     - A torch layer is identified by its class name, its parameters and submodules, and its plain public attributes.
 
-    - Any other layer is identified in the same way, and also by its code and its plain private attributes.
+    - Any other layer is identified in the same way, but also by its code and its plain private attributes.
 
     - A top-level function of tagalong or torch is identified by its name. Any other function is identified by its code
       and by the module-level constants and functions that it uses.

@@ -47,7 +47,7 @@ class Decision:
 
     Attributes:
         choices: the choice for each budget and seed. The budget is None for methods without a budget.
-        deciding: the total cost of deciding for all budgets, for each seed.
+        deciding: for each seed, the total cost of deciding for all budgets.
         affinity: the affinity that the method measured, or None.
         about: a JSON document that describes how the method reached its decision, for reports.
     """
@@ -104,7 +104,7 @@ class Method(ABC):
         return 1.0
 
     def begin(self, backend: Backend, seeds: Sequence[int]) -> None:  # noqa: B027 - optional hook
-        """Makes measurements during the training of the network for all tasks.
+        """Makes measurements while the network for all tasks is trained.
 
         This method is called before any other training.
         """

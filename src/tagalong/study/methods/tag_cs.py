@@ -79,7 +79,7 @@ class AffinityMethod(Method):
 
 
 def _numbered_links(options: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
-    """Replaces task names in links with indices, which name the tasks of a bare matrix."""
+    """Replaces task names in links with indices, which serve as the task names of a bare matrix."""
     return {
         option: [[str(tasks.index(name)) if name in tasks else name for name in link] for link in options[option]]
         for option in ("must_link", "cannot_link")

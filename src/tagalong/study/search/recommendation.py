@@ -26,7 +26,7 @@ class SearchSettings:
         together: the fraction of the effort spent on networks for all tasks, the baseline of every comparison.
         reserved: the fraction of the effort reserved for training the best networks with more seeds if the gain is
             uncertain.
-        clear: the number of standard deviations by which the gain must exceed zero to stop confirming it.
+        clear: the number of standard deviations by which the gain must exceed zero for its confirmation to stop.
         caution: the number of standard deviations added to predicted losses in the final choice.
         sure: the number of standard deviations by which the gain must exceed zero for grouping to be recommended.
         screen: the fraction of a training run after which the worse half of the proposals is dropped, or None to train
