@@ -124,7 +124,7 @@ class Settled:
             prefix must also be longer than the previous one.
         since: the step after which the groups no longer changed, or None if they have not settled.
         groups: the sets of tasks served together, for each fraction of the history. There are no sets for a fraction if
-            some pair of tasks had not been measured by then.
+            some pair of tasks had not been measured by that point.
     """
 
     settled: bool

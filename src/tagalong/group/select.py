@@ -94,7 +94,7 @@ def select_groups(
         The grouping. For multiple budgets, see `select_groups_by_budget`.
 
     Raises:
-        ValueError: the input is invalid. The message lists every problem.
+        ValueError: If the input is invalid. The message lists every problem.
 
     Example:
         >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
@@ -171,7 +171,7 @@ def select_groups_by_budget(
         A grouping for each budget.
 
     Raises:
-        ValueError: the input is invalid. The message lists every problem.
+        ValueError: If the input is invalid. The message lists every problem.
 
     Example:
         >>> groupings = select_groups_by_budget([[0, 5, 1], [5, 0, 0], [0, 0, 0]], [1, 2])

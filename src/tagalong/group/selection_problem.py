@@ -86,7 +86,7 @@ class SelectionProblem:
 
     @cached_property
     def single_task_scores(self) -> Floats:
-        """The score of each task when it is trained alone."""
+        """The score of each task when trained alone."""
         assert self.scores is not None
         return np.diag(self.scores).copy()
 
@@ -145,7 +145,7 @@ class Solution:
 
 
 class InfeasibleError(ValueError):
-    """No choice of networks serves all tasks within the budget."""
+    """Raised if no choice of networks serves all tasks within the budget."""
 
 
 class Solver(Protocol):

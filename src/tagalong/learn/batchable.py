@@ -30,7 +30,7 @@ def why_not_batched(
 
     Args:
         problem: the problem.
-        jobs: the networks to train. If None, checks networks with any tasks and the rule "plain".
+        jobs: the networks to train. If None, checks networks with any tasks and the "plain" rule.
         device: the device to train on.
     """
     if not all(isinstance(split, Split) for split in problem.splits.values()):

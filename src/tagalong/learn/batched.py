@@ -55,7 +55,8 @@ def train_many(
         networks may differ from the order of the jobs.
 
     Raises:
-        Diverged: some networks never had a finite validation loss. Raised after all other networks have been yielded.
+        Diverged: If some networks never have a finite validation loss. Raised after all other networks have been
+            yielded.
 
     Example:
         >>> from tagalong.learn import Recipe, Task

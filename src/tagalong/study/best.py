@@ -240,8 +240,7 @@ def keep_best(
 
 
 def recommended_record(results: Results, label: Label | None = None) -> Record:
-    """Returns the record with the best validation loss for this method and budget (by default, the recommended
-    ones)."""
+    """Returns the record with the best validation loss for a method and budget, by default the recommended ones."""
     wanted = label or results.verdict().recommended
     found = [record for record in results.records_of(wanted) if not record.diverged]
     if not found:

@@ -34,8 +34,7 @@ class ExportedNetworks:
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Returns the probability of label 1 (binary) or of each class (multiclass), or values in the original
-        units."""
+        """Returns the probability of label 1 (binary) or of each class (multiclass), or values in original units."""
         outputs: dict[str, Tensor] = {}
         for network in self.networks:
             outputs.update(network(inputs))

@@ -20,7 +20,7 @@ class StudyRequest:
     """The methods, budgets and seeds of a study, after validation.
 
     Attributes:
-        methods: the methods to compare. `mtl`, the baseline, is added first if it is missing.
+        methods: the methods to compare. If the baseline `mtl` is missing, it is added before the other methods.
         budgets: the limits on the number of networks.
         seeds: the seeds of the networks.
         price_per_hour: the price of an hour of compute, which adds a cost column to the table.

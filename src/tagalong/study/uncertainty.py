@@ -48,9 +48,9 @@ def seed_half_width(
     """Returns half the width of the confidence interval of a mean over seeds.
 
     The mean may be the best of several. The interval is based on Student's t-distribution over the seeds of the chosen
-    grouping. If several groupings were tried with the same seeds, the chosen grouping is more likely to have been
-    lucky. This luck also affects the test losses. The interval is then at least as wide as the Bonferroni interval for
-    this number of comparisons, with pooled variance.
+    grouping. If several groupings were tried with the same seeds, the chosen one is more likely to have been lucky.
+    This luck also affects the test losses. The interval is then at least as wide as the Bonferroni interval for this
+    number of comparisons, with pooled variance.
 
     Args:
         chosen: the change of the chosen grouping for each seed.
@@ -124,7 +124,7 @@ def row_noise(
     clusters: Any = None,
     confirming_seeds: Collection[int] = (),
 ) -> dict[Label, float]:
-    """Returns the `row_stderr` of each method and budget that groups tasks, relative to `mtl` with the same seeds.
+    """Returns `row_stderr` for each method and budget that groups tasks, relative to `mtl` with the same seeds.
 
     Args:
         records: the records of a study.

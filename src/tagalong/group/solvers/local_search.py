@@ -262,7 +262,7 @@ def solve_listed_search(problem: SelectionProblem, budgets: Sequence[float], lim
     """Returns the best choice found for each budget, with a bound.
 
     Raises:
-        InvalidInput: the search found no choice that serves all tasks, although one may exist.
+        InvalidInput: If the search finds no choice that serves all tasks, although one may exist.
     """
     return [_search_selections(problem, budget, limits) for budget in budgets]
 

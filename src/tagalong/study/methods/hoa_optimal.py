@@ -20,7 +20,7 @@ MAX_TASKS = 12  # by default, for training all subsets
 
 
 class Hoa(Method):
-    """Trains all single tasks and pairs, and predicts a task's loss in a larger group as its mean loss in pairs.
+    """Trains single tasks and pairs, and predicts a task's loss in a larger group as the mean over the group's pairs.
 
     Groups are chosen by their validation losses. Each loss is divided by the loss of the same task trained alone with
     the same seed, and the ratios are averaged over seeds. The choice therefore does not depend on the scale of the

@@ -1,4 +1,4 @@
-"""Trains one network for all tasks (`mtl` and its variants), one per task (`stl`), or groups with a rule."""
+"""Trains one network for all tasks (`mtl` and variants), one per task (`stl`), or a method's groups with a rule."""
 
 from __future__ import annotations
 

@@ -30,8 +30,9 @@ class AffinityMethod(Method):
     Args:
         average: how to average over the measured steps (see `Affinity.averaged`).
         trim: the fraction of steps that "trimmed" discards at each end.
-        **options: options of the `AffinityMeter` (`every`, `estimator`, `update`, `lr`, `per_lr`, …), `held_out=True`
-            to measure affinities on validation batches, and options of `select_groups` (`allow_single`, `max_size`, …).
+        **options: options for the `AffinityMeter` (`every`, `estimator`, `update`, `lr`, `per_lr`, …), `held_out=True`
+            to measure affinities on validation batches, and options for `select_groups` (`allow_single`, `max_size`,
+            …).
     """
 
     order = 20
