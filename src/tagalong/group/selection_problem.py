@@ -57,7 +57,7 @@ class SelectionProblem:
         n: the number of tasks. Tasks are in alphabetical order, and ties are broken in favor of lower indices.
         scores: the pairwise scores [source, target]. The diagonal contains the scores of tasks trained alone, or −inf
             if that is not allowed.
-        networks: the list of networks, or None. If given, `scores` is not used.
+        networks: the list of networks, or None. If the list is given, `scores` is not used.
         links: the sets of tasks that must be served by the same network, as bit masks. Each task is in exactly one set.
         largest: the maximum number of tasks per network.
         relaxed: the problem without costs and constraints, which provides a valid bound. It is used only if `networks`

@@ -38,7 +38,7 @@ class Balancer(Protocol):
     resumable: bool
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        """Returns the parameters of the rule itself, which the network's optimizer trains."""
+        """Returns the rule's own parameters, which are trained by the network's optimizer."""
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
         """Adds the gradients of this step's losses to the parameters' `.grad`."""
@@ -191,7 +191,7 @@ class GradNorm(Rule):
     Args:
         network: the network to train.
         tasks: the tasks of the network.
-        alpha: how strongly slow tasks are favored. The paper and TAG use 1.5 for large problems.
+        alpha: how strongly slow tasks are favored. The GradNorm paper and TAG use 1.5 for large problems.
         lr: the learning rate for the weights.
     """
 
@@ -254,7 +254,7 @@ def _last_weight_matrix(encoder: nn.Module) -> nn.Parameter | None:
 
 
 class ScalarizerRule(Rule):
-    """Minimizes a TorchJD scalarizer, i.e. a function of all losses. The network's optimizer trains its parameters.
+    """Minimizes a TorchJD scalarizer, i.e. a function of all losses. The network's optimizer trains any parameters.
 
     Uncertainty Weights (Kendall et al. 2018) minimize Σ ½·exp(−s)·L + ½·s, where s is learned for each task and starts
     at 0. TAG's published code minimizes L/exp(2s) + s, where s starts at 1 and is clipped to [0.01, 10]. Its weights

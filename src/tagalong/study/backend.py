@@ -66,8 +66,8 @@ def open_backend(
 ) -> Iterator[TrainingBackend]:
     """Opens a backend that stores networks in `run.sqlite` in the given folder and logs to `run.log`.
 
-    On exit, the executor is stopped. If no error was raised, weights not marked with `Store.keep` are dropped and
-    checkpoints of finished networks are removed.
+    On exit, the executor is stopped. If no error was raised, the weights of networks not marked with `Store.keep` are
+    dropped, and checkpoints of finished networks are removed.
 
     Args:
         problem: the problem to train on. The same folder can also store networks for other problems.
@@ -230,7 +230,7 @@ class Backend(ABC):
 
 
 class TrainingBackend(Backend):
-    """Trains the networks of one problem unless they are already in the store.
+    """Trains the networks for one problem unless they are already in the store.
 
     A network's results can differ in the last bits depending on the other networks in its chunk. Chunks therefore do
     not depend on which networks are already finished, and each chunk is stored in one transaction.
@@ -392,7 +392,7 @@ class TrainingBackend(Backend):
     def _measure(self, jobs: Sequence[Job], settings: Mapping[str, Any], what: str) -> None:
         """Trains networks with a meter.
 
-        Stores the affinities and any networks that are missing from the store.
+        Stores the affinities, as well as any networks that are not in the store yet.
         """
         chunks = [
             Chunk((job,), dict(settings), self._checkpoint_path(self.keys.of_affinity(job, settings))) for job in jobs

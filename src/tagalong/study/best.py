@@ -86,7 +86,7 @@ class Best:
         tasks: a description of how to convert each task's outputs to predictions, in the order of the problem's tasks.
         seed: the seed of the networks.
         table: the object that converts raw rows to inputs, or None if the rows are already inputs.
-        example: a few rows of inputs, which determine the input shape.
+        example: a few rows of inputs, used to determine the input shape.
         layers: a description of each network's layers. The description is None for networks with user code, which are
             saved as pickles.
     """
@@ -107,7 +107,7 @@ class Best:
         seed: int,
         widths: Sequence[float] | None = None,
     ) -> Best:
-        """Builds the networks of these groups and loads their trained weights (`Trained.state`).
+        """Builds the networks for these groups and loads their trained weights (`Trained.state`).
 
         The default width of a network is 1.
         """
@@ -228,7 +228,7 @@ def keep_best(
     """Builds the recommended networks for the seed that performed best on validation.
 
     Args:
-        results: the results of a study. The records contain the networks' keys in the store.
+        results: the results of a study. The records contain the networks' store keys.
         problem: the problem that the networks were trained on.
         get_state: a function that returns the weights of a network, given its key.
         get_width: a function that returns the width of a network, given its key.
@@ -283,7 +283,7 @@ def _without_parametrizations(network: Network) -> Network:
 def _replace_folder(new_folder: Path, folder: Path) -> None:
     """Replaces `folder` with `new_folder`.
 
-    If multiple processes replace the folder at once, the last one wins.
+    If multiple processes replace the folder at the same time, the last one wins.
     """
     before = new_folder.with_name(f"{new_folder.name}.before")
     while True:

@@ -135,8 +135,8 @@ class ExternalStudy:
         Args:
             tasks: the tasks of the network.
             seed: the seed of the network.
-            val: each task's validation loss, or a pair (loss, error).
-            test: each task's test loss, or a pair (loss, error).
+            val: each task's validation loss, or a (loss, error) pair.
+            test: each task's test loss, or a (loss, error) pair.
             rows: each task's loss on every test row, with NaN for rows without a label. Without these losses, the
                 verdict's confidence interval does not account for noise due to the test rows.
             val_rows: each task's loss on every validation row. `auto` splits these rows into two halves to estimate how

@@ -129,7 +129,7 @@ class Results:
         - `val_change` and `test_change` are the relative changes in loss from `mtl` with the same seed (negative is
           better).
 
-        - `network` is a sorted tuple of the tasks of the network that serves the task. The value is None for `random`,
+        - `network` is a sorted tuple of the tasks in the network that serves this task. The value is None for `random`,
           which is an average over many groupings.
 
         - `networks`, `honest`, `diverged`, `deciding_cost`, `training_cost`, `parameters` and `latency` are the same

@@ -84,7 +84,8 @@ class NetworkResult:
         curve: the validation losses of each epoch as float32.
         weights: the serialized state dict.
         losses: the validation and test losses on every row.
-        affinity: the measured affinity, or None if there was no meter. Measuring it again gives the same bytes.
+        affinity: the measured affinity, or None if there was no meter. Measuring the affinity again gives the same
+            bytes.
         overhead: the measuring time divided by the training time. Unlike `affinity`, the overhead varies from run to
             run.
     """
@@ -472,7 +473,7 @@ def _read_result(
 
 
 def _scores_to_json(result: NetworkResult) -> str:
-    """Formats scores and half losses as JSON, with null for non-finite values."""
+    """Formats scores and losses on the halves as JSON, with null for non-finite values."""
     scores: dict[str, Any] = {
         part: {
             task: [_none_if_not_finite(score.loss), _none_if_not_finite(score.error)]
@@ -514,7 +515,7 @@ def _get_weights(connection: sqlite3.Connection, key: str, stored: bytes | int |
 
 
 def _drop_pieces(connection: sqlite3.Connection) -> None:
-    """Removes the pieces of weights that were dropped."""
+    """Removes the pieces of dropped weights."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'pieces'").fetchone():
         connection.execute("DELETE FROM pieces WHERE key NOT IN (SELECT key FROM networks WHERE weights IS NOT NULL)")
 

@@ -95,7 +95,7 @@ class Study:
                 the number of tasks.
             seeds: the number of seeds, or a list of seeds. Each method decides once per budget, based on all seeds.
             options: options for each method, e.g. `{"tag": {"every": 1, "update": "optimizer"}}`.
-            price_per_hour: the price of an hour of compute, which adds a cost column to the table.
+            price_per_hour: the price of an hour of compute. If given, a cost column is added to the table.
             confirm: the number of fresh seeds used to retrain the best grouping and the network for all tasks. The
                 verdict is then based only on the fresh seeds, whose results did not influence the choice of groups.
             effort: the search effort of `auto`: a number of training runs, "quick" (20), "normal" (60, the default),

@@ -76,9 +76,9 @@ Rows = Mapping[str, NDArray[Any]]
 def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = None) -> float:
     """Returns the standard error of a grouping's mean relative change due to the finite number of rows.
 
-    The change is a mean of ratios of mean losses over the same rows. The delta method gives the influence of each row
-    (Cochran, Sampling Techniques, section 6.4). Influences are averaged over seeds first, since all seeds use the same
-    rows.
+    The change is the mean of several ratios between mean losses over the same rows. The delta method gives the
+    influence of each row (Cochran, Sampling Techniques, section 6.4). Influences are averaged over seeds first, since
+    all seeds use the same rows.
 
     Args:
         candidate: for each seed, each task's loss on every row from the network that serves it, with NaN for rows

@@ -134,7 +134,7 @@ def _format_costs(verdict: Verdict) -> str:
 
 
 def _format_interval(verdict: Verdict) -> str:
-    """Formats the confidence interval and the number of seeds behind it."""
+    """Formats the confidence interval and the number of seeds on which it is based."""
     seeds = pluralize(verdict.seeds, "seed")
     if verdict.low is None or verdict.high is None:
         return f"({seeds})"

@@ -309,7 +309,7 @@ class _SelectionSearch:
         return values_by_unit
 
     def add_neighbors(self, selected: list[int]) -> None:
-        """Adds all groups that differ from a selected group by a single unit to the list."""
+        """Adds to the list all groups that differ from a selected group by a single unit."""
         networks = self.problem.networks
         assert networks is not None
         if self.problem.more is None or self.values_by_unit.size > MAX_LISTED_VALUES:

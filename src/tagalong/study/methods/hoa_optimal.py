@@ -86,7 +86,7 @@ class Optimal(Method):
     def table(
         self, backend: Backend, subsets: Sequence[frozenset[str]], seeds: Sequence[int]
     ) -> dict[frozenset[str], dict[str, float]]:
-        """Returns the relative loss of each task in the network of each subset (lower is better)."""
+        """Returns the relative loss of each task in each subset's network (lower is better)."""
         return relative_losses(backend, subsets, seeds, split=self.part, reference="together")
 
 

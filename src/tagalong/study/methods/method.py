@@ -37,7 +37,7 @@ class Choice:
 
     @staticmethod
     def of(grouping: Grouping) -> Choice:
-        """Returns the choice that uses the groups of a grouping."""
+        """Returns a choice that consists of the groups of a grouping."""
         return Choice(grouping.groups, grouping=grouping)
 
 

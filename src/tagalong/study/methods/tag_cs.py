@@ -91,7 +91,7 @@ def _numbered_links(options: dict[str, Any], tasks: Sequence[str]) -> dict[str, 
 class Tag(AffinityMethod):
     """Task affinity groupings (Fifty et al., NeurIPS 2021), using equation 1 and the paper's plain gradient step.
 
-    Affinities are measured every 10 steps, as the paper recommends and does on Taskonomy.
+    Affinities are measured every 10 steps, as the paper recommends and as it does on Taskonomy.
     """
 
     name = "tag"

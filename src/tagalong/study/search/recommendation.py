@@ -183,7 +183,7 @@ def select_cover(values: Array, budget: int) -> tuple[int, ...]:
 
 
 def serving_rows(values: Array, rows: tuple[int, ...]) -> NDArray[np.intp]:
-    """Returns the row that serves each task, preferring the first one if several are equally good."""
+    """Returns the row that serves each task, preferring the first row if several are equally good."""
     best: NDArray[np.intp] = np.asarray(rows, dtype=np.intp)[np.argmin(values[list(rows)], axis=0)]
     return best
 

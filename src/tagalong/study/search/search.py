@@ -1,4 +1,4 @@
-"""The search loop behind `auto`, in which affinities suggest networks and validation losses decide between them."""
+"""The search loop behind `auto`, in which affinities suggest networks and validation losses decide among them."""
 
 from __future__ import annotations
 
