@@ -105,8 +105,8 @@ def document_text(
         kind: the format, e.g. "tagalong-results".
         version: the version of the format.
         content: the other entries, converted by `json_safe`.
-        default: a function that converts objects that JSON cannot represent. If it is not given, such objects raise a
-            TypeError.
+        default: a function that converts objects that JSON cannot represent. Without this function, such objects cause
+            a TypeError.
 
     Example:
         >>> print(document_text("tagalong-example", 1, {"loss": float("nan")}))

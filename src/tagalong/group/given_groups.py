@@ -24,7 +24,7 @@ EQUALITY_TOLERANCE = 1e-9  # relative
 
 
 def read_groups(text: str) -> tuple[GivenGroup, ...]:
-    """Reads groups from YAML or JSON text, which may be a saved grouping or written by hand.
+    """Reads groups from YAML or JSON text, which may be a saved grouping or may have been written by hand.
 
     Args:
         text: the output of `Grouping.to_json` or `Grouping.to_yaml`, a list of groups, or a mapping from group names to
@@ -112,7 +112,7 @@ def score_grouping(
     weights: Mapping[str, float] | None = None,
     complete: Complete = None,
 ) -> Grouping:
-    """Scores an existing grouping in the same way as `select_groups`.
+    """Scores an existing grouping in the same way as `select_groups` does.
 
     Args:
         scores: the scores, in any form that `select_groups` accepts. The other options also have the same meaning as in

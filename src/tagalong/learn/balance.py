@@ -254,7 +254,7 @@ def _last_weight_matrix(encoder: nn.Module) -> nn.Parameter | None:
 
 
 class ScalarizerRule(Rule):
-    """Minimizes a TorchJD scalarizer, i.e. a function of all losses. The network's optimizer trains any parameters.
+    """Minimizes a TorchJD scalarizer, i.e. a function of all losses. Its parameters are trained along with the network.
 
     Uncertainty Weights (Kendall et al. 2018) minimize Σ ½·exp(−s)·L + ½·s, where s is learned for each task and starts
     at 0. TAG's published code minimizes L/exp(2s) + s, where s starts at 1 and is clipped to [0.01, 10]. Its weights

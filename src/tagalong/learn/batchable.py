@@ -26,7 +26,7 @@ GRADIENT_PREFIX = "the gradient of "
 def why_not_batched(
     problem: Problem, jobs: Sequence[Job] | None = None, *, device: torch.device | str = "cpu"
 ) -> str | None:
-    """Returns the reason why `train_many` cannot train these networks together, or None if it can.
+    """Returns why `train_many` cannot train these networks together, or None if it can.
 
     Args:
         problem: the problem.

@@ -181,7 +181,7 @@ def confirm_candidate(
 ) -> tuple[list[Record], list[int]]:
     """Trains the verdict's candidate and one network for all tasks with fresh seeds.
 
-    If the candidate diverges, the next best candidate is trained.
+    If the candidate diverges, the next-best candidate is trained.
 
     Args:
         backend: the backend that trains the networks.

@@ -23,7 +23,7 @@ def measure_latency(network: nn.Module, inputs: Tensor, *, repeats: int = 20, wa
     """Returns the median duration of a forward pass in evaluation mode on the inputs' device.
 
     Args:
-        network: the network to time. The network's training mode is restored afterwards.
+        network: the network to time. The network's training mode is restored afterward.
         inputs: a full batch of rows.
         repeats: the number of timed passes.
         warm_up: the number of untimed warm-up passes.

@@ -73,7 +73,7 @@ class SearchLog:
 
     @property
     def sentence(self) -> str:
-        """A sentence that states the effort spent, the number of sets of tasks trained, and the measuring overhead."""
+        """A sentence that states the effort spent, the number of task sets trained, and the measuring overhead."""
         about, sets = self.about, {one.tasks for one in self.trainings}
         diverged = len({one.tasks for one in self.trainings if one.diverged})
         lost = f" ({diverged} diverged)" if diverged else ""

@@ -531,7 +531,7 @@ def _measurement_cost(steps: int, seconds: float, settings: str) -> Cost:
 
 
 def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
-    """Converts the number of steps of a training run with a meter to the number of plain steps with the same cost.
+    """Converts the number of steps in a training run with a meter to the equivalent number of plain steps.
 
     A plain step costs as much as three forward passes, since the backward pass counts as two. Measuring n tasks takes n
     backward passes. Lookahead takes n additional forward passes.

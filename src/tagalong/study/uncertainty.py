@@ -22,7 +22,7 @@ def interval_half_width(
     row_stderr: float = 0.0,
     confidence: float = CONFIDENCE,
 ) -> float:
-    """Returns half the width of the confidence interval of a mean change over seeds.
+    """Returns half the width of the confidence interval for a mean change over seeds.
 
     The interval combines two independent sources of noise: the seeds and the test rows.
 
@@ -45,7 +45,7 @@ def interval_half_width(
 def seed_half_width(
     chosen: Sequence[float], tried: Sequence[Sequence[float]] = (), confidence: float = CONFIDENCE
 ) -> float:
-    """Returns half the width of the confidence interval of a mean over seeds.
+    """Returns half the width of the confidence interval for a mean over seeds.
 
     The mean may be the best of several. The interval is based on Student's t-distribution over the seeds of the chosen
     grouping. If several groupings were tried with the same seeds, the chosen one is more likely to have been lucky.

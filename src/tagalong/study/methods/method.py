@@ -129,7 +129,7 @@ RULE_NAMES = ("uw", "gradnorm", "pcgrad")
 
 
 def rule_problem(rule: str, tasks: int = 2) -> str | None:
-    """Returns the reason why this rule cannot be used with this number of tasks, or None if it can.
+    """Returns why this rule cannot be used with this number of tasks, or None if it can.
 
     Example:
         >>> rule_problem("pcgrad") is None, rule_problem("no such rule") is None

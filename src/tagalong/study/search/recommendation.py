@@ -53,7 +53,7 @@ class Recommendation:
             network is recommended.
         doubt: the standard deviation of `expected`.
         tried: the number of sets of tasks that were trained, excluding the set of all tasks.
-        agreement: the fraction of the differences between networks on the validation rows that is not noise (see
+        agreement: the fraction of the differences between networks on the validation rows that is not due to noise (see
             `compare_halves`).
     """
 
@@ -117,8 +117,9 @@ def compare_halves(trials: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
     On each half, every network is compared with the network for all tasks with the same seed.
 
     Returns:
-        The fraction of the differences that is not noise, from 0 to 1. This is the Spearman–Brown reliability computed
-        from the correlation between the halves. The second value is the standard deviation of the noise for each task.
+        The fraction of the differences that is not due to noise, from 0 to 1. This is the Spearman–Brown reliability
+        computed from the correlation between the halves. The second value is the standard deviation of the noise for
+        each task.
     """
     everything = frozenset(tasks)
     whole = {trial: result for trial, result in trials.items() if trial.fraction == 1}
