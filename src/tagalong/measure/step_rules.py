@@ -1,4 +1,4 @@
-"""The step that an optimizer would take on one task's gradient: formulas for SGD and Adam, copies of the others."""
+"""The step an optimizer would take on one task's gradient: formulas for SGD and Adam, copies of other optimizers."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Checks:
         """Raises a single error for all failed checks, if there are any.
 
         Raises:
-            FailedChecks: at least one check failed; the error message lists each failed check with its first failure.
+            FailedChecks: If at least one check fails; the error message lists each failed check with its first failure.
         """
         if self._failures:
             raise FailedChecks(self._subject, tuple(_format_failure(*failure) for failure in self._failures.items()))

@@ -72,7 +72,7 @@ def epoch_sums(affinity: Affinity, steps: int) -> Floats:
 
 
 def split_first_steps(affinity: Affinity) -> tuple[Affinity, Affinity | None]:
-    """Splits the measured steps into the first 1 % of training (at least three steps) and all later steps, if any."""
+    """Splits the measured steps into the first 1% of training (at least three steps) and all later steps, if any."""
     count = max(3, round(INITIAL_FRACTION * len(affinity.steps)))
     if count >= len(affinity.steps):
         return affinity, None

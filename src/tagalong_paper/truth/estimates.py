@@ -180,7 +180,7 @@ def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: 
         every: the number of steps between measurements.
 
     Raises:
-        ValueError: the gains have the wrong shape.
+        ValueError: If the gains have the wrong shape.
     """
     if isinstance(estimator, type) and issubclass(estimator, Estimator):
         estimator = estimator()
