@@ -269,7 +269,7 @@ def _iterate_rows(text: str, delimiter: str) -> Iterator[TableRow]:
 
 
 def _find_delimiter(text: str) -> str:
-    """Returns the delimiter that splits the header into the most names and, if possible, all rows equally."""
+    """Returns the delimiter that yields the most names in the header and, if possible, equally long rows."""
     lines = [
         line for line in re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE_SIZE])) if line.strip(BLANK_CHARACTERS)
     ]

@@ -88,7 +88,7 @@ def _load_rows(path: Path) -> Any:
 
 
 def _prediction_columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns one column per task, or one per class for multiclass tasks."""
+    """Returns one column per task, or one column per class for multiclass tasks."""
     columns: dict[str, Any] = {}
     for task in best.tasks:
         values = predictions[task.name]

@@ -1,4 +1,4 @@
-"""Common random numbers: every random draw, including dropout masks, depends only on the seed and its purpose."""
+"""Common random numbers: every random draw, including dropout masks, depends only on a seed and a purpose."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ KEY_DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """The training settings of a network: optimizer, batch size, learning rate and early stopping.
+    """The training settings for a network: optimizer, batch size, learning rate and early stopping.
 
     Attributes:
         optimizer: "sgd", "adam" or "adamw".

@@ -1,4 +1,4 @@
-"""Networks with the same architecture whose weights are stacked, so that they can be computed together."""
+"""Networks with the same architecture whose weights are stacked, so that the networks can run together."""
 
 from __future__ import annotations
 

@@ -274,11 +274,11 @@ class Training:
         return self.recipe.rate(self.epoch) if self.windows is None else self.windows.rate
 
     def losses(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the loss of each task on some rows, using this step's dropout masks."""
+        """Returns the loss of each task on the given rows, using this step's dropout masks."""
         return {task: loss for task, (loss, _) in self.losses_and_labels(inputs, targets).items()}
 
     def losses_and_labels(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Returns the mean loss of each task on some rows, and the number of labels that were used."""
+        """Returns the mean loss of each task on the given rows, and the number of labels that were used."""
         with self.recipe.precision(self.device):
             outputs = self.network.at_step(self.steps)(inputs)
             return {task.name: loss_and_labels(task, outputs[task.name], targets[task.name]) for task in self.tasks}

@@ -74,7 +74,7 @@ def expect(condition: bool, message: str) -> None:
 
 @contextmanager
 def temporary_seed(seed: int) -> Iterator[None]:
-    """Seeds all global random number generators inside the block, and restores their state afterwards.
+    """Seeds all global random number generators inside the block, and restores their state afterward.
 
     The block runs on a single thread, so that floating-point sums are computed in a fixed order.
     """

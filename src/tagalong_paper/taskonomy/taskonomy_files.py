@@ -38,7 +38,7 @@ Lists = Mapping[str, tuple[str, ...]]
 def read_lists(folder: Path) -> Lists:
     """Reads the names of the buildings for training, validation and test.
 
-    The files are named like `train_models.txt`, as in the paper's code, or `train.txt`. Comments start with #.
+    The files have names such as `train_models.txt`, as in the paper's code, or `train.txt`. Comments start with #.
 
     Raises:
         ValueError: If a list is missing or empty, or a building is listed twice.

@@ -41,7 +41,7 @@ def leaderboard(
     """Compares affinity estimators using truth tables, for which every subset of tasks was trained.
 
     The columns "pairs" and "joining" are correlations with the true gain from adding a task: to one other task, and on
-    average over all groups that it can join. Columns like "k=2" show the change in test loss relative to one network
+    average over all groups that it can join. Columns such as "k=2" show the change in test loss relative to one network
     for all tasks, where negative values are better. Costs are relative to the cost of training that network. Other
     packages can add estimators through the "tagalong.estimators" entry point group. Those estimators are measured on
     tagalong's own problems, which takes minutes.
