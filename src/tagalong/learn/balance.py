@@ -98,9 +98,9 @@ def check_rule(rule: str, tasks: int = 2) -> None:
 
     Example:
         >>> check_rule("gradnorm:0.5")
-        >>> check_rule("gradnorm:much")
+        >>> check_rule("gradnorm:-1")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        tagalong.errors.InvalidInput: `rule` must have a non-negative ALPHA in 'gradnorm:ALPHA', found 'gradnorm:much'
+        tagalong.errors.InvalidInput: `rule` must have the form 'gradnorm:ALPHA' with a non-negative ALPHA, found ...
     """
     names = [str(number) for number in range(tasks)]
     with seeded_rng(0, "check"):
