@@ -368,7 +368,7 @@ def load_checkpoint(path: Path, training: Training) -> None:
     if state["of"] != training.identity:
         raise InvalidInput(
             f"`checkpoint` {path}",
-            f"must come from the same training job, {training.identity}",
+            f"must come from the same training job ({training.identity})",
             state["of"],
             "delete the file, or choose another one",
         )

@@ -67,7 +67,7 @@ class TrainingPlan:
         """
         if "auto" in self.methods:
             expected = "must select groups in a single round to be planned in a table"
-            raise InvalidInput("methods", expected, "'auto'", "use ExternalStudy in Python, or remove it")
+            raise InvalidInput("methods", expected, "'auto'", "use ExternalStudy in Python, or remove 'auto'")
         joined = [task for task in self.tasks if "+" in task]
         if joined:
             hint = "rename them, since '+' joins the tasks of a network in the table"
