@@ -135,7 +135,7 @@ def test_saved_groupings_are_read() -> None:
     [
         ("", "found nothing"),
         ("3", "found str"),
-        ("[[age, age]]", "list each task once, found 'age' more than once"),
+        ("[[age, age]]", "list each task only once, found 'age' more than once"),
         ("[[age, [ill]]]", "must be a list of names"),
         ("a: [age]\na: [ill]\n", "duplicate key 'a' in line 2"),
         ("[[age, ill]", "valid YAML or JSON, found"),

@@ -128,7 +128,8 @@ def _restrict_table(table: ScoreTable, tasks: Sequence[str] | None, average: str
     if average is None:
         return part
     if part.kind != "affinity":
-        raise InvalidInput("average", "requires an affinity that was saved with its history", str(part))
+        found = f"a {part}" if part.kind == "square" else str(part)
+        raise InvalidInput("average", "requires an affinity that was saved with its history", found)
     return replace(part, scores=part.scores.averaged(average))
 
 

@@ -24,7 +24,8 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="An affinity in JSON or CSV format, with sources as rows. Cosine affinities are used for cs; all others, for tag.",
+        help="An affinity in JSON or CSV format, with sources as rows. Cosine affinities are used for cs, all others "
+        "for tag.",
         show_default=False,
     ),
 ]
