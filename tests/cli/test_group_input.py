@@ -74,7 +74,7 @@ def test_square_tables_are_checked(tagalong: Terminal, text: str, message: str) 
         (RESULTS.replace("group,a,b", "group,a,a"), "line 1 must have unique column names, found 'a' more than once"),
         ("group,a,b,cost\na+b,1,2,0\n", "the cost of {a, b} must be a positive number, found 0"),
         ("group,a,b,cost\na+b,1,2,\n", "line 2, column 'cost' must be a finite number, found ''"),
-        ("group,a,b\na+b,1,\n", "must serve every task, found no result for 'b'"),
+        ("group,a,b\na+b,1,\n", "must have a result for every task, found none for 'b'"),
         (
             "group,task,value\na+b,a,1\na+b,a,2\na+b,b,1\n",
             "line 3 repeats the result for 'a' in 'a+b'; list their mean instead",
@@ -163,13 +163,13 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
         ("--budget inf", "--budget must be positive, found inf"),
         ("--budget two", "--budget must be a number, found 'two'"),
         ("--budget 2 --budgets 1,2", "--budget and --budgets cannot be used together"),
-        ("", "--budget or --budgets is required; pass --budget 3 or --budgets 1-5"),
+        ("", "--budget or --budgets is required; for example --budget 3 or --budgets 1-5"),
         ("--budgets 1,x", "--budgets must be 'all', or a list of numbers or ranges (e.g. 1,2,3 or 1-5), found 'x'"),
         ("--budgets 5-1", "--budgets must be 'all', or a list of numbers or ranges (e.g. 1,2,3 or 1-5), found '5-1'"),
         ("--budgets ,", "found none"),
         (
             "--budgets all --cost 2",
-            "--budgets all cannot be used with costs; list total costs instead: --budgets 1,2.5,4",
+            "--budgets all cannot be used with costs; list total costs instead, for example --budgets 1,2.5,4",
         ),
         ("--budgets 1-9", "--budget must be at most the number of tasks (3), found 4"),
         ("--budgets 1,2 --explain a", "--compare, --explain and --together require a single grouping"),
@@ -222,7 +222,7 @@ def test_options_are_checked(tagalong: Terminal, typed: str, message: str) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("group,cost\na+b,1\nb+a,2\n", "line 3 must list the cost of 'b+a' only once"),
+        ("group,cost\na+b,1\nb+a,2\n", "line 3 repeats the cost of 'b+a'; list each group only once"),
         ("a+b,1,2\n", "line 1 must have 2 cells, found 3"),
         ("a+x,1\n", "line 1 must be task names ('a', 'b', 'c') joined by +, or a number of tasks, found 'a+x'"),
         ("a+b,free\n", "line 1 must have a positive cost, found 'free'"),

@@ -42,7 +42,7 @@ def with_column(name: str, values: Any) -> Callable[[Columns], Columns]:
 TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
     "no targets": (dict, ["--targets", ""], "--targets must name the columns of table.csv"),
     "constant": (with_column("ill", [1] * ROWS), [], "'ill' must have at least two distinct labels, found only 1"),
-    "all missing": (with_column("ill", [""] * ROWS), [], "'ill' must have labels, found all 60 missing"),
+    "all missing": (with_column("ill", [""] * ROWS), [], "'ill' must have labels, but all 60 are missing"),
     "new class": (
         parts,
         ["--targets", "age,kind", "--split-column", "part"],

@@ -29,8 +29,8 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
         ({"ab": {"a": 1.0}}, "a group must be a frozenset or tuple of names, found 'ab'"),
         ({("a", "b"): 3.0}, r"the results of \{a, b\} must be a mapping \{task: value\}, found 3.0"),
         ({("a", "b"): {"c": 1.0}}, r"the results of \{a, b\} must include only tasks in the group, found 'c'"),
-        ({("a", "b"): {"a": 1.0, "b": 1.0}, ("b", "a"): {}}, r"found \{a, b\} repeated"),
-        ({("a", "b"): {"a": 1.0}}, "found no result for 'b'; add a network"),
+        ({("a", "b"): {"a": 1.0, "b": 1.0}, ("b", "a"): {}}, r"found a duplicate: \{a, b\}"),
+        ({("a", "b"): {"a": 1.0}}, "found none for 'b'; add a network"),
         ({("a", "b"): {"a": np.nan, "b": 1.0}}, r"the result of 'a' in \{a, b\} must be a finite number, found nan"),
         ([Candidate({"a"}, {"a": 1.0}, cost=0)], r"the cost of \{a\} must be a positive number, found 0"),
         ([Candidate({"a"}, {"a": 1.0}), 3], "must contain only Candidates, found int"),
@@ -183,7 +183,7 @@ def test_one_error_lists_all_problems() -> None:
             "exact",
             15,
             {"cannot_link": [("0", "1")]},
-            "supports at most 14 tasks with `cannot_link` or with costs per group",
+            "supports at most 14 tasks with `cannot_link` or per-group costs",
         ),
     ],
 )
@@ -203,7 +203,7 @@ def test_given_results_of_larger_groups_need_few_tasks() -> None:
 
 def test_the_error_names_missing_pairs() -> None:
     table: Any = {frozenset("ab"): {"a": 1.0, "b": 1.0}, frozenset("bc"): {"b": 1.0, "c": 1.0}}
-    with pytest.raises(ValueError, match=r"requires the results of all pairs, found none for 'a' in \{a, c\}"):
+    with pytest.raises(ValueError, match=r"requires results for all pairs, found none for 'a' in \{a, c\}"):
         select_groups(table, 1, complete="pairs")
 
 

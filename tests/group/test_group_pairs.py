@@ -144,8 +144,8 @@ PAIRS = candidates({group: dict.fromkeys(group, 1.0) for group in groups_of(3, 2
 @pytest.mark.parametrize(
     ("listed", "options", "message"),
     [
-        (PAIRS[1:], {}, r"requires the results of all pairs, found none for '0' in \{0, 1\}, '1' in \{0, 1\}$"),
-        (PAIRS[1:], {"cost": 1}, "requires the results of all pairs"),
+        (PAIRS[1:], {}, r"requires results for all pairs, found none for '0' in \{0, 1\}, '1' in \{0, 1\}$"),
+        (PAIRS[1:], {"cost": 1}, "requires results for all pairs"),
         (
             [*PAIRS[1:], Candidate({"0", "1"}, {"0": 1.0, "1": 1.0}, 2)],
             {},

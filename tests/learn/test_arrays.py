@@ -282,7 +282,7 @@ def test_given_parts_are_checked() -> None:
         read_split(([0, 1], [1, 3], [4, 5]), 10)
     with pytest.raises(ValueError, match="val must have at least one row, found none"):
         read_split(([0, 1], np.array([], dtype=int), [4, 5]), 10)
-    with pytest.raises(ValueError, match=r"must not span more than one split, found 1 that do, e.g. 'ann'"):
+    with pytest.raises(ValueError, match=r"must each belong to a single split, found 1 in multiple splits, e.g. 'ann'"):
         read_split(([0, 1], [2], [3]), 4, np.array(["ann", "bob", "cy", "ann"]))
     masks = [np.arange(10) % 3 == part for part in range(3)]
     assert [part.tolist() for part in read_split(masks, 10)] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]

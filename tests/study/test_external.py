@@ -118,7 +118,7 @@ def test_results_before_the_end_name_what_is_missing() -> None:
     study = planned_study(methods=("stl",), seeds=1)
     train_pending(study, 2)
     with pytest.raises(
-        ValueError, match=r"results of 3 networks are missing: b \(seed 0\), c \(seed 0\), d \(seed 0\)"
+        ValueError, match=r"results are missing for 3 networks: b \(seed 0\), c \(seed 0\), d \(seed 0\)"
     ):
         study.results()
 

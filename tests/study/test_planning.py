@@ -240,8 +240,8 @@ def test_a_study_takes_several_affinities(tmp_path: Path) -> None:
     [
         ({"budgets": 3}, "`budgets` must be a list of integers, found 3; write a list such as [2, 3]"),
         ({"budgets": "23"}, "`budgets` must be a list of integers, found '23'; write a list such as [2, 3]"),
-        ({"methods": "tag"}, "`methods` must be a list of names, found 'tag'; write ['stl', 'tag']"),
-        ({"methods": 3}, "`methods` must be a list of names, found 3; write ['stl', 'tag']"),
+        ({"methods": "tag"}, "`methods` must be a list of names, found 'tag'; write a list such as ['stl', 'tag']"),
+        ({"methods": 3}, "`methods` must be a list of names, found 3; write a list such as ['stl', 'tag']"),
         (
             {"seeds": "3"},
             "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct non-negative integers, "

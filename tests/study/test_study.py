@@ -273,7 +273,7 @@ def test_there_are_no_results_before_a_run_or_a_plan(tmp_path):
 
 def test_results_of_another_problem_are_rejected(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
-    with pytest.raises(ValueError, match="contains a run of a different problem"):
+    with pytest.raises(ValueError, match="contains a run on a different problem"):
         Study(small_problem(seed=1), tmp_path).results()
     elsewhere = ExternalStudy(["x", "y"], tmp_path / "elsewhere")
     elsewhere.plan(methods=["mtl"], seeds=1)

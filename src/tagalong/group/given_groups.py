@@ -51,9 +51,7 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
     entries = list(document.values()) if isinstance(document, Mapping) else document
     if not isinstance(entries, list) or not entries:
         found = "nothing" if not entries else type(entries).__name__
-        expected = (
-            "must be a list of lists of names, a mapping 'name: [names]', or a list of 'trains' and 'serves' entries"
-        )
+        expected = "must be a list of lists of names, a mapping 'name: [names]', or a list of {trains, serves} entries"
         raise GroupingFileError("groups", expected, found)
     return tuple(_read_entry(entry) for entry in entries)
 

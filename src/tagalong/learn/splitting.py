@@ -177,8 +177,8 @@ def _group_problems(groups: list[NDArray[Any]]) -> list[InvalidInput]:
     if not shared:
         return []
     examples = ", ".join(repr(group) for group in sorted(shared, key=repr)[:5])
-    expected = "must not span more than one split"
-    return [InvalidInput("groups", expected, f"{len(shared)} that do, e.g. {examples}")]
+    expected = "must each belong to a single split"
+    return [InvalidInput("groups", expected, f"{len(shared)} in multiple splits, e.g. {examples}")]
 
 
 def _label_problems(targets: Sequence[Target], row_split: RowSplit) -> list[InvalidInput]:
