@@ -20,7 +20,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def problems_of(*arguments, **options) -> list[str]:
-    with pytest.raises(ValueError, match=r"must|has class") as caught:
+    with pytest.raises(ValueError, match=r"must|has class|is required") as caught:
         Problem.from_arrays(*arguments, **options)
     return str(caught.value).removeprefix("several problems:\n").split("\n")
 
@@ -363,7 +363,9 @@ def test_numbers_too_large_to_be_squared_raise_an_error(data) -> None:
     ]
     larger = Problem.from_arrays(inputs * 1e100, labels, ["a", "b", "c"])
     assert torch.allclose(larger.train.inputs, Problem.from_arrays(inputs, labels, ["a", "b", "c"]).train.inputs)
-    with pytest.raises(ValueError, match="`rows` must have a scale similar to that of the training rows, found 1e"):
+    with pytest.raises(
+        ValueError, match="`rows` must have a scale similar to that of the training rows, found values up to 1e"
+    ):
         Problem.from_arrays(inputs, labels, ["a", "b", "c"]).table.inputs(np.full((1, 4), 1e100))
 
 

@@ -219,8 +219,9 @@ def _group_by_network(rows: Sequence[tuple[str, Cells]], file: Path) -> Networks
             continue
         by_task = networks.setdefault((cells["network"], int(cells["seed"])), {})
         if cells["task"] in by_task:
+            repeated = f"{cells['task']} in {cells['network']} (seed {cells['seed']})"
             hint = "list each network, seed and task only once"
-            problems.append(TableError(place, f"repeats {row}", hint=hint))
+            problems.append(TableError(place, f"repeats the result for {repeated}", hint=hint))
         by_task[cells["task"]] = cells
         empty += [f"{column} of {row}" for column in REQUIRED_COLUMNS if not cells[column]]
         wrong = [column for column in NUMERIC_COLUMNS if cells.get(column) and not is_number(cells[column])]
