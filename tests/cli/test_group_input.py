@@ -19,7 +19,7 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
     [
         (
             "1,2,3\n4,5,6\n7,8,9\n",
-            "line 1 must be a header: a label for the row names, followed by one task name per column, found",
+            "line 1 must be a header with a row label followed by one task name per column, found",
         ),
         ("a,1,2\nb,3,4\n", "line 1 must be a header"),
         ("a b c\n1 2 3\n", "found one cell; are the columns separated by commas?"),
@@ -77,7 +77,7 @@ def test_square_tables_are_checked(tagalong: Terminal, text: str, message: str) 
         ("group,a,b\na+b,1,\n", "must have a result for every task, found none for 'b'"),
         (
             "group,task,value\na+b,a,1\na+b,a,2\na+b,b,1\n",
-            "line 3 repeats the result for 'a' in 'a+b'; list their mean instead",
+            "line 3 repeats the result for 'a' in 'a+b'; average repeated results",
         ),
         ("group,task,value\na,a,1\na,b,2\n", "line 3 must have a result for a task in 'a', found one for 'b'"),
     ],

@@ -363,9 +363,9 @@ def test_the_error_names_a_cache_file_that_was_truncated_later(data: Path, kept:
     celeba(data, pixels=PIXELS)
     file = only_file(data / "tagalong-cache")
     file.write_bytes(file.read_bytes()[:kept])
-    with pytest.raises(ValueError, match="found part") as caught:
+    with pytest.raises(ValueError, match="found a truncated one") as caught:
         celeba(data, pixels=PIXELS)
     todo = "delete it or choose another `cache`"
-    assert str(caught.value) == f"{file} must be a complete npy file, found part of one; {todo}"
+    assert str(caught.value) == f"{file} must be a complete npy file, found a truncated one; {todo}"
     file.unlink()
     assert len(celeba(data, pixels=PIXELS).train) == 420

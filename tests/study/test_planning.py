@@ -143,7 +143,10 @@ def test_any_table_of_results_is_accepted(tmp_path: Path) -> None:
             "network,seed,task,val_loss,test_loss\na,x,a,1,1\n",
             "line 2 must specify a network, a seed \\(a non-negative integer\\) and a task",
         ),
-        ("network,seed,task,val_loss,test_loss\na,0,a,1,1\na,0,a,1,1\n", "line 3 must list a \\(seed 0\\) a only once"),
+        (
+            "network,seed,task,val_loss,test_loss\na,0,a,1,1\na,0,a,1,1\n",
+            "line 3 repeats the result for a in a \\(seed 0\\); list each network, seed and task only once",
+        ),
         ("network,seed,task,val_loss,test_loss\na,0,a,low,1\n", "val_loss must be a number, found 'low'"),
         ("network,seed,task,val_loss,test_loss\na,0,a,nan,1\n", "must be a finite number"),
         ("network,seed,task,val_loss,test_loss\na,0,a,1,1\nb,0,b,1,1\n", "a network that trains all tasks \\(a, b\\)"),

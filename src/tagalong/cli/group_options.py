@@ -170,7 +170,7 @@ ResamplesOption = Annotated[
 ExplainOption = Annotated[
     list[str] | None,
     make_option(
-        OUTPUT, "--explain", metavar="TASK|all", text="Explain why a task is served by its network; may be repeated."
+        OUTPUT, "--explain", metavar="TASK|all", text="Explain why a task is assigned to its network; may be repeated."
     ),
 ]
 TogetherOption = Annotated[

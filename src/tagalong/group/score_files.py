@@ -200,7 +200,7 @@ class _ResultReader:
                 self._report_problem(row, f"must have a result for a task in {group!r}", f"one for {task!r}")
             elif task in values:
                 self._report_problem(
-                    row, f"repeats the result for {task!r} in {group!r}", hint="list their mean instead"
+                    row, f"repeats the result for {task!r} in {group!r}", hint="average repeated results"
                 )
             values[task] = self._read_number(row, value_at)
         if self.problems:

@@ -352,7 +352,7 @@ def _score(
         problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or a pair (loss, error)", repr(given)))
         return Score(math.nan, math.nan)
     if not math.isfinite(loss):
-        hint = "did it diverge?"
+        hint = "did training diverge?"
         problems.append(InvalidInput(f"`{part}`: the loss of {task!r}", "must be a finite number", str(loss), hint))
     return Score(loss, error[0] if error else math.nan, rows)
 
