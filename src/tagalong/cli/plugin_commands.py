@@ -42,7 +42,7 @@ def load_command(plugin: Plugin) -> Any:
         elif callable(loaded):
             app.command(plugin.name, cls=Command)(loaded)
         else:
-            raise TypeError(f"expected a function or a Typer app, found {type(loaded).__name__}")
+            raise TypeError(f"expected a function or a typer app, found {type(loaded).__name__}")
         command = typer.main.get_group(app).commands[plugin.name]
     except Exception as error:  # typer rejects parameters of unsupported types
         raise plugin.load_error(error) from error

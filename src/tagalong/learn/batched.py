@@ -138,7 +138,7 @@ def _train_chunk(
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             return BatchedTraining(problem, jobs, device).run(report)
     except torch.OutOfMemoryError:
-        logger.warning("not enough memory to train %d networks at once; trying half as many", len(jobs))
+        logger.warning("%d networks do not fit in memory at once; trying half as many", len(jobs))
     torch.cuda.empty_cache()
     half = len(jobs) // 2
     first = _train_chunk(problem, jobs[:half], device, report)
