@@ -84,7 +84,7 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
     has_uw_suffix = rule.endswith("-uw")
     if not _is_aggregator(module_class):
         if has_uw_suffix:
-            expected = "ending in '-uw' must start with the name of an aggregator, e.g. 'pcgrad-uw'"
+            expected = "must start with the name of an aggregator if it ends in '-uw', e.g. 'pcgrad-uw'"
             raise InvalidInput("rule", expected, repr(rule))
         return ScalarizerRule(module, network, tasks)
     weigher = None
