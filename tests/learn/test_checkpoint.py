@@ -84,7 +84,7 @@ def test_a_checkpoint_of_another_training_raises_an_error(tmp_path: Path) -> Non
         train(problem, Job(TASKS, seed=1), checkpoint=path)
     with pytest.raises(ValueError, match="must come from the same training job"):
         train(small_problem(Recipe(lr=0.1)), Job(TASKS), checkpoint=path)
-    with pytest.raises(ValueError, match=r"with a meter, found .* without a meter"):
+    with pytest.raises(ValueError, match=r"with a meter\), found .* without a meter"):
         train(problem, Job(TASKS), checkpoint=path, meter={})
 
 
