@@ -14,7 +14,7 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, as_names, as_tuple, collect, raise_problems, task_name_problems
 from tagalong.files import write_atomic
 from tagalong.group import Group
-from tagalong.learn import Job
+from tagalong.learn import Diverged, Job
 
 from .backend import Backend
 from .external_backend import COSINES, ExternalBackend, MissingNetworks, method_of_estimator
@@ -196,6 +196,8 @@ def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
             found[method.name] = method, method.decide(backend, request.budgets, request.seeds)
         except MissingNetworks:
             deciding[method.name] = list(backend.requests)
+        except Diverged:
+            continue  # nothing more to train: it cannot decide, as `decide_all` reports
     decisions = {method.name: found[method.name] for method in request.methods if method.name in found}
     groupings: dict[Label, tuple[Group, ...]] = {}
     for name, (_, decision) in decisions.items():
