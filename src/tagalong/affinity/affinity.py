@@ -47,8 +47,8 @@ class Affinity:
             the number of steps and ρ the median lag-one autocorrelation over pairs, clipped to [0, 0.97].
         count: the number of values averaged for each pair.
         steps: the call number of each measured step.
-        history: all measured values (steps × n × n), NaN for pairs that were not measured at that step. At most 1e150 in
-            magnitude, because standard errors need their squares.
+        history: all measured values (steps × n × n), NaN for pairs that were not measured at that step. They must be at
+            most 1e150 in magnitude, because standard errors need their squares.
         null: the effect on each target of an optimizer step with zero gradient (steps × n). If finite, it has been
             subtracted from the history of that step; if NaN, the history of that step is raw.
         skipped: the number of skipped values per pair, keyed by reason.

@@ -15,6 +15,7 @@ import typer
 from tagalong.errors import pluralize
 
 from . import options
+from .arguments import check_exists
 from .messages import name_arguments
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def predict(
     from tagalong.files import write_atomic
     from tagalong.study import Best
 
+    check_exists(run, "the folder of a finished run")
+    check_exists(new, "a table with the features, or an npy or npz file")
     with name_arguments(out=str(run), rows=str(new)):
         best = Best.load(run, trust=trust)
         columns = _columns(best, best.predict(_rows(new)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -278,7 +277,7 @@ def _read_grouping(document: Entry) -> Grouping:
     return Grouping(
         groups=_read_groups(document["groups"], tasks),
         value=document["value"].number(),
-        bound=_read_bound(document["bound"], objective),
+        bound=document["bound"].number(),
         status=status,
         per_task=per_task,
         budget=document["budget"].number(0),
@@ -295,11 +294,6 @@ def _read_grouping(document: Entry) -> Grouping:
         certificate=document.get("certificate").optional(_read_certificate),
         resampled=document.get("resampled").optional(lambda entry: _read_stability(entry, tasks)),
     )
-
-
-def _read_bound(entry: Entry, objective: str) -> float:
-    unknown = math.inf if objective == "max" else -math.inf  # JSON represents it as null
-    return unknown if entry.value in (None, unknown) else entry.number()
 
 
 def _read_groups(entry: Entry, tasks: list[str]) -> tuple[Group, ...]:

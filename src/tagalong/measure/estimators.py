@@ -170,7 +170,10 @@ def _find(name: str) -> Estimator:
 def _convert(name: str, made: object) -> Estimator:
     if not _is_estimator(made):
         raise InvalidInput("", "must be an Estimator", type(made).__name__)
-    estimator: Estimator = made() if isinstance(made, type) else made  # type: ignore[assignment]
+    try:
+        estimator: Estimator = made() if isinstance(made, type) else made  # type: ignore[assignment]
+    except TypeError as error:
+        raise InvalidInput("", "must be an Estimator, or a class that needs no arguments", str(error)) from error
     if estimator.name != name:
         raise InvalidInput("", f"must have the name {name!r}", repr(estimator.name))
     return estimator

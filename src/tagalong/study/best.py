@@ -130,12 +130,15 @@ class Best:
             For each task, the probability of label 1 (binary) or of every class (multiclass), the value in the original
             units (regression), or the raw outputs (custom).
         """
-        inputs = torch.as_tensor(rows) if self.table is None else self.table.inputs(rows)
-        parts: dict[str, Tensor] = {}
+        outputs = self._outputs(_as_inputs(rows, self.example) if self.table is None else self.table.inputs(rows))
+        return {task.name: task.prediction(outputs[task.name]) for task in self.tasks}
+
+    def _outputs(self, inputs: Tensor) -> dict[str, Tensor]:
+        outputs: dict[str, Tensor] = {}
         for network in self.networks:
             like = next(network.parameters(), self.example)
-            parts |= outputs_on(network, inputs.to(like.dtype) if inputs.is_floating_point() else inputs)
-        return {task.name: task.prediction(parts[task.name]) for task in self.tasks}
+            outputs |= outputs_on(network, inputs.to(like.dtype) if inputs.is_floating_point() else inputs)
+        return outputs
 
     def save(self, out: str | Path) -> Path:
         """Writes the networks to `networks/` in the folder of a run; prediction needs no other files."""
@@ -288,14 +291,14 @@ def _replace_folder(draft: Path, folder: Path) -> None:
 
 
 def _inode(folder: Path) -> int | None:
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         return folder.stat().st_ino
     return None
 
 
 def _read(out: Path, trust: bool) -> Best:
     folder = out / FOLDER if (out / FOLDER).is_dir() else out
-    if not (folder / FILE).exists():
+    if not (folder.is_dir() and (folder / FILE).exists()):
         raise NetworksFileError("out", "must be the folder of a finished run", f"no {FOLDER}/{FILE} in {out}")
     try:
         return read_document(
@@ -352,10 +355,22 @@ def _check_networks(best: Best) -> None:
     if sorted(task for tasks in served for task in tasks) != sorted(task.name for task in best.tasks):
         raise EntryError("groups must serve each task exactly once")
     _check_table(best)
-    outputs = {task: values for network in best.networks for task, values in outputs_on(network, best.example).items()}
+    outputs = best._outputs(best.example)
     for number, task in enumerate(best.tasks):
         if task.kind == "multiclass" and task.labels and len(task.labels) != outputs[task.name].shape[1]:
             raise EntryError(f"tasks[{number}].labels must have one label per output, {outputs[task.name].shape[1]}")
+
+
+def _as_inputs(rows: Any, example: Tensor) -> Tensor:
+    """Returns rows that are already inputs as a tensor."""
+    expected = f"must be an array of inputs with {example.dim()} dimensions, the first of which is the rows"
+    try:
+        inputs = torch.as_tensor(rows)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInput("rows", expected, type(rows).__name__) from error
+    if inputs.dim() != example.dim():
+        raise InvalidInput("rows", expected, f"the shape {list(inputs.shape)}")
+    return inputs
 
 
 def _check_table(best: Best) -> None:

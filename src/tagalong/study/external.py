@@ -35,7 +35,7 @@ from .methods import Method, make_method
 from .planning import Affinities, PlannedGroups, PlanRequest, TrainingPlan, check_plan, explore
 from .records import Label, ProblemInfo, Record, read_group, read_label
 from .results import Results
-from .run_folder import draw_page
+from .run_folder import check_no_run, draw_page
 from .store import NetworkResult, halve_rows
 from .study_request import Options, StudyRequest, usual_budgets, with_effort
 from .uncertainty import row_noise
@@ -71,9 +71,8 @@ class ExternalStudy:
     def __init__(self, tasks: Sequence[str], out: str | os.PathLike[str] | None = None) -> None:
         self.tasks, self.out = as_names(tasks), None if out is None else Path(out)
         ProblemInfo.from_tasks(self.tasks)  # raises an error for invalid names
-        if self.out is not None and (self.out / "run.sqlite").exists():
-            expected = "must not be the folder of a run, whose results would be lost"
-            raise InvalidInput("out", expected, str(self.out), "use a new folder")
+        if self.out is not None:
+            check_no_run(self.out)
         self._run: ExternalRun | None = None
         self._seen: tuple[int, ...] | None = None  # identifies the version of `told.json` that was read last
 
@@ -494,6 +493,8 @@ def _read_request(plan: Entry, out: Path) -> PlanRequest:
         if Path(file.text()).parts[:-1] != (FOLDER,):
             raise file.error(f"must be a file in the folder {FOLDER!r}")
         affinities[method] = Affinity.load(out / file.text())
+        if not set(affinities[method].tasks) >= set(tasks):
+            raise file.error("must be an affinity between the tasks of the plan")
     options = {name: _plain(given) for name, given in _optional_mapping(plan, "options").items()}
     planned: dict[str, dict[int | None, tuple[Group, ...]]] = {}
     for one in plan["groupings"].entries():

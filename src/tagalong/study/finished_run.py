@@ -12,12 +12,13 @@ from typing import Any
 
 from tagalong.affinity import Affinity
 from tagalong.disclaimer import disclaimer
+from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, read_document, write_document
 from tagalong.group import Grouping, select_groups_by_budget
 
 from .records import GROUPINGS, Label
-from .results import Results
+from .results import Results, ResultsFileError
 from .summary import MethodSummary
 
 FILE, FORMAT, VERSION = "budgets.json", "tagalong-budgets", 1
@@ -100,11 +101,15 @@ def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
     if not file.exists():
         return {}
 
-    def parse(document: Mapping[str, Any]) -> dict[int, Grouping]:
-        entries = [entry for entry in document["groupings"] if entry["method"] == method and entry["grouping"]]
-        return {int(entry["budget"]): Grouping.from_document(entry["grouping"]) for entry in entries}
+    def parse(document: dict[str, Any]) -> dict[int, Grouping]:
+        found = [entry for entry in Entry(document)["groupings"].entries() if entry["method"].name() == method]
+        return dict(_read_grouping(entry) for entry in found if entry["grouping"].value is not None)
 
-    return read_document(file, GROUPINGS, (1,), parse, hint="run the study again")
+    return read_document(file, GROUPINGS, (1,), parse, ResultsFileError, "run the study again")
+
+
+def _read_grouping(entry: Entry) -> tuple[int, Grouping]:
+    return entry["budget"].integer(1), Grouping.from_document(entry["grouping"].value)
 
 
 def _select_missing(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Grouping]:
@@ -160,9 +165,10 @@ class GroupingCache:
     def read(self) -> dict[int, Grouping]:
         """Returns the cached groupings; empty if the key differs or the file is missing or damaged."""
 
-        def parse(document: Mapping[str, Any]) -> dict[int, Grouping]:
-            entries = document["groupings"] if document["key"] == self.key else ()
-            return {int(entry["budget"]): Grouping.from_document(entry["grouping"]) for entry in entries}
+        def parse(document: dict[str, Any]) -> dict[int, Grouping]:
+            if document["key"] != self.key:
+                return {}
+            return dict(map(_read_grouping, Entry(document)["groupings"].entries()))
 
         try:
             return read_document(self.file, FORMAT, (VERSION,), parse)

@@ -21,7 +21,7 @@ from .external_backend import COSINES, ExternalBackend, MissingNetworks, method_
 from .methods import AutoMethod, Choice, Decision, Method, make_method, read_effort
 from .records import Label
 from .relative_losses import Subset
-from .study_request import Options, StudyRequest, check_request
+from .study_request import Options, StudyRequest, check_options, check_request
 
 ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": COSINES}
 # Columns of the CSV file: the network and task, their purpose, and the required and optional values to fill in.
@@ -166,6 +166,7 @@ def check_plan(
     options: Options | None = None,
 ) -> PlanRequest:
     """Returns the validated arguments of `plan`, or raises a single error that lists every problem."""
+    check_options(options)
     problems: list[InvalidInput] = []
     given = collect(problems, _affinities, affinity)
     by_name = affinity if isinstance(affinity, Mapping) else {}

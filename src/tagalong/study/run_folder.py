@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 from tagalong._version import OWN_PACKAGES, __version__
+from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, read_document, write_document
 from tagalong.learn import Problem
@@ -22,6 +24,7 @@ from .keys import Keys
 from .store import Store
 
 FORMAT, VERSION = "tagalong-run", 1
+EXTERNAL = "told.json"  # the results of an `ExternalStudy`
 PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 logger = logging.getLogger(__name__)
@@ -59,22 +62,35 @@ def check_folder(out: Path, fingerprint: str) -> None:
     if out.exists() and not out.is_dir():
         raise InvalidInput("out", "must be a folder", f"the file {out}")
     check_store(out)
+    if (out / EXTERNAL).exists() and not (out / "run.sqlite").exists():
+        expected = "must not be the folder of a study of networks trained elsewhere, whose results would be lost"
+        raise InvalidInput("out", expected, str(out), "use a new folder")
     path = out / "settings.json"
     if not path.exists():
         return
     try:
         other, name = read_document(path, FORMAT, (VERSION,), _problem_identity)
     except DocumentError as error:
+        if error.expected.startswith("must have version"):
+            raise
         hint = "choose another folder, or remove it"
         raise InvalidInput("`out`:", f"{path} does not contain the settings of a run", hint=hint) from error
     if other != fingerprint:
         conflict = f"{out} contains a run of a different problem or of different data"
-        details = f"({name!r}, {other}; this one is {fingerprint})"
+        details = f"({short(name)}, {short(other)[1:-1]}; this one is {fingerprint})"
         raise InvalidInput("`out`:", f"{conflict} {details}", hint="choose another folder")
 
 
+def check_no_run(out: Path) -> None:
+    """Raises an error if this folder contains a run."""
+    if (out / "run.sqlite").exists():
+        expected = "must not be the folder of a run, whose results would be lost"
+        raise InvalidInput("out", expected, str(out), "use a new folder")
+
+
 def _problem_identity(settings: Mapping[str, Any]) -> tuple[str, str]:
-    return settings["problem"]["fingerprint"], settings["problem"]["name"]
+    problem = Entry(dict(settings))["problem"]
+    return problem["fingerprint"].text(), problem["name"].text()
 
 
 def write_settings(out: Path, problem: Problem, architecture: str, request: Mapping[str, Any]) -> dict[str, Any]:
