@@ -98,7 +98,7 @@ def check_exists(path: Path, expected: str) -> None:
         expected: what kind of file or folder is expected there.
     """
     if not path.exists():
-        raise InvalidInput(path, f"must be {expected}", "nothing there")
+        raise InvalidInput(path, "does not exist", hint=f"pass {expected}")
 
 
 def parse_pairs(text: str | None, option: str) -> dict[str, str]:
@@ -246,7 +246,7 @@ def parse_cost(text: str | None, tasks: Collection[str]) -> Any:
         parts = []
     if len(parts) == 1:
         if not 0 < parts[0] < float("inf"):
-            raise InvalidInput("cost", "must be positive", repr(text))
+            raise InvalidInput("cost", "must be a positive number", repr(text))
         return parts[0]
     if len(parts) == 2:
         return _encoder_and_heads(*parts)

@@ -88,7 +88,7 @@ def group(
         "weights": arguments.parse_weights(weights or []),
         **_completion(table, complete is not None, allow_single),
     }
-    if resamples and not (table.kind == "affinity" and len(table.scores.steps)):
+    if (resamples or 0) > 0 and not (table.kind == "affinity" and len(table.scores.steps)):
         raise InvalidInput("resamples", "requires a saved affinity with its history", f"a {table}")
     search = {"solver": solver.value, "time_limit": time_limit, "seed": seed, "resamples": resamples}
     mine = _own_grouping(compare, table, rules)

@@ -12,7 +12,6 @@ from tagalong.errors import InvalidInput
 from tagalong.rendering import TextTable
 
 from . import options
-from .arguments import check_exists
 from .terminal import print_line, print_table, printable, prose_width, screen, spinner
 
 if TYPE_CHECKING:
@@ -55,8 +54,6 @@ def report(
     """
     from tagalong.study import compare_runs, read_run
 
-    for folder in (run, *([] if other is None else [other])):
-        check_exists(folder, "the folder of a finished run")
     if other is not None and (out is not None or open_):
         raise InvalidInput("`out` and `open`", "require a single run", hint="two runs are compared in the terminal")
     if other is None:

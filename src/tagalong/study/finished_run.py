@@ -79,7 +79,8 @@ def read_run(folder: str | Path) -> Run:
     """
     folder = Path(folder)
     if not (folder / "results.json").exists():
-        raise InvalidInput("", f"{folder} is not the folder of a finished run: it contains no results.json")
+        why = "it contains no results.json" if folder.exists() else "it does not exist"
+        raise InvalidInput("", f"{folder} is not the folder of a finished run: {why}")
     results = Results.load(folder)
     affinities = _affinities(folder)
     first = next(iter(affinities), None)

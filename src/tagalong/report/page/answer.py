@@ -10,7 +10,7 @@ from tagalong.group import Group
 from tagalong.rendering import Html, tag
 from tagalong.study import Label, Run, TaskChange, Verdict, label_text
 
-from ..style import signed
+from ..style import percent_text, signed
 
 MINUS = re.compile(r"(?<!\w)-(?=\d)")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -52,6 +52,11 @@ def number_in_words(count: int) -> str:
     return NUMBERS[count] if count < len(NUMBERS) else str(count)
 
 
+def _why_no_interval(verdict: Verdict) -> str:
+    why = "one seed" if verdict.seeds == 1 else "the seeds differ too much"
+    return f"{why}, so there is no confidence interval"
+
+
 def _seeds(verdict: Verdict) -> str:
     return f"{verdict.seeds} seed{'s' if verdict.seeds != 1 else ''}"
 
@@ -90,7 +95,7 @@ def _interval(verdict: Verdict) -> Html:
     most = 1.15 * max(abs(low), abs(high), abs(verdict.estimate), 1e-6)
     left, right, dot = (50 + 50 * value / most for value in (low, high, verdict.estimate))
     known = verdict.low is not None
-    interval = f"{signed(low)} to {signed(high)} %" if known else "one seed, so there is no confidence interval"
+    interval = f"{signed(low)} to {signed(high)} %" if known else _why_no_interval(verdict)
     strip = tag(
         "div",
         tag("i", class_="zero"),
@@ -177,8 +182,7 @@ def _errors_known(run: Run) -> bool:
 
 def change_text(change: TaskChange) -> str:
     """Formats a change in percent with its standard error."""
-    error = "" if change.stderr is None else f" ± {100 * change.stderr:.1f}"
-    return f"{signed(change.change)}{error} %"
+    return percent_text(change.change, change.stderr)
 
 
 def _css_class(change: TaskChange) -> str:
