@@ -268,5 +268,5 @@ def test_an_estimator_that_needs_arguments_is_named(package) -> None:
         made = Made
         """
     package("needy", POINTS.format("needy"), needy_module=source)
-    with pytest.raises(PluginError, match="the estimator 'needy' from .* a class that needs no arguments"):
+    with pytest.raises(PluginError, match=r"the estimator 'needy' from .* a class that needs no arguments"):
         make_estimator("needy")
