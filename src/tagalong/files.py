@@ -30,7 +30,7 @@ SEAL = b"tagalong-sha256:"  # the first bytes of sealed content
 MAX_REASON = 500  # characters of an error that a message repeats
 UNVERSIONED = 0  # stands for documents without a format, as written by early releases
 # Errors that reading a damaged file may raise.
-DAMAGE = (
+READ_ERRORS = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError, EOFError, RuntimeError),
     *(pickle.UnpicklingError, zipfile.BadZipFile),
 )
@@ -38,15 +38,15 @@ logger = logging.getLogger(__name__)
 
 
 class DocumentError(InvalidInput):
-    """Raised for a file with unexpected content; names the file, what was expected and found, and how to fix it."""
+    """Raised if a file has unexpected content. The message says what was expected and found, and how to fix it."""
 
 
 @contextmanager
 def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """Opens a binary file that replaces `path` when it is closed.
 
-    Readers see either the old file or the new one, never part of one, even after a crash. If writing fails, the old
-    file stays.
+    Readers see either the old file or the new one, never a partial file, even after a crash. If writing fails, the old
+    file is left unchanged.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +76,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 
 def move_into_place(finished: Path, path: Path) -> None:
-    """Flushes a finished file to disk and renames it to `path`, which it replaces."""
+    """Flushes a finished file to disk and moves it to `path`, replacing any existing file."""
     with open(finished, "rb+") as file:
         os.fsync(file.fileno())
     os.replace(finished, path)
@@ -107,7 +107,7 @@ def document_text(
         kind: the format, e.g. "tagalong-results".
         version: the version of the format.
         content: the other entries, converted by `json_safe`.
-        default: converts objects that JSON cannot represent; without it they raise a TypeError.
+        default: a function that converts objects that JSON cannot represent. Without it, they raise a TypeError.
 
     Example:
         >>> print(document_text("tagalong-example", 1, {"loss": float("nan")}))
@@ -132,7 +132,7 @@ def _document_checksum(document: Mapping[str, Any]) -> str:
 def write_document(
     path: Path, kind: str, version: int, content: Mapping[str, Any], default: Callable[[Any], Any] | None = None
 ) -> None:
-    """Writes a JSON document atomically; the arguments are those of `document_text`."""
+    """Writes a JSON document atomically. See `document_text` for the arguments."""
     write_atomic(path, document_text(kind, version, content, default) + "\n")
 
 
@@ -149,14 +149,14 @@ def read_document(
     Args:
         path: the file.
         kind: the expected format.
-        versions: the supported versions. If they include `UNVERSIONED`, a document without a format is accepted.
-        parse: converts the document to the return value.
+        versions: the supported versions. If these include `UNVERSIONED`, documents without a format are accepted.
+        parse: a function that converts the document to the return value.
         error: the exception class to raise.
-        hint: how to fix a file that is damaged or out of date.
+        hint: how to fix a damaged or outdated file.
 
     Raises:
-        DocumentError: the file is not JSON, has another format or version, or cannot be parsed. If `error` is given, it
-            is raised instead.
+        DocumentError: the file is not valid JSON, has the wrong format or version, or cannot be parsed. If `error` is
+            given, it is raised instead.
         FileNotFoundError: the file does not exist.
 
     Example:
@@ -166,13 +166,13 @@ def read_document(
         0.5
     """
     document = parse_document(path.read_bytes(), str(path), kind, versions, error, hint)
-    with damage_reported(path, error, hint):
+    with report_damage(path, error, hint):
         return parse(document)
 
 
 def parse_document(
     text: str | bytes,
-    place: str,
+    source: str,
     kind: str,
     versions: Collection[int],
     error: type[InvalidInput] = DocumentError,
@@ -182,25 +182,25 @@ def parse_document(
 
     Args:
         text: the JSON text.
-        place: where it comes from, for messages.
+        source: the source of the text, as named in messages.
         kind: the expected format.
         versions: the supported versions.
         error: the exception class to raise.
-        hint: how to fix a document that is out of date.
+        hint: how to fix an outdated document.
     """
     try:
         document = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as reason:
-        raise error(place, "must be valid JSON", str(reason), "is it truncated?") from reason
-    checked = check_document(document, place, kind, versions, error, hint)
+        raise error(source, "must be valid JSON", str(reason), "is it truncated?") from reason
+    checked = check_document(document, source, kind, versions, error, hint)
     if checked.pop(CHECKSUM, None) not in (None, _document_checksum(checked)):
-        logger.warning("%s has been edited or damaged since it was written; its numbers are used as they are", place)
+        logger.warning("%s has been edited or damaged since it was written; its numbers are used as they are", source)
     return checked
 
 
 def check_document(
     document: Any,
-    place: str,
+    source: str,
     kind: str,
     versions: Collection[int],
     error: type[InvalidInput] = DocumentError,
@@ -218,32 +218,32 @@ def check_document(
     if is_document and found is None and UNVERSIONED in versions:
         return dict(document)
     if found != kind:
-        raise error(place, f"must have the format {kind!r}", short(found), "choose another file")
+        raise error(source, f"must have the format {kind!r}", short(found), "choose another file")
     version = document.get("version")
     if version not in versions:
         expected = " or ".join(str(number) for number in sorted(versions) if number != UNVERSIONED)
         is_newer = isinstance(version, int) and version > max(versions)
-        raise error(place, f"must have version {expected}", short(version), "update tagalong" if is_newer else hint)
+        raise error(source, f"must have version {expected}", short(version), "update tagalong" if is_newer else hint)
     return dict(document)
 
 
 @contextmanager
-def damage_reported(
-    place: Path | str, error: type[InvalidInput] = DocumentError, hint: str = "recreate it"
+def report_damage(
+    source: Path | str, error: type[InvalidInput] = DocumentError, hint: str = "recreate it"
 ) -> Iterator[None]:
-    """Converts errors that are raised while reading a damaged file into one that names the file."""
+    """Converts any error that occurs while reading a damaged file into one that names the file."""
     try:
         yield
-    except DAMAGE as reason:
+    except READ_ERRORS as reason:
         if isinstance(reason, error):  # it already names a file
             raise
         message = " ".join(str(reason).splitlines()[:2])[:MAX_REASON].replace("`", "'")  # backticks mark arguments
         description = message if message and isinstance(reason, ValueError) else f"{type(reason).__name__}: {message}"
-        raise error(str(place), f"is damaged: {description}", hint=hint) from reason
+        raise error(str(source), f"is damaged: {description}", hint=hint) from reason
 
 
 def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name}, which is not valid JSON")
+    raise ValueError(f"the constant {name}")
 
 
 def checksum(content: bytes) -> str:
@@ -278,7 +278,7 @@ def unseal(sealed: bytes) -> bytes:
 
 
 def pack_arrays(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
-    """Returns the bytes of an npz archive of named arrays.
+    """Packs named arrays into an npz archive and returns its bytes.
 
     Example:
         >>> unpack_arrays(pack_arrays({"steps": [1, 2]}))
@@ -291,7 +291,7 @@ def pack_arrays(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
 
 
 def unpack_arrays(content: bytes, names: Iterable[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Returns all arrays of an npz archive, or only those with the given names; rejects pickled objects.
+    """Returns all arrays of an npz archive, or only the named ones. Rejects pickled objects.
 
     Raises:
         ValueError: the bytes are not an archive of plain arrays.
@@ -313,4 +313,4 @@ def make_folder(folder: Path) -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         found = f"{folder} ({error.strerror})"
-        raise InvalidInput("cache", "must be a writable folder", found, "choose another") from error
+        raise InvalidInput("cache", "must be a writable folder", found, "choose another folder") from error

@@ -1,4 +1,4 @@
-"""Tables: one reader with the same checks for CSV files, Parquet files and DataFrames."""
+"""Reads tables from CSV files, Parquet files and DataFrames, with the same checks for all of them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from typing import Any, NamedTuple, Protocol
 from .errors import InvalidInput, is_installed, missing_package, raise_problems
 
 DELIMITERS = ("\t", ";", ",", "|")  # in order of preference
-SAMPLE = 200_000  # number of characters that are searched for the delimiter
-BLANK = " " + "".join(DELIMITERS)
+SAMPLE_SIZE = 200_000  # number of characters that are searched for the delimiter
+BLANK_CHARACTERS = " " + "".join(DELIMITERS)
 QUOTED_CELL = re.compile(r'(?:^|(?<=[\r\n,;\t|])) *"(?:[^"]|"")*"(?= *(?:[\r\n,;\t|]|\Z))')
-MOST_SHOWN = 5  # maximum number of invalid rows, or of files in an archive, that are listed individually
+MAX_SHOWN = 5  # maximum number of invalid rows, or of files in an archive, that are listed individually
 MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", "."})
 DECIMAL_COMMA_HINT = "if commas are decimal separators, use points instead or separate columns with semicolons"
-ZIP, PARQUET = b"PK\x03\x04", b"PAR1"
-OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
-EXPECTED = "must be a CSV or Parquet file"
+ZIP_SIGNATURE, PARQUET_SIGNATURE = b"PK\x03\x04", b"PAR1"
+OLD_WORKBOOK_SIGNATURE = b"\xd0\xcf\x11\xe0"
 
 
 class TableError(InvalidInput):
@@ -36,7 +35,7 @@ class TableError(InvalidInput):
 
 
 class DataFrameLike(Protocol):
-    """A pandas DataFrame, or one from another package whose columns are selected by name."""
+    """A DataFrame, from pandas or another package, whose columns can be selected by name."""
 
     @property
     def columns(self) -> Any:
@@ -62,15 +61,15 @@ class TableRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedTable:
-    """A table of text cells, without surrounding whitespace and blank rows.
+    """A table of text cells. Surrounding whitespace and blank rows have been removed.
 
     Attributes:
         place: the file, as named in messages.
         header: the first row.
-        rows: all other rows. Those that are too short or too long are padded or truncated, and reported in `problems`.
-        decimal_comma: whether a comma may be a decimal separator, because it is not the delimiter.
-        problems: repeated column names, rows of the wrong length, or missing rows. Readers append other problems that
-            they find, so that all are reported at once.
+        rows: all other rows. Rows that are too short or too long are padded or truncated, and reported in `problems`.
+        decimal_comma: whether commas may be decimal separators, because they are not the delimiter.
+        problems: problems with the table, such as repeated column names or rows of the wrong length. Readers append any
+            other problems, so that all of them are reported at once.
     """
 
     place: str
@@ -84,7 +83,7 @@ class ParsedTable:
         return f"{self.place}, line {row.line}" + ("" if column is None else f", column {column!r}")
 
     def parse_number(self, cell: str) -> float:
-        """Parses a number like the function `parse_number`, but accepts decimal commas if the file may contain them."""
+        """Parses a number like the function `parse_number`, but accepts decimal commas if the file may contain any."""
         try:
             return parse_number(cell)
         except ValueError:
@@ -99,9 +98,9 @@ class RawColumns:
 
     Attributes:
         place: the file or argument that contains the table, as named in messages.
-        columns: the columns by name: text cells from a file, or the values of a DataFrame or mapping.
+        columns: the columns by name, as text cells from a file or as the values of a DataFrame or mapping.
         rows: the number of rows.
-        unnamed: the number of unnamed columns that were dropped, such as an index that was written to the file.
+        unnamed: the number of unnamed columns that were dropped, such as a saved index.
         decimal_comma: see `ParsedTable`.
     """
 
@@ -116,8 +115,9 @@ def read_table(path: str | os.PathLike[str]) -> ParsedTable:
     """Reads a table as text.
 
     Args:
-        path: a file with a header, delimited by commas, semicolons, tabs or pipes; encoded as UTF-8, UTF-16 (with a
-            byte order mark) or Latin-1; optionally compressed (gzip, or zip with one file). Or a Parquet file.
+        path: a file with a header, delimited by commas, semicolons, tabs or pipes. It can be encoded in UTF-8, UTF-16
+            (with a byte order mark) or Latin-1, and compressed with gzip or as the only file in a zip archive. Parquet
+            files are supported as well.
 
     Raises:
         TableError: the file does not exist or does not contain a table.
@@ -139,13 +139,13 @@ def parse_table(text: str, path: str | os.PathLike[str], default_header: Sequenc
 
     Args:
         text: the text that `read_text` returned.
-        path: the file that it comes from.
-        default_header: the columns of a table whose header is optional; the first row is treated as a header only if
-            its last cell is the last of these names.
+        path: the file that contains the text.
+        default_header: the column names of a table whose header is optional. The first row is treated as a header only
+            if its last cell is the last of these names.
     """
-    place = _name_place(path)
-    delimiter, parsed = _parse(text, place)
-    header, *rows = [TableRow(row.line, [cell.strip() for cell in row.cells]) for row in parsed if _is_filled(row)]
+    place = _display_name(path)
+    delimiter, parsed = _parse_rows(text, place)
+    header, *rows = [TableRow(row.line, [cell.strip() for cell in row.cells]) for row in parsed if _has_content(row)]
     if default_header and header.cells[-1].lower() != default_header[-1]:
         header, rows = TableRow(0, list(default_header)), [header, *rows]
     width = len(default_header or header.cells)
@@ -159,10 +159,10 @@ def read_columns(source: TableSource, argument: str = "data", keep_empty: bool =
     """Reads the columns of a table.
 
     Args:
-        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list of mappings, one per
-            row.
-        argument: the argument to name in messages, if the source is not a file.
-        keep_empty: whether to keep rows of a file that consist of the right number of empty cells.
+        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list with a mapping for
+            each row.
+        argument: the name of the argument, used in messages if the source is not a file.
+        keep_empty: whether to keep rows of a file in which every cell is empty.
 
     Raises:
         TableError: the file does not exist or does not contain a table, there are no rows, columns differ in length, or
@@ -174,13 +174,13 @@ def read_columns(source: TableSource, argument: str = "data", keep_empty: bool =
     if _is_frame(source):
         return _read_frame_columns(source, place)
     if isinstance(source, Mapping):
-        return _check_columns(source, place)
+        return _make_columns(source, place)
     rows: list[Any] = list(source) if isinstance(source, Iterable) else [source]
     if not all(isinstance(row, Mapping) for row in rows):
         expected = "must be a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row"
         raise TableError(place, expected, type(source).__name__)
     names = dict.fromkeys(name for row in rows for name in row)
-    return _check_columns({name: [row.get(name) for row in rows] for name in names}, place)
+    return _make_columns({name: [row.get(name) for row in rows] for name in names}, place)
 
 
 def _is_frame(source: Any) -> bool:
@@ -188,13 +188,13 @@ def _is_frame(source: Any) -> bool:
 
 
 def _read_file_columns(path: Path, keep_empty: bool) -> RawColumns:
-    place, content = _name_place(path), _read_content(path)
-    if content.startswith(PARQUET):
+    place, content = _display_name(path), _read_content(path)
+    if content.startswith(PARQUET_SIGNATURE):
         return _read_frame_columns(_with_index(_read_parquet(content, place)), place)
-    delimiter, parsed = _parse(_decode(content, place), place)
-    header, *others = parsed[next((at for at, row in enumerate(parsed) if _is_filled(row)), 0) :]
+    delimiter, parsed = _parse_rows(_decode(content, place), place)
+    header, *others = parsed[next((at for at, row in enumerate(parsed) if _has_content(row)), 0) :]
     names = [name.strip() for name in header.cells]
-    rows = [row for row in others if _is_filled(row) or (keep_empty and len(row.cells) == len(names))]
+    rows = [row for row in others if _has_content(row) or (keep_empty and len(row.cells) == len(names))]
     problems = _header_problems(f"{place}, line {header.line}", names)
     problems += _row_problems(place, rows, len(names), delimiter)
     raise_problems(problems, TableError)
@@ -207,16 +207,16 @@ def _read_frame_columns(frame: Any, place: str) -> RawColumns:
     names = [str(name) for name in frame.columns]
     raise_problems(_header_problems(place, names), TableError)
     named = {name: frame[own] for name, own in zip(names, frame.columns, strict=True) if name}
-    return _check_columns(named, place, names.count(""))
+    return _make_columns(named, place, names.count(""))
 
 
-def _check_columns(columns: Mapping[str, Any], place: str, unnamed: int = 0) -> RawColumns:
+def _make_columns(columns: Mapping[str, Any], place: str, unnamed: int = 0) -> RawColumns:
     lengths = {len(column) for column in columns.values()}
     if len(lengths) != 1:
         found = ", ".join(map(str, sorted(lengths))) or "no columns"
         raise TableError(place, "must have columns of the same length", found)
     if lengths == {0}:
-        raise TableError(place, "must have rows", "none")
+        raise TableError(place, "must have at least one row", "none")
     return RawColumns(place, columns, lengths.pop(), unnamed)
 
 
@@ -234,18 +234,18 @@ def _row_problems(place: str, rows: Sequence[TableRow], width: int, delimiter: s
         return [TableError(place, "must have rows below its header", "none")]
     wrong = [row for row in rows if len(row.cells) != width]
     problems: list[InvalidInput] = []
-    for line, cells in wrong[:MOST_SHOWN]:
+    for line, cells in wrong[:MAX_SHOWN]:
         hint = DECIMAL_COMMA_HINT if delimiter == "," and len(cells) > width else ""
         problems.append(TableError(f"{place}, line {line}", f"must have {width} cells", str(len(cells)), hint))
-    if len(wrong) > MOST_SHOWN:
-        more = f"{len(wrong) - MOST_SHOWN:,} more rows of a different length"
+    if len(wrong) > MAX_SHOWN:
+        more = f"{len(wrong) - MAX_SHOWN:,} more rows of a different length"
         problems.append(TableError(place, f"must have {width} cells in each row", more))
     return problems
 
 
-def _parse(text: str, place: str) -> tuple[str, list[TableRow]]:
+def _parse_rows(text: str, place: str) -> tuple[str, list[TableRow]]:
     """Returns the delimiter and all rows, including blank ones, with unmodified cells."""
-    if not text.strip(BLANK + "\r\n"):
+    if not text.strip(BLANK_CHARACTERS + "\r\n"):
         raise TableError(place, "must contain a table", "only delimiters")
     delimiter = _find_delimiter(text)
     rows: list[TableRow] = []
@@ -268,9 +268,11 @@ def _iterate_rows(text: str, delimiter: str) -> Iterator[TableRow]:
 
 
 def _find_delimiter(text: str) -> str:
-    """Returns the delimiter that splits the header into the most names, preferably one that splits all rows equally."""
-    lines = [line for line in re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE])) if line.strip(BLANK)]
-    complete = lines[:-1] if len(text) > SAMPLE and len(lines) > 1 else lines
+    """Returns the delimiter that splits the header into the most names and, if possible, all rows equally."""
+    lines = [
+        line for line in re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE_SIZE])) if line.strip(BLANK_CHARACTERS)
+    ]
+    complete = lines[:-1] if len(text) > SAMPLE_SIZE and len(lines) > 1 else lines
 
     def rank(delimiter: str) -> tuple[bool, int]:
         header, *others = [line.count(delimiter) for line in complete] or [0]
@@ -279,32 +281,32 @@ def _find_delimiter(text: str) -> str:
     return max(DELIMITERS, key=rank) if any(sign in text for sign in DELIMITERS) else ","
 
 
-def _is_filled(row: TableRow) -> bool:
+def _has_content(row: TableRow) -> bool:
     return any(cell.strip() for cell in row.cells)
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Reads a text file in any encoding and compression that `read_table` supports; Parquet is converted to CSV.
+    """Reads a text file in any encoding and compression that `read_table` supports. Parquet is converted to CSV.
 
     Raises:
         TableError: the file does not exist, is empty, or is not a text file.
     """
-    place, content = _name_place(path), _read_content(Path(path))
-    if content.startswith(PARQUET):
+    place, content = _display_name(path), _read_content(Path(path))
+    if content.startswith(PARQUET_SIGNATURE):
         text: str = _with_index(_read_parquet(content, place)).to_csv(index=False)
         return text
     return _decode(content, place)
 
 
-def _name_place(path: str | os.PathLike[str]) -> str:
-    """Returns the name of a file for messages; on its own, a name without a suffix would look like an argument."""
+def _display_name(path: str | os.PathLike[str]) -> str:
+    """Returns the name of a file for messages, with "the file" in front if it looks like the name of an argument."""
     name = os.fspath(path)
     return f"the file {name}" if name.isidentifier() else name
 
 
 def _read_content(path: Path) -> bytes:
     """Reads the bytes of a file and decompresses them."""
-    place = _name_place(path)
+    place = _display_name(path)
     if path.is_dir():
         raise TableError(place, "must be a file", "a folder", "specify a file in it")
     try:
@@ -318,7 +320,7 @@ def _read_content(path: Path) -> bytes:
             return gzip.decompress(content)
         except (EOFError, OSError, zlib.error) as error:
             raise TableError(place, "must be a complete gzip file", str(error), "is it truncated?") from error
-    return _unzip(content, place) if content.startswith(ZIP) else content
+    return _unzip(content, place) if content.startswith(ZIP_SIGNATURE) else content
 
 
 def _unzip(content: bytes, place: str) -> bytes:
@@ -326,20 +328,20 @@ def _unzip(content: bytes, place: str) -> bytes:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/")]
             if any(name in names for name in ("[Content_Types].xml", "mimetype")):
-                raise TableError(place, EXPECTED, "a workbook", "save it as CSV")
+                raise TableError(place, "must be a CSV or Parquet file", "a workbook", "save it as CSV")
             tables = [name for name in names if not name.startswith(("__MACOSX/", "."))]
             if len(tables) != 1:
-                found = f"{len(tables)}" + (f": {', '.join(tables[:MOST_SHOWN])}" if tables else "")
+                found = f"{len(tables)}" + (f": {', '.join(tables[:MAX_SHOWN])}" if tables else "")
                 raise TableError(place, "must be a zip archive with one file", found, "extract the one you need")
             return archive.read(tables[0])
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError) as error:
         found = f"a workbook or archive that cannot be opened ({error})"
-        raise TableError(place, EXPECTED, found, "save it as CSV") from error
+        raise TableError(place, "must be a CSV or Parquet file", found, "save it as CSV") from error
 
 
 def _decode(content: bytes, place: str) -> str:
-    if content.startswith(OLD_WORKBOOK):
-        raise TableError(place, EXPECTED, "an old workbook", "save it as CSV")
+    if content.startswith(OLD_WORKBOOK_SIGNATURE):
+        raise TableError(place, "must be a CSV or Parquet file", "an old workbook", "save it as CSV")
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
         text = content.decode(encoding)
@@ -364,14 +366,14 @@ def _read_parquet(content: bytes, place: str) -> Any:
 
 
 def _with_index(frame: Any) -> Any:
-    """Returns a frame with its index as the first column, as in a CSV file, unless it merely numbers the rows."""
+    """Returns a frame with its index as the first column, as in a CSV file, unless the index only numbers the rows."""
     if type(frame.index).__name__ == "RangeIndex" and frame.index.name is None:
         return frame
     return frame.rename_axis(index=[name or "" for name in frame.index.names]).reset_index()
 
 
 def is_missing_word(cell: str) -> bool:
-    """Whether a cell is empty or contains a marker for a missing value.
+    """Returns whether a cell is empty or contains a marker for a missing value.
 
     Example:
         >>> is_missing_word(" N/A "), is_missing_word("none")
@@ -381,7 +383,7 @@ def is_missing_word(cell: str) -> bool:
 
 
 def parse_number(cell: str) -> float:
-    """Parses a number; returns NaN if the value is missing.
+    """Parses a number. Returns NaN if the value is missing.
 
     Raises:
         ValueError: the cell is not a number.
@@ -394,7 +396,7 @@ def parse_number(cell: str) -> float:
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell contains a number, including NaN and infinity.
+    """Returns whether a cell contains a number, including NaN and infinity.
 
     Example:
         >>> is_number("-2e-3"), is_number("12_3")
@@ -408,7 +410,7 @@ def is_number(cell: str) -> bool:
 
 
 def as_number(value: Any) -> float:
-    """Converts a cell to a number; raises ValueError or TypeError if it is not one."""
+    """Converts a cell to a number. Raises ValueError or TypeError if it is not a number."""
     if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
         raise ValueError(value)
     return float(value)

@@ -1,4 +1,4 @@
-"""How is a network for some tasks trained?"""
+"""Trains networks for sets of tasks."""
 
 from tagalong.score import Score as Score
 

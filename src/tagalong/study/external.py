@@ -1,7 +1,8 @@
-"""A study of networks trained elsewhere: which to train next, the results reported so far, and the verdict.
+"""A study of networks trained elsewhere.
 
-Reported results are stored in `told.json`, with row losses and affinities in a folder next to it, so that an
-interrupted study can be continued, and several processes can report results to the same folder.
+It determines which networks to train next and computes the verdict. Results are stored in `told.json`. Per-row losses
+and affinities are stored in the folder `told`. An interrupted study can be continued, and multiple processes
+can add results to the same folder.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from tagalong.group import Group
 from tagalong.learn import Diverged, Job
 from tagalong.score import Score
 
-from .decisions import about_decisions, decide_all, records_of
+from .decisions import decide_all, explain_decisions, train_choices
 from .external_backend import ExternalBackend
 from .methods import Method, make_method
-from .planning import Affinities, PlannedGroups, PlanRequest, TrainingPlan, check_plan, explore
+from .planning import Affinities, PlannedGroups, PlanRequest, TrainingPlan, check_plan, make_plan
 from .records import Label, ProblemInfo, Record, read_group, read_label
 from .results import Results
-from .run_folder import check_no_run, draw_page
+from .run_folder import check_no_run, write_run_report
 from .store import NetworkResult, halve_rows
-from .study_request import Options, StudyRequest, usual_budgets, with_effort
+from .study_request import Options, StudyRequest, default_budgets, with_effort
 from .uncertainty import row_noise
 
 FORMAT, VERSION, FILE, FOLDER, LOCK = "tagalong-told", 1, "told.json", "told", ".told.lock"
@@ -48,14 +49,14 @@ T = TypeVar("T")
 
 
 class ExternalStudy:
-    """Compares ways of grouping with networks trained by your own script.
+    """Compares ways of grouping tasks using networks trained by your own script.
 
-    Every result is stored, so that an interrupted study can be continued. Several processes may use the same folder;
-    each sees the results of the others.
+    Every result is stored immediately, so an interrupted study can be continued. Multiple processes may use the
+    same folder; each sees the results of the others.
 
     Args:
-        tasks: names of all tasks.
-        out: the study folder; None keeps results in memory only.
+        tasks: the names of all tasks.
+        out: the study's folder. If None, results are kept in memory only.
 
     Example:
         >>> study = ExternalStudy(["age", "ill"])
@@ -86,37 +87,40 @@ class ExternalStudy:
         options: Options | None = None,
         effort: Any = None,
     ) -> TrainingPlan:
-        """Sets what to compare, or continues an identical plan; returns the networks known to be needed so far.
+        """Specifies what to compare, or continues a study with the same plan.
+
+        Returns the networks that are known to be needed so far.
 
         Args:
-            affinity: one or more affinities measured in your own training loop: `cs` and `auto` use one of cosines,
-                `tag` any other. To be explicit, pass a mapping from "tag", "cs" and "auto" to affinities.
+            affinity: one or more affinities measured in your own training loop. `cs` and `auto` use gradient cosines,
+                and `tag` uses any other affinity. To choose which method uses which affinity, pass a mapping with the
+                keys "tag", "cs" and "auto".
             methods: any methods that need only plain networks: "stl", "tag", "cs", "hoa", "optimal", "oracle", "random"
-                or "auto"; "mtl" is always included. By default, `stl` and the methods that use the affinities, or `hoa`
-                without affinities.
-            budgets: the maximum numbers of networks; by default 2, 3 and 4, up to the number of tasks.
+                or "auto". "mtl" is always included. Defaults to `stl` and the methods that use the affinities, or to
+                `stl` and `hoa` if there are none.
+            budgets: the limits on the number of networks. Defaults to 2, 3 and 4, up to the number of tasks.
             seeds: the number of seeds, or a list of them.
-            options: options by method, as for `Study.run`.
-            effort: the effort of `auto`: a number of trainings, "quick" (20), "normal" (60, the default) or "thorough"
-                (200).
+            options: options by method (see `Study.run`).
+            effort: the search effort of `auto`: a number of training runs, "quick" (20), "normal" (60, the default) or
+                "thorough" (200).
         """
         wanted = ("stl", "hoa") if methods is None and affinity is None else methods
-        sizes = usual_budgets(len(self.tasks)) if budgets is None else budgets
+        sizes = default_budgets(len(self.tasks)) if budgets is None else budgets
         options = with_effort(options, effort)
         request = check_plan(affinity, sizes, wanted, seeds, tasks=self.tasks, options=options)
         run = ExternalRun(request)
         if self.out is not None:
             with _locked(self.out):
                 if has_plan(self.out):
-                    run = self._read_same(run)
+                    run = self._read_run_with_same_plan(run)
                 else:
-                    _write(self.out, run)
+                    _write_run(self.out, run)
                 self._seen = _signature(self.out)
         self._run = run
         return run.plan
 
     def ask(self) -> Network | None:
-        """Returns the tasks and seed of the network to train next; None if nothing is left to train."""
+        """Returns the tasks and seed of the network to train next, or None if all networks are trained."""
         return next(iter(self.pending()), None)
 
     def pending(self) -> list[Network]:
@@ -136,21 +140,21 @@ class ExternalStudy:
         seconds: float | None = None,
         parameters: int | None = None,
     ) -> None:
-        """Adds the result of a network. Networks can be added in any order.
+        """Adds a network's result. Results can be added in any order.
 
         Args:
             tasks: the tasks of the network.
             seed: the seed of the network.
-            val: the validation loss of each task, or (loss, error); None if the network diverged, which then ranks
-                below all others. A seed with which the network for all tasks diverged is left out of the comparison.
-            test: the test loss of each task, or (loss, error); None if the network diverged.
-            rows: each task's loss on every test row, NaN for rows without a label. Without these losses, the verdict's
-                interval does not account for the noise of the test rows.
-            val_rows: each task's loss on every validation row; `auto` compares two halves of these rows to estimate how
+            val: each task's validation loss, or a pair (loss, error). None if the network diverged; it then ranks below
+                all others. If the network for all tasks diverged, its seed is excluded from the comparison.
+            test: each task's test loss, or a pair (loss, error). None if the network diverged.
+            rows: each task's loss on every test row, with NaN for rows without a label. Without these losses, the
+                verdict's confidence interval does not account for noise due to the test rows.
+            val_rows: each task's loss on every validation row. `auto` splits these rows into two halves to estimate how
                 much of a gain is noise.
-            steps: number of optimizer steps.
-            seconds: training time in seconds.
-            parameters: number of parameters.
+            steps: the number of optimizer steps.
+            seconds: the training time in seconds.
+            parameters: the number of parameters.
         """
         result = check_result(
             self._planned_job(tasks, seed), val, test, rows, steps, seconds, parameters, val_rows=val_rows
@@ -161,11 +165,13 @@ class ExternalStudy:
         with _locked(self.out):
             self._check_unknown(result.job)  # another process may have added it in the meantime
             self._open.add(result)
-            _write(self.out, self._open)
+            _write_run(self.out, self._open)
             self._seen = _signature(self.out)
 
     def results(self) -> Results:
-        """Returns the results once nothing is left to train; if there is a folder, also writes them and a report to it.
+        """Returns the results once all networks are trained.
+
+        If the study has a folder, the results and a report are written to it.
 
         Raises:
             ValueError: the results of some networks are missing.
@@ -175,7 +181,7 @@ class ExternalStudy:
         results = self._open.results(ProblemInfo.from_tasks(self.tasks), self.out)
         if self.out is not None:
             results.save(self.out / "results.json")
-            draw_page(self.out)
+            write_run_report(self.out)
         return results
 
     @property
@@ -206,12 +212,12 @@ class ExternalStudy:
             raise InvalidInput("out", expected, f"one for {', '.join(found)}", "use a new folder")
         return run
 
-    def _read_same(self, run: ExternalRun) -> ExternalRun:
-        """Reads the run in the folder, which must have the same plan."""
+    def _read_run_with_same_plan(self, run: ExternalRun) -> ExternalRun:
+        """Reads the run in this folder and checks that it has the same plan."""
         saved = self._read()
         if json.dumps(saved.document) != json.dumps(run.document):
             raise InvalidInput(
-                "out", "must contain results of this plan", f"another plan in {self.out}", "use a new folder"
+                "out", "must contain the results of this plan", f"a different plan in {self.out}", "use a new folder"
             )
         return saved
 
@@ -222,7 +228,9 @@ class ExternalStudy:
         if not (is_known and self._open.needs((job.tasks, int(seed)))):
             following = self.ask()
             hint = "nothing is left to train" if following is None else f"ask() returns {following!r} next"
-            raise InvalidInput("`tasks` and `seed`", "must be a network of the plan", f"{list(given)}, {seed!r}", hint)
+            raise InvalidInput(
+                "`tasks` and `seed`", "must identify a network in the plan", f"{list(given)}, {seed!r}", hint
+            )
         job = Job(job.tasks, int(seed))
         self._check_unknown(job)
         return job
@@ -234,30 +242,30 @@ class ExternalStudy:
 
 
 class ExternalRun:
-    """A request and the results of its networks so far.
+    """A request to compare methods, with the results of its networks so far.
 
     Args:
-        request: what to compare.
+        request: the comparison request.
         known: the results so far.
 
     Attributes:
-        request: what to compare.
+        request: the comparison request.
         known: the results so far.
-        plan: the networks known to be needed, given the results so far.
+        plan: the networks that are known to be needed, given the results so far.
         planned: all networks that were needed at any time.
         document: the initial plan, before any results, as a JSON document.
     """
 
     def __init__(self, request: PlanRequest, known: Mapping[Job, NetworkResult] | None = None) -> None:
         self.request, self.known = request, dict(known or {})
-        first = explore(request.study, ExternalBackend(request.tasks, {}, request.affinities))
+        first = make_plan(request.study, ExternalBackend(request.tasks, {}, request.affinities))
         self.document = _plan_document(first, request.options)
         self.plan, self.planned = first, set(first.networks)
         if self.known:
-            self._explore()
+            self._update_plan()
 
-    def _explore(self) -> None:
-        self.plan = explore(self._study, self._backend)
+    def _update_plan(self) -> None:
+        self.plan = make_plan(self._study, self._backend)
         self.planned |= {*self.plan.networks, *((job.tasks, job.seed) for job in self.known)}
 
     @property
@@ -273,11 +281,11 @@ class ExternalRun:
 
     @property
     def pending(self) -> list[Network]:
-        """The tasks and seeds of all networks without a result, in training order."""
-        waiting = self._missing()
+        """The tasks and seeds of all networks that have no result yet, in training order."""
+        waiting = self._missing_networks()
         if not waiting and (self.plan.deciding or self.plan.seeds != self._study.seeds):
-            self._explore()
-            waiting = self._missing()
+            self._update_plan()
+            waiting = self._missing_networks()
         return waiting
 
     def needs(self, network: Network) -> bool:
@@ -286,13 +294,13 @@ class ExternalRun:
             return False
         return network in self.planned
 
-    def _missing(self) -> list[Network]:
+    def _missing_networks(self) -> list[Network]:
         seeds = self._study.seeds
         needed = ((tasks, seed) for tasks, seed in self.plan.networks if seed in seeds)
         return [(tasks, seed) for tasks, seed in needed if Job(tasks, seed) not in self.known]
 
     def add(self, result: NetworkResult) -> None:
-        """Adds the result of a network."""
+        """Adds a network's result."""
         scores = [score for one in (result, *self.known.values()) for score in one.test.values()]
         lengths = {len(score.rows) for score in scores if score.rows is not None}
         if len(lengths) > 1:
@@ -301,7 +309,7 @@ class ExternalRun:
         self.known[result.job] = result
 
     def results(self, problem: ProblemInfo, out: Path | None = None) -> Results:
-        """Returns the results; raises an error that lists the missing networks, if there are any."""
+        """Returns the results, or raises an error that lists the missing networks."""
         if waiting := self.pending:
             names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
             expected = f"results of {len(names)} networks are missing: {first_few(names, MOST_NAMED)}"
@@ -313,16 +321,16 @@ class ExternalRun:
             expected = "the network for all tasks diverged with every seed, and everything is compared with it"
             raise InvalidInput("", expected, hint="try a lower learning rate") from None
         decisions = decide_all(backend, study)
-        records = records_of(backend, decisions, study.seeds)
+        records = train_choices(backend, decisions, study.seeds)
         settings: dict[str, Any] = {"methods": list(self.plan.methods), "budgets": list(self.plan.budgets)}
-        settings |= {"seeds": list(wanted), **about_decisions(decisions)}
+        settings |= {"seeds": list(wanted), **explain_decisions(decisions)}
         if lost := [seed for seed in wanted if seed not in study.seeds]:
             settings["diverged_seeds"] = lost
-        return Results(records, problem=problem, noise=_noise(records, backend), settings=settings, out=out)
+        return Results(records, problem=problem, noise=_known_row_noise(records, backend), settings=settings, out=out)
 
 
-def _noise(records: Sequence[Record], backend: ExternalBackend) -> dict[Label, float]:
-    """Returns the noise of the test rows for methods and budgets whose row losses are all known."""
+def _known_row_noise(records: Sequence[Record], backend: ExternalBackend) -> dict[Label, float]:
+    """Returns the noise due to the test rows for each method and budget for which all per-row losses are known."""
     rows = {id(record): backend.row_losses(record) for record in records}
     unknown = {record.label for record in records if rows[id(record)] is None}
     return row_noise(
@@ -348,7 +356,7 @@ def check_result(
     problems: list[InvalidInput] = []
     for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters)):
         if number is not None and not (is_number(number) and is_nonnegative(number)):
-            problems.append(InvalidInput(name, "must be a nonnegative number", short(number)))
+            problems.append(InvalidInput(name, "must be a non-negative number", short(number)))
     if val is None and test is None:
         raise_problems(problems)
         return _diverged(job, int(steps or 0), float(seconds or 0.0), int(parameters or 0))
@@ -376,7 +384,7 @@ def _row_losses(
 ) -> dict[str, NDArray[np.float32]]:
     if given is None:
         return {}
-    expected = "must have one loss per row, the same number for every task (NaN for rows without a label)"
+    expected = "must contain one loss per row for every task (NaN for rows without a label)"
     rows = {}
     for task, values in _by_task(problems, argument, given, tasks).items():
         try:
@@ -424,7 +432,7 @@ def _score(
         if len(error) > 1:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or (loss, error)", short(given)))
+        problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or a pair (loss, error)", short(given)))
         return Score(math.nan, math.nan)
     if not math.isfinite(loss):
         hint = "if the network diverged, pass None for both `val` and `test`"
@@ -454,8 +462,8 @@ def _signature(out: Path) -> tuple[int, ...] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _write(out: Path, run: ExternalRun) -> None:
-    """Writes the row losses and affinities first, and the JSON document that refers to them last."""
+def _write_run(out: Path, run: ExternalRun) -> None:
+    """Writes the per-row losses and affinities, and then the JSON document that refers to them."""
     affinities = {}
     for method, affinity in run.request.affinities.items():
         affinities[method] = f"{FOLDER}/affinity-{method}.json"
@@ -545,7 +553,7 @@ def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
         "rows": _write_rows(out, result),
         "val": _scores_document(result.val),
         "test": _scores_document(result.test),
-        "halves": {task: [_or_none(loss) for loss in pair] for task, pair in result.halves.items()},
+        "halves": {task: [_none_if_not_finite(loss) for loss in pair] for task, pair in result.halves.items()},
         "steps": result.steps,
         "seconds": result.seconds,
         "parameters": result.parameters,
@@ -554,7 +562,7 @@ def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
 
 
 def _scores_document(scores: Mapping[str, Score]) -> dict[str, list[float | None]]:
-    return {task: [_or_none(score.loss), _or_none(score.error)] for task, score in scores.items()}
+    return {task: [_none_if_not_finite(score.loss), _none_if_not_finite(score.error)] for task, score in scores.items()}
 
 
 def _read_result(
@@ -597,7 +605,10 @@ def _read_pair(entry: Entry) -> tuple[float, float]:
 
 
 def _write_rows(out: Path, result: NetworkResult) -> str | None:
-    """Writes the losses of the test rows and returns the file name; None if there are no losses."""
+    """Writes the per-row test losses and returns the file name.
+
+    Returns None if there are no losses.
+    """
     rows = {task: score.rows for task, score in result.test.items() if score.rows is not None}
     if len(rows) < len(result.job.tasks):
         return None
@@ -608,5 +619,5 @@ def _write_rows(out: Path, result: NetworkResult) -> str | None:
     return name
 
 
-def _or_none(value: float) -> float | None:
+def _none_if_not_finite(value: float) -> float | None:
     return value if math.isfinite(value) else None

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
-from tagalong._version import is_own
+from tagalong._version import is_own_module
 from tagalong.errors import first_few
-from tagalong.files import DocumentError, checksum, damage_reported, write_atomic
+from tagalong.files import DocumentError, checksum, report_damage, write_atomic
 from tagalong.learn import Network, rebuild_network
 
 TRAIN_AGAIN = "run the study again, which trains only what is missing"
@@ -44,7 +44,7 @@ def save_tensors(tensors: Any, path: Path) -> str:
 def load_tensors(path: Path, expected: str) -> Any:
     """Reads tensors from a file and verifies its checksum; never runs code from the file."""
     content = _read_verified(path, expected)
-    with damage_reported(path, NetworksFileError, TRAIN_AGAIN):
+    with report_damage(path, NetworksFileError, TRAIN_AGAIN):
         return torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
 
 
@@ -82,7 +82,7 @@ def load_layers(path: Path, expected: str, trust: bool) -> Network:
             message = f"contains code other than layers of torch.nn and tagalong ({first_few(unknown)})"
             hint = "if you trust whoever made it, pass `trust=True`"
             raise UntrustedCodeError(str(path), message, hint=hint)
-        with damage_reported(path, NetworksFileError, TRAIN_AGAIN), safe_globals(list(found.values())):
+        with report_damage(path, NetworksFileError, TRAIN_AGAIN), safe_globals(list(found.values())):
             network = torch.load(io.BytesIO(content), weights_only=True)
     if not isinstance(network, Network):
         raise NetworksFileError(str(path), "must contain a network", type(network).__name__, TRAIN_AGAIN)
@@ -100,7 +100,7 @@ def _needed_names(content: bytes) -> list[str]:
 def _find_allowed(name: str) -> Any:
     """Returns the layer or function with this full name if a pickle may contain it, otherwise None."""
     module, _, attribute = name.rpartition(".")
-    if not (is_own(module) or f"{name}.".startswith((ALLOWED_LAYERS, ALLOWED_FUNCTIONS))):
+    if not (is_own_module(module) or f"{name}.".startswith((ALLOWED_LAYERS, ALLOWED_FUNCTIONS))):
         return None
     try:
         found = getattr(importlib.import_module(module), attribute, None)
