@@ -36,7 +36,7 @@ def files(tagalong: Terminal) -> Terminal:
         ),
         ("report nope", "nope is not the folder of a finished run: it does not exist"),
         ("report square.csv", "square.csv is not the folder of a finished run: it contains no results.json"),
-        ("predict nope x.csv", "nope does not exist; pass the folder of a finished run"),
+        ("predict nope x.csv", "nope must be the folder of a finished run"),
         ("predict square.csv square.csv", "square.csv must be the folder of a finished run"),
         ("predict empty nope.csv", "nope.csv does not exist; pass a table with the features, or an npy or npz file"),
         (

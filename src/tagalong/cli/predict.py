@@ -65,7 +65,6 @@ def predict(
     from tagalong.files import write_atomic
     from tagalong.study import Best
 
-    check_exists(run, "the folder of a finished run")
     check_exists(new, "a table with the features, or an npy or npz file")
     with name_arguments(out=str(run), rows=str(new)):
         best = Best.load(run, trust=trust)

@@ -48,6 +48,7 @@ def claim_folder(out: str | Path, problem: Problem, about: Mapping[str, Any] | N
     """
     folder = Path(out)
     check_folder(folder, problem.fingerprint)
+    check_no_external_study(folder)
     folder.mkdir(parents=True, exist_ok=True)
     return write_settings(folder, problem, Keys(problem, "cpu").architecture, about or {})
 
@@ -64,9 +65,6 @@ def check_folder(out: Path, fingerprint: str) -> None:
     if out.exists() and not out.is_dir():
         raise InvalidInput("out", "must be a folder", f"the file {out}")
     check_store(out)
-    if (out / EXTERNAL).exists() and not (out / "run.sqlite").exists():
-        expected = "must not be the folder of a study of networks trained elsewhere, whose results would be lost"
-        raise InvalidInput("out", expected, str(out), "use a new folder")
     path = out / "settings.json"
     if not path.exists():
         return
@@ -83,11 +81,18 @@ def check_folder(out: Path, fingerprint: str) -> None:
         raise InvalidInput("`out`:", f"{conflict} {details}", hint="choose another folder")
 
 
+def check_no_external_study(out: Path) -> None:
+    """Raises an error if this folder contains a study of networks trained elsewhere."""
+    if (out / EXTERNAL).exists() and not (out / "run.sqlite").exists():
+        hint = "use a new folder, since its results would be overwritten"
+        raise InvalidInput("out", "must not be the folder of a study of networks trained elsewhere", str(out), hint)
+
+
 def check_no_run(out: Path) -> None:
     """Raises an error if this folder contains a run."""
     if (out / "run.sqlite").exists():
-        expected = "must not be the folder of a run, whose results would be lost"
-        raise InvalidInput("out", expected, str(out), "use a new folder")
+        hint = "use a new folder, since its results would be overwritten"
+        raise InvalidInput("out", "must not be the folder of a run", str(out), hint)
 
 
 def _problem_identity(settings: Mapping[str, Any]) -> tuple[str, str]:
