@@ -50,7 +50,7 @@ def files(tagalong: Terminal) -> Terminal:
         ("run numbers.csv --targets y --recipe lr=-1", "--recipe lr must be a positive number, found -1"),
         ("run numbers.csv --targets y --errors y=x", "--errors must be one of"),
         ("run numbers.csv --targets y --seeds 0", "--seeds must be a positive integer, found 0"),
-        ("run faces --with rows=1", "--with rows must be an integer of at least 100, found 1"),
+        ("run faces --with rows=1", "--with rows must be an integer"),
         ("run faces --with nope=1", "--with nope is not an option of 'faces'"),
         ("group square.csv --budget 2 --cost -1", "--cost must be a positive number, found '-1'"),
         ("group square.csv --budget 2 --resamples 9", "--resamples requires a saved affinity with its history"),
