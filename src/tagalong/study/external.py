@@ -312,8 +312,8 @@ class ExternalRun:
         """Returns the results, or raises an error that lists the missing networks."""
         if waiting := self.pending:
             names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
-            expected = f"results of {len(names)} networks are missing: {first_few(names, MOST_NAMED)}"
-            raise InvalidInput("", expected, hint="train them and add their results")
+            expected = f"results are missing for {len(names)} networks: {first_few(names, MOST_NAMED)}"
+            raise InvalidInput("", expected, hint="train these networks and add their results")
         backend, wanted = self._backend, self.request.study.seeds
         try:
             study = replace(self.request.study, seeds=backend.converged_seeds(wanted))
@@ -413,7 +413,7 @@ def _by_task(problems: list[InvalidInput], argument: str, given: Any, tasks: Seq
     missing = [task for task in tasks if task not in given]
     extra = [task for task in given if task not in tasks]
     if missing or extra:
-        found = [f"none for {name!r}" for name in missing] + [f"one for unknown task {name!r}" for name in extra]
+        found = [f"none for {name!r}" for name in missing] + [f"one for the unknown task {name!r}" for name in extra]
         expected = f"must have a value for each of {', '.join(tasks)}"
         problems.append(InvalidInput(argument, expected, ", ".join(found)))
     return {task: given[task] for task in tasks if task in given}

@@ -76,8 +76,8 @@ def check_folder(out: Path, fingerprint: str) -> None:
         hint = "choose another folder, or remove the file"
         raise InvalidInput("`out`:", f"{path} does not contain the settings of a run", hint=hint) from error
     if other != fingerprint:
-        conflict = f"{out} contains a run of a different problem or of different data"
-        details = f"({short(name)}, {short(other)[1:-1]}; this one is {fingerprint})"
+        conflict = f"{out} contains a run on a different problem or different data"
+        details = f"({short(name)}, {short(other)[1:-1]}; this run is on {fingerprint})"
         raise InvalidInput("`out`:", f"{conflict} {details}", hint="choose another folder")
 
 
