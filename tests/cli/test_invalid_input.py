@@ -38,7 +38,6 @@ def files(tagalong: Terminal) -> Terminal:
         ("report square.csv", "square.csv is not the folder of a finished run: it contains no results.json"),
         ("predict nope x.csv", "nope must be the folder of a finished run"),
         ("predict square.csv square.csv", "square.csv must be the folder of a finished run"),
-        ("predict empty nope.csv", "nope.csv does not exist; pass a table with the features, or an npy or npz file"),
         (
             "group nope --budget 2",
             "nope does not exist; pass a file with scores: a table, or an affinity saved by tagalong",

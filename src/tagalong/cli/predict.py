@@ -65,9 +65,9 @@ def predict(
     from tagalong.files import write_atomic
     from tagalong.study import Best
 
-    check_exists(new, "a table with the features, or an npy or npz file")
     with name_arguments(out=str(run), rows=str(new)):
         best = Best.load(run, trust=trust)
+        check_exists(new, "a table with the features, or an npy or npz file")
         columns = _prediction_columns(best, best.predict(_load_rows(new)))
     text = _to_csv(columns)
     if out is not None:
