@@ -65,7 +65,7 @@ def test_a_failing_estimator_does_not_stop_the_others(
     monkeypatch.setattr(standings, "load_table_problem", lambda table: object())
     names = {one.estimator for one in leaderboard(["nhanes"], budgets=(2,), seeds=1)}
     assert names & set(theirs) == {"fine"}
-    assert "'breaks' cannot be measured on nhanes: out of ideas" in caplog.text
+    assert "could not measure the estimator 'breaks' on nhanes: out of ideas" in caplog.text
     assert "of 9 tasks, found the shape (2, 2)" in caplog.text
 
 
