@@ -14,7 +14,7 @@ from . import options
 from .arguments import check_folder, parse_integer_budgets, parse_names
 from .messages import name_arguments
 from .run import show_table
-from .terminal import print_line, screen
+from .terminal import print_line, print_text, screen
 
 if TYPE_CHECKING:
     from tagalong.affinity import Affinity
@@ -65,7 +65,7 @@ def plan(
         print(dumps({"file": str(path), "networks": networks}, indent=1))
         return
     if quiet:
-        print(path)
+        print_text(str(path))
         return
     console = screen()
     count = pluralize(len(planned.networks), "network")

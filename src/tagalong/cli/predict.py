@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +16,7 @@ from tagalong.errors import pluralize
 
 from . import options
 from .messages import name_arguments
+from .terminal import print_text, printable
 
 if TYPE_CHECKING:
     from tagalong.study import Best
@@ -46,6 +47,8 @@ def predict(
     Predictions are probabilities for classes, and numbers in the units of the data for regressions. Opening a run
     unpickles its networks, which can execute code: only open runs that you trust.
 
+    On standard output, control characters in names are replaced with question marks; `--out` and `--json` keep them.
+
     Example:
         `tagalong predict runs/table new.csv --out answers.csv`: write predictions for new rows to a file
     """
@@ -55,15 +58,14 @@ def predict(
     with name_arguments(out=str(run), rows=str(new)):
         best = Best.load(run)
         columns = _columns(best, best.predict(_rows(new)))
-    text = _table(columns)
     if out is not None:
-        write_atomic(out, text)
+        write_atomic(out, _table(columns, list(columns)))
     if json:
         print(dumps({name: [float(f"{value:.6g}") for value in values] for name, values in columns.items()}))
     elif out is None:
-        sys.stdout.write(text)
+        sys.stdout.write(_table(columns, list(map(printable, columns))))
     elif not quiet:
-        print(f"{pluralize(text.count(chr(10)) - 1, 'row')} written to {out}")
+        print_text(f"{pluralize(len(next(iter(columns.values()))), 'row')} written to {out}")
 
 
 def _rows(path: Path) -> Any:
@@ -88,9 +90,9 @@ def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
     return columns
 
 
-def _table(columns: Mapping[str, Any]) -> str:
+def _table(columns: Mapping[str, Any], header: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow(header)
     writer.writerows([f"{value:.6g}" for value in row] for row in zip(*columns.values(), strict=True))
     return text.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -54,6 +55,19 @@ def printable(name: str) -> str:
     return "".join(sign if sign.isprintable() or sign in JOINERS else "?" for sign in name)
 
 
+def print_text(text: str) -> None:
+    """Prints a line without wrapping it, for use in scripts."""
+    print(printable(text))
+
+
+class PrintableFormatter(logging.Formatter):
+    """Formats log messages for a terminal: names in them may contain any characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the text of a message."""
+        return "\n".join(map(printable, super().format(record).split("\n")))
+
+
 def print_table(console: Console, table: TextTable, fit: bool = True) -> None:
     """Prints a table.
 
@@ -88,7 +102,7 @@ def spinner(what: str, quiet: bool = False) -> Iterator[None]:
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        bar.add_task(what, total=None)
+        bar.add_task(printable(what), total=None)
         yield
 
 
@@ -129,7 +143,7 @@ class ProgressLines:
     """Prints a line for each finished stage of the work."""
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
-        self._total, self._what, self._unit, self._began = total, what, unit, time.monotonic()
+        self._total, self._what, self._unit, self._began = total, printable(what), unit, time.monotonic()
         self._finished = 0
 
     def advance(self, n: int) -> None:
@@ -148,7 +162,7 @@ class ProgressBars:
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
         self._bars.start()
-        self._task = self._bars.add_task(what, total=total, unit=unit, steps="", clock="")
+        self._task = self._bars.add_task(printable(what), total=total, unit=unit, steps="", clock="")
         self._finished = self._steps = 0
         self._total, self._began = total, time.monotonic()
 

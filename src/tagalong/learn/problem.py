@@ -67,6 +67,11 @@ class Problem:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))
         problems = task_name_problems(self.names, "tasks")
+        if not isinstance(self.recipe, Recipe):
+            problems.append(InvalidInput("recipe", "must be a Recipe", repr(self.recipe), "write Recipe(epochs=10)"))
+        if not callable(self.encoder):
+            expected = "must be a module, or a function that creates one"
+            problems.append(InvalidInput("encoder", expected, repr(self.encoder)))
         for part, split in self.splits.items():
             missing = [name for name in self.names if name not in split.tasks]
             if missing:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,12 @@ from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput
 
-from .column_types import LARGEST, Column, as_column
+from .column_types import LARGEST, MISSING_HINT, Column, as_column, locate_text, text_cells
 from .task import DEFAULT_ERRORS, Kind, Task
 
 MAX_INTEGER_CLASSES = 10
 MAX_TEXT_CLASSES = 50
+MAX_REPEATED_ERRORS = 2  # a text that occurs more often among numbers is likely the name of a class
 Label = str | float | int
 
 
@@ -39,7 +42,9 @@ class Target:
         return float(np.nanmean(values)), float(np.nanstd(values))
 
 
-def read_target(wanted: Task | str, raw: Any, kind: Kind | None = None) -> Target:
+def read_target(
+    wanted: Task | str, raw: Any, kind: Kind | None = None, locate: Callable[[], str | None] | None = None
+) -> Target:
     """Reads the labels of one task.
 
     Args:
@@ -47,6 +52,7 @@ def read_target(wanted: Task | str, raw: Any, kind: Kind | None = None) -> Targe
             values, multiclass for text or few distinct integers, and otherwise regression.
         raw: the labels.
         kind: the kind of a task given by name; None: inferred.
+        locate: locates the few labels that are not numbers; None: by their row numbers.
 
     Raises:
         InvalidInput: the labels do not match the kind, or cannot be learned.
@@ -56,6 +62,8 @@ def read_target(wanted: Task | str, raw: Any, kind: Kind | None = None) -> Targe
     kind = kind if isinstance(wanted, str) else wanted.kind
     values = as_column(raw)
     present = values[_present(values)]
+    if values.dtype == object and values.ndim == 1 and kind not in ("binary", "multiclass"):
+        _check_typing_errors(argument, values, kind, locate or partial(locate_text, values))
     _check_labels(argument, present, values, kind)
     distinct = np.unique(present.astype(str) if present.dtype == object else present)
     kind = kind or _guess_kind(distinct, len(present))
@@ -68,8 +76,20 @@ def read_target(wanted: Task | str, raw: Any, kind: Kind | None = None) -> Targe
     return _encode_classes(wanted, name, kind, values, distinct)
 
 
+def _check_typing_errors(argument: str, values: Column, kind: Kind | None, locate: Callable[[], str | None]) -> None:
+    """Raises an error for labels that are numbers with few exceptions, unless these could be names of classes."""
+    cells = locate()
+    if cells is None:
+        return
+    few = len(set(values.tolist()) - {None}) <= MAX_TEXT_CLASSES
+    if kind is None and few and max(Counter(values[text_cells(values)].tolist()).values()) > MAX_REPEATED_ERRORS:
+        return
+    hint = MISSING_HINT if kind else f"{MISSING_HINT}, or pass `kinds` if the labels are classes"
+    raise InvalidInput(argument, "must be numbers", cells, hint)
+
+
 def _check_labels(argument: str, present: Column, values: Column, kind: Kind | None) -> None:
-    if kind is not None and kind not in DEFAULT_ERRORS:
+    if kind is not None and (not isinstance(kind, str) or kind not in DEFAULT_ERRORS):
         raise InvalidInput(argument, f"must be of kind {', '.join(map(repr, DEFAULT_ERRORS))}", repr(kind))
     if not len(present):
         raise InvalidInput(argument, "must have labels", f"all {len(values)} missing", "leave the task out")
@@ -139,6 +159,9 @@ def _show_some(distinct: NDArray[Any]) -> str:
 
 def with_error(target: Target, error: Any) -> Target:
     """Returns the same target with another error measure."""
+    if not isinstance(error, str) and not callable(error):
+        expected = "must be the name of an error measure or a function"
+        raise InvalidInput(f"`errors`: {target.task.name!r}", expected, repr(error))
     return replace(target, task=replace(target.task, error=error))
 
 
