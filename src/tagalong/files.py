@@ -1,9 +1,11 @@
-"""File helpers: atomic writes, versioned JSON documents, npz archives, and cache folders."""
+"""File helpers: atomic writes, versioned JSON documents, checksums, npz archives, and cache folders."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import logging
 import math
 import os
 import pickle
@@ -22,24 +24,27 @@ from tagalong.errors import InvalidInput
 
 T = TypeVar("T")
 CACHE = "tagalong-cache"
+CHECKSUM = "checksum"
+SEAL = b"tagalong-sha256:"  # the first bytes of sealed content
 UNVERSIONED = 0  # stands for documents without a format, as written by early releases
 # Errors that reading a damaged file may raise.
-DAMAGE = (
+READ_ERRORS = (
     *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError),
     *(pickle.UnpicklingError, zipfile.BadZipFile),
 )
+logger = logging.getLogger(__name__)
 
 
 class DocumentError(InvalidInput):
-    """Raised for a file with unexpected content; names the file, what was expected and found, and how to fix it."""
+    """Raised if a file has unexpected content. The message says what was expected and found, and how to fix it."""
 
 
 @contextmanager
 def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """Opens a binary file that replaces `path` when it is closed.
 
-    Readers see either the old file or the new one, never part of one, even after a crash. If writing fails, the old
-    file stays.
+    Readers see either the old file or the new one, never a partial file, even after a crash. If writing fails, the old
+    file is left unchanged.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +74,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 
 def move_into_place(finished: Path, path: Path) -> None:
-    """Flushes a finished file to disk and renames it to `path`, which it replaces."""
+    """Flushes a finished file to disk and moves it to `path`, replacing any existing file."""
     with open(finished, "rb+") as file:
         os.fsync(file.fileno())
     os.replace(finished, path)
@@ -94,30 +99,38 @@ def json_safe(value: Any) -> Any:
 def document_text(
     kind: str, version: int, content: Mapping[str, Any], default: Callable[[Any], Any] | None = None
 ) -> str:
-    """Returns a document as JSON text: the format and version, followed by the content.
+    """Returns a document as JSON text: the format and version, followed by the content and its checksum.
 
     Args:
         kind: the format, e.g. "tagalong-results".
         version: the version of the format.
         content: the other entries, converted by `json_safe`.
-        default: converts objects that JSON cannot represent; without it they raise a TypeError.
+        default: a function that converts objects that JSON cannot represent. Without it, they raise a TypeError.
 
     Example:
         >>> print(document_text("tagalong-example", 1, {"loss": float("nan")}))
         {
          "format": "tagalong-example",
          "version": 1,
-         "loss": null
+         "loss": null,
+         "checksum": "30d18949e984dfba"
         }
     """
     document = json_safe({"format": kind, "version": version} | dict(content))
-    return json.dumps(document, indent=1, allow_nan=False, default=default)
+    plain = json.loads(json.dumps(document, allow_nan=False, default=default))
+    return json.dumps(plain | {CHECKSUM: _document_checksum(plain)}, indent=1)
+
+
+def _document_checksum(document: Mapping[str, Any]) -> str:
+    """Returns a checksum that does not depend on the order of entries or on white space."""
+    content = {name: value for name, value in document.items() if name != CHECKSUM}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def write_document(
     path: Path, kind: str, version: int, content: Mapping[str, Any], default: Callable[[Any], Any] | None = None
 ) -> None:
-    """Writes a JSON document atomically; the arguments are those of `document_text`."""
+    """Writes a JSON document atomically. See `document_text` for the arguments."""
     write_atomic(path, document_text(kind, version, content, default) + "\n")
 
 
@@ -129,19 +142,19 @@ def read_document(
     error: type[InvalidInput] = DocumentError,
     hint: str = "recreate it",
 ) -> T:
-    """Reads a JSON document that `write_document` wrote.
+    """Reads a JSON document that `write_document` wrote; logs a warning if it has been edited since.
 
     Args:
         path: the file.
         kind: the expected format.
-        versions: the supported versions. If they include `UNVERSIONED`, a document without a format is accepted.
-        parse: converts the document to the return value.
+        versions: the supported versions. If these include `UNVERSIONED`, documents without a format are accepted.
+        parse: a function that converts the document to the return value.
         error: the exception class to raise.
-        hint: how to fix a file that is damaged or out of date.
+        hint: how to fix a damaged or outdated file.
 
     Raises:
-        DocumentError: the file is not JSON, has another format or version, or cannot be parsed. If `error` is given, it
-            is raised instead.
+        DocumentError: the file is not valid JSON, has the wrong format or version, or cannot be parsed. If `error` is
+            given, it is raised instead.
         FileNotFoundError: the file does not exist.
 
     Example:
@@ -151,13 +164,13 @@ def read_document(
         0.5
     """
     document = parse_document(path.read_bytes(), str(path), kind, versions, error, hint)
-    with damage_reported(path, error, hint):
+    with report_damage(path, error, hint):
         return parse(document)
 
 
 def parse_document(
     text: str | bytes,
-    place: str,
+    source: str,
     kind: str,
     versions: Collection[int],
     error: type[InvalidInput] = DocumentError,
@@ -167,22 +180,25 @@ def parse_document(
 
     Args:
         text: the JSON text.
-        place: where it comes from, for messages.
+        source: the source of the text, as named in messages.
         kind: the expected format.
         versions: the supported versions.
         error: the exception class to raise.
-        hint: how to fix a document that is out of date.
+        hint: how to fix an outdated document.
     """
     try:
         document = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as reason:
-        raise error(place, "must be valid JSON", str(reason), "is it truncated?") from reason
-    return check_document(document, place, kind, versions, error, hint)
+        raise error(source, "must be valid JSON", str(reason), "is it truncated?") from reason
+    checked = check_document(document, source, kind, versions, error, hint)
+    if checked.pop(CHECKSUM, None) not in (None, _document_checksum(checked)):
+        logger.warning("%s has been edited or damaged since it was written; its numbers are used as they are", source)
+    return checked
 
 
 def check_document(
     document: Any,
-    place: str,
+    source: str,
     kind: str,
     versions: Collection[int],
     error: type[InvalidInput] = DocumentError,
@@ -200,34 +216,67 @@ def check_document(
     if is_document and found is None and UNVERSIONED in versions:
         return dict(document)
     if found != kind:
-        raise error(place, f"must have the format {kind!r}", repr(found), "choose another file")
+        raise error(source, f"must have the format {kind!r}", repr(found), "choose another file")
     version = document.get("version")
     if version not in versions:
         expected = " or ".join(str(number) for number in sorted(versions) if number != UNVERSIONED)
         is_newer = isinstance(version, int) and version > max(versions)
-        raise error(place, f"must have version {expected}", repr(version), "update tagalong" if is_newer else hint)
+        raise error(source, f"must have version {expected}", repr(version), "update tagalong" if is_newer else hint)
     return dict(document)
 
 
 @contextmanager
-def damage_reported(
-    place: Path | str, error: type[InvalidInput] = DocumentError, hint: str = "recreate it"
+def report_damage(
+    source: Path | str, error: type[InvalidInput] = DocumentError, hint: str = "recreate it"
 ) -> Iterator[None]:
-    """Converts errors that are raised while reading a damaged file into one that names the file."""
+    """Converts any error that occurs while reading a damaged file into one that names the file."""
     try:
         yield
-    except DAMAGE as reason:
+    except READ_ERRORS as reason:
+        if isinstance(reason, error):  # it already names a file
+            raise
         message = " ".join(str(reason).splitlines()[:2]).replace("`", "'")  # backticks mark arguments
         description = message if message and isinstance(reason, ValueError) else f"{type(reason).__name__}: {message}"
-        raise error(str(place), f"is damaged: {description}", hint=hint) from reason
+        raise error(str(source), f"is damaged: {description}", hint=hint) from reason
 
 
 def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name}, which is not valid JSON")
+    raise ValueError(f"the constant {name}")
+
+
+def checksum(content: bytes) -> str:
+    """Returns the SHA-256 checksum of some bytes as hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def seal(content: bytes) -> bytes:
+    """Returns the content preceded by its checksum, so that `unseal` can detect damage.
+
+    Example:
+        >>> unseal(seal(b"weights"))
+        b'weights'
+        >>> unseal(seal(b"weights").replace(b"w", b"x"))
+        Traceback (most recent call last):
+        ValueError: the checksum does not match
+    """
+    return SEAL + hashlib.sha256(content).digest() + content
+
+
+def unseal(sealed: bytes) -> bytes:
+    """Returns sealed content without its checksum.
+
+    Raises:
+        ValueError: the content has changed since it was sealed.
+    """
+    start = len(SEAL) + hashlib.sha256().digest_size
+    content = sealed[start:]
+    if sealed[: len(SEAL)] != SEAL or sealed[len(SEAL) : start] != hashlib.sha256(content).digest():
+        raise ValueError("the checksum does not match")
+    return content
 
 
 def pack_arrays(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
-    """Returns the bytes of an npz archive of named arrays.
+    """Packs named arrays into an npz archive and returns its bytes.
 
     Example:
         >>> unpack_arrays(pack_arrays({"steps": [1, 2]}))
@@ -240,7 +289,7 @@ def pack_arrays(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
 
 
 def unpack_arrays(content: bytes, names: Iterable[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Returns all arrays of an npz archive, or only those with the given names; rejects pickled objects.
+    """Returns all arrays of an npz archive, or only the named ones. Rejects pickled objects.
 
     Raises:
         ValueError: the bytes are not an archive of plain arrays.
@@ -262,4 +311,4 @@ def make_folder(folder: Path) -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         found = f"{folder} ({error.strerror})"
-        raise InvalidInput("cache", "must be a writable folder", found, "choose another") from error
+        raise InvalidInput("cache", "must be a writable folder", found, "choose another folder") from error

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """The loss and error of a network on one task, over a set of rows.
+    """The loss and error of a network on one task, for a set of rows.
 
     Attributes:
-        loss: the mean loss over the rows with a label.
+        loss: the mean loss over the labeled rows.
         error: the value of the task's error measure; lower is better. NaN if unknown.
-        rows: the loss of each row, NaN where its label is missing; None if not kept. Ignored in comparisons.
+        rows: the loss of each row, with NaN for missing labels, or None if the losses were not kept. Ignored in
+            comparisons.
 
     Two scores are equal if their losses and errors are equal or both NaN.
     """

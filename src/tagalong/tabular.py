@@ -1,4 +1,4 @@
-"""Tables: one reader with the same checks for CSV files, Parquet files and DataFrames."""
+"""Reads tables from CSV files, Parquet files and DataFrames, with the same checks for all of them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from .errors import InvalidInput, is_installed, missing_package, raise_problems
 from .free_memory import free_memory
 
 DELIMITERS = ("\t", ";", ",", "|")  # in order of preference
-SAMPLE = 200_000  # number of characters that are searched for the delimiter
-BLANK = " " + "".join(DELIMITERS)
+SAMPLE_SIZE = 200_000  # number of characters that are searched for the delimiter
+BLANK_CHARACTERS = " " + "".join(DELIMITERS)
 QUOTED_CELL = re.compile(r'(?:^|(?<=[\r\n,;\t|])) *"(?:[^"]|"")*"(?= *(?:[\r\n,;\t|]|\Z))')
-MOST_SHOWN = 5  # maximum number of invalid rows, or of files in an archive, that are listed individually
+MAX_SHOWN = 5  # maximum number of invalid rows, or of files in an archive, that are listed individually
 MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", "."})
 DECIMAL_COMMA_HINT = "if commas are decimal separators, use points instead or separate columns with semicolons"
 UNCLOSED_HINT = "is there an unclosed quotation mark?"
-GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
-ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the latter is an archive without files
+GZIP_SIGNATURE, PARQUET_SIGNATURE = b"\x1f\x8b", b"PAR1"
+ZIP_SIGNATURES = (b"PK\x03\x04", b"PK\x05\x06")  # the latter is an archive without files
 ZIP_DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(RuntimeError, EOFError, OSError, ValueError),
@@ -41,8 +41,7 @@ ZIP_DAMAGE = (
 PIECE = 2**20  # number of bytes that are read at once
 COPIES = 4  # of the content of a file that have to fit into memory while it is parsed
 CELL_BYTES = 80  # memory for a short cell and its place in a row
-OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
-EXPECTED = "must be a CSV or Parquet file"
+OLD_WORKBOOK_SIGNATURE = b"\xd0\xcf\x11\xe0"
 
 
 class TableError(InvalidInput):
@@ -50,7 +49,7 @@ class TableError(InvalidInput):
 
 
 class DataFrameLike(Protocol):
-    """A pandas DataFrame, or one from another package whose columns are selected by name."""
+    """A DataFrame, from pandas or another package, whose columns can be selected by name."""
 
     @property
     def columns(self) -> Any:
@@ -76,15 +75,15 @@ class TableRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedTable:
-    """A table of text cells, without surrounding whitespace and blank rows.
+    """A table of text cells. Surrounding whitespace and blank rows have been removed.
 
     Attributes:
         place: the file, as named in messages.
         header: the first row.
-        rows: all other rows. Those that are too short or too long are padded or truncated, and reported in `problems`.
-        decimal_comma: whether a comma may be a decimal separator, because it is not the delimiter.
-        problems: repeated column names, rows of the wrong length, or missing rows. Readers append other problems that
-            they find, so that all are reported at once.
+        rows: all other rows. Rows that are too short or too long are padded or truncated, and reported in `problems`.
+        decimal_comma: whether commas may be decimal separators, because they are not the delimiter.
+        problems: problems with the table, such as repeated column names or rows of the wrong length. Readers append any
+            other problems, so that all of them are reported at once.
     """
 
     place: str
@@ -98,7 +97,7 @@ class ParsedTable:
         return f"{self.place}, line {row.line}" + ("" if column is None else f", column {column!r}")
 
     def parse_number(self, cell: str) -> float:
-        """Parses a number like the function `parse_number`, but accepts decimal commas if the file may contain them."""
+        """Parses a number like the function `parse_number`, but accepts decimal commas if the file may contain any."""
         try:
             return parse_number(cell)
         except ValueError:
@@ -113,9 +112,9 @@ class RawColumns:
 
     Attributes:
         place: the file or argument that contains the table, as named in messages.
-        columns: the columns by name: text cells from a file, or the values of a DataFrame or mapping.
+        columns: the columns by name, as text cells from a file or as the values of a DataFrame or mapping.
         rows: the number of rows.
-        unnamed: the number of unnamed columns that were dropped, such as an index that was written to the file.
+        unnamed: the number of unnamed columns that were dropped, such as a saved index.
         decimal_comma: see `ParsedTable`.
         lines: the line of the file on which each row starts; empty if the table is not a text file.
     """
@@ -132,8 +131,9 @@ def read_table(path: str | os.PathLike[str]) -> ParsedTable:
     """Reads a table as text.
 
     Args:
-        path: a file with a header, delimited by commas, semicolons, tabs or pipes; encoded as UTF-8, UTF-16 (with a
-            byte order mark) or Latin-1; optionally compressed (gzip, or zip with one file). Or a Parquet file.
+        path: a file with a header, delimited by commas, semicolons, tabs or pipes. It can be encoded in UTF-8, UTF-16
+            (with a byte order mark) or Latin-1, and compressed with gzip or as the only file in a zip archive. Parquet
+            files are supported as well.
 
     Raises:
         TableError: the file does not exist or does not contain a table.
@@ -155,13 +155,13 @@ def parse_table(text: str, path: str | os.PathLike[str], default_header: Sequenc
 
     Args:
         text: the text that `read_text` returned.
-        path: the file that it comes from.
-        default_header: the columns of a table whose header is optional; the first row is treated as a header only if
-            its last cell is the last of these names.
+        path: the file that contains the text.
+        default_header: the column names of a table whose header is optional. The first row is treated as a header only
+            if its last cell is the last of these names.
     """
-    place = _name_place(path)
-    delimiter, parsed = _parse(text, place)
-    header, *rows = [TableRow(row.line, [cell.strip() for cell in row.cells]) for row in parsed if _is_filled(row)]
+    place = _display_name(path)
+    delimiter, parsed = _parse_rows(text, place)
+    header, *rows = [TableRow(row.line, [cell.strip() for cell in row.cells]) for row in parsed if _has_content(row)]
     if default_header and header.cells[-1].lower() != default_header[-1]:
         header, rows = TableRow(0, list(default_header)), [header, *rows]
     width = len(default_header or header.cells)
@@ -175,10 +175,10 @@ def read_columns(source: TableSource, argument: str = "data", keep_empty: bool =
     """Reads the columns of a table.
 
     Args:
-        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list of mappings, one per
-            row.
-        argument: the argument to name in messages, if the source is not a file.
-        keep_empty: whether to keep rows of a file that consist of the right number of empty cells.
+        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list with a mapping for
+            each row.
+        argument: the name of the argument, used in messages if the source is not a file.
+        keep_empty: whether to keep rows of a file in which every cell is empty.
 
     Raises:
         TableError: the file does not exist or does not contain a table, there are no rows, columns differ in length, or
@@ -190,14 +190,14 @@ def read_columns(source: TableSource, argument: str = "data", keep_empty: bool =
     if _is_frame(source):
         return _read_frame_columns(source, place)
     if isinstance(source, Mapping):
-        return _check_columns(source, place)
+        return _make_columns(source, place)
     is_list = isinstance(source, Iterable) and getattr(source, "ndim", 1) > 0
     rows: list[Any] = list(cast("Iterable[Any]", source)) if is_list else [source]
     if not all(isinstance(row, Mapping) for row in rows):
         expected = "must be a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row"
         raise TableError(place, expected, type(source).__name__)
     names = dict.fromkeys(name for row in rows for name in row)
-    return _check_columns({name: [row.get(name) for row in rows] for name in names}, place)
+    return _make_columns({name: [row.get(name) for row in rows] for name in names}, place)
 
 
 def _is_frame(source: Any) -> bool:
@@ -205,13 +205,13 @@ def _is_frame(source: Any) -> bool:
 
 
 def _read_file_columns(path: Path, keep_empty: bool) -> RawColumns:
-    place, content = _name_place(path), _read_content(path)
-    if content.startswith(PARQUET):
+    place, content = _display_name(path), _read_content(path)
+    if content.startswith(PARQUET_SIGNATURE):
         return _read_frame_columns(_with_index(_read_parquet(content, place)), place)
-    delimiter, parsed = _parse(_decode(content, place), place)
-    header, *others = parsed[next((at for at, row in enumerate(parsed) if _is_filled(row)), 0) :]
+    delimiter, parsed = _parse_rows(_decode(content, place), place)
+    header, *others = parsed[next((at for at, row in enumerate(parsed) if _has_content(row)), 0) :]
     names = [name.strip() for name in header.cells]
-    rows = [row for row in others if _is_filled(row) or (keep_empty and len(row.cells) == len(names))]
+    rows = [row for row in others if _has_content(row) or (keep_empty and len(row.cells) == len(names))]
     problems = _header_problems(f"{place}, line {header.line}", names)
     problems += _row_problems(place, rows, len(names), delimiter)
     raise_problems(problems, TableError)
@@ -225,10 +225,10 @@ def _read_frame_columns(frame: Any, place: str) -> RawColumns:
     names = [str(name) for name in frame.columns]
     raise_problems(_header_problems(place, names), TableError)
     named = {name: frame[own] for name, own in zip(names, frame.columns, strict=True) if name}
-    return _check_columns(named, place, names.count(""))
+    return _make_columns(named, place, names.count(""))
 
 
-def _check_columns(columns: Mapping[str, Any], place: str, unnamed: int = 0) -> RawColumns:
+def _make_columns(columns: Mapping[str, Any], place: str, unnamed: int = 0) -> RawColumns:
     single = [name for name, column in columns.items() if _is_single_value(column)]
     raise_problems(
         [TableError(f"{place}: column {name!r}", "must be a list or an array", repr(columns[name])) for name in single],
@@ -239,7 +239,7 @@ def _check_columns(columns: Mapping[str, Any], place: str, unnamed: int = 0) -> 
         found = ", ".join(map(str, sorted(lengths))) or "no columns"
         raise TableError(place, "must have columns of the same length", found)
     if lengths == {0}:
-        raise TableError(place, "must have rows", "none")
+        raise TableError(place, "must have at least one row", "none")
     return RawColumns(place, columns, lengths.pop(), unnamed)
 
 
@@ -261,19 +261,19 @@ def _row_problems(place: str, rows: Sequence[TableRow], width: int, delimiter: s
         return [TableError(place, "must have rows below its header", "none")]
     wrong = [row for row in rows if len(row.cells) != width]
     problems: list[InvalidInput] = []
-    for line, cells in wrong[:MOST_SHOWN]:
+    for line, cells in wrong[:MAX_SHOWN]:
         hint = DECIMAL_COMMA_HINT if delimiter == "," and len(cells) > width else ""
         hint = UNCLOSED_HINT if any("\n" in cell for cell in cells) else hint
         problems.append(TableError(f"{place}, line {line}", f"must have {width} cells", str(len(cells)), hint))
-    if len(wrong) > MOST_SHOWN:
-        more = f"{len(wrong) - MOST_SHOWN:,} more rows of a different length"
+    if len(wrong) > MAX_SHOWN:
+        more = f"{len(wrong) - MAX_SHOWN:,} more rows of a different length"
         problems.append(TableError(place, f"must have {width} cells in each row", more))
     return problems
 
 
-def _parse(text: str, place: str) -> tuple[str, list[TableRow]]:
+def _parse_rows(text: str, place: str) -> tuple[str, list[TableRow]]:
     """Returns the delimiter and all rows, including blank ones, with unmodified cells."""
-    if not text.strip(BLANK + "\r\n"):
+    if not text.strip(BLANK_CHARACTERS + "\r\n"):
         raise TableError(place, "must contain a table", "only delimiters")
     delimiter = _find_delimiter(text)
     _check_memory(text.count(delimiter) + text.count("\n"), place)
@@ -304,9 +304,11 @@ def _iterate_rows(text: str, delimiter: str) -> Iterator[TableRow]:
 
 
 def _find_delimiter(text: str) -> str:
-    """Returns the delimiter that splits the header into the most names, preferably one that splits all rows equally."""
-    lines = [line for line in re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE])) if line.strip(BLANK)]
-    complete = lines[:-1] if len(text) > SAMPLE and len(lines) > 1 else lines
+    """Returns the delimiter that splits the header into the most names and, if possible, all rows equally."""
+    lines = [
+        line for line in re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE_SIZE])) if line.strip(BLANK_CHARACTERS)
+    ]
+    complete = lines[:-1] if len(text) > SAMPLE_SIZE and len(lines) > 1 else lines
 
     def rank(delimiter: str) -> tuple[bool, int]:
         header, *others = [line.count(delimiter) for line in complete] or [0]
@@ -315,32 +317,32 @@ def _find_delimiter(text: str) -> str:
     return max(DELIMITERS, key=rank) if any(sign in text for sign in DELIMITERS) else ","
 
 
-def _is_filled(row: TableRow) -> bool:
+def _has_content(row: TableRow) -> bool:
     return any(cell.strip() for cell in row.cells)
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Reads a text file in any encoding and compression that `read_table` supports; Parquet is converted to CSV.
+    """Reads a text file in any encoding and compression that `read_table` supports. Parquet is converted to CSV.
 
     Raises:
         TableError: the file does not exist, is empty, or is not a text file.
     """
-    place, content = _name_place(path), _read_content(Path(path))
-    if content.startswith(PARQUET):
+    place, content = _display_name(path), _read_content(Path(path))
+    if content.startswith(PARQUET_SIGNATURE):
         text: str = _with_index(_read_parquet(content, place)).to_csv(index=False)
         return text
     return _decode(content, place)
 
 
-def _name_place(path: str | os.PathLike[str]) -> str:
-    """Returns the name of a file for messages; on its own, a name without a suffix would look like an argument."""
+def _display_name(path: str | os.PathLike[str]) -> str:
+    """Returns the name of a file for messages, with "the file" in front if it looks like the name of an argument."""
     name = os.fspath(path)
     return f"the file {name}" if name.isidentifier() else name
 
 
 def _read_content(path: Path) -> bytes:
     """Reads the bytes of a file and decompresses them."""
-    place = _name_place(path)
+    place = _display_name(path)
     try:
         if path.is_dir():
             raise TableError(place, "must be a file", "a folder", "specify a file in it")
@@ -354,9 +356,9 @@ def _read_content(path: Path) -> bytes:
         if isinstance(error, TableError):
             raise
         raise TableError(repr(place), f"cannot be the path of a file: {error}") from None
-    if content.startswith(GZIP):
+    if content.startswith(GZIP_SIGNATURE):
         return _gunzip(content, place)
-    return _unzip(content, place) if content.startswith(ZIP) else content
+    return _unzip(content, place) if content.startswith(ZIP_SIGNATURES) else content
 
 
 def _read_pieces(file: IO[bytes] | gzip.GzipFile, place: str) -> bytes:
@@ -392,10 +394,10 @@ def _unzip(content: bytes, place: str) -> bytes:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/")]
             if any(name in names for name in ("[Content_Types].xml", "mimetype")):
-                raise TableError(place, EXPECTED, "a workbook", "save it as CSV")
+                raise TableError(place, "must be a CSV or Parquet file", "a workbook", "save it as CSV")
             tables = [name for name in names if not name.startswith(("__MACOSX/", "."))]
             if len(tables) != 1:
-                found = f"{len(tables)}" + (f": {', '.join(tables[:MOST_SHOWN])}" if tables else "")
+                found = f"{len(tables)}" + (f": {', '.join(tables[:MAX_SHOWN])}" if tables else "")
                 raise TableError(place, "must be a zip archive with one file", found, "extract the one you need")
             with archive.open(tables[0]) as file:
                 return _read_pieces(file, place)
@@ -403,12 +405,12 @@ def _unzip(content: bytes, place: str) -> bytes:
         raise
     except ZIP_DAMAGE as error:
         found = f"a workbook or archive that cannot be opened ({error})"
-        raise TableError(place, EXPECTED, found, "save it as CSV") from error
+        raise TableError(place, "must be a CSV or Parquet file", found, "save it as CSV") from error
 
 
 def _decode(content: bytes, place: str) -> str:
-    if content.startswith(OLD_WORKBOOK):
-        raise TableError(place, EXPECTED, "an old workbook", "save it as CSV")
+    if content.startswith(OLD_WORKBOOK_SIGNATURE):
+        raise TableError(place, "must be a CSV or Parquet file", "an old workbook", "save it as CSV")
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
         text = content.decode(encoding)
@@ -433,14 +435,14 @@ def _read_parquet(content: bytes, place: str) -> Any:
 
 
 def _with_index(frame: Any) -> Any:
-    """Returns a frame with its index as the first column, as in a CSV file, unless it merely numbers the rows."""
+    """Returns a frame with its index as the first column, as in a CSV file, unless the index only numbers the rows."""
     if type(frame.index).__name__ == "RangeIndex" and frame.index.name is None:
         return frame
     return frame.rename_axis(index=[name or "" for name in frame.index.names]).reset_index()
 
 
 def is_missing_word(cell: str) -> bool:
-    """Whether a cell is empty or contains a marker for a missing value.
+    """Returns whether a cell is empty or contains a marker for a missing value.
 
     Example:
         >>> is_missing_word(" N/A "), is_missing_word("none")
@@ -450,7 +452,7 @@ def is_missing_word(cell: str) -> bool:
 
 
 def parse_number(cell: str) -> float:
-    """Parses a number; returns NaN if the value is missing.
+    """Parses a number. Returns NaN if the value is missing.
 
     Raises:
         ValueError: the cell is not a number.
@@ -463,7 +465,7 @@ def parse_number(cell: str) -> float:
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell contains a number, including NaN and infinity.
+    """Returns whether a cell contains a number, including NaN and infinity.
 
     Example:
         >>> is_number("-2e-3"), is_number("12_3")
@@ -477,7 +479,7 @@ def is_number(cell: str) -> bool:
 
 
 def as_number(value: Any) -> float:
-    """Converts a cell to a number; raises ValueError or TypeError if it is not one."""
+    """Converts a cell to a number. Raises ValueError or TypeError if it is not a number."""
     if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
         raise ValueError(value)
     try:

@@ -13,7 +13,7 @@ from learn_small import TASKS, small_problem
 from torch import Tensor, nn
 
 from tagalong.learn import Job, Network, Problem, Recipe, build_network, check_rule, mean_loss, seeded_rng, train
-from tagalong.learn.balance import make_balancer, torchjd_kinds
+from tagalong.learn.balance import make_balancer, torchjd_classes
 from tagalong.learn.randomness import batches
 
 ARGUMENTS = {
@@ -27,7 +27,7 @@ ARGUMENTS = {
 }
 NEED_SOLVERS = ("CAGrad", "DualProj", "NashMTL", "UPGrad")
 EVERY = ["plain", "pcgrad-uw", "gradnorm", "gradnorm:0.5"] + [
-    name + ARGUMENTS.get(name, "") for name in sorted(torchjd_kinds()) if name not in NEED_SOLVERS
+    name + ARGUMENTS.get(name, "") for name in sorted(torchjd_classes()) if name not in NEED_SOLVERS
 ]
 
 
@@ -301,11 +301,11 @@ def test_names_of_rules_ignore_case_and_hyphens() -> None:
         ("sum of all", r"must be one of plain, gradnorm, .*PCGrad.*found 'sum of all'"),
         ("magic", r"must be one of plain, .*found 'magic'"),
         ("Constant(open('x'))", r"must be one of plain"),
-        ("Krum(n_byzantine=3)", r"Krum.*cannot be used for 3 tasks: .*at least 6 rows"),
+        ("Krum(n_byzantine=3)", r"Krum.*cannot be used with 3 tasks: .*at least 6 rows"),
         ("Krum", r"missing 1 required positional argument: 'n_byzantine'"),
-        ("Constant([1.0, 2.0])", r"cannot be used for 3 tasks"),
+        ("Constant([1.0, 2.0])", r"cannot be used with 3 tasks"),
         ("mgda(pace=2)", r"unexpected keyword argument 'pace'"),
-        ("gradnorm:-1", r"must have a non-negative ALPHA in 'gradnorm:ALPHA', found 'gradnorm:-1'"),
+        ("gradnorm:-1", r"must have the form 'gradnorm:ALPHA' with a non-negative ALPHA, found 'gradnorm:-1'"),
         ("uw-uw", r"'-uw' must start with the name of an aggregator"),
     ],
 )

@@ -27,7 +27,7 @@ from tagalong.learn import (
     train_many,
     why_not_batched,
 )
-from tagalong.learn.streaming_rows import PREFETCHED
+from tagalong.learn.streaming_rows import PREFETCHED_BATCHES
 from tagalong.study import Study
 
 
@@ -113,7 +113,7 @@ def test_few_batches_are_prefetched_and_none_without_a_consumer() -> None:
     batches = rows.batches(torch.arange(40).split(4), (0, 0))
     next(batches)
     batches.close()  # type: ignore[attr-defined]
-    assert len(reader_of(rows).asked) <= 4 * (PREFETCHED + 1)
+    assert len(reader_of(rows).asked) <= 4 * (PREFETCHED_BATCHES + 1)
 
 
 def test_an_error_in_a_reader_reaches_the_caller() -> None:
@@ -170,7 +170,7 @@ def test_streamed_rows_can_be_pickled_checked_and_summarized() -> None:
     torch.testing.assert_close(again.batch(torch.arange(4)), problem.train.batch(torch.arange(4)), equal_nan=True)
     check_data(problem)
     empty = streamed(Split(torch.zeros(0, 4), {t: torch.zeros(0) for t in TASKS}))
-    with pytest.raises(InvalidInput, match="`val` must have rows, found none"):
+    with pytest.raises(InvalidInput, match="`val` must have at least one row, found none"):
         check_data(replace(problem, val=empty))
     summary = label_summary(problem.only(["age", "weight"]))
     assert summary.tasks[0].labels == {"train": 41, "val": 24, "test": 24}

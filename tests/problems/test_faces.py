@@ -7,7 +7,7 @@ import torch
 
 from tagalong.learn import Job, count_parameters, train, train_many, why_not_batched
 from tagalong.problems import DEMO_TASKS, FACE_ATTRIBUTES, PAPER_RECIPE, CelebANet, faces
-from tagalong.problems.faces_drawing import HAIR, add_label_noise, draw_attributes, draw_faces
+from tagalong.problems.faces_drawing import HAIR_ATTRIBUTES, add_label_noise, draw_attributes, draw_faces
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_encoders_can_be_sent_to_workers(small) -> None:
 def test_attributes_depend_on_each_other_as_in_photographs() -> None:
     has, man, _ = draw_attributes(20_000, np.random.default_rng(0))
     assert tuple(has) == FACE_ATTRIBUTES
-    assert (sum(has[name].astype(int) for name in HAIR) <= 1).all()
+    assert (sum(has[name].astype(int) for name in HAIR_ATTRIBUTES) <= 1).all()
     assert not (has["No_Beard"] & (has["Goatee"] | has["Mustache"])).any()
     assert not (has["Goatee"] & ~man).any()
     correlation = np.corrcoef([has[name] for name in FACE_ATTRIBUTES])

@@ -6,18 +6,18 @@ import torch
 
 from tagalong.learn import Job, label_summary, train
 from tagalong.problems import DEMO_TASKS, load_problem, nhanes
-from tagalong.problems.nhanes_problem import CATEGORIES, NUMBERS, TARGETS
+from tagalong.problems.nhanes_problem import CATEGORICAL_FEATURES, NUMERIC_FEATURES, TARGETS
 
 
 @pytest.fixture
 def survey(tmp_path):
     """A tiny table in the survey's format, with a child, a distorted zero and a missing blood pressure."""
     random = np.random.default_rng(0)
-    names = [*NUMBERS, *CATEGORIES, *TARGETS.values()]
+    names = [*NUMERIC_FEATURES, *CATEGORICAL_FEATURES, *TARGETS.values()]
     rows = []
     for number in range(60):
         row = {name: round(float(random.uniform(25, 80)), 2) for name in names}
-        rows.append(row | dict.fromkeys(CATEGORIES, "ab"[number % 2]))
+        rows.append(row | dict.fromkeys(CATEGORICAL_FEATURES, "ab"[number % 2]))
     rows[0]["AgeInYearsAtScreening"] = 8
     rows[1]["AlcoholGm_DR1TOT"] = 5.397605346934028e-79
     rows[2]["DiastolicBloodPres2NdRdgMmHg"] = 5.397605346934028e-79
@@ -43,7 +43,9 @@ def test_tasks_and_size_can_be_chosen(survey) -> None:
     assert problem.names == ("lead", "systolic")
     assert problem.encoder.hidden == (64, 64)
     assert "hba1c and metals are learned as natural logarithms" in problem.notes
-    with pytest.raises(ValueError, match="`tasks` must be targets of nhanes, found 'gold'; choose from systolic"):
+    with pytest.raises(
+        ValueError, match="`tasks` must contain only NHANES targets, found 'gold'; choose from systolic"
+    ):
         nhanes(tasks=["gold"], data=survey)
     with pytest.raises(ValueError, match="`size` must be 'small' or 'full', found 'huge'"):
         nhanes(size="huge", data=survey)
@@ -52,13 +54,19 @@ def test_tasks_and_size_can_be_chosen(survey) -> None:
 def test_another_table_is_an_error(tmp_path) -> None:
     path = tmp_path / "else.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="`data` must be the survey's table, found no column 'AgeInYearsAtScreening'"):
+    with pytest.raises(
+        ValueError, match="`data` must be the NHANES survey table, found no column 'AgeInYearsAtScreening'"
+    ):
         nhanes(data=path)
 
 
 def test_no_feature_is_a_target_or_measured_with_one() -> None:
     targets = ("Blood", "Cholesterolmgdl", "Glyco", "A1C", "BloodPres")
-    assert not {name for name in (*NUMBERS, *CATEGORIES) if name in TARGETS.values() or any(t in name for t in targets)}
+    assert not {
+        name
+        for name in (*NUMERIC_FEATURES, *CATEGORICAL_FEATURES)
+        if name in TARGETS.values() or any(t in name for t in targets)
+    }
     assert set(DEMO_TASKS["nhanes"]) <= set(TARGETS)
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from tagalong.problems import load_problem, qm9
-from tagalong.problems.qm9_problem import ELEMENTS, FREE_ATOMS, MAX_ATOMS, TARGETS, molecule_features
+from tagalong.problems.qm9_problem import ATOMIC_NUMBERS, FREE_ATOM_ENERGIES, MAX_ATOMS, TARGETS, molecule_features
 
 ROWS = 150
 
 
 def molecules() -> tuple[list[list[str]], list[np.ndarray]]:
     random = np.random.default_rng(0)
-    atoms = [random.choice(list(ELEMENTS), size=random.integers(2, MAX_ATOMS + 1)).tolist() for _ in range(ROWS)]
+    atoms = [random.choice(list(ATOMIC_NUMBERS), size=random.integers(2, MAX_ATOMS + 1)).tolist() for _ in range(ROWS)]
     return atoms, [random.normal(0, 2, size=(len(molecule), 3)).round(3) for molecule in atoms]
 
 
@@ -52,7 +52,7 @@ def packed(tmp_path):
     """The same molecules in the two-file format."""
     atoms, places = molecules()
     offset = np.cumsum([0, *map(len, atoms)])
-    numbers = np.array([ELEMENTS[atom] for molecule in atoms for atom in molecule], np.uint8)
+    numbers = np.array([ATOMIC_NUMBERS[atom] for molecule in atoms for atom in molecule], np.uint8)
     where = (np.concatenate(places) * 1000).round().astype(np.int16)
     np.savez(tmp_path / "qm9_geometry.npz", Z=numbers, R_mA=where, offset=offset)
     with gzip.open(tmp_path / "qm9_properties.csv.gz", "wt", newline="") as file:
@@ -80,7 +80,8 @@ def test_the_energy_of_free_atoms_is_subtracted(packed) -> None:
     mean, deviation = problem.scales["atomisation"]
     raw = [values["InternalEnergy_0K_au"] for values in properties()]
     expected = [
-        value - sum(FREE_ATOMS[atom] for atom in atoms) for value, atoms in zip(raw, molecules()[0], strict=True)
+        value - sum(FREE_ATOM_ENERGIES[atom] for atom in atoms)
+        for value, atoms in zip(raw, molecules()[0], strict=True)
     ]
     found = [split.targets["atomisation"] * deviation + mean for split in problem.splits.values()]
     np.testing.assert_allclose(np.sort(np.concatenate(found)), np.sort(expected), rtol=1e-4)
@@ -100,11 +101,11 @@ def test_features_equal_a_loop_and_ignore_order_and_position() -> None:
 
 
 def test_invalid_options_and_folders_are_errors(packed, tmp_path) -> None:
-    with pytest.raises(ValueError, match="`tasks` must be properties of qm9, found 'dipol'; did you mean 'dipole'"):
-        qm9(tasks=["dipol"], data=packed)
     with pytest.raises(
-        ValueError, match="`rows` must be an integer of at least 100, or None for all molecules, found 3"
+        ValueError, match="`tasks` must contain only QM9 properties, found 'dipol'; did you mean 'dipole'"
     ):
+        qm9(tasks=["dipol"], data=packed)
+    with pytest.raises(ValueError, match="`rows` must be an integer ≥ 100, or None for all molecules, found 3"):
         qm9(rows=3, data=packed)
     with pytest.raises(ValueError, match=r"`data` must be a folder with qm9_part1.csv"):
         qm9(data=tmp_path / "nowhere")

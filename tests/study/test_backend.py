@@ -17,7 +17,7 @@ from tagalong.study import (
 )
 from tagalong.study.executors import Serial
 from tagalong.study.relative_losses import relative_losses
-from tagalong.study.store import pack
+from tagalong.study.store import pack_result
 
 
 class CountingExecutor(Serial):
@@ -130,7 +130,7 @@ def test_costs_count_each_network_once(backend):
 
 @pytest.mark.parametrize("reference", ["alone", "together"])
 def test_relative_losses_are_ratios_per_seed_averaged(backend, reference):
-    table = relative_losses(backend, backend.subsets(), [0, 1], part="val", reference=reference)
+    table = relative_losses(backend, backend.subsets(), [0, 1], split="val", reference=reference)
     assert table.keys() == set(backend.subsets())
     ratios = []
     for seed in (0, 1):
@@ -157,13 +157,13 @@ def test_row_losses_come_from_the_network_that_serves_the_task_even_after_prunin
 
 
 def test_slices_do_not_depend_on_which_networks_are_finished():
-    from tagalong.study.backend import slices
+    from tagalong.study.backend import split_into_chunks
 
     jobs = [Job((task,), seed) for seed in (0, 1) for task in "abcdefgh"]
-    whole = slices(jobs, 3)
+    whole = split_into_chunks(jobs, 3)
     for finished in range(2 ** len(whole)):
         left = [some for i, some in enumerate(whole) if not finished >> i & 1]
-        assert slices([job for some in left for job in some], 3) == left
+        assert split_into_chunks([job for some in left for job in some], 3) == left
 
 
 def test_leftovers_of_killed_trainings_are_removed_once_finished(backend, tmp_path):
@@ -173,7 +173,7 @@ def test_leftovers_of_killed_trainings_are_removed_once_finished(backend, tmp_pa
     partial.mkdir()
     for name in (f"{key[:32]}.pt", f".{key[:32]}.pt.x.tmp", f"{other[:32]}.pt"):
         (partial / name).touch()
-    backend.store.add({key: (backend.keys.definition(job), pack(train(backend.problem, job)))})
+    backend.store.add({key: (backend.keys.definition(job), pack_result(train(backend.problem, job)))})
     backend.tidy()
     assert [path.name for path in partial.iterdir()] == [f"{other[:32]}.pt"], "that one may be needed"
 
@@ -211,7 +211,7 @@ def test_invalid_backend_arguments_are_rejected_before_a_problem_is_loaded(tmp_p
     with pytest.raises(ValueError, match="`device` must be"):
         check_backend(tmp_path, device="abacus")
     (tmp_path / "run.sqlite").write_text("no database, but long enough to be taken for one")
-    with pytest.raises(ValueError, match="is not a store of networks"):
+    with pytest.raises(ValueError, match="is not a network store"):
         check_backend(tmp_path)
 
 

@@ -7,17 +7,20 @@ import types
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tagalong.files import checksum
 from tagalong.group import Group
 from tagalong.learn import MLP, Job, Network, Problem, Recipe, Split, Task, build_network, train
 from tagalong.study import Best, ProblemInfo, Record, Results, Score, Study
 from tagalong.study import best as best_module
 from tagalong.study.best import keep_best, recommended_record
+from tagalong.study.network_files import UntrustedCodeError
 
 TASKS = (Task("age", "regression"), Task("ill"), Task("kind", "multiclass", classes=3))
 GROUPS = (Group({"age", "ill"}, {"age"}), Group({"ill", "kind"}, {"ill", "kind"}))
@@ -98,7 +101,7 @@ def test_networks_keep_only_the_heads_that_they_serve(best: Best) -> None:
 def test_the_folder_alone_is_enough_in_another_process(problem: Problem, best: Best, tmp_path: Path) -> None:
     best.save(tmp_path)
     best.save(tmp_path)  # again, replacing the first
-    again = Best.load(tmp_path)
+    again = Best.load(tmp_path, trust=True)
     assert (again.groups, again.seed, again.tasks) == (best.groups, best.seed, best.tasks)
     rows = problem.test.inputs
     for task, values in best.predict(rows).items():
@@ -111,7 +114,7 @@ def test_the_folder_alone_is_enough_in_another_process(problem: Problem, best: B
 def test_several_threads_may_save_into_one_folder_at_once(best: Best, tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: best.save(tmp_path), range(64)))
-    assert Best.load(tmp_path).groups == best.groups
+    assert Best.load(tmp_path, trust=True).groups == best.groups
     assert sorted(path.name for path in tmp_path.iterdir()) == ["networks"]
 
 
@@ -122,15 +125,15 @@ def test_networks_replaced_during_loading_are_loaded_again(
     """Replaces them before the first or the second file is read: all weights come from the later run."""
     other = Best.build(make_problem(), GROUPS, [train(make_problem(), job).state or {} for job in JOBS], seed=2)
     best.save(tmp_path)
-    module, left = best_module._load_network, [other]
+    load, left = best_module.load_network, [other]
 
-    def read(folder: Path, which: int) -> Network:
-        if which == number and left:
+    def read(folder: Path, entry: dict[str, Any], *more: Any) -> Network:
+        if entry["weights"] == f"network-{number + 1}.pt" and left:
             left.pop().save(tmp_path)
-        return module(folder, which)
+        return load(folder, entry, *more)
 
-    monkeypatch.setattr(best_module, "_load_network", read)
-    found = Best.load(tmp_path)
+    monkeypatch.setattr(best_module, "load_network", read)
+    found = Best.load(tmp_path, trust=True)
     assert found.seed == 2
     for ours, theirs in zip(found.networks, other.networks, strict=True):
         assert all(torch.equal(value, theirs.state_dict()[name]) for name, value in ours.state_dict().items())
@@ -139,23 +142,24 @@ def test_networks_replaced_during_loading_are_loaded_again(
 def test_a_folder_that_is_being_replaced_is_loaded_once_it_is_complete(
     best: Best, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, left = best_module._read, [best]
+    read, left = best_module._read_folder, [best]
 
-    def late(out: Path) -> Best:
+    def late(out: Path, trust: bool) -> Best:
         try:
-            return read(out)
+            return read(out, trust)
         finally:
             if left:
                 left.pop().save(tmp_path)
 
-    monkeypatch.setattr(best_module, "_read", late)
-    assert Best.load(tmp_path).seed == best.seed
+    monkeypatch.setattr(best_module, "_read_folder", late)
+    assert Best.load(tmp_path, trust=True).seed == best.seed
 
 
 def test_classes_defined_in_a_script_are_saved_with_the_networks(tmp_path: Path) -> None:
     script = """
 import sys, torch
 from torch import nn
+from tagalong.files import checksum
 from tagalong.group import Group
 from tagalong.learn import Problem, Split, Task, build_network
 from tagalong.study import Best
@@ -169,7 +173,11 @@ state = build_network(problem, ["ill"], 0).state_dict()
 Best.build(problem, [Group({"ill"}, {"ill"})], [state], 0).save(sys.argv[1])
 """
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
-    assert Best.load(tmp_path).predict(torch.zeros(5, 2))["ill"].shape == (5,)
+    with pytest.raises(
+        UntrustedCodeError, match=r"\(code of a script\); if you trust whoever made it, pass `trust=True`"
+    ):
+        Best.load(tmp_path)
+    assert Best.load(tmp_path, trust=True).predict(torch.zeros(5, 2))["ill"].shape == (5,)
 
 
 def test_the_error_for_networks_without_their_code_says_what_is_missing(
@@ -184,7 +192,7 @@ def test_the_error_for_networks_without_their_code_says_what_is_missing(
         context.setitem(sys.modules, "lost", lost)
         Best.build(problem, [Group({"ill"}, {"ill"})], [state], 0).save(tmp_path)
     with pytest.raises(ValueError, match=r"requires code that cannot be imported here \(No module named 'lost'"):
-        Best.load(tmp_path)
+        Best.load(tmp_path, trust=True)
 
 
 def test_a_folder_without_networks_is_an_error(tmp_path: Path) -> None:
@@ -270,10 +278,12 @@ def test_the_recommended_networks_are_kept(problem: Problem, tmp_path: Path) -> 
     ]
     results = Results(found, problem=ProblemInfo.of(problem), out=tmp_path)
     keep_best(results, problem, lambda key: trained[int(key[-1])].state or {}).save(tmp_path)
-    best = results.best()
+    with pytest.raises(UntrustedCodeError):
+        results.best()
+    best = results.best(trust=True)
     assert best.seed == recommended_record(results).seed
     assert best.networks[0].tasks == names
-    with pytest.raises(ValueError, match="no folder with networks"):
+    with pytest.raises(ValueError, match="no networks were saved with these results"):
         Results(found, problem=ProblemInfo.of(problem)).best()
 
 
@@ -283,14 +293,14 @@ def test_a_damaged_folder_is_an_error(best: Best, tmp_path: Path) -> None:
     cases = {
         "{": "must be valid JSON",
         "[]": "must have the format 'tagalong-networks', found 'list'",
-        json.dumps(document | {"version": 9}): "must have version 2, found 9; update tagalong",
-        json.dumps(document | {"version": 1}): "must have version 2, found 1; run the study again in another folder",
+        json.dumps(document | {"version": 9}): "must have version 3, found 9; update tagalong",
+        json.dumps(document | {"version": 2}): "must have version 3, found 2; run the study again, which trains only",
         json.dumps({name: value for name, value in document.items() if name != "tasks"}): "is damaged: KeyError",
     }
     for content, said in cases.items():
         file.write_text(content)
         with pytest.raises(ValueError, match=said):
-            Best.load(tmp_path)
+            Best.load(tmp_path, trust=True)
 
 
 @pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm"])
@@ -306,14 +316,14 @@ def test_parametrized_layers_can_be_kept(tmp_path: Path, norm: str) -> None:
     network = build_network(problem, problem.names, 0)
     network.load_state_dict(trained.state)
     outputs = network.eval()(problem.test.inputs)["age"].squeeze(1).detach()
-    again = Best.load(tmp_path).networks[0](problem.test.inputs)["age"].squeeze(1).detach()
+    again = Best.load(tmp_path, trust=True).networks[0](problem.test.inputs)["age"].squeeze(1).detach()
     torch.testing.assert_close(again, outputs)
 
 
 @pytest.mark.parametrize(
     ("file", "content"),
     [
-        ("network-1.pkl", "x"),
+        ("network-1-layers.pt", "x"),
         ("network-2.pt", "x"),
         ("example.pt", ""),
     ],
@@ -323,8 +333,8 @@ def test_damaged_networks_are_an_error(tmp_path: Path, file: str, content: str) 
     states = [train(problem, Job(tuple(t for t in problem.names if t in group.trains))).state for group in GROUPS]
     Best.build(problem, GROUPS, states, seed=0).save(tmp_path)
     (tmp_path / "networks" / file).write_text(content)
-    with pytest.raises(ValueError, match=r"is damaged: .*; run the study again"):
-        Best.load(tmp_path)
+    with pytest.raises(ValueError, match=rf"{file} is damaged: its checksum does not match; run the study again"):
+        Best.load(tmp_path, trust=True)
 
 
 def test_wider_networks_of_a_method_can_be_recommended(tmp_path: Path) -> None:
@@ -340,14 +350,90 @@ def test_the_networks_of_every_method_of_a_run_are_available(problem: Problem, t
         study.best()
     study.run(["stl", "random"], budgets=[2], seeds=2)
     rows = problem.test.inputs[:5]
-    recommended, saved = study.best(), Best.load(tmp_path)
+    recommended, saved = study.best(), Best.load(tmp_path, trust=True)
     assert recommended.groups == saved.groups
     for task, values in saved.predict(rows).items():
         np.testing.assert_array_equal(recommended.predict(rows)[task], values)
     assert [set(group.trains) for group in study.best("stl").groups] == [{"age"}, {"ill"}, {"kind"}]
     assert len(study.best("mtl").networks) == 1
     for unknown in [("tag", 2), ("random", 2), ("stl", 2)]:
-        with pytest.raises(ValueError, match=r"must have networks in .*; choose from mtl, stl"):
+        with pytest.raises(ValueError, match=r"must identify networks in .*; choose from mtl, stl"):
             study.best(*unknown)
     with pytest.raises(ValueError, match="`problem` must be a Problem"):
         Study(["age", "ill"], tmp_path).best()
+
+
+def layers_problem(encoder: Any, **options: Any) -> Problem:
+    half = Split(torch.randn(4, 6), {"ill": torch.tensor([0.0, 1.0, 0.0, 1.0])})
+    return Problem("toy", (Task("ill"),), half, half, half, encoder, **options)
+
+
+def save_network(problem: Problem, folder: Path, width: float = 1.0) -> Best:
+    state = build_network(problem, ["ill"], 0, width).state_dict()
+    best = Best.build(problem, [Group({"ill"}, {"ill"})], [state], 0, [width])
+    best.save(folder)
+    return best
+
+
+@pytest.mark.parametrize("width", [1.0, 2.5])
+def test_networks_of_our_own_encoders_are_saved_without_any_pickle(tmp_path: Path, width: float) -> None:
+    best = save_network(layers_problem(MLP(6, (5, 4), dropout=0.1)), tmp_path, width)
+    assert sorted(path.name for path in (tmp_path / "networks").iterdir()) == [
+        "example.pt",
+        "network-1.pt",
+        "networks.json",
+    ]
+    random = torch.random.get_rng_state()
+    again = Best.load(tmp_path)
+    assert torch.equal(torch.random.get_rng_state(), random)
+    assert repr(again.networks) == repr(best.networks)
+    np.testing.assert_array_equal(again.predict(torch.ones(3, 6))["ill"], best.predict(torch.ones(3, 6))["ill"])
+    again.save(tmp_path)
+    assert Best.load(tmp_path).layers == best.layers
+
+
+def test_a_pickle_of_torch_layers_alone_needs_no_trust(tmp_path: Path) -> None:
+    encoder = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.GELU(), nn.Dropout(0.1))
+    best = save_network(layers_problem(encoder), tmp_path)
+    np.testing.assert_array_equal(
+        Best.load(tmp_path).predict(torch.ones(3, 6))["ill"], best.predict(torch.ones(3, 6))["ill"]
+    )
+
+
+class Exploit:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_code_in_a_strangers_folder_never_runs_without_trust(tmp_path: Path) -> None:
+    best = save_network(layers_problem(nn.Linear(6, 4)), tmp_path)
+    folder = tmp_path / "networks"
+    torch.save(Exploit(tmp_path / "ran"), folder / "network-1-layers.pt")
+    document = json.loads((folder / "networks.json").read_text())
+    document["checksums"]["network-1-layers.pt"] = checksum((folder / "network-1-layers.pt").read_bytes())
+    (folder / "networks.json").write_text(json.dumps(document))
+    with pytest.raises(UntrustedCodeError, match=r"pathlib"):
+        Best.load(tmp_path)
+    assert not (tmp_path / "ran").exists()
+    assert best.layers == (None,)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("tagalong.study.store.Store", "tagalong.study.store.Store is not an encoder or a head of tagalong"),
+        ("os.system", "os.system is not an encoder or a head of tagalong"),
+        ("tagalong.learn.network.Missing", "is not an encoder or a head of tagalong"),
+    ],
+)
+def test_a_document_can_name_only_our_own_encoders(tmp_path: Path, name: str, message: str) -> None:
+    save_network(layers_problem(MLP(6, (4,))), tmp_path)
+    file = tmp_path / "networks" / "networks.json"
+    document = json.loads(file.read_text())
+    document["networks"][0]["layers"]["encoder"]["class"] = name
+    file.write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=message):
+        Best.load(tmp_path)

@@ -8,11 +8,11 @@ from packages import install
 from tagalong.group import Group, select_groups
 from tagalong.learn import Score, Trained
 from tagalong.study import Choice, Decision, Method, Store, TrainingBackend, make_method, method_names, register_method
-from tagalong.study.decisions import records_of
+from tagalong.study.decisions import train_choices
 from tagalong.study.executors import Serial
 from tagalong.study.methods import method_registry
-from tagalong.study.methods.random_groups import block_share, random_cover, random_partition
-from tagalong.study.store import pack
+from tagalong.study.methods.random_groups import block_probability, random_cover, random_partition
+from tagalong.study.store import pack_result
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def five(tmp_path_factory):
 def decide(backend, name, budgets=(1, 2, 3), seeds=(0, 1), options=None):
     method = make_method(name, options)
     decision = method.decide(backend, budgets, seeds)
-    return decision, records_of(backend, {name: (method, decision)}, seeds)
+    return decision, train_choices(backend, {name: (method, decision)}, seeds)
 
 
 def record_for(records, budget, seed=0):
@@ -224,7 +224,7 @@ def test_block_shares_add_up(n, k):
     partitions = [p for p in set_partitions(names) if len(p) == k]
     for size in range(1, n + 1):
         block = set(names[:size])
-        assert block_share(size, n, k) == pytest.approx(sum(block in p for p in partitions) / len(partitions))
+        assert block_probability(size, n, k) == pytest.approx(sum(block in p for p in partitions) / len(partitions))
 
 
 def test_combinations_train_the_groups_of_one_by_the_rule_of_the_other(five):
@@ -269,7 +269,7 @@ def test_rescaling_the_losses_of_a_task_changes_no_grouping(five, tmp_path, name
             row = five.networks([job])[job]
             val = {t: Score(o.loss * (1000 if t == "c" else 1), o.error) for t, o in row.val.items()}
             scaled = Trained(job, val, val, np.ones((1, len(job.tasks))), 0, 1, 1.0, 1)
-            store.add({five.keys.of(job): (five.keys.definition(job), pack(scaled))})
+            store.add({five.keys.of(job): (five.keys.definition(job), pack_result(scaled))})
         method = make_method(name)
         again = method.decide(backend, (1, 2, 3), (0, 1))
         assert len(store) == 62, "nothing was trained"
@@ -288,15 +288,15 @@ def test_the_error_for_an_unknown_method_suggests_the_closest_name():
 
 
 def test_unknown_options_of_a_method_are_rejected():
-    with pytest.raises(ValueError, match=r"`options`: 'random' takes samples, exact, overlap, found sample"):
+    with pytest.raises(ValueError, match=r"`options`: 'random' accepts samples, exact, overlap, found sample"):
         make_method("random", {"random": {"sample": 3}})
-    with pytest.raises(ValueError, match=r"`options`: 'stl' takes no options, found every"):
+    with pytest.raises(ValueError, match=r"`options`: 'stl' accepts no options, found every"):
         make_method("stl", {"stl": {"every": 3}})
     for name in ("mtl-wide2", "mtl-big2", "mgda"):
-        with pytest.raises(ValueError, match=rf"`options`: '{name}' takes no options, found every"):
+        with pytest.raises(ValueError, match=rf"`options`: '{name}' accepts no options, found every"):
             make_method(name, {name: {"every": 5}})
     problem = small_problem()
-    assert "'tag' takes average, trim" in str(make_method("tag", {"tag": {"evry": 3}}).problems(problem.names)[0])
+    assert "'tag' accepts average, trim" in str(make_method("tag", {"tag": {"evry": 3}}).problems(problem.names)[0])
     assert "`every`" in str(make_method("tag", {"tag": {"every": 0}}).problems(problem.names)[0])
     assert "estimator" in str(make_method("cs", {"cs": {"estimator": "sine"}}).problems(problem.names)[0])
     assert "`update`" in str(make_method("tag", {"tag": {"update": "adam"}}).problems(problem.names)[0])
@@ -306,7 +306,7 @@ def test_unknown_options_of_a_method_are_rejected():
 
 def test_optimal_rejects_too_many_tasks_before_training():
     (problem,) = make_method("optimal").problems([f"t{i}" for i in range(13)])
-    assert "8,191 networks per seed for 13 tasks" in str(problem)
+    assert "subset of the 13 tasks, which requires 8,191 networks per seed" in str(problem)
 
 
 @pytest.fixture(autouse=True)

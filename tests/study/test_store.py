@@ -14,7 +14,7 @@ from tagalong.learn import Job, Score, Trained, train
 from tagalong.study import Store, StoreError
 from tagalong.study import store as store_module
 from tagalong.study.keys import Keys
-from tagalong.study.store import pack
+from tagalong.study.store import pack_result
 
 PROBLEM = small_problem()
 KEYS = Keys(PROBLEM, "cpu")
@@ -28,7 +28,7 @@ def fake(job: Job, loss: float = 1.0, affinity: Affinity | None = None) -> Train
 
 
 def entries(*trained: Trained):
-    return {KEYS.of(t.job): (KEYS.definition(t.job), pack(t)) for t in trained}
+    return {KEYS.of(t.job): (KEYS.definition(t.job), pack_result(t)) for t in trained}
 
 
 def test_a_stored_network_is_read_back_unchanged(tmp_path):
@@ -79,13 +79,13 @@ def test_prune_drops_weights_of_networks_that_are_not_recommended_and_keeps_rows
         assert store.losses(KEYS.of(two)) is None
         assert store.pruned([KEYS.of(one), KEYS.of(two)]) == [KEYS.of(two)]
         assert len(store) == 2
-        store.restore(KEYS.of(two), pack(fake(two)))
+        store.restore(KEYS.of(two), pack_result(fake(two)))
         assert store.pruned([KEYS.of(two)]) == []
         assert store.batch(KEYS.of(two)) == [one, two], "trained together, in this order"
 
 
 def test_weights_larger_than_a_row_may_be_are_cut_into_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "PIECE", 100)
+    monkeypatch.setattr(store_module, "MAX_PIECE_BYTES", 100)
     kept, dropped = (train(PROBLEM, Job(("a", "c"), seed)) for seed in (1, 2))
     keys = [KEYS.of(trained.job) for trained in (kept, dropped)]
     pieces = "SELECT DISTINCT key FROM pieces"
@@ -96,7 +96,7 @@ def test_weights_larger_than_a_row_may_be_are_cut_into_pieces(tmp_path, monkeypa
         assert store.prune() == 1
         assert [key for (key,) in store._connection.execute(pieces)] == keys[:1]
         assert store.pruned(keys) == keys[1:]
-        store.restore(keys[1], pack(dropped))
+        store.restore(keys[1], pack_result(dropped))
         for key, trained in zip(keys, (kept, dropped), strict=True):
             weights = store.weights(key)
             assert all(torch.equal(weights[name], trained.state[name]) for name in trained.state)
@@ -120,7 +120,7 @@ def test_affinities_are_read_back_bit_for_bit(tmp_path):
         settings={"estimator": "lookahead"},
     )
     job = Job(("a", "b"), 0)
-    packed = pack(fake(job, affinity=affinity))
+    packed = pack_result(fake(job, affinity=affinity))
     with Store(tmp_path / "run.sqlite") as store:
         key = KEYS.of_affinity(job, {"every": 1})
         assert store.affinity(key) is None
@@ -149,13 +149,13 @@ def test_latencies_are_timed_once(tmp_path):
 def test_a_file_of_another_format_or_version_is_rejected(tmp_path):
     path = tmp_path / "run.sqlite"
     path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
-    with pytest.raises(StoreError, match="not a store of networks"):
+    with pytest.raises(StoreError, match="not a network store"):
         Store(path)
     later = tmp_path / "later.sqlite"
     connection = sqlite3.connect(later)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(StoreError, match=r"version 99, expected 2; update tagalong"):
+    with pytest.raises(StoreError, match=r"version 99, expected 3; update tagalong"):
         Store(later)
 
 

@@ -88,5 +88,5 @@ def test_every_grouping_gets_its_noise_paired_by_seed() -> None:
     rows = {("stl", seed): mine[seed] for seed in range(3)} | {("mtl", seed): theirs[seed] for seed in range(3)}
     found = row_noise(records, lambda one: rows[one.method, one.seed])
     assert found == {("stl", None): pytest.approx(row_stderr(mine, theirs))}
-    fresh = row_noise(records, lambda one: rows[one.method, one.seed], confirming=[2])
+    fresh = row_noise(records, lambda one: rows[one.method, one.seed], confirming_seeds=[2])
     assert fresh == {("stl", None): pytest.approx(row_stderr(mine[2:], theirs[2:]))}

@@ -1,4 +1,4 @@
-"""`tagalong predict`: makes predictions for new rows with the recommended networks of a run."""
+"""`tagalong predict`: makes predictions for new rows with the networks that a run recommends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 New = Annotated[
     Path,
     typer.Argument(
-        metavar="NEW.csv", help="A table with the same features, or an npy or npz file.", show_default=False
+        metavar="NEW.csv",
+        help="A table with the features used for training, or an npy or npz file.",
+        show_default=False,
     ),
 ]
 CsvOption = Annotated[
@@ -34,18 +36,28 @@ CsvOption = Annotated[
     ),
 ]
 
+TrustOption = Annotated[
+    bool,
+    options.make_option(
+        options.OUTPUT, "--trust", text="Execute code from the folder of the run if its networks need it."
+    ),
+]
+
 
 def predict(
     run: options.Run,
     new: New,
     out: CsvOption = None,
+    trust: TrustOption = False,
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Predicts every task for new rows, with the networks recommended by the verdict of a run.
+    """Predicts every task for new rows, using the networks that a run recommends.
 
-    Predictions are probabilities for classes, and numbers in the units of the data for regressions. Opening a run
-    unpickles its networks, which can execute code: only open runs that you trust.
+    Predictions are class probabilities for classification and numbers in the original units for regression.
+
+    Runs of tables and built-in problems contain no code. A run with an encoder or a head of its own may need to execute
+    code from its folder, which is refused unless you pass --trust.
 
     On standard output, control characters in names are replaced with question marks; `--out` and `--json` keep them.
 
@@ -56,20 +68,20 @@ def predict(
     from tagalong.study import Best
 
     with name_arguments(out=str(run), rows=str(new)):
-        best = Best.load(run)
-        columns = _columns(best, best.predict(_rows(new)))
+        best = Best.load(run, trust=trust)
+        columns = _prediction_columns(best, best.predict(_load_rows(new)))
     if out is not None:
-        write_atomic(out, _table(columns, list(columns)))
+        write_atomic(out, _to_csv(columns, list(columns)))
     if json:
         print(dumps({name: [float(f"{value:.6g}") for value in values] for name, values in columns.items()}))
     elif out is None:
-        sys.stdout.write(_table(columns, list(map(printable, columns))))
+        sys.stdout.write(_to_csv(columns, list(map(printable, columns))))
     elif not quiet:
         print_text(f"{pluralize(len(next(iter(columns.values()))), 'row')} written to {out}")
 
 
-def _rows(path: Path) -> Any:
-    """Loads an array; the path of a table is returned as is, since reading it requires the columns of the run."""
+def _load_rows(path: Path) -> Any:
+    """Loads an array. The path of a table is returned unchanged, since reading the table requires the run's columns."""
     if path.suffix.lower() not in (".npy", ".npz"):
         return path
     from tagalong.learn import load_array
@@ -77,7 +89,7 @@ def _rows(path: Path) -> Any:
     return load_array(path)
 
 
-def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
+def _prediction_columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
     """Returns one column per task, or one per class for multiclass tasks."""
     columns: dict[str, Any] = {}
     for task in best.tasks:
@@ -90,7 +102,7 @@ def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
     return columns
 
 
-def _table(columns: Mapping[str, Any], header: Sequence[str]) -> str:
+def _to_csv(columns: Mapping[str, Any], header: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)

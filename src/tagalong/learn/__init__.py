@@ -1,7 +1,9 @@
-"""How is a network for some tasks trained?"""
+"""Trains networks for sets of tasks."""
 
 from tagalong.score import Score as Score
 
+from .architecture import describe_network as describe_network
+from .architecture import rebuild_network as rebuild_network
 from .balance import check_rule as check_rule
 from .batchable import why_not_batched as why_not_batched
 from .batched import train_many as train_many
@@ -17,8 +19,10 @@ from .data_checks import check_data as check_data
 from .data_checks import label_summary as label_summary
 from .network import MLP as MLP
 from .network import Encoder as Encoder
+from .network import ModuleFactory as ModuleFactory
 from .network import Network as Network
 from .network import build_network as build_network
+from .network import feature_count as feature_count
 from .preparation import Preparation as Preparation
 from .preparation import Scaling as Scaling
 from .preparation import Table as Table

@@ -1,4 +1,4 @@
-"""Builds the fields of a problem from arrays, with the steps that arrays and tables share."""
+"""Creates problems from arrays, and provides helpers that are also used for tables."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .network import MLP, Encoder
 from .preparation import Preparation, Scaling, read_inputs
 from .recipe import Recipe
 from .rows import Split
-from .splitting import Parts, RowNumbers, are_fractions, check_fractions, choose_parts, group_labels, one_class_notes
+from .splitting import RowNumbers, RowSplit, are_fractions, check_fractions, choose_split, group_labels, one_class_notes
 from .table_warnings import Feature, log_warnings, table_warnings
-from .targets import Target, coded_classes, read_target, task_names
+from .targets import Target, encoded_labels, read_target, task_names
 from .task import Task
 
 Prepare = Callable[[RowNumbers], tuple[Preparation, Tensor, Sequence[str]]]
@@ -42,12 +42,12 @@ def fields_from_arrays(
     problems = setting_problems(name, seed, split, notes)
     tasks = collect(problems, as_names, tasks)
     raise_problems(problems)
-    raw, known, labels = _read(inputs, targets, tasks, groups, split, encoder)
-    parts = choose_parts(known, len(raw), split, labels, seed)
+    raw, known, labels = _read_arrays(inputs, targets, tasks, groups, split, encoder)
+    row_split = choose_split(known, len(raw), split, labels, seed)
     prepare = prepare_with_scaling(raw, known, input_dtype(inputs, raw))
-    warnings = table_warnings(array_features(raw, inputs), known, parts, labels, named=False)
-    return assemble(
-        *(name, known, prepare, parts),
+    warnings = table_warnings(array_features(raw, inputs), known, row_split, labels, named=False)
+    return make_fields(
+        *(name, known, prepare, row_split),
         groups=labels,
         encoder=encoder,
         recipe=recipe,
@@ -71,12 +71,12 @@ def setting_problems(name: Any, seed: Any, split: Any, notes: Any = ()) -> list[
     return problems
 
 
-def _read(
+def _read_arrays(
     inputs: Any, targets: Any, tasks: Sequence[Task | str], groups: Any, split: Sequence[Any], encoder: Any
 ) -> tuple[Tensor, list[Target], NDArray[Any] | None]:
-    """Returns inputs, labels and groups; raises one error that lists all problems with them."""
+    """Returns inputs, labels and groups. Raises one error that lists all problems."""
     problems = task_name_problems(task_names(tasks))
-    columns = {} if problems else collect(problems, _columns, targets, task_names(tasks)) or {}
+    columns = {} if problems else collect(problems, _target_columns, targets, task_names(tasks)) or {}
     labels = None if groups is None else collect(problems, group_labels, groups)
     raw = collect(problems, read_inputs, inputs, encoder is not None)
     fraction_problems: list[InvalidInput] = []
@@ -93,12 +93,12 @@ def _read(
     return raw, read, labels
 
 
-def _columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:
+def _target_columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:
     """Returns the raw labels of every task."""
     if isinstance(targets, Mapping) or (hasattr(targets, "columns") and set(names) <= set(targets.columns)):
         absent = [name for name in names if name not in targets]
         if absent:
-            raise InvalidInput("targets", "must include every task", f"none for {', '.join(map(repr, absent))}")
+            raise InvalidInput("targets", "must include every task", f"no labels for {', '.join(map(repr, absent))}")
         single = [name for name in names if not hasattr(targets[name], "__len__") or isinstance(targets[name], str)]
         raise_problems(
             [InvalidInput(f"`targets`: {name!r}", "must be an array", repr(targets[name])) for name in single]
@@ -126,26 +126,26 @@ def _row_problems(rows: int, columns: Mapping[str, Any], labels: NDArray[Any] | 
 
 
 def check_encoder(raw: Tensor, encoder: Encoder | None) -> None:
-    """Raises an error if there is no encoder for inputs that are not flat."""
+    """Raises an error if the inputs are not flat and no encoder was given."""
     if raw.dim() != 2 and encoder is None:
         shape = ", ".join(map(str, raw.shape[1:]))
-        hint = "the default encoder needs flat inputs"
-        raise InvalidInput("encoder", f"must be given for inputs [rows, {shape}]", "None", hint)
+        hint = "the default encoder only supports flat inputs"
+        raise InvalidInput("encoder", f"must be passed for inputs of shape [rows, {shape}]", hint=hint)
 
 
-def input_dtype(given: Any, raw: Tensor) -> torch.dtype:
+def input_dtype(original: Any, raw: Tensor) -> torch.dtype:
     """Returns the dtype of a network's inputs: float32, except for float64 tensors and unconverted integers."""
     if not raw.is_floating_point():
         return raw.dtype
-    return torch.float64 if isinstance(given, Tensor) and given.dtype == torch.float64 else torch.float32
+    return torch.float64 if isinstance(original, Tensor) and original.dtype == torch.float64 else torch.float32
 
 
 def prepare_with_scaling(raw: Tensor, targets: Sequence[Target], dtype: torch.dtype = torch.float32) -> Prepare:
-    """Returns a function that prepares inputs; flat ones are standardized with the statistics of the training rows."""
+    """Returns a function that prepares inputs. Flat inputs are standardized using the training rows."""
     standardize = raw.dim() == 2 and raw.is_floating_point()
 
     def prepare(train: RowNumbers) -> tuple[Scaling, Tensor, Sequence[str]]:
-        scaling = Scaling.fitted(raw, train, standardize, coded_classes(targets), dtype)
+        scaling = Scaling.fitted(raw, train, standardize, encoded_labels(targets), dtype)
         return scaling, scaling.apply(raw), ()
 
     return prepare
@@ -160,11 +160,11 @@ def array_features(raw: Tensor, given: Any = None) -> list[Feature]:
     return [Feature(str(name), array[:, at]) for at, name in enumerate(names)]
 
 
-def assemble(
+def make_fields(
     name: str,
     targets: Sequence[Target],
     prepare: Prepare,
-    parts: Parts,
+    row_split: RowSplit,
     *,
     groups: NDArray[Any] | None = None,
     encoder: Encoder | None = None,
@@ -179,21 +179,21 @@ def assemble(
         targets: the labels of each task.
         prepare: a function that takes the training rows and returns the fitted preparation, the inputs of all rows, and
             notes.
-        parts: the row numbers of each part.
+        row_split: the row numbers of the training, validation and test rows.
         groups: the group label of each row.
-        encoder: the encoder; None: an MLP with two hidden layers.
-        recipe: how to train; None: the default recipe.
-        notes: remarks on the data.
+        encoder: the encoder. If None, an MLP with two hidden layers is used.
+        recipe: the training recipe. If None, the default recipe is used.
+        notes: notes on the data.
         warnings: warnings about the data, which are logged and added to the notes.
     """
     log_warnings(name, warnings)
-    table, inputs, more = prepare(parts.train)
+    table, inputs, more = prepare(row_split.train)
     dtype = inputs.dtype if inputs.is_floating_point() else torch.float32
-    scales = {target.task.name: target.scale(parts.train) for target in targets if target.task.kind == "regression"}
+    scales = {target.task.name: target.scale(row_split.train) for target in targets if target.task.kind == "regression"}
     labels = {target.task.name: _standardize(target, scales) for target in targets}
     clusters = None if groups is None else torch.as_tensor(np.unique(groups, return_inverse=True)[1])
 
-    def part(rows: RowNumbers) -> Split:
+    def make_split(rows: RowNumbers) -> Split:
         own = {task: torch.as_tensor(values[rows], dtype=dtype) for task, values in labels.items()}
         index = torch.as_tensor(rows)
         return Split(inputs[index], own, None if clusters is None else clusters[index])
@@ -201,15 +201,15 @@ def assemble(
     return {
         "name": name,
         "tasks": tuple(target.task for target in targets),
-        "train": part(parts.train),
-        "val": part(parts.val),
-        "test": part(parts.test),
+        "train": make_split(row_split.train),
+        "val": make_split(row_split.val),
+        "test": make_split(row_split.test),
         "encoder": MLP(inputs.shape[1]) if encoder is None else encoder,
         "recipe": Recipe() if recipe is None else recipe,
         "scales": scales,
         "table": table,
         "notes": (
-            *(*notes, *more, *_class_notes(targets), *one_class_notes(targets, parts)),
+            *(*notes, *more, *_class_notes(targets), *one_class_notes(targets, row_split)),
             *(WARNING + warning for warning in warnings),
         ),
     }

@@ -6,7 +6,7 @@ import ast
 import copy
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,47 +19,55 @@ from .network import Network
 from .randomness import seeded_rng
 from .task import Task
 
-NAMES = ("plain", "gradnorm", "gradnorm:ALPHA", "uw", "pcgrad", "pcgrad-uw")
+RULE_NAMES = ("plain", "gradnorm", "gradnorm:ALPHA", "uw", "pcgrad", "pcgrad-uw")
 MIN_WEIGHT, MAX_WEIGHT = 0.1, 10.0  # limits of GradNorm's weights
 TASK_COUNT_ARGUMENTS = ("shape", "n_tasks")  # TorchJD's names for arguments that we set to the number of tasks
-FIXED_ROWS = ("Krum", "TrimmedMean")  # aggregators that fail if gradients are left out
+NOT_RESUMABLE = ("NashMTL",)  # keeps the state of a solver
+MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
+FIXED_COUNT_AGGREGATORS = ("Krum", "TrimmedMean")  # aggregators that fail if gradients are left out
 Losses = Mapping[str, Tensor]
 
 
 class Balancer(Protocol):
-    """A rule that computes the gradient of every parameter from the losses of all tasks."""
+    """A rule that computes the gradient of every parameter from the losses of all tasks.
+
+    Attributes:
+        resumable: whether `state_dict` is complete, so that training can resume from a checkpoint.
+    """
+
+    resumable: bool
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        """The parameters of the rule itself, trained by the network's optimizer."""
+        """Returns the parameters of the rule itself, which the network's optimizer trains."""
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
-        """Adds the gradients of this step's losses to every `.grad`."""
+        """Adds the gradients of this step's losses to the parameters' `.grad`."""
 
     def after_step(self, losses: Callable[[], Losses]) -> None:
-        """Called after the optimizer step; `losses` recomputes the losses on the same batch."""
+        """Called after the optimizer step. `losses` recomputes the losses on the same batch."""
 
     def after_epoch(self) -> None:
         """Called after each epoch."""
 
     def weights(self) -> Mapping[str, float]:
-        """The current weight of each task's loss."""
+        """Returns the current weight of each task's loss."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that changes during training."""
+        """Returns the state that changes during training, as tensors and plain values only."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a state."""
 
 
 def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balancer:
-    """Creates the rule with this name.
+    """Creates a balancing rule from its name.
 
     Args:
         rule: "plain" (the sum), "uw" (Uncertainty Weights), "gradnorm" ("gradnorm:0.5" for another α), "pcgrad", or any
-            TorchJD aggregator or scalarizer with the arguments that it needs ("mgda", "torchjd:CAGrad(c=0.5)"). With
-            the suffix "-uw", an aggregator is applied to losses weighted by Uncertainty Weights ("pcgrad-uw").
+            TorchJD aggregator or scalarizer with its arguments ("mgda", "torchjd:CAGrad(c=0.5)"). With the suffix
+            "-uw", an aggregator is applied to losses weighted by Uncertainty Weights ("pcgrad-uw").
         network: the network to train.
-        tasks: the tasks of the network, in the same order.
+        tasks: the tasks of the network, in the order of its heads.
 
     Raises:
         InvalidInput: the rule is unknown or does not support this number of tasks.
@@ -68,21 +76,21 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
     if rule == "plain":
         return Plain(tasks)
     if rule.partition(":")[0] == "gradnorm":
-        return GradNorm(network, tasks, _alpha(rule))
+        return GradNorm(network, tasks, _parse_alpha(rule))
     name = rule.removeprefix("torchjd:").removesuffix("-uw")
-    call, kind = _find_kind(rule, name)
+    call, module_class = _find_class(rule, name)
     like = next(network.parameters()).detach()
-    module = _make_module(call, kind, len(tasks), like)
+    module = _make_module(call, module_class, len(tasks), like)
     has_uw_suffix = rule.endswith("-uw")
-    if not _is_aggregator(kind):
+    if not _is_aggregator(module_class):
         if has_uw_suffix:
             expected = "ending in '-uw' must start with the name of an aggregator, e.g. 'pcgrad-uw'"
             raise InvalidInput("rule", expected, repr(rule))
         return ScalarizerRule(module, network, tasks)
     weigher = None
     if has_uw_suffix:
-        weigher = ScalarizerRule(_make_module(*_find_kind("uw", "uw"), len(tasks), like), network, tasks)
-    return AggregatorRule(module, network, tasks, weigher, _takes_any_number(call, kind))
+        weigher = ScalarizerRule(_make_module(*_find_class("uw", "uw"), len(tasks), like), network, tasks)
+    return AggregatorRule(module, network, tasks, weigher, _accepts_any_number(call, module_class))
 
 
 def check_rule(rule: str, tasks: int = 2) -> None:
@@ -100,7 +108,7 @@ def check_rule(rule: str, tasks: int = 2) -> None:
     make_balancer(rule, network, [Task(name) for name in names])
 
 
-def _alpha(rule: str) -> float:
+def _parse_alpha(rule: str) -> float:
     if rule == "gradnorm":
         return 1.5
     try:
@@ -108,26 +116,28 @@ def _alpha(rule: str) -> float:
     except ValueError:
         alpha = math.nan
     if not (math.isfinite(alpha) and alpha >= 0):
-        raise InvalidInput("rule", "must have a non-negative ALPHA in 'gradnorm:ALPHA'", repr(rule))
+        raise InvalidInput("rule", "must have the form 'gradnorm:ALPHA' with a non-negative ALPHA", repr(rule))
     return alpha
 
 
-def _find_kind(rule: str, name: str) -> tuple[Call, type[nn.Module]]:
+def _find_class(rule: str, name: str) -> tuple[Call, type[nn.Module]]:
     call = parse_call(name)
-    kind = None if call is None else torchjd_kind(call.name)
-    if call is None or kind is None:
-        known = ", ".join([*NAMES, *sorted(torchjd_kinds())])
-        expected = f"must be one of {known}, with arguments where needed ('CAGrad(c=0.5)')"
+    module_class = None if call is None else find_torchjd_class(call.name)
+    if call is None or module_class is None:
+        known = ", ".join([*RULE_NAMES, *sorted(torchjd_classes())])
+        expected = f"must be one of {known}, with arguments if required, e.g. 'CAGrad(c=0.5)'"
         raise InvalidInput("rule", expected, repr(rule))
-    return call, kind
+    return call, module_class
 
 
 class Rule:
-    """Base class for rules, with no parameters and no state.
+    """Base class for rules. By default, a rule has no parameters and no state.
 
-    Rules balance the losses after multiplying them by the weights of their tasks. A task without labels in a batch has
-    a loss of exactly 0; it must not affect how the rule treats the others.
+    Rules balance the losses after multiplying them by the weights of their tasks. If a task has no labels in a batch,
+    its loss is exactly 0 and must not affect how the rule treats the other tasks.
     """
+
+    resumable = True
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self.task_weights = {task.name: float(task.weight) for task in tasks}
@@ -155,39 +165,39 @@ class Rule:
         return
 
 
-def _scale(loss: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
+def _scale_loss(loss: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
     """Scales a loss for the backward pass in mixed-precision training."""
     return loss if scaler is None else scaler.scale(loss)
 
 
 class Plain(Rule):
-    """The weighted sum of losses."""
+    """Minimizes the weighted sum of the losses."""
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
-        _scale(self.weighted(losses).sum(), scaler).backward()
+        _scale_loss(self.weighted(losses).sum(), scaler).backward()
 
 
 class GradNorm(Rule):
-    """GradNorm: weights the losses to give slowly learning tasks larger gradients (Chen et al. 2018).
+    """GradNorm (Chen et al. 2018): weights the losses so that tasks that learn slowly get larger gradients.
 
-    With W the last shared weight matrix, G_i = ‖∇_W w_i·L_i‖ and r_i the loss ratio L_i(t)/L_i(0) divided by its mean
-    over tasks, a separate Adam optimizer minimizes Σ |G_i − mean(G)·r_i^α| over the weights (equation 2; mean(G)·r_i^α
-    is treated as a constant).
+    Let W be the last shared weight matrix, G_i = ‖∇_W w_i·L_i‖, and r_i the loss ratio L_i(t)/L_i(0) divided by its
+    mean over tasks. A separate Adam optimizer chooses the weights w_i to minimize Σ |G_i − mean(G)·r_i^α|, where
+    mean(G)·r_i^α is treated as a constant (equation 2).
 
-    The paper only renormalizes the weights to sum to the number of tasks; we first clip them to [0.1, 10], like TAG's
-    published code. L_i(0) is the first nonzero loss of a task. A task without labels in a batch is left out of the
-    means, and its weight changes only through the renormalization.
+    The paper only renormalizes the weights to sum to the number of tasks. Like TAG's published code, we first clip them
+    to [0.1, 10]. L_i(0) is the first nonzero loss of task i. A task without labels in a batch is excluded from the
+    means. Its weight changes only through the renormalization.
 
     Args:
         network: the network to train.
         tasks: the tasks of the network.
-        alpha: how strongly slow tasks are favored; the paper and TAG use 1.5 for large problems.
-        lr: the learning rate of the weights.
+        alpha: how strongly slow tasks are favored. The paper and TAG use 1.5 for large problems.
+        lr: the learning rate for the weights.
     """
 
     def __init__(self, network: Network, tasks: Sequence[Task], alpha: float = 1.5, lr: float = 0.025) -> None:
         super().__init__(tasks)
-        self._kernel = _last_kernel(network.encoder)
+        self._weight_matrix = _last_weight_matrix(network.encoder)
         self._alpha = alpha
         like = next(network.parameters())
         self._weights = nn.Parameter(like.new_ones(len(tasks)), requires_grad=False)
@@ -196,19 +206,19 @@ class GradNorm(Rule):
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
         values = self.weighted(losses)
-        norms = None if self._kernel is None else self._norms(values, self._kernel, scaler)
-        _scale((self._weights * values).sum(), scaler).backward()
+        norms = None if self._weight_matrix is None else self._gradient_norms(values, self._weight_matrix, scaler)
+        _scale_loss((self._weights * values).sum(), scaler).backward()
         if norms is not None:
-            self._update(values.detach().to(norms.dtype), norms)
+            self._update_weights(values.detach().to(norms.dtype), norms)
 
-    def _norms(self, values: Tensor, kernel: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
+    def _gradient_norms(self, values: Tensor, matrix: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
         found = [
-            torch.autograd.grad(value, kernel, retain_graph=True, allow_unused=True, materialize_grads=True)[0].norm()
-            for value in _scale(values, scaler)
+            torch.autograd.grad(value, matrix, retain_graph=True, allow_unused=True, materialize_grads=True)[0].norm()
+            for value in _scale_loss(values, scaler)
         ]
         return torch.stack(found) / (1.0 if scaler is None else scaler.get_scale())
 
-    def _update(self, values: Tensor, norms: Tensor) -> None:
+    def _update_weights(self, values: Tensor, norms: Tensor) -> None:
         active = (values > 0) & (norms > 0) & norms.isfinite()
         count = active.sum().clamp(min=1)
         self._initial_losses = torch.where(active & self._initial_losses.isnan(), values, self._initial_losses)
@@ -235,8 +245,8 @@ class GradNorm(Rule):
         self._optimizer.load_state_dict(state["optimizer"])
 
 
-def _last_kernel(encoder: nn.Module) -> nn.Parameter | None:
-    """Returns the last trainable weight matrix, or else the last trainable parameter; None if there is none."""
+def _last_weight_matrix(encoder: nn.Module) -> nn.Parameter | None:
+    """Returns the last trainable weight matrix, or the last trainable parameter if there is no matrix."""
     trained = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
     kernels = [parameter for parameter in trained if parameter.dim() > 1]
     found = kernels or trained
@@ -244,14 +254,14 @@ def _last_kernel(encoder: nn.Module) -> nn.Parameter | None:
 
 
 class ScalarizerRule(Rule):
-    """Minimizes a function of all losses: a TorchJD scalarizer, whose parameters the network's optimizer trains.
+    """Minimizes a TorchJD scalarizer, i.e. a function of all losses. The network's optimizer trains its parameters.
 
-    Uncertainty Weights (Kendall et al. 2018) minimize Σ ½·exp(−s)·L + ½·s with a learned s for each task, initially 0.
-    TAG's published code minimizes L/exp(2s) + s, with s clipped to [0.01, 10] and initially 1: the same weights except
-    for the factor ½, the initial value and the clipping.
+    Uncertainty Weights (Kendall et al. 2018) minimize Σ ½·exp(−s)·L + ½·s, where s is learned for each task and starts
+    at 0. TAG's published code minimizes L/exp(2s) + s, where s starts at 1 and is clipped to [0.01, 10]. Its weights
+    differ only in the factor ½, the initial value and the clipping.
 
-    For a task without labels in a batch, the scalarizer receives the task's last loss; neither its head nor its weight
-    is trained.
+    If a task has no labels in a batch, the scalarizer receives the task's last loss, and neither the task's head nor
+    its weight is trained.
 
     Args:
         scalarizer: the TorchJD scalarizer.
@@ -276,11 +286,11 @@ class ScalarizerRule(Rule):
         (self.coefficients(values.detach(), scaler) * values).sum().backward()
 
     def coefficients(self, values: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
-        """Returns each loss's weight times the scaler's factor; also backpropagates to the scalarizer's parameters."""
+        """Returns each loss's weight times the scaler's factor. Also backpropagates to the scalarizer's parameters."""
         absent = values == 0
         values = torch.where(absent, self._last_losses, values.to(self._last_losses.dtype)).requires_grad_()
         self._last_losses = values.detach()
-        _scale(self._total(self._scalarizer, values), scaler).backward()
+        _scale_loss(self._total_loss(self._scalarizer, values), scaler).backward()
         self._calls += 1
         assert values.grad is not None
         for parameter in self.parameters():
@@ -303,39 +313,42 @@ class ScalarizerRule(Rule):
     def weights(self) -> Mapping[str, float]:
         values = self._last_losses.clone().requires_grad_()
         with torch.enable_grad():
-            total = self._total(copy.deepcopy(self._scalarizer), values)  # some scalarizers change when called
+            total = self._total_loss(copy.deepcopy(self._scalarizer), values)  # some scalarizers change when called
         (gradients,) = torch.autograd.grad(total, values)
         return {
             task: weight * gradient
             for (task, weight), gradient in zip(self.task_weights.items(), gradients.tolist(), strict=True)
         }
 
-    def _total(self, scalarizer: nn.Module, values: Tensor) -> Tensor:
+    def _total_loss(self, scalarizer: nn.Module, values: Tensor) -> Tensor:
         with seeded_rng(self._seed, "balance", self._calls):
             total: Tensor = scalarizer(values)
         return total
 
     def state_dict(self) -> dict[str, Any]:
-        return {"scalarizer": copy.deepcopy(self._scalarizer), "calls": self._calls, "seen": self._last_losses.clone()}
+        return {"scalarizer": _plain_state(self._scalarizer), "calls": self._calls, "seen": self._last_losses.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._calls, self._last_losses = state["calls"], state["seen"].clone()
-        if any(True for _ in self.parameters()):  # keep these tensors: the optimizer refers to them
-            self._scalarizer.load_state_dict(state["scalarizer"].state_dict())
-        else:
-            self._scalarizer = copy.deepcopy(state["scalarizer"])
+        update = getattr(self._scalarizer, "update", None)
+        if update is not None and state["scalarizer"]["optimizers"]:
+            self._scalarizer(self._last_losses)  # FAMO creates its optimizer in the first update
+            update(self._last_losses)
+        _load_plain_state(self._scalarizer, state["scalarizer"])
 
 
 class AggregatorRule(Rule):
-    """Combines the tasks' gradients of shared parameters with a TorchJD aggregator; each head uses only its own task's.
+    """Combines the tasks' gradients for the shared parameters with a TorchJD aggregator.
+
+    Each head uses only the gradient of its own task.
 
     Args:
         aggregator: the TorchJD aggregator.
         network: the network to train.
         tasks: the tasks of the network.
-        weigher: weights the losses first, as TAG's published PCGrad run did with Uncertainty Weights.
-        any_number: whether the aggregator accepts any number of gradients; if so, tasks without labels in a batch are
-            left out; otherwise, their gradients are zero.
+        weigher: an optional rule that weights the losses first. TAG's published PCGrad run used Uncertainty Weights.
+        any_number: whether the aggregator accepts any number of gradients. If so, tasks without labels in a batch are
+            left out. Otherwise, their gradients are set to zero.
     """
 
     def __init__(
@@ -355,6 +368,7 @@ class AggregatorRule(Rule):
         like = next(network.parameters())
         self._aggregator = aggregator.to(device=like.device, dtype=like.dtype)
         self._weigher, self._any_number = weigher, any_number
+        self.resumable = type(aggregator).__name__ not in NOT_RESUMABLE
         self._seed, self._calls = network.seed, 0
 
     def parameters(self) -> Iterable[nn.Parameter]:
@@ -363,25 +377,30 @@ class AggregatorRule(Rule):
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
         values = self.weighted(losses)
         if self._weigher is None:
-            values = _scale(values, scaler)
+            values = _scale_loss(values, scaler)
         else:
             values = self._weigher.coefficients(values.detach(), scaler) * values
         factor = 1.0 if scaler is None else scaler.get_scale()
-        gradients = torch.stack([self._gradient(value, own) for value, own in zip(values, self._own, strict=True)])
-        combined = self._combine(gradients / factor) * factor
+        gradients = torch.stack(
+            [
+                self._shared_gradient(value, head_parameters)
+                for value, head_parameters in zip(values, self._own, strict=True)
+            ]
+        )
+        combined = self._combine_gradients(gradients / factor) * factor
         parts = combined.split([parameter.numel() for parameter in self._shared])
         for parameter, part in zip(self._shared, parts, strict=True):
             _accumulate(parameter, part.view_as(parameter))
 
-    def _gradient(self, value: Tensor, own: list[nn.Parameter]) -> Tensor:
-        """Returns the gradient of the shared parameters as a vector; accumulates those of the head's own parameters."""
-        wanted = [*self._shared, *own]
+    def _shared_gradient(self, value: Tensor, head_parameters: list[nn.Parameter]) -> Tensor:
+        """Returns the gradient for the shared parameters as a vector, and accumulates the head's own gradients."""
+        wanted = [*self._shared, *head_parameters]
         found = torch.autograd.grad(value, wanted, retain_graph=True, allow_unused=True, materialize_grads=True)
-        for parameter, gradient in zip(own, found[len(self._shared) :], strict=True):
+        for parameter, gradient in zip(head_parameters, found[len(self._shared) :], strict=True):
             _accumulate(parameter, gradient)
         return torch.cat([value.new_zeros(0), *(gradient.flatten() for gradient in found[: len(self._shared)])])
 
-    def _combine(self, gradients: Tensor) -> Tensor:
+    def _combine_gradients(self, gradients: Tensor) -> Tensor:
         # leave out gradients whose square underflows: PCGrad divides by squared norms, MGDA fails for a zero row
         usable = gradients.square().sum(1) >= torch.finfo(gradients.dtype).tiny
         if not gradients.isfinite().all() or not usable.any():
@@ -396,12 +415,59 @@ class AggregatorRule(Rule):
 
     def state_dict(self) -> dict[str, Any]:
         weigher = None if self._weigher is None else self._weigher.state_dict()
-        return {"aggregator": copy.deepcopy(self._aggregator), "calls": self._calls, "weigher": weigher}
+        return {"aggregator": _plain_state(self._aggregator), "calls": self._calls, "weigher": weigher}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._aggregator, self._calls = copy.deepcopy(state["aggregator"]), state["calls"]
+        self._calls = state["calls"]
+        _load_plain_state(self._aggregator, state["aggregator"])
         if self._weigher is not None:
             self._weigher.load_state_dict(state["weigher"])
+
+
+def _plain_state(module: nn.Module) -> dict[str, Any]:
+    """Returns the state of a TorchJD module: its tensors, and those attributes that are plain values.
+
+    Other attributes, such as functions, are settings that do not change during training.
+    """
+    buffers: dict[str, Tensor | None] = {}
+    attributes: dict[str, Any] = {}
+    optimizers: dict[str, Any] = {}
+    for prefix, part in module.named_modules():
+        buffers |= {f"{prefix}.{name}": value for name, value in part._buffers.items()}  # some are None at first
+        for name, value in vars(part).items():
+            if isinstance(value, torch.optim.Optimizer):
+                optimizers[f"{prefix}.{name}"] = value.state_dict()
+            elif name not in MODULE_ATTRIBUTES and _is_plain(value):
+                attributes[f"{prefix}.{name}"] = value
+    parameters = {name: parameter.detach() for name, parameter in module.named_parameters()}
+    return copy.deepcopy(
+        {"parameters": parameters, "buffers": buffers, "attributes": attributes, "optimizers": optimizers}
+    )
+
+
+def _load_plain_state(module: nn.Module, state: Mapping[str, Any]) -> None:
+    found = copy.deepcopy(dict(state))
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(found["parameters"][name])  # in place: an optimizer refers to it
+    for part, name, value in _located(module, found["buffers"]):
+        part._buffers[name] = value
+    for part, name, value in _located(module, found["attributes"]):
+        vars(part)[name] = value
+    for part, name, value in _located(module, found["optimizers"]):
+        getattr(part, name).load_state_dict(value)
+
+
+def _located(module: nn.Module, values: Mapping[str, Any]) -> Iterator[tuple[nn.Module, str, Any]]:
+    for key, value in values.items():
+        prefix, _, name = key.rpartition(".")
+        yield module.get_submodule(prefix), name, value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return isinstance(value, (type(None), bool, int, float, str, Tensor, torch.dtype, torch.device))
 
 
 def _accumulate(parameter: nn.Parameter, gradient: Tensor) -> None:
@@ -411,7 +477,7 @@ def _accumulate(parameter: nn.Parameter, gradient: Tensor) -> None:
 
 @dataclass(frozen=True)
 class Call:
-    """A parsed call: a name with arguments.
+    """A parsed call, with its name and arguments.
 
     Example:
         >>> parse_call("CAGrad(c=0.5)")
@@ -423,13 +489,13 @@ class Call:
     keywords: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def has_lists(self) -> bool:
+    def has_list_arguments(self) -> bool:
         """Whether any argument is a list with one value per task."""
         return any(isinstance(value, list | tuple) for value in (*self.positional, *self.keywords.values()))
 
 
 def parse_call(text: str) -> Call | None:
-    """Parses a name with optional literal arguments, without evaluating code; returns None for any other text."""
+    """Parses a name with optional literal arguments, without evaluating any code. Returns None for any other text."""
     name, bracket, rest = text.strip().partition("(")
     try:
         node = ast.parse(name.replace("-", "_") + bracket + rest, mode="eval").body
@@ -443,67 +509,76 @@ def parse_call(text: str) -> Call | None:
     return None
 
 
-def torchjd_kinds() -> dict[str, type[nn.Module]]:
-    """Returns TorchJD's aggregators and scalarizers by name; if both have the same name, the cheaper scalarizer."""
+def torchjd_classes() -> dict[str, type[nn.Module]]:
+    """Returns TorchJD's aggregators and scalarizers by name.
+
+    If an aggregator and a scalarizer have the same name, the scalarizer is used, since it is cheaper.
+    """
     try:
         from torchjd import aggregation, scalarization
     except ImportError as error:
-        raise ImportError("this balancing rule needs TorchJD; pip install torchjd") from error
+        raise ImportError("this balancing rule requires TorchJD; run pip install torchjd") from error
     bases = ((aggregation, aggregation.Aggregator), (scalarization, scalarization.Scalarizer))
     return {
-        name: kind
+        name: module_class
         for module, base in bases
-        for name, kind in inspect.getmembers(module, inspect.isclass)
-        if issubclass(kind, base) and not inspect.isabstract(kind) and not name.endswith("Aggregator")
+        for name, module_class in inspect.getmembers(module, inspect.isclass)
+        if issubclass(module_class, base) and not inspect.isabstract(module_class) and not name.endswith("Aggregator")
     }
 
 
-def torchjd_kind(name: str) -> type[nn.Module] | None:
+def find_torchjd_class(name: str) -> type[nn.Module] | None:
     """Returns the class with this name, ignoring case and hyphens: "nash-mtl" means `NashMTL`."""
     wanted = _normalize(name)
-    return next((kind for known, kind in torchjd_kinds().items() if _normalize(known) == wanted), None)
+    return next(
+        (module_class for known, module_class in torchjd_classes().items() if _normalize(known) == wanted), None
+    )
 
 
-def _make_module(call: Call, kind: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
-    """Creates an aggregator or scalarizer for a number of tasks, after trying out a separate instance."""
+def _make_module(call: Call, module_class: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
+    """Creates an aggregator or scalarizer for a number of tasks, after testing a separate instance."""
     try:
-        trial = _construct(call, kind, tasks, torch.empty(0))
+        trial = _construct_module(call, module_class, tasks, torch.empty(0))
         with seeded_rng(0, "trial"), torch.no_grad():
             rows = torch.rand(tasks, tasks + 1) + torch.eye(tasks, tasks + 1)
-            trial(rows if _is_aggregator(kind) else rows[:, 0])
+            trial(rows if _is_aggregator(module_class) else rows[:, 0])
     except ImportError:
         raise
     except Exception as error:
-        signature = str(inspect.signature(kind)).partition(" ->")[0]
-        message = f"{kind.__name__}{signature} cannot be used for {tasks} tasks: {error}"
+        signature = str(inspect.signature(module_class)).partition(" ->")[0]
+        message = f"{module_class.__name__}{signature} cannot be used with {tasks} tasks: {error}"
         raise InvalidInput("`rule`:", message) from error
-    return _construct(call, kind, tasks, like)
+    return _construct_module(call, module_class, tasks, like)
 
 
-def _construct(call: Call, kind: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
-    names = list(inspect.signature(kind).parameters)
+def _construct_module(call: Call, module_class: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
+    names = list(inspect.signature(module_class).parameters)
     task_counts = {name: tasks for name in names if name in TASK_COUNT_ARGUMENTS and name not in call.keywords}
     filled_in = {} if call.positional else task_counts
-    keywords = {name: _tensor(value, like) for name, value in call.keywords.items()}
-    return kind(*(_tensor(value, like) for value in call.positional), **filled_in, **keywords)
+    keywords = {name: _to_tensor(value, like) for name, value in call.keywords.items()}
+    return module_class(*(_to_tensor(value, like) for value in call.positional), **filled_in, **keywords)
 
 
-def _tensor(value: Any, like: Tensor) -> Any:
+def _to_tensor(value: Any, like: Tensor) -> Any:
     return like.new_tensor(value) if isinstance(value, list | tuple) else value
 
 
-def _is_aggregator(kind: type[nn.Module]) -> bool:
+def _is_aggregator(module_class: type[nn.Module]) -> bool:
     """Returns whether a class combines gradients rather than losses."""
     from torchjd.aggregation import Aggregator
 
-    return issubclass(kind, Aggregator)
+    return issubclass(module_class, Aggregator)
 
 
-def _takes_any_number(call: Call, kind: type[nn.Module]) -> bool:
+def _accepts_any_number(call: Call, module_class: type[nn.Module]) -> bool:
     """Returns whether an aggregator accepts a different number of gradients in each step."""
     from torchjd import Stateful
 
-    return not (issubclass(kind, Stateful) or call.has_lists or kind.__name__ in FIXED_ROWS)
+    return not (
+        issubclass(module_class, Stateful)
+        or call.has_list_arguments
+        or module_class.__name__ in FIXED_COUNT_AGGREGATORS
+    )
 
 
 def _normalize(name: str) -> str:

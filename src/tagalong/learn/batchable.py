@@ -1,4 +1,4 @@
-"""Checks with a trial step whether networks can be trained as one computation with the same results."""
+"""Checks whether networks can be trained as one computation, by comparing the results of a trial step."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ TRIAL_ROWS = 8
 # Tolerances relative to the largest value; GPUs may use TF32.
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-2, torch.int64: 0.0}
 LOW_PRECISION_TOLERANCE, ABSOLUTE_TOLERANCE = 0.1, 1e-12
-GRADIENT = "the gradient of "
+GRADIENT_PREFIX = "the gradient of "
 
 
 def why_not_batched(
     problem: Problem, jobs: Sequence[Job] | None = None, *, device: torch.device | str = "cpu"
 ) -> str | None:
-    """Returns why `train_many` cannot train these networks together; None if it can.
+    """Returns the reason why `train_many` cannot train these networks together, or None if it can.
 
     Args:
         problem: the problem.
-        jobs: the networks to train; None: networks for any tasks, with the rule "plain".
+        jobs: the networks to train. If None, checks networks with any tasks and the rule "plain".
         device: the device to train on.
     """
     if not all(isinstance(split, Split) for split in problem.splits.values()):
@@ -60,7 +60,7 @@ def _why_not_at_width(problem: Problem, tasks: Sequence[str], width: float, devi
             return "heads share weights with each other or with the encoder"
         if not network.state_dict():
             return "the network has no weights"
-        alone = [_step_alone(problem, network, place) for place in range(2)]
+        alone = [_step_alone(problem, network, index) for index in range(2)]
         try:
             together = _step_together(problem, network)
         except Exception as error:  # layers and losses that cannot be batched may raise anything
@@ -78,24 +78,24 @@ def _shares_weights(network: Network) -> bool:
     return any(len(parts) > 1 for parts in owners.values())
 
 
-def _step_alone(problem: Problem, network: Network, place: int) -> Tensors:
-    """Returns the losses, gradients and buffers of one step of a single network, by name."""
+def _step_alone(problem: Problem, network: Network, index: int) -> Tensors:
+    """Performs a step with a single network. Returns its losses, gradients and buffers by name."""
     alone = copy.deepcopy(network)
     with torch.no_grad():
         for name, parameter in alone.named_parameters():
-            parameter.copy_(_trial_weights(network, place)[name])
+            parameter.copy_(_trial_weights(network, index)[name])
     inputs, targets = _trial_batch(problem, network)
     with problem.recipe.precision(inputs.device):
         outputs = alone(inputs)
         losses = {name: mean_loss(problem.task(name), outputs[name], targets[name]) for name in network.tasks}
     torch.stack(list(losses.values())).sum().backward()
-    return _by_name(losses, dict(alone.named_parameters()), dict(alone.named_buffers()))
+    return _name_tensors(losses, dict(alone.named_parameters()), dict(alone.named_buffers()))
 
 
 def _step_together(problem: Problem, network: Network) -> Tensors:
-    """Returns the same for two stacked networks; every tensor has a first dimension of size 2."""
+    """Performs the same step with two stacked networks. The first dimension of each result has size 2."""
     stack = Stack(network, 2)
-    shifted = [_trial_weights(network, place) for place in range(2)]
+    shifted = [_trial_weights(network, index) for index in range(2)]
     with torch.no_grad():
         for name, parameter in stack.parameters.items():
             parameter.copy_(torch.stack([own[name] for own in shifted]))
@@ -106,15 +106,15 @@ def _step_together(problem: Problem, network: Network) -> Tensors:
         for name in network.tasks:
             task, target = problem.task(name), targets[name]
             pairs = torch.stack([target, target])
-            losses[name] = torch.vmap(lambda out, own, task=task: mean_loss(task, out, own))(outputs[name], pairs)
+            losses[name] = torch.vmap(lambda output, own, task=task: mean_loss(task, output, own))(outputs[name], pairs)
     torch.stack(list(losses.values())).sum().backward()
     stack.outputs_on(inputs, TRIAL_ROWS)  # vmap may fail only in evaluation mode
-    return _by_name(losses, stack.parameters, stack.buffers)
+    return _name_tensors(losses, stack.parameters, stack.buffers)
 
 
-def _trial_weights(network: Network, place: int) -> Tensors:
-    """Returns the weights of the first or second trial network, which differ."""
-    return {name: parameter.detach() * (1 + 0.1 * place) for name, parameter in network.named_parameters()}
+def _trial_weights(network: Network, index: int) -> Tensors:
+    """Returns the weights of the first or second trial network. The two networks have different weights."""
+    return {name: parameter.detach() * (1 + 0.1 * index) for name, parameter in network.named_parameters()}
 
 
 def _trial_batch(problem: Problem, network: Network) -> tuple[Tensor, Tensors]:
@@ -124,22 +124,22 @@ def _trial_batch(problem: Problem, network: Network) -> tuple[Tensor, Tensors]:
     return inputs.to(device), {name: target.to(device) for name, target in targets.items()}
 
 
-def _by_name(losses: Tensors, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensors:
+def _name_tensors(losses: Tensors, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensors:
     named = {f"the loss of {name}": loss.detach() for name, loss in losses.items()}
-    named |= {f"{GRADIENT}{name}": p.grad for name, p in parameters.items() if p.grad is not None}
+    named |= {f"{GRADIENT_PREFIX}{name}": p.grad for name, p in parameters.items() if p.grad is not None}
     return named | {f"the buffer {name}": buffer for name, buffer in buffers.items()}
 
 
 def _differences(alone: Tensors, together: Tensors, low_precision: bool) -> list[str]:
-    """Returns the names of the tensors that differ by more than rounding errors.
+    """Returns the names of the tensors that differ by more than rounding error.
 
-    The tolerance for gradients is relative to the largest of them, since some consist only of rounding errors.
+    The tolerance is relative to the largest gradient, since some gradients consist only of rounding error.
     """
-    gradients = [float(value.abs().max()) for name, value in alone.items() if name.startswith(GRADIENT)]
+    gradients = [float(value.abs().max()) for name, value in alone.items() if name.startswith(GRADIENT_PREFIX)]
     different = []
     for name, expected in alone.items():
         found = together.get(name)
-        largest = max(gradients) if name.startswith(GRADIENT) else float(expected.abs().max())
+        largest = max(gradients) if name.startswith(GRADIENT_PREFIX) else float(expected.abs().max())
         relative = LOW_PRECISION_TOLERANCE
         if not low_precision:
             relative = TOLERANCES.get(expected.dtype, LOW_PRECISION_TOLERANCE)

@@ -19,12 +19,12 @@ from .network import build_network
 from .problem import Problem
 from .randomness import batches, derive_seed, reseed
 from .rows import require_in_memory
-from .scoring import UNKNOWN
-from .stacking import PURPOSE, PairLosses, Stack, scores_of_stack
+from .scoring import UNKNOWN_SCORE
+from .stacking import OPERATION, PairLosses, Stack, scores_of_stack
 from .trainer import Diverged, Job, Trained, job_problems, train
 
 DROP_FRACTION = 0.25  # drop stopped networks once they make up this fraction of the stack
-FUSED = ("cpu", "cuda")
+FUSED_DEVICES = ("cpu", "cuda")
 logger = logging.getLogger(__name__)
 
 
@@ -36,25 +36,26 @@ def train_many(
     memory: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Trained]:
-    """Trains many networks with the same results as calling `train` for each, in a fraction of the time.
+    """Trains many networks with the same results as separate calls to `train`, but in a fraction of the time.
 
-    Networks with the same seed and width are trained as one batched computation: they share batches, initial weights
+    Networks with the same seed and width are trained as one batched computation. They share batches, initial weights
     and dropout masks, but each has its own early stopping. Networks that cannot be batched (see `why_not_batched`) are
     trained one by one.
 
     Args:
         problem: the problem.
-        jobs: the networks to train, with any tasks, seeds, rules and widths.
+        jobs: the networks to train. Their tasks, seeds, rules and widths may differ.
         device: the device to train on.
-        memory: the number of bytes that networks trained together may use; None: a fraction of the free memory,
-            capped on a CPU at the amount that still speeds up training.
+        memory: the number of bytes that networks trained together may use. If None, a fraction of the free memory is
+            used. On a CPU, this is capped at the amount that still speeds up training.
         progress: called with the number of networks finished so far.
 
     Yields:
-        Each trained network, once all networks trained together with it have finished; not in the order of the jobs.
+        Each trained network, once all networks that are trained together with it have finished. The order of the
+        networks may differ from the order of the jobs.
 
     Raises:
-        Diverged: some networks never had a finite validation loss; raised after all others have been yielded.
+        Diverged: some networks never had a finite validation loss. Raised after all other networks have been yielded.
 
     Example:
         >>> from tagalong.learn import Recipe, Task
@@ -93,7 +94,7 @@ def _train_chunks(
 
 
 def _chunks(problem: Problem, jobs: list[Job], device: torch.device, memory: int | None) -> Iterator[list[Job]]:
-    """Yields the jobs to train together: with equal seed and width, in chunks of similar size that fit into memory."""
+    """Yields chunks of jobs to train together: jobs with the same seed and width that fit into memory."""
     kinds: dict[tuple[str, float, int | None], list[Job]] = {}
     for job in jobs:
         kinds.setdefault((job.rule, job.width, job.epochs), []).append(job)
@@ -127,7 +128,7 @@ def _split_evenly(jobs: list[Job], size: int) -> Iterator[list[Job]]:
 def _train_chunk(
     problem: Problem, jobs: list[Job], device: torch.device, report: Callable[[int], None]
 ) -> list[Trained]:
-    """Trains a chunk and returns its networks, including diverged ones; splits the chunk if it runs out of memory."""
+    """Trains a chunk of networks and returns them, including diverged ones. Halves the chunk if memory runs out."""
     if len(jobs) == 1:
         try:
             return [train(problem, jobs[0], device=device)]
@@ -145,7 +146,7 @@ def _train_chunk(
 
 
 class BatchedTraining:
-    """Trains multiple networks together; each row of the stack is a network, which may already have stopped.
+    """Trains multiple networks together. Networks that have stopped are removed from the stack from time to time.
 
     Args:
         problem: the problem.
@@ -161,7 +162,7 @@ class BatchedTraining:
         network = build_network(problem, names, jobs[0].seed, jobs[0].width).to(device)
         self.stack, self.best = Stack(network, len(jobs)), Stack(network, len(jobs))
         self.optimizer = self._make_optimizer()
-        train, val = require_in_memory(problem.train, PURPOSE), require_in_memory(problem.val, PURPOSE)
+        train, val = require_in_memory(problem.train, OPERATION), require_in_memory(problem.val, OPERATION)
         self.rows, self.val = train.only(names).to(device), val.only(names).to(device)
         self.job_of_row = np.arange(len(jobs))  # the index of the job in each row of the stack
         self._make_losses()
@@ -172,7 +173,7 @@ class BatchedTraining:
 
     @property
     def running(self) -> NDArray[np.bool_]:
-        """Which jobs have reached neither the last epoch nor the end of their patience."""
+        """Whether each job is still training, i.e. has reached neither the last epoch nor the end of its patience."""
         stop = [self.recipe.should_stop(self.epoch, self.epoch - 1 - int(best)) for best in self.best_epoch]
         running: NDArray[np.bool_] = (self.epochs_run == self.epoch) & ~np.array(stop)
         return running & (self.epoch < self.jobs[0].last_epoch(self.recipe))
@@ -188,7 +189,7 @@ class BatchedTraining:
             self._drop_stopped(running)
             self._run_epoch(running)
             report(int((~self.running).sum()))
-        return self._results(start)
+        return self._make_results(start)
 
     def _run_epoch(self, running: NDArray[np.bool_]) -> None:
         for group in self.optimizer.param_groups:
@@ -215,7 +216,7 @@ class BatchedTraining:
     def _validate(self, running: NDArray[np.bool_]) -> None:
         outputs = self.stack.outputs_on(self.val.inputs, self.recipe.batch_size)
         table = np.full(self.trains.shape, np.nan)
-        table[self.job_of_row] = self.losses.table(self.losses(outputs, self._val_targets))
+        table[self.job_of_row] = self.losses.to_array(self.losses(outputs, self._val_targets))
         self.curve.append(table)
         weights = np.array([task.weight for task in self.tasks])
         total = np.where(self.trains, weights * table, 0).sum(1)
@@ -224,14 +225,14 @@ class BatchedTraining:
         if len(better):
             self.best_epoch[better], self.best_loss[better] = self.epoch, total[better]
             rows = np.flatnonzero(np.isin(self.job_of_row, better))
-            self.best.copy_from(self.stack, self._indices(rows), self._indices(self.job_of_row[rows]))
+            self.best.copy_from(self.stack, self._to_indices(rows), self._to_indices(self.job_of_row[rows]))
 
     def _drop_stopped(self, running: NDArray[np.bool_]) -> None:
         rows = np.flatnonzero(running[self.job_of_row])
         if len(rows) > (1 - DROP_FRACTION) * len(self.job_of_row):
             return
-        chosen, old = self._indices(rows), self.optimizer
-        moved = self.stack.keep(chosen)
+        chosen, old = self._to_indices(rows), self.optimizer
+        moved = self.stack.keep_only(chosen)
         self.job_of_row = self.job_of_row[rows]
         self.optimizer = self._make_optimizer()
         for parameter, state in old.state.items():
@@ -247,25 +248,27 @@ class BatchedTraining:
         self._val_targets = self.losses.targets(self.val.targets)
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
-        return self.recipe.make_optimizer(self.stack.parameters.values(), fused=self.device.type in FUSED or None)
+        return self.recipe.make_optimizer(
+            self.stack.parameters.values(), fused=self.device.type in FUSED_DEVICES or None
+        )
 
-    def _indices(self, rows: NDArray[np.intp]) -> Tensor:
+    def _to_indices(self, rows: NDArray[np.intp]) -> Tensor:
         return torch.from_numpy(rows).to(self.device)
 
-    def _results(self, start: float) -> list[Trained]:
+    def _make_results(self, start: float) -> list[Trained]:
         names = [task.name for task in self.tasks]
         trains = [[name for name in names if name in job.tasks] for job in self.jobs]
         learned = self.trains & (self.best_epoch >= 0)[:, None]
         scores = {part: scores_of_stack(self.problem, self.best, learned, part) for part in ("val", "test")}
-        states = self.best.states(trains)
+        states = self.best.state_dicts(trains)
         curve = np.stack(self.curve, 1)  # [jobs, epochs, tasks]
         steps = self.epochs_run * (self.steps // self.epoch)
         seconds = (time.perf_counter() - start) * steps / steps.sum()
         return [
             Trained(
                 job,
-                val={task: scores["val"][k].get(task, UNKNOWN) for task in trains[k]},
-                test={task: scores["test"][k].get(task, UNKNOWN) for task in trains[k]},
+                val={task: scores["val"][k].get(task, UNKNOWN_SCORE) for task in trains[k]},
+                test={task: scores["test"][k].get(task, UNKNOWN_SCORE) for task in trains[k]},
                 curve=curve[k, : self.epochs_run[k]][:, [names.index(task) for task in job.tasks]],
                 best_epoch=int(self.best_epoch[k]),
                 steps=int(steps[k]),

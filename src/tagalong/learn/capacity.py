@@ -19,12 +19,12 @@ class Capacity:
     """The size of a wider network.
 
     Attributes:
-        by: what is multiplied: "channels" (the paper's "n× channels") or "parameters".
+        by: the quantity that is multiplied, "channels" (the paper's "n× channels") or "parameters".
         times: the requested multiple.
-        width: the width of the encoder, to be passed as `Job.width`.
-        parameters: the number of parameters of the network, heads included.
-        reached: the number of parameters, relative to the network of width 1. Doubling the channels of a convolution
-            quadruples its parameters, so the two readings of the paper's "as large as n networks" differ widely.
+        width: the width of the encoder, for `Job.width`.
+        parameters: the number of parameters of the network, including its heads.
+        reached: the number of parameters relative to a network of width 1. Doubling the channels of a convolution
+            quadruples its parameters, so the two interpretations of the paper's "as large as n networks" differ widely.
     """
 
     by: Literal["channels", "parameters"]
@@ -40,11 +40,11 @@ class Capacity:
 def capacities(
     problem: Problem, tasks: Iterable[str] | None = None, times: Sequence[float] = (2, 3, 4)
 ) -> list[Capacity]:
-    """Returns the paper's networks without a latency constraint: n× the channels, then n× the parameters.
+    """Returns the sizes of the paper's wider networks, first with n× the channels, then with n× the parameters.
 
     Args:
         problem: a problem whose encoder is a callable with a `width` argument.
-        tasks: the tasks of the network; None: all.
+        tasks: the tasks of the network. If None, all tasks are used.
         times: the multiples n.
     """
     names = problem.names if tasks is None else tuple(tasks)
@@ -67,7 +67,7 @@ def count_parameters(problem: Problem, tasks: Iterable[str], width: float = 1.0)
 
 
 def width_for(problem: Problem, tasks: Iterable[str], parameters: float) -> float:
-    """Finds by bisection the width whose network comes closest to a number of parameters.
+    """Finds the width at which the network is closest to a given number of parameters, by bisection.
 
     Raises:
         InvalidInput: the encoder does not grow with its width.

@@ -12,8 +12,8 @@ from torch import Tensor
 from tagalong import tabular
 from tagalong.tabular import MISSING_WORDS, RawColumns, TableSource, as_number
 
-TRUTH = {"true": 1.0, "false": 0.0}
-LARGEST = 1e150  # the square of a larger number overflows
+BOOLEAN_WORDS = {"true": 1.0, "false": 0.0}
+MAX_MAGNITUDE = 1e150  # the square of a larger number overflows
 MOSTLY_NUMBERS = 0.9  # the fraction of numbers above which the other cells of a column are taken for typing errors
 SHOWN_CELLS = 3
 SHOWN_CHARACTERS = 40
@@ -22,12 +22,14 @@ Column = NDArray[Any]
 
 
 class Columns(Mapping[str, Column]):
-    """Columns by name: numbers as float64 with NaN, anything else as text with None; converted on first use.
+    """The columns of a table by name, converted to numbers or text on first use.
+
+    Numbers are float64, with NaN for missing values. Text columns contain None for missing values.
 
     Attributes:
         place: the file or argument that contains the table, as named in messages.
         rows: the number of rows.
-        unnamed: the number of unnamed columns that were dropped, such as an index that was written to the file.
+        unnamed: the number of unnamed columns that were dropped, such as a saved index.
     """
 
     def __init__(self, raw: RawColumns) -> None:
@@ -62,10 +64,10 @@ def read_columns(source: TableSource | Columns, argument: str = "data", keep_emp
     """Reads the columns of a table and detects which are numeric.
 
     Args:
-        source: a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row; see
+        source: a file, a DataFrame, a mapping from names to columns, or a list with a mapping for each row; see
             `Problem.from_table`.
-        argument: the argument to name in messages, if the source is not a file.
-        keep_empty: whether to keep rows of a file that consist of the right number of empty cells.
+        argument: the name of the argument, used in messages if the source is not a file.
+        keep_empty: whether to keep rows of a file in which every cell is empty.
 
     Raises:
         TableError: the file does not exist or does not contain a table, there are no rows, columns differ in length, or
@@ -80,7 +82,7 @@ def read_columns(source: TableSource | Columns, argument: str = "data", keep_emp
 
 
 def _convert(raw: Any, decimal_comma: bool) -> Column:
-    """Converts a column to numbers if all cells are numbers or missing; true and false count as 1 and 0."""
+    """Converts a column to numbers if every cell is a number or missing. True and false count as 1 and 0."""
     values = np.asarray(raw) if hasattr(raw, "dtype") else raw
     if isinstance(values, np.ndarray) and values.dtype.kind == "c":
         values = values.astype(str)
@@ -88,8 +90,8 @@ def _convert(raw: Any, decimal_comma: bool) -> Column:
         return as_column(values)
     cells = [_clean(value) for value in values]
     known = [cell for cell in cells if isinstance(cell, str)]
-    if known and all(cell.lower() in TRUTH for cell in known):
-        cells = [TRUTH[cell.lower()] if isinstance(cell, str) else cell for cell in cells]
+    if known and all(cell.lower() in BOOLEAN_WORDS for cell in known):
+        cells = [BOOLEAN_WORDS[cell.lower()] if isinstance(cell, str) else cell for cell in cells]
     column = as_column(_as_objects(cells))
     if column.dtype == object and decimal_comma:
         swapped = as_column(_as_objects(cell.replace(",", ".") if isinstance(cell, str) else cell for cell in cells))
@@ -112,7 +114,7 @@ def _as_objects(cells: Iterable[Any]) -> Column:
 
 
 def as_column(raw: Any) -> Column:
-    """Converts numbers to float64, with NaN where missing, and anything else to text, with None where missing.
+    """Converts numeric columns to float64 and all others to text. Missing values become NaN or None.
 
     Example:
         >>> as_column(["1", None, "2.5"]), as_column(["a", "", None])
@@ -172,7 +174,7 @@ def show_cell(cell: str) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell is missing: None, NaN, NaT, pandas' NA or blank text."""
+    """Returns whether a cell is missing: None, NaN, NaT, pandas' NA or blank text."""
     # Comparisons with pandas' NA are neither true nor false, so it is recognized by its type's name.
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True

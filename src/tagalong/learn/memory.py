@@ -11,9 +11,9 @@ from .network import Network
 from .problem import Problem
 from .scoring import mean_loss
 
-MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
-CPU_LIMIT = 128 * 2**20  # bytes beyond which the time per network no longer decreases, see benchmarks/README.md
-GPU_FRACTION, CPU_FRACTION = 0.6, 0.25  # of the free memory
+OPTIMIZER_MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
+CPU_BYTES_LIMIT = 128 * 2**20  # bytes beyond which the time per network no longer decreases, see benchmarks/README.md
+GPU_FRACTION, CPU_FRACTION = 0.6, 0.25  # fraction of the free memory
 
 
 def networks_at_once(problem: Problem, network: Network, device: torch.device, memory: int | None) -> int:
@@ -21,35 +21,35 @@ def networks_at_once(problem: Problem, network: Network, device: torch.device, m
 
     Args:
         problem: the problem.
-        network: a network with the tasks of all these networks.
+        network: a network with the tasks of all networks to train.
         device: the device to train on.
-        memory: the number of bytes that may be used; None: a fraction of the free memory.
+        memory: the number of bytes that may be used. If None, a fraction of the free memory is used.
     """
     available = usable_bytes(device) if memory is None else memory
     return max(1, available // bytes_per_network(problem, network, device))
 
 
 def bytes_per_network(problem: Problem, network: Network, device: torch.device) -> int:
-    """Estimates the bytes that one network needs: weights, optimizer state, activations of a batch, outputs of a part.
+    """Estimates the bytes that one network needs for its weights, optimizer state, activations and outputs.
 
-    Activations count twice, since their gradients need the same amount.
+    Activations are counted twice, since their gradients need the same amount of memory.
     """
     weights = sum(p.numel() * p.element_size() for p in network.parameters())
     # Weights and moments, which exist twice while stopped networks are dropped, and the gradient and best weights.
-    copies = 2 * (1 + MOMENTS[problem.recipe.optimizer]) + 2
-    kept, outputs = _activations(problem, network, device)
+    copies = 2 * (1 + OPTIMIZER_MOMENTS[problem.recipe.optimizer]) + 2
+    kept, outputs = _activation_bytes(problem, network, device)
     rows = max(len(problem.val), len(problem.test))
     return int(copies * weights + 2 * kept + 2 * rows * outputs)
 
 
-def _activations(problem: Problem, network: Network, device: torch.device) -> tuple[int, float]:
-    """Returns the bytes that a training step keeps for its backward pass, and the bytes of the outputs per row."""
+def _activation_bytes(problem: Problem, network: Network, device: torch.device) -> tuple[int, float]:
+    """Returns the bytes that a training step keeps for its backward pass, and the output bytes per row."""
     rows = torch.arange(min(problem.recipe.batch_size, len(problem.train)))
     inputs, targets = problem.train.only(network.tasks).to(device).batch(rows)
     own = {tensor.untyped_storage().data_ptr() for tensor in (inputs, *network.parameters(), *network.buffers())}
     kept: dict[int, int] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def record_saved(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
@@ -57,7 +57,10 @@ def _activations(problem: Problem, network: Network, device: torch.device) -> tu
 
     before = {name: buffer.clone() for name, buffer in network.named_buffers()}
     devices = range(torch.cuda.device_count())
-    with torch.random.fork_rng(devices=devices), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with (
+        torch.random.fork_rng(devices=devices),
+        torch.autograd.graph.saved_tensors_hooks(record_saved, lambda tensor: tensor),
+    ):
         outputs = network(inputs)
         losses = [mean_loss(problem.task(name), out, targets[name]) for name, out in outputs.items()]
         total = torch.stack(losses).sum()
@@ -69,7 +72,7 @@ def _activations(problem: Problem, network: Network, device: torch.device) -> tu
 
 
 def usable_bytes(device: torch.device) -> int:
-    """Returns a fraction of the free memory; on a CPU, capped at the amount that still speeds up training."""
+    """Returns a fraction of the free memory. On a CPU, it is capped at the amount that still speeds up training."""
     if device.type == "cuda":
         return int(GPU_FRACTION * torch.cuda.mem_get_info(device)[0])
-    return min(CPU_LIMIT, int(CPU_FRACTION * free_memory()))
+    return min(CPU_BYTES_LIMIT, int(CPU_FRACTION * free_memory()))

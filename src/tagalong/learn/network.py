@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from tagalong._version import is_own
+from tagalong._version import is_own_module
 from tagalong.errors import InvalidInput
 
 from .randomness import SharedMasks, derive_seed, reseed, seeded_rng
@@ -24,11 +24,11 @@ Encoder = nn.Module | Callable[..., nn.Module]
 
 
 class Network(nn.Module):
-    """An encoder and one head per task; returns the outputs of every task.
+    """A network with a shared encoder and one head per task, which returns the outputs of every task.
 
     Attributes:
-        tasks: the names of the tasks, in the order of the problem.
-        seed: the seed of the dropout masks, see `at_step`.
+        tasks: the names of the tasks, in the problem's order.
+        seed: the seed for the dropout masks; see `at_step`.
     """
 
     def __init__(self, encoder: nn.Module, heads: Sequence[nn.Module], tasks: Sequence[str], seed: int = 0) -> None:
@@ -43,7 +43,7 @@ class Network(nn.Module):
         self._step: int | None = None
 
     def at_step(self, step: int | None) -> Network:
-        """Sets the step that dropout masks are drawn for; the masks of a part do not depend on the other heads."""
+        """Sets the step for which dropout masks are drawn. The masks of each head do not depend on the other heads."""
         self._step = step
         return self
 
@@ -58,19 +58,22 @@ class Network(nn.Module):
         return outputs
 
     def masks(self) -> AbstractContextManager[object]:
-        """Returns a context in which masks depend only on step and part, even if many networks are computed at once."""
+        """Returns a context in which dropout masks do not depend on how many networks are computed at once."""
         if self.training and self._step is not None and any(self.random_parts.values()):
             return SharedMasks()
         return nullcontext()
 
     def reseed_part(self, part: str) -> None:
-        """Seeds the random number generators for a part ("encoder" or a task) in this step."""
+        """Seeds the random number generators for this step and for one part of the network: "encoder" or a task."""
         if self.training and self._step is not None and self.random_parts[part]:
             reseed(derive_seed(self.seed, "masks", part, self._step))
 
 
 def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: float = 1.0) -> Network:
-    """Builds a network for these tasks; the initial weights of a part depend on the seed, not on the other tasks."""
+    """Builds a network for these tasks.
+
+    The initial weights of the encoder and of each head depend on the seed, but not on the other tasks.
+    """
     wanted = set(tasks)
     chosen = [task for task in problem.tasks if task.name in wanted]
     inputs, _ = problem.train.only(()).batch(torch.arange(min(2, len(problem.train))))
@@ -79,11 +82,11 @@ def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: floa
         encoder = encoder.to(inputs.dtype) if inputs.is_floating_point() else encoder
         features = feature_count(encoder, inputs)  # lazy layers are initialized here
     like = next(encoder.parameters(), inputs)
-    heads = [_head(problem, task, features, seed, like) for task in chosen]
+    heads = [_make_head(problem, task, features, seed, like) for task in chosen]
     return Network(encoder, heads, [task.name for task in chosen], seed)
 
 
-def _head(problem: Problem, task: Task, features: int, seed: int, like: Tensor) -> nn.Module:
+def _make_head(problem: Problem, task: Task, features: int, seed: int, like: Tensor) -> nn.Module:
     with seeded_rng(seed, "head", task.name):
         head = task.make_head(features) if problem.head is None else problem.head(task, features)
     return head.to(like.dtype) if like.is_floating_point() else head
@@ -96,13 +99,15 @@ def feature_count(encoder: nn.Module, inputs: Tensor) -> int:
     if not isinstance(features, Tensor) or features.dim() < 2 or len(features) != len(inputs):
         found = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
         inputs_given = f"{len(inputs)} rows of inputs {list(inputs.shape[1:])}"
-        raise InvalidInput("encoder", "must return a tensor [rows, features, …]", f"{found} for {inputs_given}")
+        raise InvalidInput(
+            "encoder", "must return a tensor of shape [rows, features, …]", f"{found} for {inputs_given}"
+        )
     return int(features.shape[1])
 
 
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Puts a module into evaluation mode within the context; restores the mode of each submodule afterwards."""
+    """Puts a module into evaluation mode within the context. Restores the mode of each submodule on exit."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -116,13 +121,15 @@ def make_encoder(encoder: Encoder, width: float) -> nn.Module:
     """Creates an encoder by calling a function or copying a module."""
     if isinstance(encoder, nn.Module):
         if width != 1:
-            raise InvalidInput("encoder", "must be a callable with a `width` argument to be widened", "a module")
+            raise InvalidInput(
+                "encoder", "must be a callable with a `width` argument to support wider networks", "a module"
+            )
         return copy.deepcopy(encoder)
     if width == 1:
         return encoder()
     if "width" not in inspect.signature(encoder).parameters:
-        hint = "write def encoder(width=1)"
-        raise InvalidInput("encoder", "must have a `width` argument to be widened", "none", hint)
+        hint = "define it as def encoder(width=1)"
+        raise InvalidInput("encoder", "must have a `width` argument to support wider networks", "none", hint)
     return encoder(width=width)
 
 
@@ -137,15 +144,23 @@ def _may_be_random(part: nn.Module) -> bool:
     if isinstance(part, (nn.MultiheadAttention, nn.RNNBase, nn.Transformer)):
         return True
     module = type(part).__module__
-    return not (module.startswith("torch.nn") or is_own(module))  # unknown layers may call functional.dropout
+    return not (module.startswith("torch.nn") or is_own_module(module))  # unknown layers may call functional.dropout
 
 
-class MLP:
+class ModuleFactory:
+    """Base class of tagalong's own encoders and heads: callables that create modules.
+
+    Each argument of `__init__` is a plain value and is kept in an attribute of the same name. Networks can therefore be
+    saved as JSON and weights, without pickling any code.
+    """
+
+
+class MLP(ModuleFactory):
     """Creates encoders of fully connected layers.
 
     Args:
         features: the number of input features.
-        hidden: the size of each hidden layer, which `width` multiplies.
+        hidden: the size of each hidden layer, before multiplying by `width`.
         dropout: the dropout probability after each layer.
     """
 

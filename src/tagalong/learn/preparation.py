@@ -1,4 +1,4 @@
-"""Converts raw rows to network inputs; saved with networks, so that new rows are treated like training rows."""
+"""Converts raw rows to network inputs, both for training rows and for new rows."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tagalong.free_memory import free_memory
 from tagalong.tabular import TableSource, as_number
 
 from .column_types import (
-    LARGEST,
+    BOOLEAN_WORDS,
+    MAX_MAGNITUDE,
     MISSING_HINT,
-    TRUTH,
     Column,
     Columns,
     as_column,
@@ -33,7 +33,7 @@ from .column_types import (
     show_cell,
     text_cells,
 )
-from .rows import ROWS_AT_ONCE
+from .rows import MAX_CHUNK_ROWS
 from .splitting import RowNumbers
 from .targets import Label
 
@@ -43,15 +43,15 @@ DAMAGE = (
     *(ValueError, EOFError, LookupError, OSError, TypeError, RuntimeError),
     *(BadZipFile, zlib.error, struct.error),
 )
-OTHER = "other or missing"
+OTHER_LEVEL = "other or missing"
 Classes = Mapping[str, Sequence[Label]]
 
 
 class Preparation(Protocol):
-    """Converts raw rows to network inputs; the type of `Problem.table`.
+    """Converts raw rows to network inputs. This is the type of `Problem.table`.
 
     Attributes:
-        classes: for tasks whose labels were encoded as 0, 1, …, the label that each number stands for.
+        classes: the original labels of each task whose labels were encoded as 0, 1, ….
     """
 
     @property
@@ -65,10 +65,10 @@ class Preparation(Protocol):
 
 
 def read_preparation(document: Mapping[str, Any]) -> Preparation:
-    """Returns the `Scaling` or `Table` that a JSON document describes."""
+    """Restores a `Scaling` or a `Table` from a JSON document."""
     kinds: dict[str, Any] = {"scaling": Scaling, "table": Table}
     if document.get("kind") not in kinds:
-        raise InvalidInput("document", "must be of kind 'scaling' or 'table'", repr(document.get("kind")))
+        raise InvalidInput("document", "must have the kind 'scaling' or 'table'", repr(document.get("kind")))
     prepared: Preparation = kinds[document["kind"]].from_document(document)
     return prepared
 
@@ -79,9 +79,9 @@ class Scaling:
 
     Attributes:
         shape: the shape of one row.
-        dtype: the name of the inputs' torch dtype.
-        mean: the mean of each feature; None if inputs are not standardized.
-        deviation: the standard deviation of each feature; 1 for constant features.
+        dtype: the name of the inputs' torch dtype, e.g. "float32".
+        mean: the mean of each feature, or None if inputs are not standardized.
+        deviation: the standard deviation of each feature, or 1 for constant features.
         classes: see `Preparation`.
 
     Example:
@@ -99,7 +99,7 @@ class Scaling:
     def fitted(
         inputs: Tensor, rows: RowNumbers, standardize: bool, classes: Classes, dtype: torch.dtype = torch.float32
     ) -> Scaling:
-        """Fits the scaling to some rows of the inputs, which it will convert to `dtype`."""
+        """Fits the scaling to some rows of the inputs, and sets the dtype of the scaled inputs."""
         shape, name = tuple(inputs.shape[1:]), str(dtype).removeprefix("torch.")
         if not standardize:
             return Scaling(shape, name, classes=classes)
@@ -115,18 +115,20 @@ class Scaling:
         """Returns the network inputs for raw rows.
 
         Args:
-            rows: numbers [rows, …]: a tensor, an array, a DataFrame, or the path of an npy or npz file.
+            rows: the numbers [rows, …] as a tensor, an array or a DataFrame, or the path of an npy or npz file.
 
         Raises:
-            InvalidInput: the rows have the wrong shape, or values that are not finite.
+            InvalidInput: the rows have the wrong shape or contain values that are not finite.
         """
         raw = read_inputs(load_array(rows) if isinstance(rows, (str, Path)) else rows, argument="rows")
         if tuple(raw.shape[1:]) != self.shape:
             expected = f"must have the shape [rows, {', '.join(map(str, self.shape))}]"
-            raise InvalidInput("rows", expected, f"rows of {list(raw.shape[1:])}")
+            raise InvalidInput("rows", expected, f"[rows, {', '.join(map(str, raw.shape[1:]))}]")
         inputs = self.apply(raw)
         if inputs.is_floating_point() and not inputs.isfinite().all():
-            raise InvalidInput("rows", "must be on a similar scale to the training rows", f"{float(raw.abs().max()):g}")
+            raise InvalidInput(
+                "rows", "must have a scale similar to that of the training rows", f"{float(raw.abs().max()):g}"
+            )
         return inputs
 
     def apply(self, raw: Tensor) -> Tensor:
@@ -138,7 +140,7 @@ class Scaling:
         return ((raw.double() - mean) / deviation).to(dtype)
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document."""
+        """Returns a JSON document that `from_document` can read."""
         return {
             "kind": "scaling",
             "shape": list(self.shape),
@@ -162,7 +164,7 @@ def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
     if not isinstance(path, (str, PathLike)):
         raise InvalidInput(argument, expected, repr(path))
     if not Path(path).is_file():
-        raise InvalidInput(argument, expected, f"none at {path}")
+        raise InvalidInput(argument, expected, f"no file at {path}")
     with Path(path).open("rb") as file:  # NumPy would leave it open after some errors
         try:
             return _load_only_array(file, argument)
@@ -171,7 +173,7 @@ def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
         except MemoryError as error:
             raise InvalidInput(argument, "must fit into memory", str(error)) from error
         except DAMAGE as error:
-            raise InvalidInput(argument, f"{expected} of numbers", f"something else at {path}") from error
+            raise InvalidInput(argument, f"{expected} of numbers", f"a different format in {path}") from error
 
 
 def _load_only_array(file: IO[bytes], argument: str) -> NDArray[Any]:
@@ -179,24 +181,26 @@ def _load_only_array(file: IO[bytes], argument: str) -> NDArray[Any]:
     if not isinstance(loaded, np.ndarray):
         if len(loaded.files) != 1:
             found = f"{len(loaded.files)}: {first_few(loaded.files)}" if loaded.files else "none"
-            raise InvalidInput(argument, "must contain one array", found)
+            raise InvalidInput(argument, "must contain exactly one array", found)
         size, free = loaded.zip.infolist()[0].file_size, free_memory()
         if size > free // 2:
             expected = f"must fit into memory, of which {free / 1e6:,.0f} MB are free"
             raise InvalidInput(argument, expected, f"{size / 1e6:,.0f} MB")
         loaded = loaded[loaded.files[0]]
     if not isinstance(loaded, np.ndarray):
-        raise InvalidInput(argument, "must contain one array", "another file")
+        raise InvalidInput(argument, "must contain exactly one array", "another file")
     return loaded
 
 
 def read_inputs(inputs: Any, keep_integers: bool = False, argument: str = "inputs") -> Tensor:
-    """Returns inputs as a tensor of finite numbers; flat inputs keep full precision, since they are standardized later.
+    """Returns inputs as a tensor of finite numbers.
+
+    Flat inputs keep their full precision, since they are standardized later.
 
     Args:
-        inputs: the inputs [rows, …]: a tensor, an array, a DataFrame or nested lists.
-        keep_integers: whether to leave integers unconverted.
-        argument: the argument to name in messages.
+        inputs: the inputs [rows, …] as a tensor, an array, a DataFrame or nested lists.
+        keep_integers: whether to keep integers instead of converting them to floats.
+        argument: the name of the argument, for error messages.
 
     Raises:
         InvalidInput: the inputs contain text or values that are not finite, or have the wrong shape.
@@ -204,10 +208,10 @@ def read_inputs(inputs: Any, keep_integers: bool = False, argument: str = "input
     columns = list(inputs.columns) if hasattr(inputs, "columns") else None
     tensor = inputs.detach() if isinstance(inputs, Tensor) else _as_tensor(inputs, columns, argument)
     if tensor.dim() < 2:
-        found = f"the shape {list(tensor.shape)}"
-        raise InvalidInput(argument, "must be [rows, features] or [rows, …]", found, "try reshape(-1, 1)")
+        shape = str(list(tensor.shape))
+        raise InvalidInput(argument, "must have at least two dimensions", f"shape {shape}", "try reshape(-1, 1)")
     if not tensor.numel():
-        raise InvalidInput(argument, "must not be empty", f"the shape {list(tensor.shape)}")
+        raise InvalidInput(argument, "must not be empty", f"shape {list(tensor.shape)}")
     if tensor.is_complex():
         raise InvalidInput(argument, "must be real numbers", "complex numbers")
     if tensor.is_floating_point():
@@ -234,8 +238,8 @@ def _as_tensor(inputs: Any, columns: list[Any] | None, argument: str) -> Tensor:
         first = next(column for column in read if column.dtype == object)
         cells = locate_text(first)
         found = f"text in column {', '.join(text)}" + (f": {cells}" if cells and len(text) == 1 else "")
-        raise InvalidInput(argument, "must be numbers", found, "try Problem.from_table")
-    raise InvalidInput(argument, "must be an array of numbers", f"{type(inputs).__name__} of {array.dtype}")
+        raise InvalidInput(argument, "must be numeric", found, "try Problem.from_table")
+    raise InvalidInput(argument, "must be an array of numbers", f"{type(inputs).__name__} with dtype {array.dtype}")
 
 
 def _as_torch_dtype(array: NDArray[Any]) -> NDArray[Any]:
@@ -250,10 +254,10 @@ def _as_torch_dtype(array: NDArray[Any]) -> NDArray[Any]:
 
 def _check_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> None:
     if tensor.dim() > 2:
-        finite = torch.cat([torch.isfinite(part).flatten(1).all(1) for part in tensor.split(ROWS_AT_ONCE)])
+        finite = torch.cat([torch.isfinite(part).flatten(1).all(1) for part in tensor.split(MAX_CHUNK_ROWS)])
         rows = (~finite).nonzero().flatten().tolist()
         if rows:
-            raise InvalidInput(argument, "must be finite", f"NaN or inf in {len(rows)} rows, the first is {rows[0]}")
+            raise InvalidInput(argument, "must be finite", f"NaN or inf in {len(rows)} rows (first: {rows[0]})")
         return
     counts = (~torch.isfinite(tensor)).sum(0).tolist()
     named = [f"{_column_name(number, columns)} ({count} rows)" for number, count in enumerate(counts) if count]
@@ -261,8 +265,8 @@ def _check_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> N
         found = f"NaN or inf in column {first_few(named, 10)}"
         raise InvalidInput(argument, "must be finite", found, "impute or remove them")
     largest = float(tensor.abs().max()) if tensor.numel() else 0.0
-    if largest > LARGEST:
-        raise InvalidInput(argument, f"must be at most {LARGEST:g} in magnitude", f"{largest:g}")
+    if largest > MAX_MAGNITUDE:
+        raise InvalidInput(argument, f"must be at most {MAX_MAGNITUDE:g} in magnitude", f"{largest:g}")
 
 
 def _column_name(number: int, columns: list[Any] | None) -> str:
@@ -271,11 +275,11 @@ def _column_name(number: int, columns: list[Any] | None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The feature columns of a table, with medians, scales and levels from the training rows.
+    """The feature columns of a table, with medians, scales and levels computed from the training rows.
 
     Attributes:
         columns: the feature columns, in the order of the inputs.
-        classes: for tasks whose labels were encoded as 0, 1, …, the label that each number stands for.
+        classes: the original labels of each task whose labels were encoded as 0, 1, ….
 
     Example:
         >>> table = Table((NumberColumn("age", 40, 40, 10, True), CategoryColumn("sex", ("f", "m"))))
@@ -291,7 +295,7 @@ class Table:
     def fitted(
         columns: Columns, numbers: Sequence[str], categories: Sequence[str], rows: RowNumbers, classes: Classes
     ) -> Table:
-        """Fits the columns to the training rows; columns that do not vary there are dropped."""
+        """Fits the columns to the training rows. Columns that are constant in these rows are dropped."""
         made: list[NumberColumn | CategoryColumn | None] = [
             NumberColumn.fitted(name, columns[name], rows) for name in numbers
         ]
@@ -304,11 +308,11 @@ class Table:
         return tuple(name for column in self.columns for name in column.names)
 
     def inputs(self, rows: TableSource | Columns) -> Tensor:
-        """Returns the network inputs for raw rows; columns that are not features are ignored.
+        """Returns the network inputs for raw rows. Columns that are not features are ignored.
 
         Args:
-            rows: a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row; see
-                `Problem.from_table`. Missing numbers are replaced by the median, unknown categories by "other".
+            rows: a file, a DataFrame, a mapping from names to columns, or a list with a mapping for each row; see
+                `Problem.from_table`. Missing numbers are replaced with the median, and unknown categories with "other".
 
         Raises:
             InvalidInput: feature columns are missing, or contain text instead of numbers.
@@ -319,14 +323,14 @@ class Table:
         columns = read_columns(rows, "rows", keep_empty=True)
         missing = [repr(column.name) for column in self.columns if column.name not in columns]
         if missing:
-            expected = f"must have the columns {', '.join(missing)}"
-            raise InvalidInput(columns.place, expected, "none of that name")
+            expected = "must have the same columns as the training table"
+            raise InvalidInput(columns.place, expected, f"no {', '.join(missing)}")
         raise_problems([found for column in self.columns for found in _text_problems(column, columns)])
         values = [column.values(columns[column.name], columns.place) for column in self.columns]
         return torch.as_tensor(np.concatenate(values, axis=1), dtype=torch.float32)
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document."""
+        """Returns a JSON document that `from_document` can read."""
         classes = {task: list(labels) for task, labels in self.classes.items()}
         return {"kind": "table", "columns": [column.to_document() for column in self.columns], "classes": classes}
 
@@ -341,19 +345,19 @@ def _text_problems(column: NumberColumn | CategoryColumn, columns: Columns) -> l
         return []
     place, text = f"{columns.place}: column {column.name!r}", columns[column.name]
     cells = columns.locate_text(column.name) or f"{show_cell(text[text_cells(text)[0]])} and other texts"
-    return [InvalidInput(place, "must be numbers", cells, MISSING_HINT)]
+    return [InvalidInput(place, "must be numeric", cells, MISSING_HINT)]
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A standardized numeric column; missing values are imputed with the median and marked by an indicator input.
+    """A standardized numeric column. Missing values are imputed with the median and marked by an indicator input.
 
     Attributes:
         name: the name of the column.
-        median: the median of the training rows.
-        mean: the mean of the training rows after imputation.
-        deviation: the standard deviation of the training rows after imputation.
-        indicator: whether there is an indicator input, i.e. whether values are missing in the training rows.
+        median: the column's median in the training rows.
+        mean: the column's mean in the training rows, after imputation.
+        deviation: the column's standard deviation in the training rows, after imputation.
+        indicator: whether the column has an indicator input, because values are missing in the training rows.
     """
 
     name: str
@@ -364,7 +368,7 @@ class NumberColumn:
 
     @staticmethod
     def fitted(name: str, column: Column, rows: RowNumbers) -> NumberColumn | None:
-        """Fits the column to the training rows; returns None if it does not vary there."""
+        """Fits the column to the training rows. Returns None if the column is constant in these rows."""
         train = column[rows].astype(np.float64)
         missing = np.isnan(train)
         if len(np.unique(train[~missing])) < 2:
@@ -376,31 +380,34 @@ class NumberColumn:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its inputs."""
+        """The names of the column's inputs."""
         return (self.name, f"{self.name} missing") if self.indicator else (self.name,)
 
     def values(self, column: Column, place: str = "`rows`") -> NDArray[np.float64]:
-        """Returns the inputs [rows, inputs] for a column; error messages name the `place` it comes from."""
+        """Returns the inputs [rows, inputs] for a column.
+
+        Error messages name `place` as the source of the column.
+        """
         where = f"{place}: column {self.name!r}"
         if column.dtype == object:
-            raise InvalidInput(where, "must be numbers", repr(column[text_cells(column)[0]]))
+            raise InvalidInput(where, "must be numeric", repr(column[text_cells(column)[0]]))
         if np.isinf(column).any():
             raise InvalidInput(where, "must be finite", f"inf in {np.isinf(column).sum()} rows")
         missing = np.isnan(column)
         scaled = (np.where(missing, self.median, column) - self.mean) / self.deviation
         if np.abs(scaled).max(initial=0.0) > np.finfo(np.float32).max:
             found = float(np.abs(column[~missing]).max())
-            raise InvalidInput(where, "must be on a similar scale to the training rows", f"{found:g}")
+            raise InvalidInput(where, "must have a scale similar to that of the training rows", f"{found:g}")
         return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document."""
+        """Returns a JSON document that `from_document` can read."""
         return {"kind": "number", **asdict(self)}
 
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A one-hot column: one input per level in the training rows, and one for all other or missing values.
+    """A one-hot encoded column, with one input per level in the training rows and one for all other or missing values.
 
     Attributes:
         name: the name of the column.
@@ -412,30 +419,30 @@ class CategoryColumn:
 
     @staticmethod
     def fitted(name: str, column: Column, rows: RowNumbers) -> CategoryColumn | None:
-        """Fits the column to the training rows; returns None if all values are missing."""
+        """Fits the column to the training rows. Returns None if all values are missing."""
         counts = Counter(level for level in as_levels(column[rows]) if level is not None)
         most = sorted(counts, key=lambda level: (-counts[level], level))[:MAX_LEVELS]
         return CategoryColumn(name, tuple(sorted(most))) if most else None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its inputs."""
-        return tuple(f"{self.name} = {level}" for level in (*self.levels, OTHER))
+        """The names of the column's inputs."""
+        return tuple(f"{self.name} = {level}" for level in (*self.levels, OTHER_LEVEL))
 
     def values(self, column: Column, place: str = "`rows`") -> NDArray[np.float64]:
         """Returns the inputs [rows, levels + 1] for a column."""
-        numbers = {_level(level): number for number, level in enumerate(self.levels)}
+        numbers = {_to_level(level): number for number, level in enumerate(self.levels)}
         other = len(numbers)
         chosen = [other if level is None else numbers.get(level, other) for level in as_levels(column)]
         return np.eye(other + 1)[chosen]
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document."""
+        """Returns a JSON document that `from_document` can read."""
         return {"kind": "category", "name": self.name, "levels": list(self.levels)}
 
 
 def as_levels(column: Column) -> list[str | None]:
-    """Converts categories to text; integers have no decimal point, whether a file contains 1 or 1.0.
+    """Converts categories to text. Integers are written without a decimal point, so 1 and 1.0 are the same category.
 
     Each cell is converted independently, so its level does not depend on the rest of the column.
 
@@ -443,13 +450,13 @@ def as_levels(column: Column) -> list[str | None]:
         >>> as_levels(np.array([7.0, np.nan])), as_levels(np.array(["007", "A1", "True"], dtype=object))
         (['7', None], ['7', 'A1', '1'])
     """
-    return [None if value is None or value != value else _level(value) for value in column.tolist()]
+    return [None if value is None or value != value else _to_level(value) for value in column.tolist()]
 
 
-def _level(value: object) -> str:
+def _to_level(value: object) -> str:
     text = str(value)
     try:
-        return f"{TRUTH[text.lower()] if text.lower() in TRUTH else as_number(text):.17g}"
+        return f"{BOOLEAN_WORDS[text.lower()] if text.lower() in BOOLEAN_WORDS else as_number(text):.17g}"
     except ValueError:
         return text
 

@@ -1,4 +1,4 @@
-"""`Problem`: tasks, data in three parts, and how networks are built and trained."""
+"""`Problem`: the tasks, their training, validation and test data, and the settings for training networks."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from .rows import Rows, Split
 from .tables import fields_from_table
 from .task import Kind, Task
 
-SHOWN_TASKS = 6  # by `repr`, to stay readable for problems with hundreds of tasks
+MAX_SHOWN_TASKS = 6  # by `repr`, to stay readable for problems with hundreds of tasks
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The tasks to learn, the data to learn them from, and the kind of network that learns them.
+    """The tasks to learn, the data to learn them from, and the settings for building and training networks.
 
     Attributes:
         name: the name of the problem.
         tasks: the tasks to learn.
-        train: rows to learn from: a `Split` in memory, or `StreamedRows` from files.
-        val: rows that decide when to stop training and which networks to recommend.
-        test: rows that are only used to report results.
-        encoder: the shared part of a network: a callable that creates it (with a `width` argument, if it can be
-            widened), or a module whose weights are the initial weights of every network.
-        head: a callable that creates a head from a task and the number of features; None: the task's own head, by
-            default a linear layer.
-        recipe: how to train networks.
-        scales: the (mean, standard deviation) used to standardize the targets of each regression task.
-        table: converts raw rows to inputs, if the problem was created from arrays or a table.
-        notes: remarks on the data, shown in reports.
+        train: the rows to train on: a `Split` in memory, or `StreamedRows` from files.
+        val: the rows that decide when to stop training and which networks to recommend.
+        test: the rows that are only used to report results.
+        encoder: a callable that creates the shared part of a network (with a `width` argument if it can be widened), or
+            a module whose weights are the initial weights of every network.
+        head: a callable that creates a head from a task and the number of features. If None, the task's own head is
+            used, by default a linear layer.
+        recipe: the training recipe.
+        scales: the mean and standard deviation used to standardize the targets of each regression task.
+        table: the preparation that converts raw rows to inputs, if the problem was created from arrays or a table.
+        notes: notes on the data, shown in reports.
 
     Example:
         >>> import numpy as np
@@ -99,23 +99,23 @@ class Problem:
         seed: int = 0,
         notes: Sequence[str] = (),
     ) -> Problem:
-        """Creates a problem from arrays; NaN in the targets marks a missing label.
+        """Creates a problem from arrays. NaN in the targets marks a missing label.
 
         Args:
             inputs: an array of numbers [rows, …].
             targets: an array [rows, tasks], or a mapping from task names to arrays [rows, …].
-            tasks: a `Task` or a name for each target; the kind of a target given by name is inferred.
+            tasks: a `Task` or a name for each target. The kind of a target given by name is inferred.
             name: the name of the problem.
-            encoder: see `Problem`; None: two hidden layers, for flat inputs only.
-            recipe: how to train; None: the default recipe.
+            encoder: see `Problem`. If None, an MLP with two hidden layers is used, which supports flat inputs only.
+            recipe: the training recipe. If None, the default recipe is used.
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
-            groups: the group label of each row; rows of the same group stay in the same part.
+            groups: the group label of each row. Rows of the same group stay in the same split.
             seed: the seed for the split.
-            notes: remarks on the data, shown in reports.
+            notes: notes on the data, shown in reports.
 
         Flat inputs and regression targets are standardized with the statistics of the training rows. Images are left
-        unchanged, as are integers if an encoder is given, since it may embed them. Inputs are converted to float32,
-        except for float64 tensors.
+        unchanged. If an encoder is given, integers are left unchanged too, since it may embed them. Inputs are
+        converted to float32, except for float64 tensors.
 
         Raises:
             InvalidInput: lists all problems with the data.
@@ -155,30 +155,33 @@ class Problem:
     ) -> Problem:
         """Creates a problem from a table: a file, a DataFrame, or columns in memory.
 
-        Empty cells, NA, N/A, #N/A, <NA>, NaN, null, "?" and "." count as missing; a row with a missing label is not
-        used for that task. Missing values in a numeric feature column are imputed with the training-set median, and an
-        indicator input marks where they were; numbers are standardized. A categorical column becomes one input per
-        level (the 50 most frequent levels in the training rows) and one for all other values. Unnamed columns are
+        Empty cells, NA, N/A, #N/A, <NA>, NaN, null, "?" and "." count as missing. A row with a missing label is not
+        used for that task. Missing values in a numeric feature column are imputed with the training-set median and
+        marked by an indicator input. Numeric features are standardized. A categorical column becomes one input for each
+        of the 50 most frequent levels in the training rows, and one input for all other values. Unnamed columns are
         dropped.
 
         Args:
-            data: the path of a CSV file (with a header; delimited by commas, semicolons, tabs or pipes; in UTF-8,
-                UTF-16 with a byte order mark, or Latin-1; optionally gzipped, or in a zip archive with no other file)
-                or of a Parquet file (needs `pip install 'tagalong[parquet]'`); a DataFrame, whose index is ignored; a
-                mapping from names to columns; or a list of mappings, one per row.
-            targets: the columns to predict, by name (their kind is inferred, see `kinds`) or as `Task`.
-            features: the columns to predict from; None: all columns that have no other role.
+            data: the path of a CSV or Parquet file, a DataFrame (whose index is ignored), a mapping from names to
+                columns, or a list with a mapping for each row. A CSV file needs a header. It can be delimited by
+                commas, semicolons, tabs or pipes, encoded in UTF-8, UTF-16 (with a byte order mark) or Latin-1, and
+                compressed with gzip or as the only file in a zip archive. Parquet files need `pip install
+                'tagalong[parquet]'`.
+            targets: the columns to predict, as names or `Task` objects. The kind of a target given by name is inferred
+                (see `kinds`).
+            features: the columns to predict from. If None, all columns without another role are used.
             ignore: the columns to ignore.
             categorical: the feature columns to one-hot encode.
-            kinds: the kinds of targets given by name: "binary", "multiclass" or "regression". By default, a target with
-                two values is binary, one with text or few distinct integers is multiclass, and any other is regression.
-            errors: the error measures of targets given by name; see `Task.error`.
-            split_column: the column that contains train, val or test for each row.
-            group_column: the column of group labels; rows of the same group stay in the same part.
+            kinds: the kinds of targets that are given by name: "binary", "multiclass" or "regression". By default, a
+                target with two distinct values is binary, one with text or few distinct integers is multiclass, and any
+                other target is regression.
+            errors: the error measures of targets that are given by name; see `Task.error`.
+            split_column: the column that assigns each row to "train", "val" or "test".
+            group_column: the column of group labels. Rows of the same group stay in the same split.
             features_file: an npy or npz file with the inputs of each row, used instead of feature columns.
-            name: the name of the problem; None: the name of the file without its suffixes.
-            recipe: how to train; None: the default recipe.
-            encoder: see `Problem`; None: two hidden layers.
+            name: the name of the problem. If None, the file name without its suffixes is used.
+            recipe: the training recipe. If None, the default recipe is used.
+            encoder: see `Problem`. If None, an MLP with two hidden layers is used.
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
             seed: the seed for the split.
 
@@ -230,22 +233,22 @@ class Problem:
         split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
         seed: int = 0,
     ) -> Problem:
-        """Creates a problem from a CSV file; see `Problem.from_table`, which has the same arguments.
+        """Creates a problem from a CSV file. See `Problem.from_table`, which has the same arguments.
 
         Args:
             path: the file, or any other source that `Problem.from_table` accepts.
-            targets: the columns to predict, by name or as `Task`.
-            features: the columns to predict from; None: all columns that have no other role.
+            targets: the columns to predict, as names or `Task` objects.
+            features: the columns to predict from. If None, all columns without another role are used.
             ignore: the columns to ignore.
             categorical: the feature columns to one-hot encode.
-            kinds: the kinds of targets given by name: "binary", "multiclass" or "regression".
-            errors: the error measures of targets given by name; see `Task.error`.
-            split_column: the column that contains train, val or test for each row.
-            group_column: the column of group labels; rows of the same group stay in the same part.
+            kinds: the kinds of targets that are given by name: "binary", "multiclass" or "regression".
+            errors: the error measures of targets that are given by name; see `Task.error`.
+            split_column: the column that assigns each row to "train", "val" or "test".
+            group_column: the column of group labels. Rows of the same group stay in the same split.
             features_file: an npy or npz file with the inputs of each row, used instead of feature columns.
-            name: the name of the problem; None: the name of the file without its suffixes.
-            recipe: how to train; None: the default recipe.
-            encoder: see `Problem`; None: two hidden layers.
+            name: the name of the problem. If None, the file name without its suffixes is used.
+            recipe: the training recipe. If None, the default recipe is used.
+            encoder: see `Problem`. If None, an MLP with two hidden layers is used.
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
             seed: the seed for the split.
 
@@ -271,9 +274,9 @@ class Problem:
         )
 
     def __repr__(self) -> str:
-        tasks = [f"{task.name} ({task.kind})" for task in self.tasks[:SHOWN_TASKS]]
-        if len(self.tasks) > SHOWN_TASKS:
-            tasks.append(f"and {len(self.tasks) - SHOWN_TASKS} more")
+        tasks = [f"{task.name} ({task.kind})" for task in self.tasks[:MAX_SHOWN_TASKS]]
+        if len(self.tasks) > MAX_SHOWN_TASKS:
+            tasks.append(f"and {len(self.tasks) - MAX_SHOWN_TASKS} more")
         rows = ", ".join(f"{len(split):,} {part}" for part, split in self.splits.items())
         train = self.train
         inputs = f"inputs of shape {tuple(train.inputs.shape[1:])}" if isinstance(train, Split) else "read from files"
@@ -288,7 +291,7 @@ class Problem:
 
     @property
     def splits(self) -> dict[str, Rows]:
-        """The three parts by name."""
+        """The training, validation and test rows by name."""
         return {"train": self.train, "val": self.val, "test": self.test}
 
     def task(self, name: str) -> Task:
@@ -299,7 +302,7 @@ class Problem:
         raise InvalidInput("task", f"must be one of {', '.join(map(repr, self.names))}", repr(name))
 
     def only(self, names: Iterable[str]) -> Problem:
-        """Returns the problem with only these tasks, in this order."""
+        """Returns a problem with only these tasks, in this order."""
         wanted = as_names(names)
         return replace(
             self,
@@ -311,12 +314,12 @@ class Problem:
         )
 
     def make_encoder(self, width: float = 1.0) -> nn.Module:
-        """Creates an encoder, `width` times as wide, with weights from torch's global random number generator."""
+        """Creates an encoder that is `width` times as wide, using torch's global random number generator."""
         return make_encoder(self.encoder, width)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of the data and tasks, as 16 hexadecimal digits."""
+        """A digest of the data and tasks, consisting of 16 hexadecimal digits."""
         digest = hashlib.sha256(f"[{', '.join(map(_fingerprint_text, self.tasks))}]".encode())
         for part, split in self.splits.items():
             digest.update(part.encode())
@@ -326,6 +329,9 @@ class Problem:
 
 
 def _fingerprint_text(task: Task) -> str:
-    """Returns a task's text for fingerprints, which must never change: runs and truth tables store fingerprints."""
+    """Returns the text that represents a task in fingerprints.
+
+    This text must never change, because runs and truth tables store fingerprints.
+    """
     task_repr = f"Task({task.name!r}, {task.kind}, error {task.error_name!r})"
     return f"({task_repr}, {task.classes!r}, {task.outputs!r}, {task.class_weights!r}, {task.weight!r})"

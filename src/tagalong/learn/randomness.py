@@ -1,4 +1,4 @@
-"""Common random numbers: every draw, including dropout masks, depends only on the seed and its purpose."""
+"""Common random numbers: every random draw, including dropout masks, depends only on the seed and its purpose."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 
 def derive_seed(seed: int, *purpose: object) -> int:
-    """Derives a seed for one purpose from another seed.
+    """Derives a seed for a particular purpose from another seed.
 
     Example:
         >>> derive_seed(0, "rows", 3) == derive_seed(0, "rows", 4)
@@ -31,7 +31,10 @@ def row_order(seed: int, epoch: int, rows: int) -> Tensor:
 
 
 def batches(seed: int, epoch: int, rows: int, size: int) -> list[Tensor]:
-    """Returns the rows of each step of an epoch; a single leftover row joins the last batch: BatchNorm needs two."""
+    """Returns the rows of each step of an epoch.
+
+    A single leftover row is added to the last batch, since BatchNorm needs at least two rows.
+    """
     parts = list(row_order(seed, epoch, rows).split(size))
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [torch.cat(parts[-2:])]
@@ -40,7 +43,7 @@ def batches(seed: int, epoch: int, rows: int, size: int) -> list[Tensor]:
 
 @contextmanager
 def seeded_rng(seed: int, *purpose: object) -> Iterator[None]:
-    """Seeds torch's random number generators within the context; restores their state afterwards."""
+    """Seeds torch's random number generators within the context. Restores their state on exit."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         reseed(derive_seed(seed, *purpose))
         yield
@@ -49,8 +52,8 @@ def seeded_rng(seed: int, *purpose: object) -> Iterator[None]:
 def reseed(seed: int) -> None:
     """Seeds torch's random number generators on all devices.
 
-    Without a GPU, only the CPU's generator is seeded: on every call, `torch.manual_seed` records a traceback for the
-    GPU's lazy initialization, which takes longer than computing a small layer.
+    Without a GPU, only the CPU's generator is seeded. On every call, `torch.manual_seed` would record a traceback for
+    the GPU's lazy initialization, which takes longer than computing a small layer.
     """
     if _has_accelerator():
         torch.manual_seed(seed)

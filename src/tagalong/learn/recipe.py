@@ -39,27 +39,27 @@ KEY_DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train a network: optimizer, batch size, learning rate and early stopping.
+    """The training settings of a network: optimizer, batch size, learning rate and early stopping.
 
     Attributes:
         optimizer: "sgd", "adam" or "adamw".
         lr: the initial learning rate.
         momentum: the momentum of SGD.
-        weight_decay: the weight decay of the optimizer.
+        weight_decay: the optimizer's weight decay.
         batch_size: the number of rows per step.
         epochs: the maximum number of epochs.
-        patience: the number of epochs without a better validation loss before training stops; None: train for all
-            epochs.
-        keep: which weights to keep: the "best" by validation loss, or the "last", after all epochs (with
+        patience: the number of epochs without a better validation loss before training stops. If None, training
+            continues for all epochs.
+        keep: the weights to keep, either the "best" by validation loss or the "last" after all epochs (requires
             `patience=None`).
         schedule: "constant", "cosine" (decays to zero over `epochs`), "step" (multiplied by `factor` every `period`
             epochs), or "windows" (multiplied by `factor` when the training loss has not decreased over the last
-            `window` rows; the window doubles each time, up to four times its initial size).
-        period: the number of epochs between two steps of the schedule.
+            `window` rows). With "windows", the window doubles each time, up to four times its initial size.
+        period: the number of epochs between steps of the schedule.
         factor: the factor by which the schedule multiplies the learning rate.
         window: the number of rows in the first window.
-        lowest_lr: training stops before an epoch whose learning rate would be below this.
-        amp: "bf16" or "fp16" for mixed precision; None: the precision of the inputs.
+        lowest_lr: the learning rate below which training stops.
+        amp: "bf16" or "fp16" for mixed precision. If None, the precision of the inputs is used.
 
     Example:
         >>> Recipe(lr=0.1, schedule="step", period=2, factor=0.5).rates(5)
@@ -115,9 +115,10 @@ class Recipe:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """The settings that distinguish this recipe from others; the keys of trained networks contain them.
+        """The settings that identify this recipe in the keys of trained networks.
 
-        Settings with the values in `KEY_DEFAULTS` are left out, so that keys stay the same when a setting is added.
+        Settings that equal their values in `KEY_DEFAULTS` are omitted, so adding a setting does not change existing
+        keys.
 
         Example:
             >>> Recipe(lr=0.1).definition
@@ -135,14 +136,14 @@ class Recipe:
         Args:
             epochs: the number of finished epochs.
             waited: the number of epochs since the validation loss last improved.
-            rate: the learning rate of the next epoch; None: the rate given by the schedule.
+            rate: the learning rate of the next epoch. If None, it is computed from the schedule.
         """
         if epochs >= self.epochs or (self.patience is not None and waited >= self.patience):
             return True
         return (self.rate(epochs) if rate is None else rate) < self.lowest_lr
 
     def rate(self, epoch: int) -> float:
-        """Returns the learning rate of an epoch, counted from 0; for "windows", the initial rate."""
+        """Returns the learning rate of an epoch, counting from 0. For "windows", this is the initial rate."""
         if self.schedule == "cosine":
             return self.lr * 0.5 * (1 + math.cos(math.pi * epoch / self.epochs))
         if self.schedule == "step":
@@ -150,7 +151,7 @@ class Recipe:
         return self.lr
 
     def rates(self, epochs: int | None = None) -> list[float]:
-        """Returns the learning rates of the first epochs; None: of all epochs."""
+        """Returns the learning rates of the first `epochs` epochs, or of all epochs if `epochs` is None."""
         return [self.rate(epoch) for epoch in range(self.epochs if epochs is None else epochs)]
 
     def precision(self, device: torch.device) -> AbstractContextManager[object]:
@@ -162,12 +163,12 @@ class Recipe:
     def make_optimizer(
         self, parameters: Iterable[Tensor], rule: Iterable[Tensor] = (), fused: bool | None = None
     ) -> torch.optim.Optimizer:
-        """Creates the optimizer. All optimizers work element by element, so stacked networks stay independent.
+        """Creates the optimizer. All optimizers work element by element, so stacked networks remain independent.
 
         Args:
             parameters: the network's parameters.
-            rule: the parameters of a balancing rule, trained without weight decay.
-            fused: passed to torch's optimizer.
+            rule: the parameters of a balancing rule, which are trained without weight decay.
+            fused: whether to use torch's fused optimizer; see `torch.optim`.
         """
         momentum = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
         kind: Any = OPTIMIZERS[self.optimizer]
@@ -180,21 +181,22 @@ class Recipe:
         return optimizer
 
 
-MAX_GROWTH = 4  # the largest window, as a multiple of the first
+MAX_WINDOW_GROWTH = 4  # the largest window, as a multiple of the first
 GRACE_EPOCHS = 2  # number of initial epochs in which the rate is never lowered
-COMPARED = 3 / 8  # fraction of a window at its start that is compared with the same fraction at its end
-TRIMMED = 0.05  # fraction of the compared losses that is trimmed at each end
-EQUAL = 0.99  # p-value above which the first and last losses count as equal
+COMPARED_FRACTION = 3 / 8  # fraction of a window at its start that is compared with the same fraction at its end
+TRIMMED_FRACTION = 0.05  # fraction of the compared losses that is trimmed at each end
+EQUALITY_P_VALUE = 0.99  # p-value above which the first and last losses count as equal
 
 
 class LossWindows:
-    """The schedule "windows": lowers the rate whenever a window of training losses ends no lower than it began.
+    """The schedule "windows", which lowers the rate when the training loss has not decreased over a window of steps.
 
-    The losses at the beginning and at the end are sorted, trimmed and compared with a paired t-test. Each time the rate
-    is lowered, a new window starts, twice as long as the last, up to four times the first.
+    The losses at the start and end of a window are sorted, trimmed and compared with a paired t-test. Each time the
+    rate is lowered, a new window starts. It is twice as long as the previous window, but at most four times as long as
+    the first.
 
     Args:
-        recipe: the recipe with the initial learning rate, the size of the first window and the factor.
+        recipe: the recipe, which contains the initial learning rate, the size of the first window and the factor.
 
     Attributes:
         rate: the learning rate of the next step.
@@ -207,17 +209,17 @@ class LossWindows:
         self._losses: list[float] = []
 
     def add_loss(self, loss: float, epoch: int) -> None:
-        """Records the loss of a step and lowers the rate if the window shows no progress."""
+        """Records the loss of a step, and lowers the rate if the loss did not decrease over the window."""
         self._losses.append(loss)
         del self._losses[: -self._window - 1]
         full = epoch >= GRACE_EPOCHS and len(self._losses) > self._window
         if full and has_stalled(np.array(self._losses[-self._window :])):
             self.rate *= self._factor
-            self._window = min(2 * self._window, MAX_GROWTH * self._first)
+            self._window = min(2 * self._window, MAX_WINDOW_GROWTH * self._first)
             self._losses.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that changes during training."""
+        """Returns the state that changes during training."""
         return {"rate": self.rate, "window": self._window, "losses": list(self._losses)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -226,7 +228,7 @@ class LossWindows:
 
 
 def has_stalled(losses: NDArray[np.float64]) -> bool:
-    """Returns whether the last few of these losses are no lower than the first few.
+    """Returns True if the loss has stopped decreasing.
 
     Example:
         >>> has_stalled(np.linspace(1, 0, 80)), has_stalled(np.linspace(0, 1, 80)), has_stalled(np.ones(80))
@@ -234,15 +236,15 @@ def has_stalled(losses: NDArray[np.float64]) -> bool:
     """
     from scipy.special import stdtr
 
-    size = max(1, int(len(losses) * COMPARED))
+    size = max(1, int(len(losses) * COMPARED_FRACTION))
     gain = _trim(losses[:size]) - _trim(losses[-size:])
     mean, deviation = float(gain.mean()), float(gain.std(ddof=1)) if len(gain) > 1 else 0.0
     if mean <= 0 or not deviation:
         return mean <= 0
     p_value = 2 * stdtr(len(gain) - 1, -mean / deviation * np.sqrt(len(gain)))
-    return bool(p_value > EQUAL)
+    return bool(p_value > EQUALITY_P_VALUE)
 
 
 def _trim(losses: NDArray[np.float64]) -> NDArray[np.float64]:
-    cut = int(len(losses) * TRIMMED)
+    cut = int(len(losses) * TRIMMED_FRACTION)
     return np.sort(losses)[cut : len(losses) - cut]

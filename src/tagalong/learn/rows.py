@@ -1,4 +1,4 @@
-"""Rows of a problem: in memory, mapped from a file, or streamed while a network trains."""
+"""The rows of a problem, which are kept in memory, mapped from a file, or streamed during training."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from torch import Tensor
 
 from tagalong.errors import InvalidInput
 
-ROWS_AT_ONCE = 4096
-NUMBERS_AT_ONCE = 2**22  # limits inputs per batch, so that validating on images takes no more memory than training
+MAX_CHUNK_ROWS = 4096
+MAX_CHUNK_VALUES = 2**22  # limits inputs per batch, so that validating on images takes no more memory than training
 Batch = tuple[Tensor, dict[str, Tensor]]
 Draw = tuple[int, int]
 
 
 class Rows(Protocol):
-    """The interface to rows that training needs, regardless of where they are stored."""
+    """The interface that training uses to access rows, regardless of where they are stored."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks that have targets here."""
+        """The tasks that have targets."""
 
     @property
     def groups(self) -> Tensor | None:
-        """The group number of each row, for rows that belong together; None if all rows are independent."""
+        """The group number of each row, or None if all rows are independent."""
 
     def __len__(self) -> int: ...
 
@@ -42,18 +42,18 @@ class Rows(Protocol):
         """Returns the inputs and targets of these rows, in this order, without augmentation."""
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[Batch]:
-        """Yields the batches of an epoch to train on.
+        """Yields the training batches of an epoch.
 
         Args:
             parts: the row numbers of each batch.
-            draw: the seed and epoch; the augmentation of a row depends only on these and the row number.
+            draw: the seed and the epoch, which together with the row number determine the augmentation of a row.
         """
 
     def chunks(self) -> Iterator[Batch]:
         """Yields all rows in order, in chunks of a suitable size."""
 
     def labelled(self, task: str) -> Tensor:
-        """Returns whether each row has a label for this task; for dense targets, at least one."""
+        """Returns whether each row has a label for this task. For dense targets, one label is enough."""
 
     def contents(self) -> Iterator[bytes]:
         """Yields bytes that identify the data, for fingerprints."""
@@ -61,13 +61,12 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Rows in memory: inputs, and the targets of each task with NaN where a label is missing.
+    """Rows in memory: the inputs, and the targets of each task, with NaN for missing labels.
 
     Attributes:
         inputs: [rows, …].
         targets: the floating-point targets [rows] or [rows, …] of each task.
-        groups: the group number of each row, for error bars that account for rows that belong together; None if all
-            rows are independent.
+        groups: the group number of each row, used for error bars, or None if all rows are independent.
     """
 
     inputs: Tensor
@@ -79,7 +78,7 @@ class Split:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks that have targets here."""
+        """The tasks that have targets."""
         return tuple(self.targets)
 
     def to(self, device: torch.device | str) -> Split:
@@ -98,7 +97,7 @@ class Split:
         return self.inputs.index_select(0, rows), {task: target[rows] for task, target in self.targets.items()}
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[Batch]:
-        """Yields the batches of an epoch; `draw` is not used, since nothing is random here."""
+        """Yields the batches of an epoch. `draw` is not used, since there is no augmentation."""
         # copied to a GPU all at once: with a copy per batch, each step would wait for the previous one
         rows = torch.cat(list(parts)).to(self.inputs.device)
         return map(self.batch, rows.split([len(part) for part in parts]))
@@ -111,42 +110,42 @@ class Split:
             yield self.inputs[some], {task: target[some] for task, target in self.targets.items()}
 
     def labelled(self, task: str) -> Tensor:
-        """Returns whether each row has a label for this task; for dense targets, at least one."""
+        """Returns whether each row has a label for this task. For dense targets, one label is enough."""
         return self.targets[task].isfinite().reshape(len(self), -1).any(1)
 
     def contents(self) -> Iterator[bytes]:
-        """Yields the inputs, then the targets in the order of their names; for a mapped file, its key instead."""
+        """Yields the inputs, then the targets sorted by name. A mapped file is represented by its key."""
         for tensor in (self.inputs, *(self.targets[name] for name in sorted(self.targets))):
             yield f"{tensor.dtype}{tuple(tensor.shape)}".encode()
-            yield _content(tensor)
+            yield _fingerprint_bytes(tensor)
 
 
 def rows_at_once(inputs: Tensor) -> int:
-    """Returns how many rows to evaluate at once.
+    """Returns the number of rows to evaluate at once.
 
     Example:
         >>> rows_at_once(torch.zeros(2, 100)), rows_at_once(torch.zeros(2, 3, 64, 64))
         (4096, 341)
     """
-    return max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // max(1, inputs[:1].numel())))
+    return max(1, min(MAX_CHUNK_ROWS, MAX_CHUNK_VALUES // max(1, inputs[:1].numel())))
 
 
-def require_in_memory(rows: Rows, what: str) -> Split:
+def require_in_memory(rows: Rows, operation: str) -> Split:
     """Returns the rows, or raises an error if they are not in memory.
 
     Args:
-        rows: rows of a problem.
-        what: the operation that needs them in memory, as named in the message.
+        rows: the rows of a problem.
+        operation: the operation that needs the rows in memory, as named in the message.
     """
     if not isinstance(rows, Split):
-        raise InvalidInput("", f"{what} needs rows in memory", "rows that are read from files")
+        raise InvalidInput("", f"{operation} requires rows in memory", "rows that are read from files")
     return rows
 
 
 class MappedTensor(Tensor):
-    """A memory-mapped tensor: some rows of an npy file; created by `MappedTensor.open`.
+    """A memory-mapped tensor with rows of an npy file, created by `MappedTensor.open`.
 
-    Results of operations on it are plain tensors. A pickle contains the path of the file, not its content, and
+    Operations on it return plain tensors. Pickles contain the path of the file rather than its content, and
     fingerprints use `key` instead of reading the file.
 
     Attributes:
@@ -171,25 +170,25 @@ class MappedTensor(Tensor):
 
     @staticmethod
     def open(path: str | Path, key: str, first: int = 0, rows: int | None = None) -> MappedTensor:
-        """Maps rows of a file.
+        """Memory-maps rows of a file.
 
         Args:
             path: an npy file.
             key: see `MappedTensor`.
-            first: the first row.
-            rows: the number of rows; None: all rows from `first` on.
+            first: the number of the first row.
+            rows: the number of rows. If None, all rows from `first` on are mapped.
 
         Raises:
             InvalidInput: the file does not exist or is incomplete.
         """
         if not Path(path).is_file():
-            raise InvalidInput(path, "must be a file that this machine can read", "none")
+            raise InvalidInput(path, "does not exist on this machine")
         try:
             # Copy on write: torch warns about read-only arrays, although nothing is ever written here.
             array = np.load(path, mmap_mode="c", allow_pickle=False)
         except (ValueError, EOFError) as error:
             hint = "delete it or choose another `cache`"
-            raise InvalidInput(path, "must be a complete npy file", "part of one", hint) from error
+            raise InvalidInput(path, "must be a complete npy file", "a truncated one", hint) from error
         last = len(array) if rows is None else first + rows
         mapped = torch.from_numpy(array[first:last]).as_subclass(MappedTensor)
         mapped.path, mapped.key, mapped.first = str(path), key, first
@@ -202,7 +201,7 @@ class MappedTensor(Tensor):
         return MappedTensor.open(self.path, self.key, self.first, len(self))
 
 
-def _content(tensor: Tensor) -> bytes:
+def _fingerprint_bytes(tensor: Tensor) -> bytes:
     """Returns the bytes that represent a tensor in a fingerprint."""
     if isinstance(tensor, MappedTensor):
         return f"{tensor.key} from {tensor.first}".encode()

@@ -19,18 +19,18 @@ from .task import Task, squeeze_like
 TIE_TOLERANCE = 1e-6  # relative to the largest score
 
 
-UNKNOWN = Score(float("nan"), float("nan"))  # the score of a task in a network that diverged
+UNKNOWN_SCORE = Score(float("nan"), float("nan"))  # the score of a task in a network that diverged
 
 
 @torch.no_grad()
 def scores_on(problem: Problem, network: Network, rows: Rows) -> dict[str, Score]:
-    """Returns the loss and error of each task, with the loss of each row.
+    """Returns the loss and error of each task, including the loss of each row.
 
     Outputs are kept only for tasks whose error is not the loss itself.
     """
     tasks = [problem.task(name) for name in network.tasks]
     losses: dict[str, list[NDArray[np.float64]]] = {task.name: [] for task in tasks}
-    kept: dict[str, list[tuple[Tensor, Tensor]]] = {task.name: [] for task in tasks}
+    kept_pairs: dict[str, list[tuple[Tensor, Tensor]]] = {task.name: [] for task in tasks}
     with evaluation_mode(network):
         for inputs, targets in rows.chunks():
             outputs = network(inputs)
@@ -38,30 +38,30 @@ def scores_on(problem: Problem, network: Network, rows: Rows) -> dict[str, Score
                 pair = outputs[task.name], targets[task.name]
                 losses[task.name].append(_row_losses(task, *pair))
                 if not task.error_is_loss:
-                    kept[task.name].append(pair)
-    return {task.name: _score(problem, task, losses[task.name], kept[task.name]) for task in tasks}
+                    kept_pairs[task.name].append(pair)
+    return {task.name: _make_score(problem, task, losses[task.name], kept_pairs[task.name]) for task in tasks}
 
 
-def _score(
-    problem: Problem, task: Task, losses: Sequence[NDArray[np.float64]], kept: Sequence[tuple[Tensor, Tensor]]
+def _make_score(
+    problem: Problem, task: Task, losses: Sequence[NDArray[np.float64]], kept_pairs: Sequence[tuple[Tensor, Tensor]]
 ) -> Score:
     rows = np.concatenate(losses)
     loss = float(np.nanmean(rows)) if np.isfinite(rows).any() else float("nan")
     error = loss
     if not task.error_is_loss:
-        outputs, targets = (torch.cat(part) for part in zip(*kept, strict=True))
+        outputs, targets = (torch.cat(part) for part in zip(*kept_pairs, strict=True))
         error = error_of(task, outputs, targets, problem.scales.get(task.name), loss)
     return Score(loss, error, rows.astype(np.float32))
 
 
 def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
-    """Returns the loss of each row, NaN where its label is missing."""
+    """Returns the loss of each row, with NaN for missing labels."""
     losses, present = task.row_losses(*as_float64(task, outputs, targets))
     return np.asarray(torch.where(present > 0, losses, torch.nan).double().cpu().numpy())
 
 
 def as_float64(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns outputs and targets in float64; unchanged for custom losses, which may use tensors of another dtype."""
+    """Converts outputs and targets to float64, except for custom losses, which may need another dtype."""
     return (outputs.double(), targets.double()) if task.loss is None else (outputs, targets)
 
 
@@ -79,12 +79,12 @@ def losses_on(network: Network, tasks: Sequence[Task], rows: Rows) -> list[Tenso
 
 
 def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Returns the mean loss over the rows with a label; 0 if there are none."""
+    """Returns the mean loss over the labeled rows, or 0 if there are none."""
     return loss_and_labels(task, outputs, targets)[0]
 
 
 def loss_and_labels(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the mean loss over the rows with a label, and the number of these rows."""
+    """Returns the mean loss over the labeled rows, and the number of these rows."""
     losses, present = task.row_losses(outputs, targets)
     labels = present.sum()
     return losses.sum() / labels.clamp(min=1), labels
@@ -99,16 +99,16 @@ def outputs_on(network: Network, inputs: Tensor, at_once: int | None = None) -> 
 
 
 def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, loss: float) -> float:
-    """Returns the error of a task, ignoring missing labels; NaN if all labels are missing.
+    """Returns the error of a task, ignoring missing labels, or NaN if all labels are missing.
 
-    Dense targets are compared element by element; a custom error function receives only the rows without missing
-    labels.
+    Dense targets are compared element by element. A custom error function receives only rows without missing labels.
 
     Args:
         task: the task.
         outputs: the outputs of the network.
-        targets: the targets, NaN where a label is missing.
-        scale: the (mean, standard deviation) used to standardize the targets; errors are in the units of the data.
+        targets: the targets, with NaN for missing labels.
+        scale: the mean and standard deviation used to standardize the targets. Errors are in the units of the original
+            data.
         loss: the mean loss, returned for tasks whose error is the loss.
     """
     if task.error_is_loss:
@@ -122,12 +122,12 @@ def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, f
         rows = present.flatten(1).all(1) if present.dim() > 1 else present
         return float(task.error(outputs[rows], targets[rows])) if rows.any() else float("nan")
     predicted = outputs.argmax(1) if task.kind == "multiclass" else squeeze_like(outputs, targets)
-    error = MEASURES[task.error_name](predicted[present], targets[present])
+    error = ERROR_MEASURES[task.error_name](predicted[present], targets[present])
     return float(error) if present.any() else float("nan")
 
 
 def error_rate(predicted: Tensor, targets: Tensor) -> Tensor:
-    """Returns the fraction of wrong predictions; predictions are classes, or logits of the positive class.
+    """Returns the fraction of wrong predictions, which are classes or logits of the positive class.
 
     Example:
         >>> error_rate(torch.tensor([-1.0, 2.0]), torch.tensor([0.0, 0.0])).item()
@@ -138,7 +138,7 @@ def error_rate(predicted: Tensor, targets: Tensor) -> Tensor:
 
 
 def auroc(scores: Tensor, targets: Tensor) -> Tensor:
-    """Returns one minus the area under the ROC curve: the fraction of misordered negative-positive pairs.
+    """Returns one minus the area under the ROC curve, i.e. the fraction of misordered negative-positive pairs.
 
     Ties count as half.
 
@@ -152,7 +152,7 @@ def auroc(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def auprc(scores: Tensor, targets: Tensor) -> Tensor:
-    """Returns one minus the average precision; equal scores are one step of the precision-recall curve.
+    """Returns one minus the average precision. Equal scores are treated as one step of the precision-recall curve.
 
     Example:
         >>> auprc(torch.tensor([0.2, 0.4, 0.7, 0.9]), torch.tensor([1.0, 0.0, 0.0, 1.0])).item()  # 1 - (1 + 1/2) / 2
@@ -167,10 +167,10 @@ def auprc(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _class_counts(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the numbers of positives and negatives with each score, from the highest score down.
+    """Returns the number of positives and negatives with each score, from the highest score to the lowest.
 
-    Scores that differ only by rounding count as equal: otherwise, the way in which a network with dead units ranks rows
-    would depend on the networks trained together with it.
+    Scores that differ only by rounding error count as equal. Otherwise, a network with dead units would rank rows
+    differently depending on which networks it was trained with.
     """
     step = TIE_TOLERANCE * scores.abs().max() if len(scores) else scores.new_tensor(0.0)
     if torch.isfinite(step) and step > 0:
@@ -192,7 +192,7 @@ def rmse(predicted: Tensor, targets: Tensor) -> Tensor:
 
 
 def one_minus_r2(predicted: Tensor, targets: Tensor) -> Tensor:
-    """Returns one minus R², the unexplained fraction of the targets' variance; NaN for constant targets.
+    """Returns one minus R² (the unexplained fraction of the targets' variance), or NaN for constant targets.
 
     Example:
         >>> one_minus_r2(torch.tensor([1.0, 1.0]), torch.tensor([0.0, 2.0])).item()
@@ -203,7 +203,7 @@ def one_minus_r2(predicted: Tensor, targets: Tensor) -> Tensor:
     return torch.where(total > 0, residual / total, torch.nan)
 
 
-MEASURES = {
+ERROR_MEASURES = {
     "error rate": error_rate,
     "auroc": auroc,
     "auprc": auprc,

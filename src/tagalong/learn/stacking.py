@@ -1,4 +1,4 @@
-"""Networks of the same architecture with stacked weights, computed together: outputs, losses and scores."""
+"""Networks with the same architecture whose weights are stacked, so that they can be computed together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .rows import require_in_memory
 from .scoring import as_float64, error_of, mean_loss
 from .task import Task
 
-PURPOSE = "training many networks together"  # what needs rows in memory, for messages
+OPERATION = "training many networks together"  # what needs rows in memory, for messages
 Tensors = dict[str, Tensor]
 
 
@@ -27,13 +27,13 @@ class Stack:
     """Copies of a network with separate weights.
 
     Args:
-        network: the network that is copied with its weights; afterwards, only its layers are used.
+        network: the network to copy. Afterwards, only its layers are used, not its weights.
         copies: the number of copies.
 
     Attributes:
-        network: the layers, on the device and in the mode (training or evaluation) of the stack.
-        parameters: stacked parameters [networks, …] by name; leaf tensors that an optimizer can train.
-        buffers: stacked buffers [networks, …] by name.
+        network: the network whose layers are used. It determines the device and the training mode.
+        parameters: the stacked parameters [networks, …] by name, as leaf tensors that an optimizer can train.
+        buffers: the stacked buffers [networks, …] by name.
     """
 
     def __init__(self, network: Network, copies: int) -> None:
@@ -57,43 +57,43 @@ class Stack:
             features = self._encode(inputs)
             if self._heads_are_linear and features.dim() == 3:
                 return self._linear_heads(features)
-            return {task: self._head(place, features) for place, task in enumerate(self.network.tasks)}
+            return {task: self._apply_head(index, features) for index, task in enumerate(self.network.tasks)}
 
     @torch.no_grad()
     def outputs_on(self, inputs: Tensor, rows_at_once: int) -> Tensors:
         """Returns the outputs of every task in evaluation mode."""
         with evaluation_mode(self.network):
-            parts = [self(part) for part in inputs.split(rows_at_once)]
-        return {task: torch.cat([part[task] for part in parts], 1) for task in self.network.tasks}
+            chunks = [self(chunk) for chunk in inputs.split(rows_at_once)]
+        return {task: torch.cat([chunk[task] for chunk in chunks], 1) for task in self.network.tasks}
 
     def _encode(self, inputs: Tensor) -> Tensor:
-        tensors = self._part("encoder.")
+        tensors = self._tensors_of("encoder.")
         if tensors:
             return _call_each(self.network.encoder, tensors, inputs, None)
         features: Tensor = self.network.encoder(inputs)
-        return features.expand(self._copies(), *features.shape)
+        return features.expand(self._network_count(), *features.shape)
 
-    def _copies(self) -> int:
+    def _network_count(self) -> int:
         return len(next(iter(self.tensors.values())))
 
-    def _head(self, place: int, features: Tensor) -> Tensor:
-        self.network.reseed_part(self.network.tasks[place])
-        return _call_each(self.network.heads[place], self._part(f"heads.{place}."), features, 0)
+    def _apply_head(self, index: int, features: Tensor) -> Tensor:
+        self.network.reseed_part(self.network.tasks[index])
+        return _call_each(self.network.heads[index], self._tensors_of(f"heads.{index}."), features, 0)
 
     def _linear_heads(self, features: Tensor) -> Tensors:
-        """Computes all heads in one matrix product, since separate ones would often have only one column each."""
-        places = range(len(self.network.tasks))
-        weight = torch.cat([self.parameters[f"heads.{place}.weight"] for place in places], 1)
-        bias = torch.cat([self.parameters[f"heads.{place}.bias"] for place in places], 1)
+        """Computes all heads with one matrix product, since separate products would often have only one column each."""
+        indices = range(len(self.network.tasks))
+        weight = torch.cat([self.parameters[f"heads.{index}.weight"] for index in indices], 1)
+        bias = torch.cat([self.parameters[f"heads.{index}.bias"] for index in indices], 1)
         outputs = torch.baddbmm(bias.unsqueeze(1), features, weight.mT)
-        sizes = [self.parameters[f"heads.{place}.bias"].shape[1] for place in places]
+        sizes = [self.parameters[f"heads.{index}.bias"].shape[1] for index in indices]
         return dict(zip(self.network.tasks, outputs.split(sizes, 2), strict=True))
 
-    def _part(self, prefix: str) -> Tensors:
+    def _tensors_of(self, prefix: str) -> Tensors:
         return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
 
-    def keep(self, networks: Tensor) -> Mapping[Tensor, Tensor]:
-        """Drops all networks except these; returns the new parameter for each old one."""
+    def keep_only(self, networks: Tensor) -> Mapping[Tensor, Tensor]:
+        """Drops all networks except these. Returns a mapping from the old parameters to the new ones."""
         with torch.no_grad():
             kept = {
                 name: parameter.detach().index_select(0, networks).requires_grad_(parameter.requires_grad)
@@ -105,36 +105,36 @@ class Stack:
         return moved
 
     @torch.no_grad()
-    def copy_from(self, other: Stack, theirs: Tensor, mine: Tensor) -> None:
+    def copy_from(self, other: Stack, source_indices: Tensor, target_indices: Tensor) -> None:
         """Copies the weights and buffers of some networks from another stack."""
         source = other.tensors
         for name, tensor in self.tensors.items():
-            tensor.index_copy_(0, mine, source[name].index_select(0, theirs))
+            tensor.index_copy_(0, target_indices, source[name].index_select(0, source_indices))
 
-    def states(self, tasks: Sequence[Sequence[str]]) -> list[Tensors]:
-        """Returns a state dict for every network, with the heads of its own tasks only."""
+    def state_dicts(self, tasks: Sequence[Sequence[str]]) -> list[Tensors]:
+        """Returns a state dict for each network, with only the heads of its own tasks."""
         names = {id(tensor): name for name, tensor in (*self.network.named_parameters(), *self.network.named_buffers())}
         stored = self.network.state_dict(keep_vars=True)
         tensors = {key: self.tensors[names[id(tensor)]].detach().cpu() for key, tensor in stored.items()}
         return [
-            {own: tensors[key][place].clone() for key in tensors if (own := self._own_name(key, set(wanted)))}
-            for place, wanted in enumerate(tasks)
+            {own: tensors[key][index].clone() for key in tensors if (own := self._name_in_network(key, set(wanted)))}
+            for index, wanted in enumerate(tasks)
         ]
 
     def count_parameters(self, tasks: Sequence[str]) -> int:
         """Returns the number of parameters of a network with these tasks."""
         wanted = set(tasks)
-        return sum(p[0].numel() for name, p in self.parameters.items() if self._own_name(name, wanted))
+        return sum(p[0].numel() for name, p in self.parameters.items() if self._name_in_network(name, wanted))
 
-    def _own_name(self, key: str, wanted: set[str]) -> str | None:
-        """Returns the name of a state entry in a network with only these tasks; None if that network lacks it."""
+    def _name_in_network(self, key: str, wanted: set[str]) -> str | None:
+        """Returns the name of a state dict entry in a network with only these tasks, or None if there is none."""
         if not key.startswith("heads."):
             return key
-        _, place, rest = key.split(".", 2)
+        _, index, rest = key.split(".", 2)
         tasks = self.network.tasks
-        if tasks[int(place)] not in wanted:
+        if tasks[int(index)] not in wanted:
             return None
-        return f"heads.{sum(task in wanted for task in tasks[: int(place)])}.{rest}"
+        return f"heads.{sum(task in wanted for task in tasks[: int(index)])}.{rest}"
 
 
 def _repeat(tensor: Tensor, copies: int) -> Tensor:
@@ -142,14 +142,14 @@ def _repeat(tensor: Tensor, copies: int) -> Tensor:
 
 
 def _call_each(module: nn.Module, tensors: Tensors, inputs: Tensor, inputs_dim: int | None) -> Tensor:
-    """Calls a module with the weights of each network; all use the same random numbers (dropout masks)."""
+    """Calls a module with the weights of each network. All networks use the same random numbers, e.g. dropout masks."""
 
-    def alone(own: Tensors, rows: Tensor) -> Tensor:
+    def call_one(own: Tensors, rows: Tensor) -> Tensor:
         outputs: Tensor = functional_call(module, own, (rows,))
         return outputs
 
     in_dims = (0 if tensors else None, inputs_dim)
-    return torch.vmap(alone, in_dims=in_dims, randomness="same")(tensors, inputs)
+    return torch.vmap(call_one, in_dims=in_dims, randomness="same")(tensors, inputs)
 
 
 def _are_linear(heads: nn.ModuleList) -> bool:
@@ -161,7 +161,7 @@ def _are_linear(heads: nn.ModuleList) -> bool:
 
 
 class PairLosses:
-    """Computes the losses of all pairs of a network and one of its tasks.
+    """Computes the loss of each network on each of its tasks.
 
     Args:
         problem: the problem.
@@ -180,7 +180,7 @@ class PairLosses:
         self.trains = trains
         columns: dict[Hashable, list[int]] = {}
         for column, task in enumerate(tasks):
-            columns.setdefault(_family(problem, task), []).append(column)
+            columns.setdefault(_family_key(problem, task), []).append(column)
         self._families, networks, places, weights = [], [], [], []
         for members in columns.values():
             if not trains[:, members].any():
@@ -193,20 +193,20 @@ class PairLosses:
             places.append(np.array(members)[member])
             weights += [tasks[column].weight for column in places[-1]]
         self._networks, self._columns = np.concatenate(networks), np.concatenate(places)
-        dtype = require_in_memory(problem.train, PURPOSE).targets[tasks[0].name].dtype
+        dtype = require_in_memory(problem.train, OPERATION).targets[tasks[0].name].dtype
         self.weights = torch.tensor(weights, dtype=dtype, device=device)
 
     def targets(self, targets: Mapping[str, Tensor]) -> list[Tensor]:
-        """Stacks the targets of each family of tasks: [members, rows, …]."""
+        """Stacks the targets of each family of tasks as [members, rows, …]."""
         return [torch.stack([targets[task.name] for task in family.tasks]) for family in self._families]
 
     def __call__(self, outputs: Mapping[str, Tensor], targets: Sequence[Tensor]) -> Tensor:
-        """Returns the mean loss of every pair, from outputs [networks, rows, …] of each task."""
+        """Returns the mean loss of every pair from the outputs [networks, rows, …] of each task."""
         parts = [family.losses(outputs, target) for family, target in zip(self._families, targets, strict=True)]
         return torch.cat(parts)
 
-    def table(self, losses: Tensor) -> NDArray[np.float64]:
-        """Returns the losses of pairs as a numpy array [networks, tasks], NaN where a network does not train a task."""
+    def to_array(self, losses: Tensor) -> NDArray[np.float64]:
+        """Returns the losses as a NumPy array [networks, tasks], with NaN for tasks that a network does not train."""
         table = np.full(self.trains.shape, np.nan)
         table[self._networks, self._columns] = losses.detach().cpu().double().numpy()
         return table
@@ -214,12 +214,12 @@ class PairLosses:
 
 @dataclass(frozen=True)
 class _Family:
-    """Tasks with the same loss, and the pairs of a network and one of these tasks.
+    """A group of tasks with the same loss, and the pairs of a network and one of these tasks.
 
     Attributes:
         tasks: the members of the family.
-        pairs: indices of the pairs in the flattened [networks, members]; None if it contains all pairs.
-        members: the member of each pair, to find its targets; None if there is only one member.
+        pairs: the indices of the pairs in the flattened array [networks, members], or None for all pairs.
+        members: the index of each pair's task in `tasks`, or None if there is only one task.
     """
 
     tasks: tuple[Task, ...]
@@ -227,37 +227,39 @@ class _Family:
     members: Tensor | None
 
     def losses(self, outputs: Mapping[str, Tensor], targets: Tensor) -> Tensor:
-        """Returns the mean loss of each pair, from outputs [networks, rows, …] and targets [members, rows, …]."""
+        """Returns the mean loss of each pair from outputs [networks, rows, …] and targets [members, rows, …]."""
         member_outputs = [outputs[task.name] for task in self.tasks]
         chosen = member_outputs[0] if self.members is None else torch.stack(member_outputs, 1).flatten(0, 1)
         if self.pairs is not None:
             chosen = chosen.index_select(0, self.pairs)
         task = self.tasks[0]
         if self.members is None:
-            return torch.vmap(lambda out: mean_loss(task, out, targets[0]))(chosen)
-        each = torch.vmap(lambda out, target: mean_loss(task, out, target))
+            return torch.vmap(lambda output: mean_loss(task, output, targets[0]))(chosen)
+        each = torch.vmap(lambda output, target: mean_loss(task, output, target))
         return each(chosen, targets.index_select(0, self.members))
 
 
-def _family(problem: Problem, task: Task) -> Hashable:
-    """Returns a key that tasks with the same loss and shapes share; each task with a custom head has its own."""
-    target = require_in_memory(problem.train, PURPOSE).targets[task.name]
+def _family_key(problem: Problem, task: Task) -> Hashable:
+    """Returns a key that is the same for tasks with equal losses and shapes, and unique for tasks with custom heads."""
+    target = require_in_memory(problem.train, OPERATION).targets[task.name]
     if problem.head is not None or task.head is not None:
         return task.name
     weights = None if task.class_weights is None else tuple(task.class_weights)
     return task.kind, id(task.loss), task.head_size, weights, tuple(target.shape[1:]), target.dtype
 
 
-def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], part: str) -> list[dict[str, Score]]:
-    """Returns, for every network, the scores of its tasks on a part of the data.
+def scores_of_stack(
+    problem: Problem, stack: Stack, trains: NDArray[np.bool_], split_name: str
+) -> list[dict[str, Score]]:
+    """Returns the scores of each network's tasks on the validation or test rows.
 
     Args:
         problem: the problem.
         stack: the networks.
-        trains: which tasks of the stack each network has, [networks, tasks].
-        part: "val" or "test".
+        trains: whether each network trains each task of the stack, [networks, tasks].
+        split_name: the rows to score, "val" or "test".
     """
-    split = require_in_memory(problem.splits[part], PURPOSE)
+    split = require_in_memory(problem.splits[split_name], OPERATION)
     device = next(iter(stack.tensors.values())).device
     outputs = stack.outputs_on(split.inputs.to(device), problem.recipe.batch_size)
     scores: list[dict[str, Score]] = [{} for _ in trains]
@@ -269,22 +271,22 @@ def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], p
         task = problem.task(name)
         custom = task.loss is not None or callable(task.error)  # may use tensors on the device
         where = device if custom else torch.device("cpu")
-        task_scores = _scores(problem, task, chosen.to(where), split.targets[name].to(where))
+        task_scores = _task_scores(problem, task, chosen.to(where), split.targets[name].to(where))
         for network, score in zip(networks, task_scores, strict=True):
             scores[network][name] = score
     return scores
 
 
-def _scores(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> list[Score]:
-    """Returns the scores of one task from outputs [networks, rows, …]; equal to those of `scores_on`."""
+def _task_scores(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> list[Score]:
+    """Returns the scores of one task from outputs [networks, rows, …], with the same results as `scores_on`."""
     scale = problem.scales.get(task.name)
     rows = _row_losses(task, *as_float64(task, outputs, targets))
     losses = [float(np.nanmean(own)) if np.isfinite(own).any() else float("nan") for own in rows]
-    errors = [error_of(task, out, targets, scale, loss) for out, loss in zip(outputs, losses, strict=True)]
+    errors = [error_of(task, output, targets, scale, loss) for output, loss in zip(outputs, losses, strict=True)]
     return [Score(loss, error, own.astype(np.float32)) for loss, error, own in zip(losses, errors, rows, strict=True)]
 
 
 def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
-    """Returns the losses [networks, rows], NaN where a label is missing."""
-    losses, present = torch.vmap(lambda out: task.row_losses(out, targets))(outputs)
+    """Returns the losses [networks, rows], with NaN for missing labels."""
+    losses, present = torch.vmap(lambda output: task.row_losses(output, targets))(outputs)
     return np.asarray(torch.where(present > 0, losses, torch.nan).double().cpu().numpy())

@@ -1,4 +1,4 @@
-"""Rows that do not fit into memory: read from files batch by batch, slightly ahead of training."""
+"""Rows that do not fit into memory and are read from files in batches, slightly ahead of training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .randomness import derive_seed
 from .rows import Batch, Draw
 
 THREADS = min(16, os.cpu_count() or 1)
-PREFETCHED = 2  # number of batches to read ahead of training
+PREFETCHED_BATCHES = 2  # number of batches to read ahead of training
 
 
 class Reader(Protocol):
@@ -34,7 +34,7 @@ class Reader(Protocol):
         Args:
             row: the number of the row.
             tasks: the tasks whose targets are needed.
-            draw: the seed for random augmentation; None: return the row unchanged.
+            draw: the seed for random augmentation. If None, the row is returned unchanged.
         """
 
     def contents(self) -> Iterator[bytes]:
@@ -46,9 +46,9 @@ class StreamedRows:
     """Rows that are read from files on demand.
 
     Attributes:
-        reader: reads individual rows.
+        reader: the object that reads individual rows.
         tasks: the tasks whose targets are read.
-        groups: the group number of each row, for rows that belong together; None if all rows are independent.
+        groups: the group number of each row, or None if all rows are independent.
         at_once: the number of rows to evaluate at once.
         device: the device that batches are moved to.
         threads: the number of reader threads.
@@ -75,7 +75,7 @@ class StreamedRows:
         return len(self.reader)
 
     def only(self, tasks: Iterable[str]) -> StreamedRows:
-        """Returns the same rows; targets of other tasks are not read."""
+        """Returns the same rows, without reading the targets of other tasks."""
         return replace(self, tasks=tuple(tasks))
 
     def to(self, device: torch.device | str) -> StreamedRows:
@@ -84,18 +84,18 @@ class StreamedRows:
 
     def batch(self, rows: Tensor) -> Batch:
         """Returns the inputs and targets of these rows, without augmentation."""
-        return next(self._read([rows], None))
+        return next(self._read_batches([rows], None))
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[Batch]:
-        """Yields the batches of an epoch; the augmentation of a row depends on seed, epoch and row number."""
-        return self._read(parts, draw)
+        """Yields the batches of an epoch. Augmentation depends on the seed, the epoch and the row number."""
+        return self._read_batches(parts, draw)
 
     def chunks(self) -> Iterator[Batch]:
         """Yields all rows in order, without augmentation."""
-        return self._read(torch.arange(len(self)).split(self.at_once), None)
+        return self._read_batches(torch.arange(len(self)).split(self.at_once), None)
 
     def labelled(self, task: str) -> Tensor:
-        """Returns True for every row, since missing labels are only known once they are read."""
+        """Returns True for every row, since missing labels are not known until the rows are read."""
         return torch.ones(len(self), dtype=torch.bool)
 
     def contents(self) -> Iterator[bytes]:
@@ -103,30 +103,30 @@ class StreamedRows:
         yield repr(sorted(self.tasks)).encode()
         yield from self.reader.contents()
 
-    def _read(self, parts: Sequence[Tensor], draw: Draw | None) -> Iterator[Batch]:
-        """Reads rows in a thread pool and yields batches in order; stops reading when the caller stops iterating."""
+    def _read_batches(self, parts: Sequence[Tensor], draw: Draw | None) -> Iterator[Batch]:
+        """Reads rows in a thread pool and yields batches in order. Reading stops when the caller stops iterating."""
         pool = ThreadPoolExecutor(self.threads, "tagalong-read")
         waiting: deque[list[Future[Batch]]] = deque()
         try:
             for part in parts:
-                waiting.append([pool.submit(self._row, row, draw) for row in part.tolist()])
-                if len(waiting) > PREFETCHED:
+                waiting.append([pool.submit(self._read_row, row, draw) for row in part.tolist()])
+                if len(waiting) > PREFETCHED_BATCHES:
                     yield self._collate(waiting.popleft())
             while waiting:
                 yield self._collate(waiting.popleft())
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _row(self, row: int, draw: Draw | None) -> Batch:
+    def _read_row(self, row: int, draw: Draw | None) -> Batch:
         seed = None if draw is None else derive_seed(draw[0], "augmentation", draw[1], row)
         return self.reader.read(row, self.tasks, seed)
 
     def _collate(self, futures: list[Future[Batch]]) -> Batch:
         read = [future.result() for future in futures]
-        inputs = self._stack([row for row, _ in read])
-        return inputs, {task: self._stack([targets[task] for _, targets in read]) for task in self.tasks}
+        inputs = self._stack_rows([row for row, _ in read])
+        return inputs, {task: self._stack_rows([targets[task] for _, targets in read]) for task in self.tasks}
 
-    def _stack(self, rows: list[Tensor]) -> Tensor:
+    def _stack_rows(self, rows: list[Tensor]) -> Tensor:
         stacked = torch.stack(rows)
         if torch.device(self.device).type != "cuda":
             return stacked.to(self.device)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tagalong.errors import first_few
 
-from .splitting import PARTS, Parts, RowNumbers
+from .splitting import PARTS, RowNumbers, RowSplit
 from .targets import Label, Target
 
 MAX_ROWS = 20_000  # a sample of this size shows whether a feature determines a target
@@ -63,7 +63,7 @@ def category_feature(name: str, column: NDArray[np.generic]) -> Feature:
 def table_warnings(
     features: Sequence[Feature],
     targets: Sequence[Target],
-    parts: Parts,
+    parts: RowSplit,
     groups: NDArray[np.generic] | None = None,
     named: bool = True,
 ) -> list[str]:
@@ -95,7 +95,7 @@ def log_warnings(name: str, warnings: Sequence[str]) -> None:
 
 
 def _sample_rows(
-    features: Sequence[Feature], targets: Sequence[Target], parts: Parts, groups: NDArray[np.generic] | None
+    features: Sequence[Feature], targets: Sequence[Target], parts: RowSplit, groups: NDArray[np.generic] | None
 ) -> RowNumbers:
     """Returns a sample of distinct rows, at most one per group: copies of a row would be predicted by any feature."""
     random = np.random.default_rng(0)
@@ -237,7 +237,7 @@ def _id_warning(feature: Feature) -> str:
     return f"feature {feature.name!r} {what}, like an ID; leave it out, since it says nothing about new rows"
 
 
-def _label_warnings(target: Target, parts: Parts) -> list[str]:
+def _label_warnings(target: Target, parts: RowSplit) -> list[str]:
     name = repr(target.task.name)
     labels = {part: _known(target, rows) for part, rows in zip(PARTS, parts, strict=True)}
     warnings = [
@@ -267,7 +267,7 @@ def _label(target: Target, code: float) -> Label:
     return int(code) if target.classes is None else target.classes[int(code)]
 
 
-def _duplicate_warnings(features: Sequence[Feature], targets: Sequence[Target], parts: Parts) -> list[str]:
+def _duplicate_warnings(features: Sequence[Feature], targets: Sequence[Target], parts: RowSplit) -> list[str]:
     if not features:
         return []
     train, val, test = (_row_hashes(features, targets, rows) for rows in parts)

@@ -1,4 +1,4 @@
-"""Builds the fields of a problem from a table, according to the role of each column."""
+"""Creates problems from tables, based on the role of each column."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from torch import Tensor
 from tagalong.errors import InvalidInput, collect, did_you_mean, pluralize, raise_problems, task_name_problems
 from tagalong.tabular import TableSource
 
-from .arrays import Prepare, assemble, check_encoder, input_dtype, prepare_with_scaling, setting_problems
-from .column_types import LARGEST, MISSING_HINT, Columns, read_columns, show_cell, text_cells
+from .arrays import Prepare, check_encoder, input_dtype, make_fields, prepare_with_scaling, setting_problems
+from .column_types import MAX_MAGNITUDE, MISSING_HINT, Columns, read_columns, show_cell, text_cells
 from .network import Encoder
 from .preparation import NumberColumn, Table, load_array, read_inputs
 from .recipe import Recipe
-from .splitting import PARTS, RowNumbers, are_fractions, check_fractions, choose_parts, group_labels
+from .splitting import PARTS, RowNumbers, are_fractions, check_fractions, choose_split, group_labels
 from .table_warnings import Feature, category_feature, table_warnings
-from .targets import Target, coded_classes, read_target, task_names, with_error
+from .targets import Target, encoded_labels, read_target, task_names, with_error_measure
 from .task import Kind, Task
 
-PART_NAMES = {
+SPLIT_ALIASES = {
     "train": "train", "training": "train",
     "val": "val", "valid": "val", "validation": "val", "dev": "val",
     "test": "test", "testing": "test",
@@ -76,7 +76,7 @@ def fields_from_table(
     known = _read_labels(columns, targets, kinds or {}, errors or {}, problems)
     groups = collect(problems, _read_groups, columns, group_column)
     split = collect(problems, _read_split, columns, split_column, split)
-    few = _few_rows_problems(columns, split, groups)
+    few = _too_few_rows_problems(columns, split, groups)
     if features_file is None:
         roles, more = find_roles(columns, request)
         prepare = _prepare_columns(columns, roles, known)
@@ -85,10 +85,12 @@ def fields_from_table(
         prepare, more = _prepare_file(features_file, columns, request, known, encoder)
         read_features = partial(_features, columns, Roles((), ()))
     raise_problems((few or problems) + more)
-    parts = choose_parts(known, columns.rows, split, groups, seed)
-    warnings = table_warnings(read_features(), known, parts, groups)
+    row_split = choose_split(known, columns.rows, split, groups, seed)
+    warnings = table_warnings(read_features(), known, row_split, groups)
     title = name or (Path(data).name.split(".")[0] if isinstance(data, (str, os.PathLike)) else "table")
-    return assemble(title, known, prepare, parts, groups=groups, encoder=encoder, recipe=recipe, warnings=warnings)
+    return make_fields(
+        title, known, prepare, row_split, groups=groups, encoder=encoder, recipe=recipe, warnings=warnings
+    )
 
 
 def _features(columns: Columns, roles: Roles) -> list[Feature]:
@@ -130,12 +132,13 @@ def _read_labels(
     errors: Mapping[str, str],
     problems: list[InvalidInput],
 ) -> list[Target]:
-    """Reads the labels of every task that has a column; appends all problems with them to `problems`."""
+    """Reads the labels of every task that has a column. Appends any problems to `problems`."""
     names = task_names(targets)
     for argument, settings in (("kinds", kinds), ("errors", errors)):
         unknown = [name for name in settings if name not in names]
         problems += [
-            InvalidInput(argument, "must name targets", repr(name), did_you_mean(name, names)) for name in unknown
+            InvalidInput(argument, "must contain only targets", repr(name), did_you_mean(name, names))
+            for name in unknown
         ]
     known = []
     for task, name in zip(targets, names, strict=True):
@@ -143,7 +146,7 @@ def _read_labels(
             locate = partial(columns.locate_text, name)
             target = collect(problems, read_target, task, columns[name], kinds.get(name), locate)
             if target is not None and name in errors:
-                target = collect(problems, with_error, target, errors[name])
+                target = collect(problems, with_error_measure, target, errors[name])
             known += [] if target is None else [target]
     return known
 
@@ -153,22 +156,22 @@ def _read_groups(columns: Columns, name: str | None) -> NDArray[Any] | None:
 
 
 def _read_split(columns: Columns, name: str | None, split: Sequence[Any]) -> Sequence[Any]:
-    """Returns the row numbers of each part from the column that names the parts, or else the given split."""
+    """Returns the row numbers of each split from the split column, or the given split if there is no such column."""
     if name is None or name not in columns:
         return split
     values = columns[name].tolist()
-    parts = [PART_NAMES.get(str(value).strip().lower()) for value in values]
-    unknown = {repr(value) for value, part in zip(values, parts, strict=True) if part is None}
+    split_names = [SPLIT_ALIASES.get(str(value).strip().lower()) for value in values]
+    unknown = {repr(value) for value, part in zip(values, split_names, strict=True) if part is None}
     if unknown:
         found = ", ".join(sorted(unknown)[:5])
         raise InvalidInput("split_column", "must contain train, val or test in every row", found)
-    rows = {wanted: np.flatnonzero([part == wanted for part in parts]) for wanted in PARTS}
+    rows = {wanted: np.flatnonzero([part == wanted for part in split_names]) for wanted in PARTS}
     empty = [part for part, numbers in rows.items() if not len(numbers)]
     raise_problems([InvalidInput("split_column", f"must have rows for {part}", "none") for part in empty])
     return list(rows.values())
 
 
-def _few_rows_problems(
+def _too_few_rows_problems(
     columns: Columns, split: Sequence[Any] | None, groups: NDArray[Any] | None
 ) -> list[InvalidInput]:
     if split is None or not are_fractions(split):
@@ -180,7 +183,7 @@ def _few_rows_problems(
 
 @dataclass(frozen=True)
 class ColumnRequest:
-    """The requested columns, by argument of `Problem.from_table`."""
+    """The column names that were passed to each argument of `Problem.from_table`."""
 
     targets: tuple[str, ...]
     features: tuple[str, ...] | None
@@ -243,7 +246,7 @@ def missing_column_problems(columns: Columns, request: ColumnRequest) -> list[In
 
 
 def _two_role_problems(request: ColumnRequest) -> list[InvalidInput]:
-    """Lists columns with two roles; for example, a target among the features would give the answer away."""
+    """Lists columns with two roles. For example, a feature that is also a target would leak the label."""
     uses = {
         "features": request.features or (),
         "categorical": request.categorical,
@@ -258,7 +261,7 @@ def _two_role_problems(request: ColumnRequest) -> list[InvalidInput]:
         if name in request.targets
     ]
     return problems + [
-        InvalidInput("ignore", f"must not name a column of `{argument}`", repr(name))
+        InvalidInput("ignore", f"must not name a column that is in `{argument}`", repr(name))
         for argument in ("features", "categorical")
         for name in uses[argument]
         if name in request.ignore
@@ -278,8 +281,8 @@ def _number_problems(columns: Columns, numbers: Sequence[str]) -> list[InvalidIn
         largest = np.nanmax(magnitudes, initial=0.0)
         if np.isinf(largest):
             problems.append(InvalidInput(place, "must be finite", f"inf in {int(np.isinf(magnitudes).sum())} rows"))
-        elif largest > LARGEST:
-            problems.append(InvalidInput(place, f"must be at most {LARGEST:g} in magnitude", f"{largest:g}"))
+        elif largest > MAX_MAGNITUDE:
+            problems.append(InvalidInput(place, f"must be at most {MAX_MAGNITUDE:g} in magnitude", f"{largest:g}"))
     return problems
 
 
@@ -287,19 +290,19 @@ def _text_problem(name: str, columns: Columns) -> InvalidInput:
     hint = "add it to `categorical` or to `ignore`"
     if (cells := columns.locate_text(name)) is not None:
         place = f"{columns.place}: column {name!r}"
-        return InvalidInput(place, "must be numbers", cells, f"{MISSING_HINT}; if the column is not numeric, {hint}")
+        return InvalidInput(place, "must be numeric", cells, f"{MISSING_HINT}; if the column is not numeric, {hint}")
     texts = sorted(set(columns[name][text_cells(columns[name])].tolist()))
-    found = f"{len(texts)} distinct texts, e.g. {show_cell(texts[0])}"
-    return InvalidInput(f"column {name!r}", "must be numbers", found, hint)
+    found = f"text with {len(texts)} distinct values, e.g. {show_cell(texts[0])}"
+    return InvalidInput(f"column {name!r}", "must be numeric", found, hint)
 
 
 def _prepare_columns(columns: Columns, roles: Roles, targets: Sequence[Target]) -> Prepare:
     def prepare(train: RowNumbers) -> tuple[Table, Tensor, Sequence[str]]:
-        table = Table.fitted(columns, roles.numbers, roles.categories, train, coded_classes(targets))
+        table = Table.fitted(columns, roles.numbers, roles.categories, train, encoded_labels(targets))
         if not table.columns:
             names = ", ".join(map(repr, (*roles.numbers, *roles.categories)))
-            raise InvalidInput("features", "must vary in train", f"one value in each of {names}")
-        return table, table.inputs(columns), _notes(columns, roles, table)
+            raise InvalidInput("features", "must vary in the training rows", f"only constant columns: {names}")
+        return table, table.inputs(columns), _preparation_notes(columns, roles, table)
 
     return prepare
 
@@ -310,8 +313,8 @@ def _prepare_file(
     """Reads the inputs from an array in another file instead of from columns of the table."""
     problems = task_name_problems(request.targets, "targets") + missing_column_problems(columns, request)
     if request.features or request.categorical:
-        expected = "must not be given with `features_file`, which contains all inputs"
-        problems.append(InvalidInput("`features` and `categorical`", expected))
+        conflict = "cannot be used with `features_file`, which contains all inputs"
+        problems.append(InvalidInput("`features` and `categorical`", conflict))
     array = collect(problems, load_array, path, "features_file")
     raw = None if array is None else collect(problems, read_inputs, array, encoder is not None, "features_file")
     if raw is None:
@@ -323,8 +326,8 @@ def _prepare_file(
     return prepare_with_scaling(raw, targets, input_dtype(array, raw)), problems
 
 
-def _notes(columns: Columns, roles: Roles, table: Table) -> list[str]:
-    """Describes how the columns were processed, for the report."""
+def _preparation_notes(columns: Columns, roles: Roles, table: Table) -> list[str]:
+    """Describes how the columns were processed, for use in reports."""
     filled = [column.name for column in table.columns if isinstance(column, NumberColumn) and column.indicator]
     kept = {column.name for column in table.columns}
     dropped = [name for name in (*roles.numbers, *roles.categories) if name not in kept]

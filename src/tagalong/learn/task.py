@@ -14,8 +14,8 @@ from tagalong.errors import InvalidInput, is_nonnegative, is_positive_integer, r
 
 Kind = Literal["binary", "multiclass", "regression", "custom"]
 Loss = Callable[[Tensor, Tensor], Tensor]
-DEFAULT_ERRORS = {"binary": "error rate", "multiclass": "error rate", "regression": "mae", "custom": "loss"}
-ERRORS = {
+DEFAULT_ERROR_MEASURES = {"binary": "error rate", "multiclass": "error rate", "regression": "mae", "custom": "loss"}
+ERROR_MEASURES = {
     "binary": ("error rate", "auroc", "auprc", "loss"),
     "multiclass": ("error rate", "loss"),
     "regression": ("mae", "rmse", "r2", "loss"),
@@ -28,21 +28,21 @@ class Task:
     """One target that a network learns to predict.
 
     Attributes:
-        name: the name of the task; for tables, the name of its column.
+        name: the name of the task. In a table, this is the name of its column.
         kind: "binary" (labels 0 and 1), "multiclass" (labels 0, 1, …), "regression", or "custom".
         classes: the number of classes of a multiclass task.
-        outputs: the number of outputs of the head; by default, it depends on the kind.
+        outputs: the number of outputs of the head. The default depends on the kind.
         loss: a function of outputs [rows, …] and targets [rows, …] (without NaN) that returns one value per row or per
-            element of the target; by default, cross-entropy or the squared error. It must not branch on values;
-            otherwise, networks cannot be batched.
-        error: the error measure, reported along with the loss; lower is better. One of "error rate", "auroc" or
-            "auprc" (reported as one minus the area), "mae", "rmse", "r2" (reported as one minus R²), "loss", or a
-            function of outputs and targets that returns a number.
-        class_weights: the weight of each class of a binary (negatives, positives) or multiclass task, by which the loss
-            of each row is multiplied. The mean is taken over rows, not over weights, so a row counts the same in every
-            batch.
+            element of the target. The default is cross-entropy or the squared error. The function must not branch on
+            values, since such networks cannot be batched.
+        error: the error measure, which is reported along with the loss. Lower is better. It is one of "error rate",
+            "auroc" or "auprc" (reported as one minus the area), "mae", "rmse", "r2" (reported as one minus R²), "loss",
+            or a function that computes a number from outputs and targets.
+        class_weights: the weight of each class of a binary (negative, positive) or multiclass task. The loss of each
+            row is multiplied by the weight of its class. The mean is taken over rows without normalizing the weights,
+            so a row counts the same in every batch.
         weight: the weight of this task's loss in the loss of a network.
-        head: a function that creates the head from the encoder's number of features; by default, a linear layer.
+        head: a function that creates the head from the encoder's number of features. The default is a linear layer.
 
     Example:
         >>> Task("ill", error="auroc")
@@ -68,14 +68,19 @@ class Task:
         problems = []
         if not isinstance(self.name, str) or not self.name:
             problems.append(InvalidInput("name", "must be a non-empty string", repr(self.name)))
-        if self.kind not in DEFAULT_ERRORS:
-            return [*problems, self._problem("kind", f"must be one of {_join(DEFAULT_ERRORS)}", repr(self.kind))]
+        if self.kind not in DEFAULT_ERROR_MEASURES:
+            return [
+                *problems,
+                self._problem("kind", f"must be one of {_join_names(DEFAULT_ERROR_MEASURES)}", repr(self.kind)),
+            ]
         if self.kind == "multiclass" and (self.classes is None or self.classes < 2):
-            problems.append(self._problem("classes", "must be an integer of at least 2", repr(self.classes)))
+            problems.append(self._problem("classes", "must be an integer ≥ 2", repr(self.classes)))
         if self.kind == "custom" and self.loss is None:
             problems.append(self._problem("loss", "is required for a custom task", "None"))
-        if isinstance(self.error, str) and self.error not in ERRORS[self.kind]:
-            problems.append(self._problem("error", f"must be one of {_join(ERRORS[self.kind])}", repr(self.error)))
+        if isinstance(self.error, str) and self.error not in ERROR_MEASURES[self.kind]:
+            problems.append(
+                self._problem("error", f"must be one of {_join_names(ERROR_MEASURES[self.kind])}", repr(self.error))
+            )
         if not (is_nonnegative(self.weight) and self.weight):
             problems.append(self._problem("weight", "must be a positive number", repr(self.weight)))
         return [*problems, *self._size_problems()]
@@ -89,7 +94,7 @@ class Task:
             problems.append(self._problem("outputs", "must be 1 for a binary task", repr(self.outputs), hint))
         expected = {"binary": 2, "multiclass": self.classes}.get(self.kind, 0)
         if self.class_weights is not None and len(self.class_weights) != expected:
-            what = f"must be {expected} numbers for this kind of task"
+            what = f"must contain {expected} numbers for this kind of task"
             problems.append(self._problem("class_weights", what, str(len(self.class_weights))))
         elif self.class_weights is not None and not all(map(is_nonnegative, self.class_weights)):
             problems.append(self._problem("class_weights", "must not be negative", repr(self.class_weights)))
@@ -105,7 +110,7 @@ class Task:
     def error_name(self) -> str:
         """The name of the error measure."""
         if self.error is None:
-            return DEFAULT_ERRORS[self.kind]
+            return DEFAULT_ERROR_MEASURES[self.kind]
         return self.error if isinstance(self.error, str) else getattr(self.error, "__name__", "error")
 
     @property
@@ -123,9 +128,9 @@ class Task:
         return self.head(features) if self.head is not None else nn.Linear(features, self.head_size)
 
     def row_losses(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the loss of every row (0 where the label is missing) and whether it has a label (1 or 0).
+        """Returns the loss of each row (0 if its label is missing) and whether the row has a label (1 or 0).
 
-        The loss of a row with multiple labels (a dense target) is the mean over those that are not missing.
+        If a row has multiple labels (a dense target), its loss is the mean over the labels that are not missing.
         """
         present = torch.isfinite(targets)
         losses = self._losses(outputs, torch.where(present, targets, torch.zeros_like(targets)))
@@ -142,9 +147,9 @@ class Task:
     def _shape_error(self, losses: Tensor, outputs: Tensor, targets: Tensor) -> InvalidInput:
         return self._problem(
             "loss",
-            f"must return a value per row or per element of the targets {list(targets.shape)}",
-            f"{list(losses.shape)} from outputs {list(outputs.shape)}",
-            "use reduction='none', and a head whose outputs fit the targets",
+            f"must return one value per row or per element of the targets, which have shape {list(targets.shape)}",
+            f"shape {list(losses.shape)} for outputs of shape {list(outputs.shape)}",
+            "use reduction='none', and a head whose outputs match the targets",
         )
 
     def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -154,11 +159,11 @@ class Task:
             values = squeeze_like(outputs, targets)
             if values.shape != targets.shape:
                 raise self._shape_error(values, outputs, targets)
-            return (values - targets).square() if self.kind == "regression" else self._binary(values, targets)
+            return (values - targets).square() if self.kind == "regression" else self._binary_losses(values, targets)
         weights = None if self.class_weights is None else outputs.new_tensor(self.class_weights)
         return functional.cross_entropy(outputs, targets.long(), weight=weights, reduction="none")
 
-    def _binary(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def _binary_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
         if self.class_weights is None:
             return losses
@@ -171,5 +176,5 @@ def squeeze_like(outputs: Tensor, targets: Tensor) -> Tensor:
     return outputs.squeeze(1) if outputs.dim() == targets.dim() + 1 else outputs
 
 
-def _join(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))

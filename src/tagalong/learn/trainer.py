@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import math
 import time
@@ -19,7 +20,7 @@ from torch import Tensor
 from tagalong._version import NUMERICS
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, raise_problems
-from tagalong.files import open_atomic
+from tagalong.files import report_damage, seal, unseal, write_atomic
 from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
@@ -29,21 +30,21 @@ from .problem import Problem
 from .randomness import batches, derive_seed, reseed
 from .recipe import LossWindows, Recipe
 from .rows import Batch, Rows, Split
-from .scoring import UNKNOWN, loss_and_labels, losses_on, scores_on
+from .scoring import UNKNOWN_SCORE, loss_and_labels, losses_on, scores_on
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Job:
-    """Specifies a network to train; together with the problem, it determines the result.
+    """A training job. The job and the problem together determine the result.
 
     Attributes:
-        tasks: the names of its tasks, in the order of the problem.
+        tasks: the names of the tasks, in the problem's order.
         seed: the seed for the row order, the initial weights and the dropout masks.
-        rule: how losses are combined: "plain", "uw", "gradnorm", "pcgrad", or the name of another rule.
-        width: the width of the encoder, as a multiple of the default.
-        epochs: the number of epochs after which a short trial stops; None: as specified by the recipe.
+        rule: the rule that combines the losses: "plain", "uw", "gradnorm", "pcgrad", or the name of another rule.
+        width: the width of the encoder, as a multiple of its default width.
+        epochs: the number of epochs of a short trial run. If None, the recipe's number is used.
     """
 
     tasks: tuple[str, ...]
@@ -63,16 +64,17 @@ class Trained:
 
     Attributes:
         job: the job that was run.
-        val: validation scores by task, with the kept weights.
-        test: test scores by task, with the kept weights.
-        curve: the validation loss [epochs, tasks], in the order of `job.tasks`.
-        best_epoch: the epoch whose weights are kept, counted from 0; -1 if training diverged, in which case scores are
-            NaN and there are no weights.
+        val: the validation score of each task, with the kept weights.
+        test: the test score of each task, with the kept weights.
+        curve: the validation losses [epochs, tasks], in the order of `job.tasks`.
+        best_epoch: the epoch whose weights are kept, counting from 0. If training diverged, this is -1, scores are NaN
+            and there are no weights.
         steps: the number of optimizer steps.
-        seconds: the training time; if networks were trained together, this network's share of the time.
+        seconds: the training time in seconds. If several networks were trained together, the time is divided among
+            them.
         parameters: the number of parameters of the encoder and heads.
-        state: the kept weights and buffers, a `Network.state_dict`; None if they were not stored.
-        affinity: the affinity that was measured, if there was a meter.
+        state: the kept weights and buffers as a `Network.state_dict`, or None if they were not stored.
+        affinity: the measured affinity, if there was a meter.
     """
 
     job: Job
@@ -88,16 +90,16 @@ class Trained:
 
     @property
     def diverged(self) -> bool:
-        """Whether training diverged, in which case there are neither scores nor weights."""
+        """Whether training diverged, in which case there are no scores or weights."""
         return self.best_epoch < 0
 
 
 class Diverged(ValueError):
-    """Raised if no epoch had a finite validation loss, or the last one did not and `recipe.keep` is "last".
+    """Raised if the validation loss was never finite or, with `recipe.keep` "last", was not finite in the last epoch.
 
     Args:
-        message: the message, which names the diverged networks and suggests a fix.
-        networks: the diverged networks, without scores and weights.
+        message: the error message, which names the diverged networks and suggests a fix.
+        networks: the diverged networks, which have no scores or weights.
     """
 
     def __init__(self, message: str, networks: Sequence[Trained] = ()) -> None:
@@ -121,17 +123,18 @@ def train(
         problem: the problem.
         job: the network to train.
         device: the device to train on.
-        meter: the settings of an `AffinityMeter` that measures while the network trains, without changing the result.
+        meter: the settings of an `AffinityMeter`, which takes measurements during training without changing the result.
             With "held_out": True, it measures the losses on a batch of validation rows.
-        checkpoint: a file to write after each epoch and to resume from if it exists; removed at the end.
-        checkpoint_every: the minimum number of seconds between checkpoints; short training runs need none.
+        checkpoint: the file that is written after each epoch. If it exists, training resumes from it. It is removed at
+            the end.
+        checkpoint_every: the minimum number of seconds between checkpoints.
         progress: called after each epoch with the number of finished epochs.
 
     Raises:
         Diverged: the validation loss was never finite.
     """
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the losses of all tasks are NaN")  # `Diverged` is clearer than the meter
+        warnings.filterwarnings("ignore", "the losses of all tasks are NaN")  # `Diverged` is clearer than this warning
         training = Training(problem, job, device, meter)
         if checkpoint is not None and checkpoint.exists():
             load_checkpoint(checkpoint, training)
@@ -154,14 +157,14 @@ def train(
 
 
 def job_problems(problem: Problem, job: Job, device: torch.device) -> list[InvalidInput]:
-    """Returns everything that prevents a job from running for this problem on this device."""
+    """Returns the reasons why a job cannot run for this problem on this device."""
     problems = []
     unknown = [task for task in job.tasks if task not in problem.names]
     if unknown or not job.tasks:
         known, found = (", ".join(map(repr, names)) for names in (problem.names, unknown))
-        problems.append(InvalidInput("`job.tasks`", f"must be some of {known}", found or "none"))
+        problems.append(InvalidInput("`job.tasks`", f"must be a subset of {known}", found or "none"))
     if job.tasks != tuple(name for name in problem.names if name in job.tasks) and not unknown:
-        expected = "must be in the order of the problem, without duplicates"
+        expected = "must be distinct and in the same order as in the problem"
         problems.append(InvalidInput("`job.tasks`", expected, repr(job.tasks)))
     if not job.width > 0:
         problems.append(InvalidInput("`job.width`", "must be a positive number", repr(job.width)))
@@ -175,9 +178,9 @@ def job_problems(problem: Problem, job: Job, device: torch.device) -> list[Inval
 
 
 class Training:
-    """Trains one network epoch by epoch, like `train`, but can be inspected between epochs.
+    """Trains one network like `train`, but can be inspected between epochs.
 
-    It seeds torch's global random number generators: wrap it in `torch.random.fork_rng()`, as `train` does.
+    This seeds torch's global random number generators. Use `torch.random.fork_rng()`, as `train` does, to restore them.
 
     Args:
         problem: the problem.
@@ -189,12 +192,12 @@ class Training:
         InvalidInput: the job is not valid for the problem or the device.
 
     Attributes:
-        network: the network with its current weights; `best` contains the weights to keep so far.
+        network: the network with its current weights. The best weights so far are in `best`.
         rows: the problem's training rows, with the targets of the job's tasks.
         val: the problem's validation rows, with the same targets.
         epoch: the number of finished epochs.
         steps: the number of optimizer steps.
-        curve: the validation loss of each task, by epoch.
+        curve: the validation loss of each task after each epoch.
 
     Example:
         >>> from tagalong.learn import Recipe
@@ -219,7 +222,7 @@ class Training:
         raise_problems(job_problems(problem, job, self.device))
         self.tasks = [problem.task(name) for name in job.tasks]
         self.network = build_network(problem, job.tasks, job.seed, job.width).to(self.device)
-        self.rows, self.val = self._part(problem.train), self._part(problem.val)
+        self.rows, self.val = self._select_rows(problem.train), self._select_rows(problem.val)
         self.balancer = make_balancer(job.rule, self.network, self.tasks)
         self.optimizer = self.recipe.make_optimizer(self.network.parameters(), self.balancer.parameters())
         self.scaler = torch.amp.GradScaler(self.device.type) if self.recipe.amp == "fp16" else None
@@ -232,11 +235,11 @@ class Training:
         self.best: dict[str, Tensor] = {}
         self.curve: list[list[float]] = []
 
-    def _part(self, rows: Rows) -> Rows:
+    def _select_rows(self, rows: Rows) -> Rows:
         return rows.only(self.job.tasks).to(self.device)
 
     def run_epoch(self) -> None:
-        """Trains on every row once, then validates."""
+        """Trains for one epoch, then computes the validation losses."""
         start = time.perf_counter()
         reseed(derive_seed(self.job.seed, "epoch", self.epoch))  # for layers that are not known to be random
         parts = batches(self.job.seed, self.epoch, len(self.rows), self.recipe.batch_size)
@@ -248,7 +251,7 @@ class Training:
         self.seconds += time.perf_counter() - start
 
     def step(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> None:
-        """Performs an optimizer step on a batch, with measurements if there is a meter."""
+        """Performs an optimizer step on a batch, including measurements if there is a meter."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate
         self.optimizer.zero_grad()
@@ -271,17 +274,17 @@ class Training:
         return self.recipe.rate(self.epoch) if self.windows is None else self.windows.rate
 
     def losses(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the loss of each task on some rows, with this step's dropout masks."""
+        """Returns the loss of each task on some rows, using this step's dropout masks."""
         return {task: loss for task, (loss, _) in self.losses_and_labels(inputs, targets).items()}
 
     def losses_and_labels(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Returns the loss of each task on some rows, and the number of labels it is averaged over."""
+        """Returns the mean loss of each task on some rows, and the number of labels that were used."""
         with self.recipe.precision(self.device):
             outputs = self.network.at_step(self.steps)(inputs)
             return {task.name: loss_and_labels(task, outputs[task.name], targets[task.name]) for task in self.tasks}
 
     def _validate(self) -> None:
-        """Records validation losses and stores the weights if they are the best so far, or those of the last epoch."""
+        """Records the validation losses, and stores the weights if they are the best so far or from the last epoch."""
         self.curve.append([float(loss) for loss in losses_on(self.network, self.tasks, self.val)])
         loss = sum(task.weight * value for task, value in zip(self.tasks, self.curve[-1], strict=True))
         last = self.epoch + 1 == self.job.last_epoch(self.recipe) and math.isfinite(loss)
@@ -296,7 +299,7 @@ class Training:
         return self.epoch >= self.job.last_epoch(self.recipe) or self.recipe.should_stop(self.epoch, waited, self.rate)
 
     def result(self) -> Trained:
-        """Returns the network with the kept weights, and its scores on validation and test rows."""
+        """Returns the network with the kept weights, and its validation and test scores."""
         diverged = self.best_epoch < 0
         if not diverged:
             self.network.load_state_dict(self.best)
@@ -315,12 +318,15 @@ class Training:
 
     def _scores(self, rows: Rows) -> dict[str, Score]:
         if self.best_epoch < 0:
-            return dict.fromkeys(self.job.tasks, UNKNOWN)
-        return scores_on(self.problem, self.network, self._part(rows))
+            return dict.fromkeys(self.job.tasks, UNKNOWN_SCORE)
+        return scores_on(self.problem, self.network, self._select_rows(rows))
 
     @property
     def identity(self) -> str:
-        """A text that identifies the training run in checkpoints; like keys, it omits settings with key defaults."""
+        """A text that identifies the training run in checkpoints.
+
+        Like the keys of networks, it omits settings with default values.
+        """
         job, recipe = self.job, ", ".join(f"{name}={value!r}" for name, value in self.recipe.definition.items())
         network = f"tasks={job.tasks!r}, seed={job.seed}, rule={job.rule!r}, width={job.width}, epochs={job.epochs}"
         meter = "without a meter" if self.meter is None else "with a meter"
@@ -329,58 +335,68 @@ class Training:
 
 
 # Attributes of `Training` that a checkpoint contains: plain ones, and those with a `state_dict`.
-PLAIN = ("epoch", "steps", "seconds", "best_epoch", "best_loss", "best", "curve")
-STATEFUL = ("network", "optimizer", "balancer", "scaler", "meter", "windows")
+PLAIN_ATTRIBUTES = ("epoch", "steps", "seconds", "best_epoch", "best_loss", "best", "curve")
+STATEFUL_ATTRIBUTES = ("network", "optimizer", "balancer", "scaler", "meter", "windows")
 
 
 def save_checkpoint(path: Path, training: Training) -> None:
-    """Writes a checkpoint atomically: if the process is killed, the previous one remains."""
-    state: dict[str, Any] = {"of": training.identity, **{name: getattr(training, name) for name in PLAIN}}
-    parts = {name: getattr(training, name) for name in STATEFUL}
+    """Writes a checkpoint atomically. If the process is killed, the previous checkpoint remains."""
+    if not training.balancer.resumable:
+        return
+    state: dict[str, Any] = {"of": training.identity, **{name: getattr(training, name) for name in PLAIN_ATTRIBUTES}}
+    parts = {name: getattr(training, name) for name in STATEFUL_ATTRIBUTES}
     state |= {name: part.state_dict() for name, part in parts.items() if part is not None}
-    with open_atomic(path) as file:
-        torch.save(state, file)
+    content = io.BytesIO()
+    torch.save(state, content)
+    write_atomic(path, seal(content.getvalue()))
 
 
 def load_checkpoint(path: Path, training: Training) -> None:
-    """Restores a training run from a checkpoint; a file that cannot be read is ignored with a warning.
+    """Restores a training run from a checkpoint. A damaged file is ignored with a warning.
+
+    The file contains tensors and plain values only, so reading it runs no code.
 
     Raises:
         InvalidInput: the checkpoint belongs to another training run.
     """
 
-    def place(storage: Any, location: str) -> Any:
+    def restore_location(storage: Any, location: str) -> Any:
         # tensors saved from the CPU stay there: optimizers' step counters and the state of some rules
         wanted = location if location == "cpu" else str(training.device)
         return torch.serialization.default_restore_location(storage, wanted)
 
     try:
-        # the file contains pickled objects (balancing rules), so it must be as trustworthy as code
-        state = torch.load(path, map_location=place, weights_only=False)
+        content = io.BytesIO(unseal(path.read_bytes()))
+        state = torch.load(content, map_location=restore_location, weights_only=True)
+    except FileNotFoundError:
+        raise
     except Exception as error:
-        logger.warning("%s cannot be read (%s); training starts from scratch", path, error)
+        reason = str(error) if isinstance(error, ValueError) else "it contains more than tensors and plain values"
+        logger.warning("could not use %s (%s); training from scratch", path, reason)
         return
-    if state["of"] != training.identity:
+    identity = str(state.get("of")) if isinstance(state, dict) else type(state).__name__
+    if identity != training.identity:
         raise InvalidInput(
             f"`checkpoint` {path}",
-            f"must belong to this training run, {training.identity}",
-            state["of"],
-            "delete the file or choose another",
+            f"must come from the same training job, {training.identity}",
+            identity,
+            "delete the file, or choose another one",
         )
-    for name in PLAIN:
-        setattr(training, name, state[name])
-    for name in STATEFUL:
-        part = getattr(training, name)
-        if part is not None:
-            part.load_state_dict(state[name])
+    with report_damage(path, InvalidInput, "delete it"):
+        for name in PLAIN_ATTRIBUTES:
+            setattr(training, name, state[name])
+        for name in STATEFUL_ATTRIBUTES:
+            part = getattr(training, name)
+            if part is not None:
+                part.load_state_dict(state[name])
 
 
 class StepMeter:
-    """Computes the losses of each step with an `AffinityMeter`, without affecting the training.
+    """Computes the losses of each step with an `AffinityMeter`, without affecting training.
 
     Args:
-        settings: the settings of the meter, and "held_out": whether it measures the losses of validation rows. These
-            are drawn for each step, depending on the seed and the step, and evaluated in evaluation mode.
+        settings: the settings of the meter. With "held_out": True, it measures the losses of validation rows. These
+            rows are drawn at random for each step, and the network is in evaluation mode.
         training: the training run to measure.
     """
 
@@ -403,7 +419,7 @@ class StepMeter:
         )
 
     def __call__(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the losses of this step, and measures if a measurement is due."""
+        """Returns the losses of this step, and takes a measurement if one is due."""
         training = self._training
         held_out = self._held_out_losses if self._held_out else None
         if not self._may_lack_labels:
@@ -422,7 +438,10 @@ class StepMeter:
         return losses  # unlike the meter's result, this includes tasks without labels in this batch
 
     def affinity(self) -> Affinity:
-        """Returns the measured affinity; its settings include the overhead: the ratio of measuring to training time."""
+        """Returns the measured affinity.
+
+        Its settings include the overhead, i.e. the ratio of measuring time to training time.
+        """
         affinity = self.meter.affinity()
         return replace(affinity, settings={**affinity.settings, "overhead": round(self.meter.overhead, 4)})
 
@@ -438,7 +457,7 @@ class StepMeter:
 
 
 def _may_lack_labels(rows: Rows) -> bool:
-    """Returns whether labels may be missing; True for rows read from files, where this is not known in advance."""
+    """Returns whether labels may be missing. For rows that are read from files, this is always True."""
     return not isinstance(rows, Split) or any(not target.isfinite().all() for target in rows.targets.values())
 
 

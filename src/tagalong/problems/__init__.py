@@ -1,6 +1,6 @@
 """The problems included in the package, and a registry that also finds problems from other packages.
 
-Modules have names like `faces_problem` so that `tagalong.problems.faces` is always the function.
+Modules are named like `faces_problem`, so that `tagalong.problems.faces` always refers to the function.
 """
 
 from .celeba_net import PAPER_RECIPE as PAPER_RECIPE

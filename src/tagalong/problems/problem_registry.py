@@ -30,10 +30,10 @@ def register_problem(name: str, problem: Callable[..., Problem] | ProblemSpec) -
     Args:
         name: the name for `load_problem`.
         problem: a function that creates the problem from its options, or a `ProblemSpec` with this name. Other packages
-            can declare one in the entry point group "tagalong.problems" instead.
+            can instead declare a problem in the entry point group "tagalong.problems".
 
     Raises:
-        InvalidInput: the name or the problem cannot be used.
+        InvalidInput: the name or the problem is invalid.
 
     Example:
         >>> def coins(rows=50):
@@ -47,7 +47,7 @@ def register_problem(name: str, problem: Callable[..., Problem] | ProblemSpec) -
 
 
 def known_problems() -> tuple[ProblemSpec, ...]:
-    """Returns all problems, those from other packages last; broken ones are left out with a warning."""
+    """Returns all problems, with those from other packages last. Broken problems are skipped with a warning."""
     return tuple(_problems.load().values())
 
 
@@ -66,13 +66,13 @@ def load_problem(name: str, *, progress: Progress | None = None, **options: Any)
 
     Args:
         name: one of `problem_names()`.
-        progress: receives progress updates if loading takes long.
-        **options: options of the problem.
+        progress: called with progress updates if loading takes long.
+        **options: the options of the problem.
 
     Raises:
-        InvalidInput: no problem has this name; the message suggests the closest one.
-        PluginError: the package that provides it is broken.
-        ImportError: it needs a package that is not installed; the message says how to install it.
+        InvalidInput: no problem has this name. The message suggests the closest one.
+        PluginError: the package that provides the problem is broken.
+        ImportError: the problem needs a package that is not installed. The message says how to install it.
 
     Example:
         >>> load_problem("faces", rows=500, pixels=8).names[:2]
@@ -88,13 +88,13 @@ class ProblemSpec:
     Attributes:
         name: the name for `load_problem`.
         description: a one-line description of the problem.
-        tasks: the number of tasks; None if it is not known until the problem is loaded.
+        tasks: the number of tasks, or None if it is not known until the problem is loaded.
         size: the number of rows and inputs, as text.
-        module: a module with a function of the same name as the problem; it is imported when the problem is loaded.
-            Set either this or `function`.
-        function: creates the problem; its arguments are the problem's options.
-        package: the import name of a package that the problem needs but tagalong itself does not.
-        install: the name under which pip installs that package.
+        module: a module with a function that has the same name as the problem. It is imported when the problem is
+            loaded. Set either this or `function`.
+        function: a function that creates the problem. Its arguments are the problem's options.
+        package: the import name of an additional package that the problem needs.
+        install: the argument for `pip install`, e.g. "tagalong[demo]".
     """
 
     name: str
@@ -108,18 +108,18 @@ class ProblemSpec:
 
     @property
     def available(self) -> bool:
-        """Whether the package that it needs is installed."""
+        """Whether the package that the problem needs is installed."""
         return self.package is None or is_installed(self.package)
 
     def load(self, progress: Progress | None = None, **options: Any) -> Problem:
         """Creates the problem.
 
         Args:
-            progress: receives progress updates if loading takes long.
-            **options: options of the problem.
+            progress: called with progress updates if loading takes long.
+            **options: the options of the problem.
 
         Raises:
-            InvalidInput: the problem does not have one of the options.
+            InvalidInput: one of the options does not exist.
         """
         make = self.function or getattr(importlib.import_module(self.module), self.name)
         allowed = inspect.signature(make).parameters
@@ -132,7 +132,7 @@ class ProblemSpec:
         return problem
 
 
-SHIPPED = (
+BUILT_IN_PROBLEMS = (
     ProblemSpec(
         "nhanes",
         "health survey: blood pressure, lipids, sugar and metals of adults",
@@ -161,14 +161,14 @@ SHIPPED = (
 )
 
 
-def _convert(name: str, made: Any) -> ProblemSpec:
-    if isinstance(made, ProblemSpec):
-        if made.name != name:
-            raise InvalidInput("", f"must have the name {name!r}", repr(made.name))
-        return made
-    if not callable(made):
-        raise InvalidInput("", "must be a function or a ProblemSpec", type(made).__name__)
-    return ProblemSpec(name, (inspect.getdoc(made) or name).split("\n")[0], function=made)
+def _to_spec(name: str, problem: Any) -> ProblemSpec:
+    if isinstance(problem, ProblemSpec):
+        if problem.name != name:
+            raise InvalidInput("", f"must have the name {name!r}", repr(problem.name))
+        return problem
+    if not callable(problem):
+        raise InvalidInput("", "must be a function or a ProblemSpec", type(problem).__name__)
+    return ProblemSpec(name, (inspect.getdoc(problem) or name).split("\n")[0], function=problem)
 
 
-_problems: Registry[ProblemSpec] = Registry("problems", _convert, {known.name: known for known in SHIPPED})
+_problems: Registry[ProblemSpec] = Registry("problems", _to_spec, {known.name: known for known in BUILT_IN_PROBLEMS})

@@ -25,8 +25,8 @@ TARGETS = {
     "heat_capacity": "Heatcapacity_Cv_cal_mol_K",
 }
 # Energies of free atoms at the same level of theory, in Hartree (published with QM9).
-FREE_ATOMS = {"H": -0.500273, "C": -37.846772, "N": -54.583861, "O": -75.064579, "F": -99.718730}
-ELEMENTS = {"H": 1, "C": 6, "N": 7, "O": 8, "F": 9}
+FREE_ATOM_ENERGIES = {"H": -0.500273, "C": -37.846772, "N": -54.583861, "O": -75.064579, "F": -99.718730}
+ATOMIC_NUMBERS = {"H": 1, "C": 6, "N": 7, "O": 8, "F": 9}
 MAX_ATOMS = 29
 MOLECULES_PER_BATCH = 2048
 TABLE, GEOMETRY = "qm9_properties.csv.gz", "qm9_geometry.npz"
@@ -44,29 +44,29 @@ def qm9(
     """Nine properties of small molecules, predicted from their composition and Coulomb matrix.
 
     Args:
-        tasks: the properties to predict, in this order; None means all nine.
-        rows: the number of molecules, drawn at random; None means all 130,831.
-        hidden: sizes of the encoder's hidden layers.
-        seed: seed for the choice of molecules and the split.
+        tasks: the properties to predict, in this order. If None, all nine are predicted.
+        rows: the number of molecules, drawn at random. If None, all 130,831 are used.
+        hidden: the sizes of the encoder's hidden layers.
+        seed: the seed for the choice of molecules and the split.
         data: a folder with the tables of `qm9pack` (`qm9_part1.csv`, …), or with `qm9_properties.csv.gz` and
-            `qm9_geometry.npz` (arrays `Z`, `R_mA` and `offset`); None means the installed package `qm9pack`.
-        recipe: the training recipe; None means a quick one.
+            `qm9_geometry.npz` (arrays `Z`, `R_mA` and `offset`). If None, the installed package `qm9pack` is used.
+        recipe: the training recipe. If None, a quick recipe is used.
     """
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
     unknown = [task for task in chosen if task not in TARGETS]
     raise_problems(
         [
-            InvalidInput("tasks", "must be properties of qm9", repr(task), did_you_mean(task, TARGETS))
+            InvalidInput("tasks", "must contain only QM9 properties", repr(task), did_you_mean(task, TARGETS))
             for task in unknown
         ]
     )
     if rows is not None and (not isinstance(rows, int) or rows < 100):
-        raise InvalidInput("rows", "must be an integer of at least 100, or None for all molecules", repr(rows))
-    columns, molecules = _read(_package_folder() if data is None else Path(data), rows, seed)
+        raise InvalidInput("rows", "must be an integer ≥ 100, or None for all molecules", repr(rows))
+    columns, molecules = _read_molecules(_package_folder() if data is None else Path(data), rows, seed)
     inputs = molecule_features(*molecules)
     return Problem.from_arrays(
         inputs,
-        {task: _target(task, columns, inputs) for task in chosen},
+        {task: _target_values(task, columns, inputs) for task in chosen},
         [Task(task, kind="regression") for task in chosen],
         name="qm9",
         encoder=MLP(inputs.shape[1], hidden),
@@ -84,52 +84,52 @@ def _package_folder() -> Path:
     return Path(found.submodule_search_locations[0]) / "data"
 
 
-def _read(folder: Path, rows: int | None, seed: int) -> tuple[dict[str, NDArray[np.float64]], Molecules]:
+def _read_molecules(folder: Path, rows: int | None, seed: int) -> tuple[dict[str, NDArray[np.float64]], Molecules]:
     """Reads the properties and geometries of the selected molecules."""
     if (folder / TABLE).is_file() and (folder / GEOMETRY).is_file():
         table = read_columns(folder / TABLE, "`data`")
-        drawn = _draw_rows(table.rows, rows, seed)
-        return _properties([table], drawn), _read_geometry(folder / GEOMETRY, drawn)
+        chosen_rows = _choose_rows(table.rows, rows, seed)
+        return _select_properties([table], chosen_rows), _read_geometry(folder / GEOMETRY, chosen_rows)
     files = sorted(folder.glob("qm9_part*.csv"))
     if not files:
-        expected = f"must be a folder with qm9_part1.csv … or {TABLE} and {GEOMETRY}"
-        raise InvalidInput("data", expected, f"none in {folder}")
+        expected = f"must be a folder with qm9_part1.csv, … or with {TABLE} and {GEOMETRY}"
+        raise InvalidInput("data", expected, f"neither in {folder}")
     tables = [read_columns(file, "`data`") for file in files]
-    drawn = _draw_rows(sum(table.rows for table in tables), rows, seed)
-    return _properties(tables, drawn), _parse_geometry(tables, drawn)
+    chosen_rows = _choose_rows(sum(table.rows for table in tables), rows, seed)
+    return _select_properties(tables, chosen_rows), _parse_geometry(tables, chosen_rows)
 
 
-def _draw_rows(available: int, rows: int | None, seed: int) -> NDArray[np.int64]:
-    if rows is None or rows >= available:
-        return np.arange(available)
-    return np.sort(np.random.default_rng(derive_seed(seed, "molecules")).permutation(available)[:rows])
+def _choose_rows(total: int, rows: int | None, seed: int) -> NDArray[np.int64]:
+    if rows is None or rows >= total:
+        return np.arange(total)
+    return np.sort(np.random.default_rng(derive_seed(seed, "molecules")).permutation(total)[:rows])
 
 
-def _properties(tables: Sequence[Columns], drawn: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+def _select_properties(tables: Sequence[Columns], chosen_rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     absent = [name for name in TARGETS.values() if any(name not in table for table in tables)]
-    raise_problems([InvalidInput("data", "must be the tables of QM9", f"no column {name!r}") for name in absent])
-    return {name: np.concatenate([table[name] for table in tables])[drawn] for name in TARGETS.values()}
+    raise_problems([InvalidInput("data", "must contain the QM9 tables", f"no column {name!r}") for name in absent])
+    return {name: np.concatenate([table[name] for table in tables])[chosen_rows] for name in TARGETS.values()}
 
 
-def _read_geometry(path: Path, drawn: NDArray[np.int64]) -> Molecules:
+def _read_geometry(path: Path, chosen_rows: NDArray[np.int64]) -> Molecules:
     with np.load(path) as arrays:
         atoms, positions, offset = arrays["Z"].astype(np.int64), arrays["R_mA"] / 1000, arrays["offset"]
-    molecules = [slice(offset[row], offset[row + 1]) for row in drawn]
+    molecules = [slice(offset[row], offset[row + 1]) for row in chosen_rows]
     return [atoms[molecule] for molecule in molecules], [positions[molecule] for molecule in molecules]
 
 
-def _parse_geometry(tables: Sequence[Columns], drawn: NDArray[np.int64]) -> Molecules:
+def _parse_geometry(tables: Sequence[Columns], chosen_rows: NDArray[np.int64]) -> Molecules:
     """Parses molecules in the format of qm9pack: "['C','H']" and "[[x,y,z],[x,y,z]]"."""
-    elements = np.concatenate([table["Elements"] for table in tables])[drawn]
-    texts = np.concatenate([table["XYZ_Ang"] for table in tables])[drawn]
-    numbers = [np.array([ELEMENTS[atom] for atom in ast.literal_eval(text)]) for text in elements]
+    elements = np.concatenate([table["Elements"] for table in tables])[chosen_rows]
+    texts = np.concatenate([table["XYZ_Ang"] for table in tables])[chosen_rows]
+    numbers = [np.array([ATOMIC_NUMBERS[atom] for atom in ast.literal_eval(text)]) for text in elements]
     return numbers, [np.array(ast.literal_eval(text), dtype=np.float64).reshape(-1, 3) for text in texts]
 
 
 def molecule_features(numbers: list[NDArray[np.int64]], positions: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Returns the counts of H, C, N, O, F and the absolute eigenvalues of the Coulomb matrix, largest first.
+    """Returns the number of H, C, N, O and F atoms and the absolute eigenvalues of the Coulomb matrix, largest first.
 
-    The Coulomb matrix (Rupp et al. 2012) has 0.5 Z_i^2.4 on its diagonal, and Z_i Z_j / |R_i − R_j| elsewhere.
+    The Coulomb matrix (Rupp et al. 2012) has 0.5 Z_i^2.4 on its diagonal and Z_i Z_j / |R_i − R_j| elsewhere.
 
     Args:
         numbers: the atomic numbers of each molecule.
@@ -139,7 +139,9 @@ def molecule_features(numbers: list[NDArray[np.int64]], positions: list[NDArray[
         _eigenvalues(numbers[start : start + MOLECULES_PER_BATCH], positions[start : start + MOLECULES_PER_BATCH])
         for start in range(0, len(numbers), MOLECULES_PER_BATCH)
     ]
-    counts = np.array([[np.sum(molecule == number) for number in ELEMENTS.values()] for molecule in numbers], float)
+    counts = np.array(
+        [[np.sum(molecule == number) for number in ATOMIC_NUMBERS.values()] for molecule in numbers], float
+    )
     return np.concatenate([counts, np.concatenate(parts)], axis=1)
 
 
@@ -158,6 +160,12 @@ def _eigenvalues(numbers: list[NDArray[np.int64]], positions: list[NDArray[np.fl
     return magnitudes
 
 
-def _target(task: str, columns: dict[str, NDArray[np.float64]], inputs: NDArray[np.float64]) -> NDArray[np.float64]:
+def _target_values(
+    task: str, columns: dict[str, NDArray[np.float64]], inputs: NDArray[np.float64]
+) -> NDArray[np.float64]:
     values = columns[TARGETS[task]]
-    return values - inputs[:, : len(ELEMENTS)] @ list(FREE_ATOMS.values()) if task == "atomisation" else values
+    return (
+        values - inputs[:, : len(ATOMIC_NUMBERS)] @ list(FREE_ATOM_ENERGIES.values())
+        if task == "atomisation"
+        else values
+    )

@@ -1,4 +1,7 @@
-"""Backends provide the results of networks. `TrainingBackend` trains the networks that are not in its store."""
+"""Backends provide the results of trained networks.
+
+`TrainingBackend` trains the networks that are missing from its store.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +29,23 @@ from .keys import Keys
 from .latency import measure_latency
 from .records import Cost, Record
 from .relative_losses import Subset
-from .run_folder import check_store, log_to
+from .run_folder import check_store, log_to_file
 from .store import Losses, NetworkResult, Store
 
 logger = logging.getLogger(__name__)
 CHUNK_SIZES = {"cpu": 64}  # networks per chunk, by device; larger chunks are no faster, and lose more when killed
 DEFAULT_CHUNK_SIZE = 4096
-FILE_KEY_DIGITS = 32  # digits of a key in file names
+CHECKPOINT_KEY_DIGITS = 32  # digits of a key in file names
 MOST_NAMED = 5  # networks that a message lists
 
 
 def check_backend(out: str | os.PathLike[str], *, executor: str | Executor = "serial", device: str = "auto") -> None:
-    """Raises the errors that `open_backend` would raise, without the time to load a problem.
+    """Raises the errors that `open_backend` would raise, without loading a problem.
 
     Args:
-        out: as for `open_backend`.
-        executor: as for `open_backend`.
-        device: as for `open_backend`.
+        out: see `open_backend`.
+        executor: see `open_backend`.
+        device: see `open_backend`.
 
     Raises:
         ValueError: the executor or device is unknown, or the networks in the folder cannot be used.
@@ -61,17 +64,17 @@ def open_backend(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> Iterator[TrainingBackend]:
-    """Opens a backend that stores its networks in a folder, in `run.sqlite`, and logs to `run.log`.
+    """Opens a backend that stores networks in `run.sqlite` in the given folder and logs to `run.log`.
 
-    On exit, the executor is stopped. If no error was raised, weights that were not marked with `Store.keep` are
-    dropped, and checkpoints of finished networks are removed.
+    On exit, the executor is stopped. If no error was raised, weights not marked with `Store.keep` are dropped and
+    checkpoints of finished networks are removed.
 
     Args:
-        problem: the problem to train on. Other problems may share the folder.
-        out: the folder; created if it does not exist.
-        executor: as for a `Study`.
-        device: as for a `Study`.
-        progress: receives the number of networks to train and updates as they finish.
+        problem: the problem to train on. The same folder can also store networks for other problems.
+        out: the folder, which is created if it does not exist.
+        executor: see `Study`.
+        device: see `Study`.
+        progress: an object that receives the number of networks to train and an update whenever one finishes.
 
     Example:
         >>> import numpy as np, tempfile
@@ -88,7 +91,7 @@ def open_backend(
     made_executor, checked_device, folder = make_executor(executor), device_name(device), Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     with (
-        log_to(folder / "run.log"),
+        log_to_file(folder / "run.log"),
         Store(folder / "run.sqlite") as store,
         TrainingBackend(
             problem,
@@ -105,16 +108,16 @@ def open_backend(
 
 
 class Backend(ABC):
-    """Provides the results of networks, and affinities between tasks: by training here or elsewhere, or by lookup.
+    """Provides the results of networks and the affinities between tasks, either by training or by lookup.
 
-    Methods request the networks that they need to decide, without knowing where the results come from.
+    Methods request the networks that they need without knowing where the results come from.
 
     Args:
-        tasks: names of all tasks.
+        tasks: the names of all tasks.
 
     Attributes:
-        tasks: names of all tasks.
-        problem: data and architecture; None if networks are not trained here.
+        tasks: the names of all tasks.
+        problem: the data and architecture, or None if networks are not trained here.
     """
 
     problem: Problem | None = None
@@ -126,45 +129,46 @@ class Backend(ABC):
 
     @abstractmethod
     def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
-        """Returns a mapping that contains the results of these networks, including diverged ones."""
+        """Returns a mapping with the results of these networks, including those that diverged."""
 
     @abstractmethod
     def measure_affinity(
         self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
     ) -> tuple[Affinity, dict[int, Cost]]:
-        """Returns the affinity measured while all tasks train in one network, pooled over seeds, and its cost by seed.
+        """Returns the affinity between tasks trained in one network, pooled over seeds, and its cost for each seed.
 
         Args:
             seeds: the seeds of the networks.
             settings: the settings of the `AffinityMeter`.
-            method: the method that groups by it, for a backend that is given affinities.
+            method: the method that uses the affinity. This is needed only by backends that do not measure affinities
+                themselves.
 
         Raises:
-            Diverged: the network diverged with every seed.
+            Diverged: the network diverged for every seed.
         """
 
     def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
-        """Returns the job for a network with these tasks, sorted in the order of the backend."""
+        """Returns the job for a network with these tasks, sorted in the backend's order."""
         wanted = set(tasks)
         return Job(tuple(name for name in self.tasks if name in wanted), seed, rule, float(width))
 
     def subsets(self, largest: int | None = None, smallest: int = 1) -> list[Subset]:
-        """Returns all sets of tasks with these sizes, smallest first, then in the order of the backend."""
+        """Returns all sets of tasks of these sizes, smallest first."""
         sizes = range(smallest, (len(self.tasks) if largest is None else min(largest, len(self.tasks))) + 1)
         return [frozenset(chosen) for size in sizes for chosen in combinations(self.tasks, size)]
 
     def networks(
         self, jobs: Iterable[Job], what: str = "networks", *, diverged: bool = False
     ) -> dict[Job, NetworkResult]:
-        """Returns the results of networks.
+        """Returns the results of these networks.
 
         Args:
             jobs: the networks.
-            what: a description of the networks for progress updates and messages.
-            diverged: whether to include networks that diverged; see `NetworkResult.diverged`.
+            what: a description of the networks, used in progress updates and messages.
+            diverged: whether to include networks that diverged (see `NetworkResult.diverged`).
 
         Raises:
-            Diverged: a network diverged, and `diverged` is False.
+            Diverged: a network diverged and `diverged` is False.
         """
         wanted = list(dict.fromkeys(jobs))
         self._requested.update(wanted)
@@ -178,18 +182,21 @@ class Backend(ABC):
         return {job: known[job] for job in wanted}
 
     def requested(self, jobs: Iterable[Job]) -> bool:
-        """Whether all of these networks were requested from this backend; results from earlier runs do not count."""
+        """Whether all of these networks were requested from this backend.
+
+        Requests made by earlier runs do not count.
+        """
         return self._requested.issuperset(jobs)
 
     def cost(self, jobs: Iterable[Job]) -> Cost:
-        """Returns the total cost of these networks, with each network counted once."""
+        """Returns the total cost of these networks, counting each network once."""
         return sum((result.cost for result in self.networks(jobs, diverged=True).values()), Cost())
 
     def converged_seeds(self, seeds: Iterable[int]) -> tuple[int, ...]:
-        """Returns the seeds with which the network for all tasks, the baseline of every comparison, converged.
+        """Returns the seeds for which the network for all tasks, the baseline of every comparison, converged.
 
         Raises:
-            Diverged: it diverged with every seed.
+            Diverged: the network diverged for every seed.
         """
         jobs = {seed: self.job(self.tasks, seed) for seed in seeds}
         results = self.networks(jobs.values(), "all tasks together", diverged=True)
@@ -203,43 +210,43 @@ class Backend(ABC):
         return found
 
     def early_job(self, job: Job, steps: float) -> Job:
-        """Returns the job that stops training the same network after approximately this many steps.
+        """Returns a job that trains the same network but stops after approximately this many steps.
 
         Raises:
-            InvalidInput: this backend supports only full trainings.
+            InvalidInput: this backend supports only full training runs.
         """
-        raise InvalidInput("screen", "must be None if networks are not trained here")
+        raise InvalidInput("screen", "must be None if networks are trained elsewhere")
 
     def latency(self, tasks: Iterable[str], width: float = 1.0) -> float | None:
-        """Returns the time in seconds to pass one row through the network that serves these tasks; None if unknown."""
+        """Returns the inference time per row, in seconds, of the network for these tasks, or None if unknown."""
         return None
 
     def row_losses(self, record: Record, part: str = "test") -> Losses | None:
-        """Returns each task's loss on every row, from the network that serves it; None if unknown.
+        """Returns each task's loss on every row from the network that serves it, or None if unknown.
 
-        Rows without a label have NaN.
+        The losses of rows without a label are NaN.
         """
         return None
 
 
 class TrainingBackend(Backend):
-    """Trains the networks of one problem that are not in the store yet.
+    """Trains the networks of one problem unless they are already in the store.
 
-    The last bits of a network can depend on the other networks in its chunk. Therefore, chunks do not depend on which
-    networks are already finished, and each chunk is stored in one transaction.
+    A network's results can differ in the last bits depending on the other networks in its chunk. Chunks therefore do
+    not depend on which networks are already finished, and each chunk is stored in one transaction.
 
     Args:
         problem: the problem to train on.
         store: the store of finished networks.
-        executor: trains chunks; see `make_executor`.
+        executor: the executor that trains chunks of networks (see `make_executor`).
         device: the device to train on.
-        progress: receives the number of networks to train and updates as they finish.
-        partial: the folder for checkpoints; None disables them.
+        progress: an object that receives the number of networks to train and an update whenever one finishes.
+        partial: the folder for checkpoints, or None to disable them.
 
     Attributes:
         problem: the problem to train on.
         store: the store of finished networks.
-        keys: the keys of networks in the store.
+        keys: the keys of the networks in the store.
         device: the device to train on.
     """
 
@@ -290,17 +297,17 @@ class TrainingBackend(Backend):
         return [job for job in unseen.values() if job not in self._known]
 
     def affinity(self, seed: int, **settings: Any) -> Affinity:
-        """Returns the affinity that a meter with these settings measures while all tasks train in one network."""
+        """Returns the affinity that a meter with these settings measures while training all tasks in one network."""
         return self.affinities([seed], settings)[seed][0]
 
     def affinities(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> dict[int, tuple[Affinity, Cost]]:
-        """Returns the affinity for each seed and the cost of its training; measures those that are not in the store.
+        """Returns the affinity and training cost for each seed.
 
-        The meter does not affect training, so networks trained with it are stored too if they are missing. Seeds with
-        which training diverged are omitted.
+        Measures affinities that are not in the store. The meter does not affect training, so networks trained with it
+        are also added to the store. Seeds for which training diverged are omitted.
 
         Raises:
-            Diverged: training diverged with every seed.
+            Diverged: training diverged for every seed.
         """
         jobs = {seed: self.job(self.problem.names, seed) for seed in seeds}
         keys = {seed: self.keys.of_affinity(job, settings) for seed, job in jobs.items()}
@@ -327,7 +334,7 @@ class TrainingBackend(Backend):
         return replace(job, epochs=max(1, round(steps / steps_per_epoch)))
 
     def latency(self, tasks: Iterable[str], width: float = 1.0) -> float:
-        """Returns the time in seconds to pass one row through the network; measured once, then looked up."""
+        """Returns the inference time per row in seconds, which is measured only once."""
         served = self.job(tasks, 0, width=width)
         key = self.keys.of(served)
         seconds = self.store.latency(key)
@@ -339,7 +346,7 @@ class TrainingBackend(Backend):
         return seconds
 
     def row_losses(self, record: Record, part: str = "test") -> Losses:
-        """Returns each task's loss on every row, from the network that serves it; NaN for rows without a label."""
+        """Returns each task's loss on every row from the network that serves it, with NaN for rows without a label."""
         self.restore(record.networks)
         found: Losses = {}
         for group, key in zip(record.groups, record.networks, strict=True):
@@ -349,7 +356,7 @@ class TrainingBackend(Backend):
         return {task: found[task] for task in self.problem.names if task in found}
 
     def weights(self, key: str) -> dict[str, Tensor]:
-        """Returns the weights of a network; retrains it if they were not kept."""
+        """Returns the weights of a network. Retrains the network if its weights were not kept."""
         self.restore([key])
         state = self.store.weights(key)
         assert state is not None
@@ -360,37 +367,42 @@ class TrainingBackend(Backend):
         return self.store.results([key])[key].job.width
 
     def restore(self, keys: Iterable[str]) -> None:
-        """Retrains networks whose weights and row losses were pruned, and writes both to the store."""
+        """Retrains networks whose weights and per-row losses were pruned, and stores them again."""
         pruned = set(self.store.pruned(keys))
         batches = dict.fromkeys(tuple(self.store.batch(key)) for key in sorted(pruned))
-        chunks = [self._chunk(batch) for batch in batches]
+        chunks = [self._make_chunk(batch) for batch in batches]
         for _, packed in self._run_chunks(chunks, "networks whose weights were not kept"):
             for network in packed:
                 if (key := self.keys.of(network.job)) in pruned:
                     self.store.restore(key, network)
 
     def tidy(self) -> None:
-        """Removes the checkpoints of networks that are finished."""
+        """Removes the checkpoints of finished networks."""
         for path in () if self._partial is None else list(self._partial.glob("*")):
-            if self.store.has_key_starting_with(path.name.lstrip(".")[:FILE_KEY_DIGITS]):
+            if self.store.has_key_starting_with(path.name.lstrip(".")[:CHECKPOINT_KEY_DIGITS]):
                 path.unlink(missing_ok=True)
 
     def _train(self, jobs: Sequence[Job], what: str) -> None:
         """Trains these networks and adds them to the store."""
         size = CHUNK_SIZES.get(self.keys.device, DEFAULT_CHUNK_SIZE) if self._batched else 1
-        chunks = [self._chunk(some) for some in slices(jobs, size)]
+        chunks = [self._make_chunk(some) for some in split_into_chunks(jobs, size)]
         for _, packed in self._run_chunks(chunks, what):
-            self._add(packed)
+            self._store_results(packed)
 
     def _measure(self, jobs: Sequence[Job], settings: Mapping[str, Any], what: str) -> None:
-        """Trains networks with a meter; stores the affinities, and any networks that are missing from the store."""
-        chunks = [Chunk((job,), dict(settings), self._checkpoint(self.keys.of_affinity(job, settings))) for job in jobs]
+        """Trains networks with a meter.
+
+        Stores the affinities and any networks that are missing from the store.
+        """
+        chunks = [
+            Chunk((job,), dict(settings), self._checkpoint_path(self.keys.of_affinity(job, settings))) for job in jobs
+        ]
         for chunk, packed in self._run_chunks(chunks, what):
             (job,), (network,) = chunk.jobs, packed
             if network.affinity is not None:  # None if training diverged
                 self.store.add_affinity(self.keys.of_affinity(job, settings), self.keys.of(job), settings, network)
             plain_seconds = network.seconds / (1 + (network.overhead or 0.0))
-            self._add([replace(network, seconds=plain_seconds)])
+            self._store_results([replace(network, seconds=plain_seconds)])
 
     @cached_property
     def _batched(self) -> bool:
@@ -399,14 +411,14 @@ class TrainingBackend(Backend):
             logger.warning("networks of %s are trained one by one: %s", self.problem.name, reason)
         return reason is None
 
-    def _chunk(self, jobs: Sequence[Job]) -> Chunk:
-        return Chunk(tuple(jobs), checkpoint=self._checkpoint(self.keys.of(jobs[0])) if len(jobs) == 1 else None)
+    def _make_chunk(self, jobs: Sequence[Job]) -> Chunk:
+        return Chunk(tuple(jobs), checkpoint=self._checkpoint_path(self.keys.of(jobs[0])) if len(jobs) == 1 else None)
 
-    def _checkpoint(self, key: str) -> Path | None:
-        return None if self._partial is None else self._partial / f"{key[:FILE_KEY_DIGITS]}.pt"
+    def _checkpoint_path(self, key: str) -> Path | None:
+        return None if self._partial is None else self._partial / f"{key[:CHECKPOINT_KEY_DIGITS]}.pt"
 
-    def _add(self, packed: Iterable[NetworkResult]) -> None:
-        self.store.add({self.keys.of(n.job): (self.keys.definition(n.job), n) for n in packed})
+    def _store_results(self, results: Iterable[NetworkResult]) -> None:
+        self.store.add({self.keys.of(n.job): (self.keys.definition(n.job), n) for n in results})
 
     def _run_chunks(self, chunks: Sequence[Chunk], what: str) -> Iterable[tuple[Chunk, list[NetworkResult]]]:
         if not chunks:
@@ -424,12 +436,14 @@ class TrainingBackend(Backend):
             self._progress.done()
 
 
-def slices(jobs: Sequence[Job], size: int) -> list[list[Job]]:
-    """Splits jobs into slices: up to `size` plain networks with the same seed and width, or a single other network.
+def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
+    """Splits jobs into chunks of up to `size` plain networks with the same seed and width.
+
+    Networks that are not plain get their own chunk.
 
     Example:
         >>> jobs = [Job((task,), seed) for seed in (0, 1) for task in "abc"]
-        >>> [[job.tasks[0] for job in some] for some in slices(jobs, 2)]
+        >>> [[job.tasks[0] for job in some] for some in split_into_chunks(jobs, 2)]
         [['a', 'b'], ['c'], ['a', 'b'], ['c']]
     """
     together: dict[tuple[Any, ...], list[Job]] = {}
@@ -439,6 +453,6 @@ def slices(jobs: Sequence[Job], size: int) -> list[list[Job]]:
 
 
 def describe_jobs(jobs: Sequence[Job]) -> str:
-    """Formats the tasks and seeds of networks for messages."""
+    """Formats the tasks and seeds of these networks for messages."""
     some = "; ".join(f"{', '.join(job.tasks)} with seed {job.seed}" for job in jobs[:MOST_NAMED])
     return some if len(jobs) <= MOST_NAMED else f"{some}; and {len(jobs) - MOST_NAMED} more"

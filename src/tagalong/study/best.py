@@ -1,11 +1,9 @@
-"""`Best`: the trained networks that a study recommends, for prediction, saving and export."""
+"""Defines `Best`, the trained networks recommended by a study, which can predict and can be saved and exported."""
 
 from __future__ import annotations
 
-import copy
 import errno
 import math
-import pickle
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -18,15 +16,24 @@ from uuid import uuid4
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import parametrize
 
 from tagalong.errors import InvalidInput
-from tagalong.files import DocumentError, open_atomic, read_document, write_atomic, write_document
+from tagalong.files import open_atomic, read_document, write_atomic, write_document
 from tagalong.group import Group
-from tagalong.learn import Network, Problem, build_network, outputs_on, read_preparation
+from tagalong.learn import (
+    Network,
+    Problem,
+    build_network,
+    describe_network,
+    feature_count,
+    outputs_on,
+    read_preparation,
+)
 from tagalong.score import Score
 
+from .network_files import TRAIN_AGAIN, NetworksFileError, load_network, load_tensors, save_layers, save_tensors
 from .records import Label, Record
 from .summary import changes
 
@@ -34,25 +41,22 @@ if TYPE_CHECKING:
     from .results import Results
 
 FORMAT = "tagalong-networks"
-VERSION = 2  # version 1 pickled classes that have since been moved
+VERSION = 3  # earlier versions pickled every network
 FOLDER, FILE, EXAMPLE = "networks", "networks.json", "example.pt"
-SCRIPT = "load.py"
+LOADER_SCRIPT = "load.py"
 States = Callable[[str], Mapping[str, Tensor]]
-
-
-class NetworksFileError(DocumentError):
-    """A folder does not contain valid networks of a run."""
 
 
 @dataclass(frozen=True)
 class ServedTask:
-    """How to convert the outputs of a head to predictions.
+    """A task served by a network, and how to convert its outputs to predictions.
 
     Attributes:
         name: the name of the task.
         kind: "binary", "multiclass", "regression" or "custom".
-        scale: the mean and standard deviation used to standardize a regression target; None if it was not standardized.
-        labels: the original labels of classes 0, 1, …; empty if the labels are these numbers.
+        scale: the mean and standard deviation used to standardize a regression target, or None if it was not
+            standardized.
+        labels: the original labels of classes 0, 1, …, or an empty tuple if the classes are already numbered.
     """
 
     name: str
@@ -61,7 +65,7 @@ class ServedTask:
     labels: tuple[Any, ...] = ()
 
     def prediction(self, outputs: Tensor) -> NDArray[Any]:
-        """Converts the outputs of the head to probabilities (of label 1 or of every class) or to the original units."""
+        """Converts a head's outputs to probabilities (of label 1 or of every class) or to the original units."""
         if self.kind == "binary":
             outputs = torch.sigmoid(outputs)
         elif self.kind == "multiclass":
@@ -74,15 +78,16 @@ class ServedTask:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The recommended networks, trained with the seed that did best on validation; not an ensemble over seeds.
+    """The recommended networks, trained with the seed that performed best on validation (not an ensemble over seeds).
 
     Attributes:
-        groups: the tasks that each network was trained on and serves.
-        networks: one network per group, in evaluation mode, with only the heads of the tasks that it serves.
-        tasks: how to convert outputs to predictions, in the order of the problem's tasks.
+        groups: the tasks that each network is trained on and serves.
+        networks: one network per group, in evaluation mode, with heads only for the tasks that it serves.
+        tasks: a description of how to convert each task's outputs to predictions, in the order of the problem's tasks.
         seed: the seed of the networks.
-        table: converts raw rows to inputs; None if rows are already inputs.
-        example: a few rows of inputs, which define their shape.
+        table: the object that converts raw rows to inputs, or None if the rows are already inputs.
+        example: a few rows of inputs, which determine the input shape.
+        layers: a description of each network's layers. None for networks with user code, which are saved as pickles.
     """
 
     groups: tuple[Group, ...]
@@ -91,6 +96,7 @@ class Best:
     seed: int
     table: Any
     example: Tensor
+    layers: tuple[Mapping[str, Any] | None, ...]
 
     @staticmethod
     def build(
@@ -100,22 +106,32 @@ class Best:
         seed: int,
         widths: Sequence[float] | None = None,
     ) -> Best:
-        """Builds the networks of these groups with trained weights (`Trained.state`); the default width is 1."""
-        given = zip(groups, states, widths or [1.0] * len(groups), strict=True)
+        """Builds the networks of these groups and loads their trained weights (`Trained.state`).
+
+        The default width of a network is 1.
+        """
+        used_widths = widths or [1.0] * len(groups)
+        given = zip(groups, states, used_widths, strict=True)
         networks = [_serving_network(problem, group, state, seed, width) for group, state, width in given]
         example, _ = problem.train.only(()).batch(torch.arange(min(2, len(problem.train))))
-        return Best(tuple(groups), tuple(networks), _served_tasks(problem), seed, problem.table, example.cpu())
+        layers = [
+            describe_network(problem, network, feature_count(network.encoder, example), width)
+            for network, width in zip(networks, used_widths, strict=True)
+        ]
+        return Best(
+            tuple(groups), tuple(networks), _served_tasks(problem), seed, problem.table, example.cpu(), tuple(layers)
+        )
 
     def predict(self, rows: Any) -> dict[str, NDArray[Any]]:
-        """Predicts every task for raw rows.
+        """Predicts all tasks for raw rows.
 
         Args:
-            rows: rows in the same form as the problem's data: an array for `Problem.from_arrays`, a table or CSV file
+            rows: rows in the same format as the problem's data: an array for `Problem.from_arrays`, a table or CSV file
                 for `Problem.from_csv`, or inputs for any other problem.
 
         Returns:
-            For each task, the probability of label 1 (binary) or of every class (multiclass), the value in the original
-            units (regression), or the raw outputs (custom).
+            For each task, the probability of label 1 (binary), the probability of every class (multiclass), the value
+            in the original units (regression), or the raw outputs (custom).
         """
         inputs = torch.as_tensor(rows) if self.table is None else self.table.inputs(rows)
         parts: dict[str, Tensor] = {}
@@ -125,107 +141,122 @@ class Best:
         return {task.name: task.prediction(parts[task.name]) for task in self.tasks}
 
     def save(self, out: str | Path) -> Path:
-        """Writes the networks to `networks/` in the folder of a run; prediction needs no other files."""
+        """Writes the networks to `networks/` in the run's folder.
+
+        Prediction requires no other files.
+        """
         # Write to a temporary folder first, so that the previous networks survive if the process is killed.
         folder = Path(out) / FOLDER
         draft = folder.with_name(f".{FOLDER}.{uuid4().hex}")
         draft.mkdir(parents=True)
         try:
-            for number, network in enumerate(self.networks):
-                _save_tensors(network.state_dict(), draft / _weights_file(number))
-                write_atomic(draft / _module_file(number), _pickle_without_weights(network))
-            _save_tensors(self.example, draft / EXAMPLE)
-            write_document(draft / FILE, FORMAT, VERSION, _document(self))
+            checksums = {EXAMPLE: save_tensors(self.example, draft / EXAMPLE)}
+            for number, (network, layers) in enumerate(zip(self.networks, self.layers, strict=True)):
+                weights_file, layers_file = _weights_file(number), _layers_file(number)
+                checksums[weights_file] = save_tensors(network.state_dict(), draft / weights_file)
+                if layers is None:
+                    checksums[layers_file] = save_layers(network, draft / layers_file)
+            write_document(draft / FILE, FORMAT, VERSION, _to_document(self) | {"checksums": checksums})
             _replace_folder(draft, folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         return folder
 
     @staticmethod
-    def load(out: str | Path) -> Best:
-        """Loads networks written by `save`. Unpickling can run arbitrary code, so load only folders that you trust.
+    def load(out: str | Path, *, trust: bool = False) -> Best:
+        """Loads networks written by `save`.
+
+        Networks of tables and built-in problems are rebuilt from JSON and weights. An encoder or a head of your own is
+        pickled; unless it consists of layers of torch.nn and tagalong, unpickling it runs code from the folder.
 
         Args:
-            out: the folder of a run, or its subfolder `networks/`.
+            out: the folder of a run or its subfolder `networks/`.
+            trust: whether to run code from the folder if necessary. Use it only for folders that you trust.
+
+        Raises:
+            UntrustedCodeError: code from the folder is needed, and `trust` is False.
+            NetworksFileError: the folder contains no networks, or they are damaged.
         """
         while True:
-            before = _inode(Path(out) / FOLDER)
+            before = _folder_inode(Path(out) / FOLDER)
             try:
-                best = _read(Path(out))
+                best = _read_folder(Path(out), trust)
             except NetworksFileError:
-                if _inode(Path(out) / FOLDER) == before:
+                if _folder_inode(Path(out) / FOLDER) == before:
                     raise
             else:
-                if _inode(Path(out) / FOLDER) == before:
+                if _folder_inode(Path(out) / FOLDER) == before:
                     return best
             # Another process replaced the folder in the meantime; read it again to avoid mixing two runs.
 
     def export(self, folder: str | Path) -> list[str]:
-        """Writes the networks for use without tagalong: weights, `torch.export` programs, and a loader script.
+        """Exports the networks for use without tagalong: weights, `torch.export` programs and a loader script.
 
         Args:
-            folder: the folder to write to, created if it does not exist; its script `load.py` requires only torch.
+            folder: the folder to write to, which is created if it does not exist. The script `load.py` in this folder
+                requires only torch.
 
         Returns:
-            A note for each network for which `torch.export` failed; its weights are written anyway.
+            A note for each network that `torch.export` could not export. The weights of these networks are still
+            written.
         """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         programs: list[str | None] = []
         notes = []
         for number, network in enumerate(self.networks):
-            _save_tensors(network.state_dict(), target / _weights_file(number))
+            save_tensors(network.state_dict(), target / _weights_file(number))
             name = f"network-{number + 1}.pt2"
             problem = _export_program(network, self.example, target / name)
             programs.append(None if problem else name)
             if problem:
                 notes.append(f"network {number + 1} ({', '.join(network.tasks)}): torch.export failed: {problem}")
-        document = _document(self) | {"programmes": programs, "notes": notes}
+        document = _to_document(self) | {"programmes": programs, "notes": notes}
         write_document(target / FILE, "tagalong-export", VERSION, document)
-        write_atomic(target / SCRIPT, files("tagalong.study").joinpath("export_loader.py").read_bytes())
+        write_atomic(target / LOADER_SCRIPT, files("tagalong.study").joinpath("export_loader.py").read_bytes())
         return notes
 
 
 def keep_best(
     results: Results,
     problem: Problem,
-    state_of: States,
-    width_of: Callable[[str], float] = lambda key: 1.0,
+    get_state: States,
+    get_width: Callable[[str], float] = lambda key: 1.0,
     label: Label | None = None,
 ) -> Best:
-    """Builds the recommended networks with the seed that did best on validation.
+    """Builds the recommended networks for the seed that performed best on validation.
 
     Args:
-        results: the results of a study; their records contain the keys of the networks in the store.
-        problem: the problem that they were trained on.
-        state_of: returns the weights of a network, given its key.
-        width_of: returns the width of a network, given its key.
-        label: the method and budget to build; None for the recommended one.
+        results: the results of a study. The records contain the networks' keys in the store.
+        problem: the problem that the networks were trained on.
+        get_state: a function that returns the weights of a network, given its key.
+        get_width: a function that returns the width of a network, given its key.
+        label: the method and budget to build, or None for the recommended one.
     """
     record = recommended_record(results, label)
-    states, widths = [state_of(key) for key in record.networks], [width_of(key) for key in record.networks]
+    states, widths = [get_state(key) for key in record.networks], [get_width(key) for key in record.networks]
     return Best.build(problem, record.groups, states, record.seed, widths)
 
 
 def recommended_record(results: Results, label: Label | None = None) -> Record:
-    """Returns the record of the recommended (or this) method and budget with the best validation losses."""
+    """Returns the record with the best validation loss for this method and budget (by default the recommended ones)."""
     wanted = label or results.verdict().recommended
     found = [record for record in results.records_of(wanted) if not record.diverged]
     if not found:
-        expected = f"{wanted[0]!r} has no networks to use, since some diverged with every seed"
+        expected = f"{wanted[0]!r} has no usable networks, since at least one diverged with every seed"
         raise InvalidInput("", expected, hint="lower `lr`")
-    mean_records = [Record("mean", None, record.seed, (), _mean_val(found), {}) for record in found]
+    mean_records = [Record("mean", None, record.seed, (), _mean_val_scores(found), {}) for record in found]
     change_from_mean = dict(zip((record.seed for record in found), changes(found, mean_records, "val"), strict=True))
     return min(found, key=lambda record: (change_from_mean[record.seed], record.seed))
 
 
-def _mean_val(found: Sequence[Record]) -> dict[str, Score]:
-    losses = {task: [record.val[task].loss for record in found] for task in found[0].val}
+def _mean_val_scores(records: Sequence[Record]) -> dict[str, Score]:
+    losses = {task: [record.val[task].loss for record in records] for task in records[0].val}
     return {task: Score(sum(values) / len(values), math.nan) for task, values in losses.items()}
 
 
 def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:
-    """Returns how to convert outputs to predictions for each task of a problem."""
+    """Returns, for each task of a problem, a description of how to convert its outputs to predictions."""
     labels: Mapping[str, Any] = getattr(problem.table, "classes", None) or {}
     return tuple(
         ServedTask(task.name, task.kind, problem.scales.get(task.name), tuple(labels.get(task.name, ())))
@@ -241,21 +272,24 @@ def _serving_network(problem: Problem, group: Group, state: Mapping[str, Tensor]
 
 
 def _without_parametrizations(network: Network) -> Network:
-    """Replaces parametrizations (e.g. weight norm), which torch cannot pickle, with the weights they compute."""
+    """Replaces parametrizations (e.g. weight norm), which torch cannot pickle, with the weights that they compute."""
     for module in network.modules():
         for name in list(getattr(module, "parametrizations", ())) if parametrize.is_parametrized(module) else ():
             parametrize.remove_parametrizations(module, name, leave_parametrized=True)
     return network
 
 
-def _replace_folder(draft: Path, folder: Path) -> None:
-    """Replaces `folder` with `draft`; if multiple processes do so at once, the last one wins."""
-    before = draft.with_name(f"{draft.name}.before")
+def _replace_folder(new_folder: Path, folder: Path) -> None:
+    """Replaces `folder` with `new_folder`.
+
+    If multiple processes replace the folder at once, the last one wins.
+    """
+    before = new_folder.with_name(f"{new_folder.name}.before")
     while True:
         with suppress(FileNotFoundError):
             folder.rename(before)
         try:
-            draft.rename(folder)
+            new_folder.rename(folder)
             return
         except OSError as error:  # another process created the folder in the meantime
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
@@ -264,13 +298,13 @@ def _replace_folder(draft: Path, folder: Path) -> None:
             shutil.rmtree(before, ignore_errors=True)
 
 
-def _inode(folder: Path) -> int | None:
+def _folder_inode(folder: Path) -> int | None:
     with suppress(FileNotFoundError):
         return folder.stat().st_ino
     return None
 
 
-def _read(out: Path) -> Best:
+def _read_folder(out: Path, trust: bool) -> Best:
     folder = out / FOLDER if (out / FOLDER).is_dir() else out
     if not (folder / FILE).exists():
         raise NetworksFileError("out", "must be the folder of a finished run", f"no {FOLDER}/{FILE} in {out}")
@@ -279,9 +313,9 @@ def _read(out: Path) -> Best:
             folder / FILE,
             FORMAT,
             (VERSION,),
-            lambda document: _from_document(document, folder),
+            lambda document: _from_document(document, folder, trust),
             NetworksFileError,
-            "run the study again in another folder",
+            TRAIN_AGAIN,
         )
     except ImportError as error:
         expected = f"{folder} requires code that cannot be imported here ({error})"
@@ -289,18 +323,20 @@ def _read(out: Path) -> Best:
         raise NetworksFileError("", expected, hint=hint) from error
 
 
-def _from_document(document: dict[str, Any], folder: Path) -> Best:
+def _from_document(document: dict[str, Any], folder: Path, trust: bool) -> Best:
+    entries, checksums = document["networks"], document["checksums"]
     return Best(
         groups=tuple(Group(entry["trains"], entry["serves"]) for entry in document["groups"]),
-        networks=tuple(_load_network(folder, number) for number in range(len(document["groups"]))),
+        networks=tuple(load_network(folder, entry, checksums, trust) for entry in entries),
         tasks=tuple(_read_served_task(entry) for entry in document["tasks"]),
         seed=document["seed"],
-        table=_table(document["table"]),
-        example=torch.load(folder / EXAMPLE, weights_only=True),
+        table=_read_table(document["table"]),
+        example=load_tensors(folder / EXAMPLE, checksums[EXAMPLE]),
+        layers=tuple(None if isinstance(entry["layers"], str) else entry["layers"] for entry in entries),
     )
 
 
-def _document(best: Best) -> dict[str, Any]:
+def _to_document(best: Best) -> dict[str, Any]:
     """Returns a description of the networks as a JSON document."""
     return {
         "seed": best.seed,
@@ -308,43 +344,22 @@ def _document(best: Best) -> dict[str, Any]:
         "groups": [{"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in best.groups],
         "outputs": [list(network.tasks) for network in best.networks],
         "weights": [_weights_file(number) for number in range(len(best.networks))],
+        "networks": [
+            {"weights": _weights_file(number), "layers": _layers_file(number) if layers is None else layers}
+            for number, layers in enumerate(best.layers)
+        ],
         "table": None if best.table is None else best.table.to_document(),
     }
 
 
-def _save_tensors(tensors: Any, path: Path) -> None:
-    with open_atomic(path) as file:
-        torch.save(tensors, file)
+def _weights_file(index: int) -> str:
+    """Returns the name of the file that contains a network's weights."""
+    return f"network-{index + 1}.pt"
 
 
-def _weights_file(number: int) -> str:
-    """Returns the name of the file with the weights of a network."""
-    return f"network-{number + 1}.pt"
-
-
-def _module_file(number: int) -> str:
-    """Returns the name of the file with the pickled module of a network."""
-    return f"network-{number + 1}.pkl"
-
-
-def _pickle_without_weights(network: Network) -> bytes:
-    """Pickles a network without its weights; cloudpickle includes classes defined in the main script."""
-    import cloudpickle
-
-    stripped = copy.deepcopy(network).cpu()
-    for module in stripped.modules():
-        for name, parameter in list(module.named_parameters(recurse=False)):
-            meta = nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
-            module.register_parameter(name, meta)
-    pickled: bytes = cloudpickle.dumps(stripped)
-    return pickled
-
-
-def _load_network(folder: Path, number: int) -> Network:
-    network: Network = pickle.loads((folder / _module_file(number)).read_bytes())
-    weights = torch.load(folder / _weights_file(number), weights_only=True, map_location="cpu")
-    network.load_state_dict(weights, assign=True)
-    return network.eval()
+def _layers_file(index: int) -> str:
+    """Returns the name of the file that contains the pickled layers of a network with user code."""
+    return f"network-{index + 1}-layers.pt"
 
 
 def _read_served_task(entry: dict[str, Any]) -> ServedTask:
@@ -352,12 +367,15 @@ def _read_served_task(entry: dict[str, Any]) -> ServedTask:
     return ServedTask(entry["name"], entry["kind"], None if scale is None else tuple(scale), tuple(entry["labels"]))
 
 
-def _table(document: dict[str, Any] | None) -> Any:
+def _read_table(document: dict[str, Any] | None) -> Any:
     return None if document is None else read_preparation(document)
 
 
 def _export_program(network: Network, example: torch.Tensor, path: Path) -> str | None:
-    """Exports a network for any number of rows; returns the error message if it fails, otherwise None."""
+    """Exports a network that accepts any number of rows.
+
+    Returns the error message if the export fails, otherwise None.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecations inside the exporter

@@ -1,4 +1,4 @@
-"""Lets each method decide, trains and times the chosen networks, and records their results."""
+"""Lets methods choose networks, trains the chosen networks, measures their latency, and records the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tagalong.score import Score
 
 from .backend import Backend
 from .methods import Choice, Combined, Decision, Method
-from .records import GROUPINGS, TOGETHER, Cost, Label, ProblemInfo, Record
+from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, ProblemInfo, Record
 from .results import Results
 from .store import NetworkResult
 from .study_request import Options, StudyRequest, check_request
@@ -33,29 +33,30 @@ def compare_methods(
     seeds: int | Sequence[int] = 3,
     options: Options | None = None,
 ) -> list[Record]:
-    """Compares methods on the networks of a backend, as `Study.run` does, without writing results.
+    """Compares methods as `Study.run` does, without writing results.
 
     Args:
-        backend: trains the networks, or looks them up; see `open_backend`.
-        methods: as for `Study.run`.
-        budgets: as for `Study.run`.
-        seeds: as for `Study.run`.
-        options: as for `Study.run`.
+        backend: the backend that trains the networks or looks them up (see `open_backend`).
+        methods: see `Study.run`.
+        budgets: see `Study.run`.
+        seeds: see `Study.run`.
+        options: see `Study.run`.
 
     Raises:
-        ValueError: the input is invalid; the message lists every problem, and nothing is trained.
-        Diverged: the network for all tasks diverged with at least one seed.
+        ValueError: the input is invalid. The message lists every problem, and nothing is trained.
+        Diverged: the network for all tasks diverged for at least one seed.
     """
     request = check_request(backend.tasks, methods, budgets, seeds, options, problem=backend.problem)
     # The networks for all tasks come first, since every cost is relative to theirs.
     backend.networks([backend.job(backend.tasks, seed) for seed in request.seeds], "all tasks together")
-    return records_of(backend, decide_all(backend, request), request.seeds)
+    return train_choices(backend, decide_all(backend, request), request.seeds)
 
 
 def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
-    """Lets each method decide, always in the same order, so that networks are always trained in the same batches.
+    """Lets each method decide which networks to train.
 
-    If a method cannot decide because a network that it needs diverged, its choices are empty.
+    Methods decide in a fixed order so that networks are always trained in the same batches. If a network needed by a
+    method diverged, the method makes no choice.
     """
     made = {}
     for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
@@ -63,7 +64,7 @@ def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
         try:
             decision = method.decide(backend, request.budgets, request.seeds)
         except Diverged as error:
-            logger.warning("%s cannot decide: %s", method.name, error)
+            logger.warning("%s could not select groups: %s", method.name, error)
             decision = Decision({(k, s): Choice(()) for k in _budgets(method, request) for s in request.seeds})
         made[method.name] = method, decision
     return {method.name: made[method.name] for method in request.methods}
@@ -73,26 +74,31 @@ def _budgets(method: Method, request: StudyRequest) -> tuple[int | None, ...]:
     return request.budgets if method.budgeted else (None,)
 
 
-def records_of(backend: Backend, decisions: Decisions, seeds: Sequence[int]) -> list[Record]:
-    """Trains the chosen networks of all methods at once, since methods can share networks; returns their records."""
+def train_choices(backend: Backend, decisions: Decisions, seeds: Sequence[int]) -> list[Record]:
+    """Trains the chosen networks of all methods at once, since methods can share networks.
+
+    Returns their records.
+    """
     chosen = [
         (method, decision, budget, seed, choice)
         for method, decision in decisions.values()
         for (budget, seed), choice in decision.choices.items()
         if seed in seeds
     ]
-    widths = {method.name: _width(method, backend) for method, *_ in chosen}
+    widths = {method.name: _network_width(method, backend) for method, *_ in chosen}
     jobs = [backend.job(g.trains, seed, m.rule, widths[m.name]) for m, _, _, seed, c in chosen for g in c.groups]
     jobs.sort(key=lambda job: (job.seed, job.rule, job.width, len(job.tasks), job.tasks))
     backend.networks(jobs, "the groups", diverged=True)
     return [
-        _record(backend, method, budget, seed, choice, decision.deciding.get(seed, Cost()))
+        _make_record(backend, method, budget, seed, choice, decision.deciding.get(seed, Cost()))
         for method, decision, budget, seed, choice in chosen
     ]
 
 
-def _record(backend: Backend, method: Method, budget: int | None, seed: int, choice: Choice, deciding: Cost) -> Record:
-    width = _width(method, backend)
+def _make_record(
+    backend: Backend, method: Method, budget: int | None, seed: int, choice: Choice, deciding: Cost
+) -> Record:
+    width = _network_width(method, backend)
     jobs = [backend.job(group.trains, seed, method.rule, width) for group in choice.groups]
     found = backend.networks(jobs, diverged=True)
     rows = [found[job] for job in jobs]
@@ -103,97 +109,98 @@ def _record(backend: Backend, method: Method, budget: int | None, seed: int, cho
         budget,
         seed,
         groups=choice.groups if is_single_grouping else (),
-        val=_scores(backend.tasks, choice, rows, shares, "val"),
-        test=_scores(backend.tasks, choice, rows, shares, "test"),
+        val=_expected_scores(backend.tasks, choice, rows, shares, "val"),
+        test=_expected_scores(backend.tasks, choice, rows, shares, "test"),
         deciding=deciding,
         training=_expected_cost(rows, shares),
-        parameters=_parameters(rows, shares),
-        latency=_latency(backend, choice.groups, width) if is_single_grouping else None,
+        parameters=_expected_parameters(rows, shares),
+        latency=_total_latency(backend, choice.groups, width) if is_single_grouping else None,
         networks=tuple(row.key for row in rows if row.key) if is_single_grouping else (),
         honest=method.honest,
     )
 
 
-def _scores(
-    names: Iterable[str], choice: Choice, rows: Sequence[NetworkResult], shares: Sequence[float], part: str
+def _expected_scores(
+    tasks: Iterable[str], choice: Choice, results: Sequence[NetworkResult], probabilities: Sequence[float], split: str
 ) -> dict[str, Score]:
-    """Returns each task's score in the network that serves it; NaN if no group was chosen.
+    """Returns each task's score in the network that serves it, or NaN if no groups were chosen.
 
-    If multiple groups can serve a task, its score is the expected value.
+    If multiple groups can serve a task, its expected score is returned.
     """
     scores = {}
-    for task in names:
+    for task in tasks:
         served = [
-            (share, getattr(row, part)[task])
-            for group, row, share in zip(choice.groups, rows, shares, strict=True)
+            (share, getattr(row, split)[task])
+            for group, row, share in zip(choice.groups, results, probabilities, strict=True)
             if task in group.serves
         ]
         scores[task] = _expected_score(served)
     return scores
 
 
-def _expected_score(served: Sequence[tuple[float, Score]]) -> Score:
-    if not served:
+def _expected_score(weighted_scores: Sequence[tuple[float, Score]]) -> Score:
+    if not weighted_scores:
         return Score(math.nan, math.nan)
-    if len(served) == 1 and served[0][0] == 1:
-        return replace(served[0][1], rows=None)
+    if len(weighted_scores) == 1 and weighted_scores[0][0] == 1:
+        return replace(weighted_scores[0][1], rows=None)
     return Score(
-        sum(share * score.loss for share, score in served), sum(share * score.error for share, score in served)
+        sum(share * score.loss for share, score in weighted_scores),
+        sum(share * score.error for share, score in weighted_scores),
     )
 
 
-def _width(method: Method, backend: Backend) -> float:
+def _network_width(method: Method, backend: Backend) -> float:
     return 1.0 if backend.problem is None else method.width(backend.problem)
 
 
-def _parameters(rows: Sequence[NetworkResult], shares: Sequence[float]) -> int:
-    """Returns the expected total number of parameters of all networks; 0 if that of any network is unknown."""
-    if not all(row.parameters for row in rows):
+def _expected_parameters(results: Sequence[NetworkResult], probabilities: Sequence[float]) -> int:
+    """Returns the expected total number of parameters, or 0 if it is unknown for any network."""
+    if not all(row.parameters for row in results):
         return 0
-    return round(sum(share * row.parameters for share, row in zip(shares, rows, strict=True)))
+    return round(sum(share * row.parameters for share, row in zip(probabilities, results, strict=True)))
 
 
-def _latency(backend: Backend, groups: Sequence[Group], width: float) -> float | None:
-    """Returns the time in seconds to pass one row through all networks with their served heads; None if unknown."""
+def _total_latency(backend: Backend, groups: Sequence[Group], width: float) -> float | None:
+    """Returns the inference time per row, in seconds, of all networks together, or None if unknown."""
     seconds = [backend.latency(group.serves, width) for group in groups if group.serves]
     known = [one for one in seconds if one is not None]
     return sum(known) if known and len(known) == len(seconds) else None
 
 
-def _expected_cost(rows: Sequence[NetworkResult], shares: Sequence[float]) -> Cost:
-    weighted = list(zip(shares, rows, strict=True))
+def _expected_cost(results: Sequence[NetworkResult], probabilities: Sequence[float]) -> Cost:
+    weighted = list(zip(probabilities, results, strict=True))
     return Cost(
-        round(sum(shares)),
+        round(sum(probabilities)),
         round(sum(share * row.steps for share, row in weighted)),
         sum(share * row.seconds for share, row in weighted),
     )
 
 
-def confirm(
-    backend: Backend, decisions: Decisions, records: Sequence[Record], seeds: Sequence[int], info: ProblemInfo
+def confirm_candidate(
+    backend: Backend, decisions: Decisions, records: Sequence[Record], seeds: Sequence[int], problem_info: ProblemInfo
 ) -> tuple[list[Record], list[int]]:
-    """Trains the candidate of the verdict and one network for all tasks with fresh seeds.
+    """Trains the verdict's candidate and one network for all tasks with fresh seeds.
 
     If the candidate diverges, the next best candidate is trained.
 
     Args:
-        backend: trains the networks.
+        backend: the backend that trains the networks.
         decisions: the decisions of all methods.
-        records: the records of all methods with the original seeds.
+        records: the records of all methods for the original seeds.
         seeds: the fresh seeds.
-        info: the description of the problem.
+        problem_info: the description of the problem.
 
     Returns:
-        The records with fresh seeds, and the seeds that cannot be used because the network for all tasks diverged.
+        The records for the fresh seeds, and the seeds that cannot be used because the network for all tasks diverged.
     """
     found: list[Record] = []
     lost: list[int] = []
     tried: list[Label] = [TOGETHER]
     left = list(seeds)
-    while left and (candidate := _candidate([*records, *found], seeds, info)) not in (None, *tried):
+    while left and (candidate := _find_candidate([*records, *found], seeds, problem_info)) not in (None, *tried):
         assert candidate is not None
         labels = [candidate] if found else [TOGETHER, candidate]
-        found += records_of(backend, _with_seeds(decisions, *labels, seeds=left), left)
+        found += train_choices(backend, _copy_to_seeds(decisions, *labels, seeds=left), left)
         lost += [record.seed for record in found if record.method == "mtl" and record.diverged]
         found = [record for record in found if record.seed not in lost]
         left = [seed for seed in left if seed not in lost]
@@ -201,12 +208,12 @@ def confirm(
     return found, lost
 
 
-def _candidate(records: Sequence[Record], seeds: Sequence[int], info: ProblemInfo) -> Label | None:
-    return Results(records, problem=info, settings={"confirming_seeds": list(seeds)}).verdict().candidate
+def _find_candidate(records: Sequence[Record], seeds: Sequence[int], problem_info: ProblemInfo) -> Label | None:
+    return Results(records, problem=problem_info, settings={"confirming_seeds": list(seeds)}).verdict().candidate
 
 
-def _with_seeds(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> Decisions:
-    """Returns the choices of these methods and budgets with different seeds."""
+def _copy_to_seeds(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> Decisions:
+    """Returns copies of the decisions for these methods and budgets, with different seeds."""
     copied = {}
     for name, budget in labels:
         method, decision = decisions[name]
@@ -216,14 +223,14 @@ def _with_seeds(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> D
     return copied
 
 
-def about_decisions(decisions: Decisions) -> dict[str, Any]:
-    """Returns how methods reached their decisions, as an entry of a study's settings; empty if none explains it."""
+def explain_decisions(decisions: Decisions) -> dict[str, Any]:
+    """Returns the methods' explanations of their decisions, or an empty mapping if there are none."""
     about = {name: dict(decision.about) for name, (_, decision) in decisions.items() if decision.about}
     return {"decisions": about} if about else {}
 
 
 def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> None:
-    """Writes `groupings.json`, `affinity.json` for `tag`, and `affinity-<method>.json` for other methods."""
+    """Writes `groupings.json`, `affinity.json` (for `tag`) and `affinity-<method>.json` (for other methods)."""
     measured = {
         name: decision.affinity
         for name, (method, decision) in decisions.items()
@@ -238,7 +245,7 @@ def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> No
         for budget, choice in {budget: choice for (budget, _), choice in decision.choices.items()}.items()
         if choice.shares is None and choice.groups
     ]
-    write_document(out / "groupings.json", GROUPINGS, 1, {"caution": disclaimer(tasks), "groupings": found})
+    write_document(out / "groupings.json", GROUPINGS_FORMAT, 1, {"caution": disclaimer(tasks), "groupings": found})
 
 
 def _choice_document(choice: Choice) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Executors train networks: in this process, in multiple processes on this machine, or on a Ray cluster."""
+"""Executors train networks in this process, in multiple processes on this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from tagalong.files import write_atomic
 from tagalong.learn import Diverged, Job, Problem, Trained, train, train_many
 from tagalong.plugins import unknown_name
 
-from .store import NetworkResult, pack
+from .store import NetworkResult, pack_result
 
 Advance = Callable[[int], None]
 CHECKPOINT_SECONDS = 15.0
-NAMES = ("serial", "processes", "ray")
+EXECUTOR_NAMES = ("serial", "processes", "ray")
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Networks that are trained in a single computation and finish together.
+    """Networks that are trained together in a single computation.
 
     Attributes:
-        jobs: one network, or multiple plain networks with the same seed and width.
-        meter: settings of the `AffinityMeter` to attach, or None; allowed only with a single network.
-        checkpoint: file for checkpoints, or None; allowed only with a single network.
+        jobs: the networks to train: either a single network or multiple plain networks with the same seed and width.
+        meter: the settings of the `AffinityMeter` to attach, or None. Meters are supported only for single networks.
+        checkpoint: the checkpoint file, or None. Checkpoints are supported only for single networks.
     """
 
     jobs: tuple[Job, ...]
@@ -49,24 +49,29 @@ class Chunk:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Trains chunks of networks. Executors never write to the store; the caller does."""
+    """Trains chunks of networks. Executors do not write to the store. The caller does."""
 
     def start(self, problem: Problem, device: str) -> None:
-        """Prepares to train networks for this problem."""
+        """Prepares to train networks on this problem."""
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
-        """Trains all chunks and yields each as it finishes, in any order; reports finished networks to `advance`."""
+        """Trains all chunks and yields each one as it finishes, in any order.
+
+        Reports finished networks to `advance`.
+        """
 
     def stop(self) -> None:
-        """Releases the resources acquired by `start`; may be called more than once."""
+        """Releases the resources acquired by `start`. This method can be called more than once."""
 
 
 def make_executor(executor: str | Executor) -> Executor:
-    """Returns the executor with this name, e.g. "processes:4" for four workers; an `Executor` is returned unchanged.
+    """Returns the executor with this name, e.g. "processes:4" for four workers.
+
+    An `Executor` is returned unchanged.
 
     Raises:
-        InvalidInput: no executor has this name; the message suggests the closest one.
-        ImportError: a required package is missing; the message says how to install it.
+        InvalidInput: no executor has this name. The message suggests the closest name.
+        ImportError: a required package is missing. The message says how to install it.
     """
     if executor == "serial":
         return Serial()
@@ -75,18 +80,18 @@ def make_executor(executor: str | Executor) -> Executor:
     if executor == "ray":
         return Ray()
     if isinstance(executor, str) or not isinstance(executor, Executor):
-        raise unknown_name("executor", "executor", executor, NAMES)
+        raise unknown_name("executor", "executor", executor, EXECUTOR_NAMES)
     return executor
 
 
 def device_name(device: str | torch.device) -> str:
-    """Returns the name of the device to train on; "auto" selects CUDA if it is available."""
+    """Returns the name of the device to train on. "auto" selects CUDA if it is available."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         found = torch.device(device)
     except RuntimeError as error:
-        raise InvalidInput("device", "must be 'auto', 'cpu', 'cuda', …", repr(device)) from error
+        raise InvalidInput("device", "must be a valid device, e.g. 'auto', 'cpu' or 'cuda'", repr(device)) from error
     if found.type == "cuda" and not torch.cuda.is_available():
         raise InvalidInput("", "CUDA is not available", hint="use `device='cpu'`")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
@@ -94,11 +99,11 @@ def device_name(device: str | torch.device) -> str:
         expected = f"must be one of the {number} CUDA devices visible to torch, starting at cuda:0"
         raise InvalidInput("device", expected, repr(str(device)))
     if found.type not in ("cpu", "cuda"):
-        _check_usable(found)
+        _check_device(found)
     return str(found)
 
 
-def _check_usable(device: torch.device) -> None:
+def _check_device(device: torch.device) -> None:
     """Raises an error if this build of torch cannot use the device."""
     try:
         torch.zeros(1, device=device).item()
@@ -109,24 +114,27 @@ def _check_usable(device: torch.device) -> None:
 
 
 def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | None = None) -> list[NetworkResult]:
-    """Trains the networks of a chunk and returns their results in the order of the jobs, including diverged ones."""
+    """Trains the networks of a chunk and returns their results in order, including those that diverged."""
     advance = advance or (lambda n: None)
     if len(chunk.jobs) == 1:
-        result = _train_one(problem, chunk, device, _after_epochs(problem, getattr(advance, "steps", None)))
+        result = _train_one(problem, chunk, device, _epoch_callback(problem, getattr(advance, "steps", None)))
         advance(1)
         return [result]
-    report_stopped = _advance_to(advance)  # reports networks as they stop early
+    report_stopped = _running_total_callback(advance)  # reports networks as they stop early
     found: dict[Job, NetworkResult] = {}
     try:
         for trained in train_many(problem, chunk.jobs, device=device, progress=report_stopped):
-            found[trained.job] = pack(trained, problem.val.groups)
+            found[trained.job] = pack_result(trained, problem.val.groups)
     except Diverged as error:
-        found |= {trained.job: pack(trained) for trained in error.networks}
+        found |= {trained.job: pack_result(trained) for trained in error.networks}
     return [found[job] for job in chunk.jobs]
 
 
-def _advance_to(advance: Advance) -> Callable[[int], None]:
-    """Converts `advance` to a callback that takes a running total; a restart does not count networks twice."""
+def _running_total_callback(advance: Advance) -> Callable[[int], None]:
+    """Converts `advance` to a callback that takes a running total.
+
+    This way, networks are not counted twice after a restart.
+    """
     counted = 0
 
     def count(number: int) -> None:
@@ -138,8 +146,8 @@ def _advance_to(advance: Advance) -> Callable[[int], None]:
     return count
 
 
-def _after_epochs(problem: Problem, steps: Advance | None) -> Callable[[int], None] | None:
-    """Returns a callback that reports the steps of each epoch; None if `steps` is None."""
+def _epoch_callback(problem: Problem, steps: Advance | None) -> Callable[[int], None] | None:
+    """Returns a callback that reports the number of steps after each epoch, or None if `steps` is None."""
     steps_per_epoch = -(-len(problem.train) // problem.recipe.batch_size)
     return None if steps is None else lambda epoch: steps(steps_per_epoch)
 
@@ -154,7 +162,7 @@ def _train_one(problem: Problem, chunk: Chunk, device: str, progress: Callable[[
             raise
         # Another process working in this folder has finished the same network and removed the checkpoint.
         trained = run()
-    return pack(trained, problem.val.groups)
+    return pack_result(trained, problem.val.groups)
 
 
 def _train_or_diverge(problem: Problem, job: Job, **options: Any) -> Trained:
@@ -166,7 +174,7 @@ def _train_or_diverge(problem: Problem, job: Job, **options: Any) -> Trained:
 
 
 class Serial:
-    """Trains chunks one after another in this process."""
+    """Trains chunks sequentially in this process."""
 
     def start(self, problem: Problem, device: str) -> None:
         self._problem, self._device = problem, device
@@ -188,7 +196,7 @@ class Processes:
     The processes are spawned, so a script must guard its main code with `if __name__ == "__main__":`.
 
     Args:
-        workers: the number of processes; by default one per CPU core, or one per GPU if the device is CUDA.
+        workers: the number of processes. Defaults to one per CPU core, or one per GPU if the device is CUDA.
     """
 
     def __init__(self, workers: int | None = None) -> None:
@@ -197,7 +205,7 @@ class Processes:
         try:
             import cloudpickle  # noqa: F401 - the problem may contain lambdas
         except ImportError:
-            raise ImportError('executor="processes" needs cloudpickle: pip install cloudpickle') from None
+            raise ImportError('executor="processes" requires cloudpickle; run pip install cloudpickle') from None
         self._workers = workers
         self._pool: ProcessPoolExecutor | None = None
         self._under_way: dict[Future[list[NetworkResult]], Chunk] = {}
@@ -209,7 +217,7 @@ class Processes:
         self._folder = TemporaryDirectory(prefix="tagalong-")
         path = Path(self._folder.name, "problem.pkl")
         write_atomic(path, cloudpickle.dumps(problem))
-        devices = _devices(device, self._workers)
+        devices = _worker_devices(device, self._workers)
         context = multiprocessing.get_context("spawn")
         free = context.SimpleQueue()
         for name in devices:
@@ -219,7 +227,7 @@ class Processes:
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         assert self._pool is not None
         with _interrupts_blocked():  # submitting a chunk starts the processes
-            futures = self._under_way = {self._pool.submit(_work_in_process, chunk): chunk for chunk in chunks}
+            futures = self._under_way = {self._pool.submit(_train_in_process, chunk): chunk for chunk in chunks}
         try:
             for future in as_completed(futures):
                 results = future.result()
@@ -237,14 +245,14 @@ class Processes:
     def stop(self) -> None:
         if self._pool is not None:
             if self._under_way:  # after an interrupt or an error, do not wait for unfinished results
-                _terminate(self._pool)
+                _terminate_workers(self._pool)
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
             self._folder.cleanup()
 
 
-def _devices(device: str, workers: int | None) -> list[str]:
-    """Returns the device of every worker."""
+def _worker_devices(device: str, workers: int | None) -> list[str]:
+    """Returns the device that each worker uses."""
     if device != "cuda":
         return [device] * (workers or os.cpu_count() or 1)
     number = torch.cuda.device_count()
@@ -253,7 +261,10 @@ def _devices(device: str, workers: int | None) -> list[str]:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Delays Ctrl-C; processes started meanwhile inherit the signal mask, so Ctrl-C cannot break their imports."""
+    """Delays Ctrl-C.
+
+    Processes that are started meanwhile inherit the signal mask, so Ctrl-C cannot interrupt their imports.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # Windows has no signal masks
         yield
         return
@@ -264,12 +275,12 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _terminate(pool: ProcessPoolExecutor) -> None:
+def _terminate_workers(pool: ProcessPoolExecutor) -> None:
     for process in list((getattr(pool, "_processes", None) or {}).values()):
         process.terminate()
 
 
-def _start_worker(path: Path, free: Any) -> None:
+def _start_worker(problem_path: Path, free_devices: Any) -> None:
     import cloudpickle
 
     signal.signal(
@@ -277,17 +288,17 @@ def _start_worker(path: Path, free: Any) -> None:
     )  # Ctrl-C reaches all processes; the main process terminates the workers
     parent = multiprocessing.parent_process()
     if parent is not None:  # workers must exit even if the main process is killed
-        threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
+        threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
-    _worker.update(problem=cloudpickle.loads(path.read_bytes()), device=free.get())
+    _worker.update(problem=cloudpickle.loads(problem_path.read_bytes()), device=free_devices.get())
 
 
-def _exit_after(parent: Any) -> None:
+def _exit_with_parent(parent: Any) -> None:
     parent.join()
     os._exit(1)
 
 
-def _work_in_process(chunk: Chunk) -> list[NetworkResult]:
+def _train_in_process(chunk: Chunk) -> list[NetworkResult]:
     return train_chunk(_worker["problem"], chunk, _worker["device"])
 
 
@@ -295,23 +306,24 @@ _problems: dict[str, Problem] = {}  # the problem that this worker has unpickled
 
 
 class Ray:
-    """Trains chunks with Ray.
+    """Trains chunks using Ray.
 
-    An existing connection is reused: to train on a cluster, call `ray.init(address="auto")` first; every node needs
-    tagalong and everything that the problem imports. Without a connection, `ray.init()` is called, which joins a
-    cluster running on this machine or starts a local one; the connection is closed after the study.
+    An existing connection is reused. To train on a cluster, call `ray.init(address="auto")` first. Every node must have
+    tagalong and all packages that the problem imports. If there is no connection, `ray.init()` is called, which joins a
+    cluster running on this machine or starts a local one. The connection is closed after the study.
 
     Args:
-        retries: how many times to retry a chunk whose worker was lost.
-        cpus: number of CPUs per chunk.
-        gpus: number of GPUs per chunk; by default 1 if the device is CUDA. With a fraction, chunks share a GPU.
+        retries: the number of times to retry a chunk if its worker is lost.
+        cpus: the number of CPUs per chunk.
+        gpus: the number of GPUs per chunk. Defaults to 1 if the device is CUDA. With a fraction, multiple chunks share
+            a GPU.
     """
 
     def __init__(self, retries: int = 3, cpus: float = 1, gpus: float | None = None) -> None:
         try:
             import ray  # noqa: F401
         except ImportError:
-            raise ImportError('executor="ray" needs Ray: pip install "tagalong[ray]"') from None
+            raise ImportError('executor="ray" requires Ray; run pip install "tagalong[ray]"') from None
         self._retries, self._cpus, self._gpus = retries, cpus, gpus
         self._own = False
         self._train: Any = None
@@ -324,7 +336,7 @@ class Ray:
             ray.init(include_dashboard=False, log_to_driver=False)
             self._own = True
         gpus = (1 if device.startswith("cuda") else 0) if self._gpus is None else self._gpus
-        remote = ray.remote(num_cpus=self._cpus, num_gpus=gpus, max_retries=self._retries)(_work_on_ray)
+        remote = ray.remote(num_cpus=self._cpus, num_gpus=gpus, max_retries=self._retries)(_train_on_ray)
         dumps: Any = cloudpickle.dumps
         content, run = ray.put(dumps(problem)), uuid.uuid4().hex
         self._train = lambda chunk: remote.remote(content, run, chunk, device, self._cpus)
@@ -352,15 +364,15 @@ class Ray:
             self._own = False
 
 
-def _work_on_ray(content: bytes, run: str, chunk: Chunk, device: str, cpus: float) -> list[NetworkResult]:
+def _train_on_ray(pickled_problem: bytes, run_id: str, chunk: Chunk, device: str, cpus: float) -> list[NetworkResult]:
     """Trains a chunk on a Ray worker."""
     import torch
     from ray import cloudpickle
 
     torch.set_num_threads(max(1, int(cpus)))
-    if run not in _problems:
+    if run_id not in _problems:
         _problems.clear()
-        _problems[run] = cloudpickle.loads(content)
+        _problems[run_id] = cloudpickle.loads(pickled_problem)
     if chunk.checkpoint is not None and not chunk.checkpoint.parent.parent.exists():
         chunk = replace(chunk, checkpoint=None)  # the run folder is not mounted on this node
-    return train_chunk(_problems[run], chunk, device)
+    return train_chunk(_problems[run_id], chunk, device)

@@ -1,10 +1,11 @@
-"""Loads the networks exported to this folder; requires only torch.
+"""Loads the networks exported to this folder. Requires only torch.
 
     from load import load
     networks = load()
     networks.predict(inputs)  # {task: probabilities, or values in the original units}
 
-`inputs` is a tensor of network inputs; "table" in `networks.json` describes how to convert raw rows to inputs.
+`inputs` is a tensor of network inputs. The entry "table" in `networks.json` describes how to convert raw rows to
+inputs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class ExportedNetworks:
-    """The exported networks and the conversion of their outputs to predictions."""
+    """The exported networks, and how to convert their outputs to predictions."""
 
     def __init__(self, folder: str | Path = HERE, device: str = "cpu") -> None:
         self.about = json.loads((Path(folder) / "networks.json").read_text())
@@ -33,7 +34,7 @@ class ExportedNetworks:
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Returns probabilities (of label 1 if binary, of every class if multiclass) or values in original units."""
+        """Returns the probability of label 1 (binary) or of every class (multiclass), or values in original units."""
         outputs: dict[str, Tensor] = {}
         for network in self.networks:
             outputs.update(network(inputs))
@@ -41,7 +42,7 @@ class ExportedNetworks:
 
 
 def to_prediction(task: dict[str, Any], outputs: Tensor) -> Tensor:
-    """Converts the outputs of a head to probabilities or to the original units of the data."""
+    """Converts a head's outputs to probabilities or to the original units."""
     if task["kind"] == "binary":
         outputs = torch.sigmoid(outputs)
     elif task["kind"] == "multiclass":

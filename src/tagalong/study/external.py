@@ -1,7 +1,7 @@
-"""A study of networks trained elsewhere: which to train next, the results reported so far, and the verdict.
+"""A study of networks trained elsewhere.
 
-Reported results are stored in `told.json`, with row losses and affinities in a folder next to it, so that an
-interrupted study can be continued.
+It determines which networks to train next and computes the verdict. Results are stored in `told.json`. Per-row losses
+and affinities are stored in the folder `told`. An interrupted study can be continued.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tagalong.group import Group
 from tagalong.learn import Job
 from tagalong.score import Score
 
-from .decisions import about_decisions, decide_all, records_of
+from .decisions import decide_all, explain_decisions, train_choices
 from .external_backend import ExternalBackend
 from .methods import Method, make_method
-from .planning import Affinities, PlannedGroups, PlanRequest, TrainingPlan, check_plan, explore
+from .planning import Affinities, PlannedGroups, PlanRequest, TrainingPlan, check_plan, make_plan
 from .records import Label, ProblemInfo, Record
 from .results import Results
-from .run_folder import draw_page
+from .run_folder import write_run_report
 from .store import NetworkResult, halve_rows
-from .study_request import Options, StudyRequest, usual_budgets, with_effort
+from .study_request import Options, StudyRequest, default_budgets, with_effort
 from .uncertainty import row_noise
 
 FORMAT, VERSION, FILE, FOLDER = "tagalong-told", 1, "told.json", "told"
@@ -42,13 +42,13 @@ Network = tuple[tuple[str, ...], int]
 
 
 class ExternalStudy:
-    """Compares ways of grouping with networks trained by your own script.
+    """Compares ways of grouping tasks using networks trained by your own script.
 
-    Every result is stored, so that an interrupted study can be continued.
+    Every result is stored immediately, so an interrupted study can be continued.
 
     Args:
-        tasks: names of all tasks.
-        out: the study folder; None keeps results in memory only.
+        tasks: the names of all tasks.
+        out: the study's folder. If None, results are kept in memory only.
 
     Example:
         >>> study = ExternalStudy(["age", "ill"])
@@ -65,8 +65,8 @@ class ExternalStudy:
         self.tasks, self.out = as_names(tasks), None if out is None else Path(out)
         ProblemInfo.from_tasks(self.tasks)  # raises an error for invalid names
         if self.out is not None and (self.out / "run.sqlite").exists():
-            expected = "must not be the folder of a run, whose results would be lost"
-            raise InvalidInput("out", expected, str(self.out), "use a new folder")
+            hint = "use a new folder, since its results would be overwritten"
+            raise InvalidInput("out", "must not be the folder of a run", str(self.out), hint)
         self._run: ExternalRun | None = None
 
     def plan(
@@ -79,35 +79,38 @@ class ExternalStudy:
         options: Options | None = None,
         effort: Any = None,
     ) -> TrainingPlan:
-        """Sets what to compare, or continues an identical plan; returns the networks known to be needed so far.
+        """Specifies what to compare, or continues a study with the same plan.
+
+        Returns the networks that are known to be needed so far.
 
         Args:
-            affinity: one or more affinities measured in your own training loop: `cs` and `auto` use one of cosines,
-                `tag` any other. To be explicit, pass a mapping from "tag", "cs" and "auto" to affinities.
+            affinity: one or more affinities measured in your own training loop. `cs` and `auto` use gradient cosines,
+                and `tag` uses any other affinity. To choose which method uses which affinity, pass a mapping with the
+                keys "tag", "cs" and "auto".
             methods: any methods that need only plain networks: "stl", "tag", "cs", "hoa", "optimal", "oracle", "random"
-                or "auto"; "mtl" is always included. By default, `stl` and the methods that use the affinities, or `hoa`
-                without affinities.
-            budgets: the maximum numbers of networks; by default 2, 3 and 4, up to the number of tasks.
+                or "auto". "mtl" is always included. Defaults to `stl` and the methods that use the affinities, or to
+                `stl` and `hoa` if there are none.
+            budgets: the limits on the number of networks. Defaults to 2, 3 and 4, up to the number of tasks.
             seeds: the number of seeds, or a list of them.
-            options: options by method, as for `Study.run`.
-            effort: the effort of `auto`: a number of trainings, "quick" (20), "normal" (60, the default) or "thorough"
-                (200).
+            options: options by method (see `Study.run`).
+            effort: the search effort of `auto`: a number of training runs, "quick" (20), "normal" (60, the default) or
+                "thorough" (200).
         """
         wanted = ("stl", "hoa") if methods is None and affinity is None else methods
-        sizes = usual_budgets(len(self.tasks)) if budgets is None else budgets
+        sizes = default_budgets(len(self.tasks)) if budgets is None else budgets
         options = with_effort(options, effort)
         request = check_plan(affinity, sizes, wanted, seeds, tasks=self.tasks, options=options)
         run = ExternalRun(request)
         if self.out is not None:
             if has_plan(self.out):
-                run = self._read_same(run)
+                run = self._read_run_with_same_plan(run)
             else:
-                _write(self.out, run)
+                _write_run(self.out, run)
         self._run = run
         return run.plan
 
     def ask(self) -> Network | None:
-        """Returns the tasks and seed of the network to train next; None if nothing is left to train."""
+        """Returns the tasks and seed of the network to train next, or None if all networks are trained."""
         return next(iter(self.pending()), None)
 
     def pending(self) -> list[Network]:
@@ -127,29 +130,31 @@ class ExternalStudy:
         seconds: float | None = None,
         parameters: int | None = None,
     ) -> None:
-        """Adds the result of a network. Networks can be added in any order.
+        """Adds a network's result. Results can be added in any order.
 
         Args:
             tasks: the tasks of the network.
             seed: the seed of the network.
-            val: the validation loss of each task, or (loss, error).
-            test: the test loss of each task, or (loss, error).
-            rows: each task's loss on every test row, NaN for rows without a label. Without these losses, the verdict's
-                interval does not account for the noise of the test rows.
-            val_rows: each task's loss on every validation row; `auto` compares two halves of these rows to estimate how
+            val: each task's validation loss, or a pair (loss, error).
+            test: each task's test loss, or a pair (loss, error).
+            rows: each task's loss on every test row, with NaN for rows without a label. Without these losses, the
+                verdict's confidence interval does not account for noise due to the test rows.
+            val_rows: each task's loss on every validation row. `auto` splits these rows into two halves to estimate how
                 much of a gain is noise.
-            steps: number of optimizer steps.
-            seconds: training time in seconds.
-            parameters: number of parameters.
+            steps: the number of optimizer steps.
+            seconds: the training time in seconds.
+            parameters: the number of parameters.
         """
         job = self._planned_job(tasks, seed)
         result = check_result(job, val, test, rows, steps, seconds, parameters, val_rows=val_rows)
         self._open.add(result)
         if self.out is not None:
-            _write(self.out, self._open)
+            _write_run(self.out, self._open)
 
     def results(self) -> Results:
-        """Returns the results once nothing is left to train; if there is a folder, also writes them and a report to it.
+        """Returns the results once all networks are trained.
+
+        If the study has a folder, the results and a report are written to it.
 
         Raises:
             ValueError: the results of some networks are missing.
@@ -159,7 +164,7 @@ class ExternalStudy:
         results = self._open.results(ProblemInfo.from_tasks(self.tasks), self.out)
         if self.out is not None:
             results.save(self.out / "results.json")
-            draw_page(self.out)
+            write_run_report(self.out)
         return results
 
     @property
@@ -181,12 +186,12 @@ class ExternalStudy:
             raise InvalidInput("out", expected, f"one for {', '.join(found)}", "use a new folder")
         return run
 
-    def _read_same(self, run: ExternalRun) -> ExternalRun:
-        """Reads the run in the folder, which must have the same plan."""
+    def _read_run_with_same_plan(self, run: ExternalRun) -> ExternalRun:
+        """Reads the run in this folder and checks that it has the same plan."""
         saved = self._read()
         if json.dumps(saved.document) != json.dumps(run.document):
             raise InvalidInput(
-                "out", "must contain results of this plan", f"another plan in {self.out}", "use a new folder"
+                "out", "must contain the results of this plan", f"a different plan in {self.out}", "use a new folder"
             )
         return saved
 
@@ -197,7 +202,7 @@ class ExternalStudy:
             following = self.ask()
             hint = "nothing is left to train" if following is None else f"ask() returns {following!r} next"
             found = f"{sorted(given)}, {seed!r}"
-            raise InvalidInput("`tasks` and `seed`", "must be a network of the plan", found, hint)
+            raise InvalidInput("`tasks` and `seed`", "must identify a network in the plan", found, hint)
         if job in self._open.known:
             known = f"{sorted(given)} with seed {seed} already has a result"
             raise InvalidInput("`tasks` and `seed`:", known, hint="use a new `out`")
@@ -205,29 +210,29 @@ class ExternalStudy:
 
 
 class ExternalRun:
-    """A request and the results of its networks so far.
+    """A request to compare methods, with the results of its networks so far.
 
     Args:
-        request: what to compare.
+        request: the comparison request.
         known: the results so far.
 
     Attributes:
-        request: what to compare.
+        request: the comparison request.
         known: the results so far.
-        plan: the networks known to be needed, given the results so far.
+        plan: the networks that are known to be needed, given the results so far.
         document: the initial plan, before any results, as a JSON document.
     """
 
     def __init__(self, request: PlanRequest, known: Mapping[Job, NetworkResult] | None = None) -> None:
         self.request, self.known = request, dict(known or {})
-        first = explore(request.study, ExternalBackend(request.tasks, {}, request.affinities))
+        first = make_plan(request.study, ExternalBackend(request.tasks, {}, request.affinities))
         self.document = _plan_document(first, request.options)
         self.plan = first
         if self.known:
-            self._explore()
+            self._update_plan()
 
-    def _explore(self) -> None:
-        self.plan = explore(self.request.study, self._backend)
+    def _update_plan(self) -> None:
+        self.plan = make_plan(self.request.study, self._backend)
 
     @property
     def _backend(self) -> ExternalBackend:
@@ -235,18 +240,18 @@ class ExternalRun:
 
     @property
     def pending(self) -> list[Network]:
-        """The tasks and seeds of all networks without a result, in training order."""
-        waiting = self._missing()
+        """The tasks and seeds of all networks that have no result yet, in training order."""
+        waiting = self._missing_networks()
         if not waiting and self.plan.deciding:
-            self._explore()
-            waiting = self._missing()
+            self._update_plan()
+            waiting = self._missing_networks()
         return waiting
 
-    def _missing(self) -> list[Network]:
+    def _missing_networks(self) -> list[Network]:
         return [(tasks, seed) for tasks, seed in self.plan.networks if Job(tasks, seed) not in self.known]
 
     def add(self, result: NetworkResult) -> None:
-        """Adds the result of a network."""
+        """Adds a network's result."""
         scores = [score for one in (result, *self.known.values()) for score in one.test.values()]
         lengths = {len(score.rows) for score in scores if score.rows is not None}
         if len(lengths) > 1:
@@ -255,21 +260,21 @@ class ExternalRun:
         self.known[result.job] = result
 
     def results(self, problem: ProblemInfo, out: Path | None = None) -> Results:
-        """Returns the results; raises an error that lists the missing networks, if there are any."""
+        """Returns the results, or raises an error that lists the missing networks."""
         if waiting := self.pending:
             names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
             expected = f"results of {len(names)} networks are missing: {first_few(names, MOST_NAMED)}"
             raise InvalidInput("", expected, hint="train them and add their results")
         backend, study = self._backend, self.request.study
         decisions = decide_all(backend, study)
-        records = records_of(backend, decisions, study.seeds)
+        records = train_choices(backend, decisions, study.seeds)
         settings: dict[str, Any] = {name: list(getattr(self.plan, name)) for name in ("methods", "budgets", "seeds")}
-        settings |= about_decisions(decisions)
-        return Results(records, problem=problem, noise=_noise(records, backend), settings=settings, out=out)
+        settings |= explain_decisions(decisions)
+        return Results(records, problem=problem, noise=_known_row_noise(records, backend), settings=settings, out=out)
 
 
-def _noise(records: Sequence[Record], backend: ExternalBackend) -> dict[Label, float]:
-    """Returns the noise of the test rows for methods and budgets whose row losses are all known."""
+def _known_row_noise(records: Sequence[Record], backend: ExternalBackend) -> dict[Label, float]:
+    """Returns the noise due to the test rows for each method and budget for which all per-row losses are known."""
     rows = {id(record): backend.row_losses(record) for record in records}
     unknown = {record.label for record in records if rows[id(record)] is None}
     return row_noise(
@@ -303,7 +308,7 @@ def check_result(
         }
     for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters)):
         if number is not None and not (math.isfinite(number) and number >= 0):
-            problems.append(InvalidInput(name, "must be a nonnegative number", repr(number)))
+            problems.append(InvalidInput(name, "must be a non-negative number", repr(number)))
     raise_problems(problems)
     costs = int(steps or 0), float(seconds or 0.0), int(parameters or 0)
     return NetworkResult(job, scores["val"], scores["test"], *costs, halves=halve_rows(row_losses["val"]))
@@ -317,7 +322,7 @@ def _row_losses(
     _check_tasks(problems, argument, given, tasks)
     rows = {task: np.asarray(values, dtype=np.float32) for task, values in given.items()}
     if len({values.shape for values in rows.values()}) > 1 or any(values.ndim != 1 for values in rows.values()):
-        expected = "must have one loss per row, the same number for every task (NaN for rows without a label)"
+        expected = "must contain one loss per row for every task (NaN for rows without a label)"
         problems.append(InvalidInput(argument, expected))
     return rows
 
@@ -344,7 +349,7 @@ def _score(
         if len(error) > 1:
             raise ValueError
     except (TypeError, ValueError):
-        problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or (loss, error)", repr(given)))
+        problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or a pair (loss, error)", repr(given)))
         return Score(math.nan, math.nan)
     if not math.isfinite(loss):
         hint = "did it diverge?"
@@ -357,8 +362,8 @@ def has_plan(out: Path) -> bool:
     return (out / FILE).exists()
 
 
-def _write(out: Path, run: ExternalRun) -> None:
-    """Writes the row losses and affinities first, and the JSON document that refers to them last."""
+def _write_run(out: Path, run: ExternalRun) -> None:
+    """Writes the per-row losses and affinities, and then the JSON document that refers to them."""
     affinities = {}
     for method, affinity in run.request.affinities.items():
         affinities[method] = f"{FOLDER}/affinity-{method}.json"
@@ -418,7 +423,7 @@ def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
         "rows": _write_rows(out, result),
         "val": _scores_document(result.val),
         "test": _scores_document(result.test),
-        "halves": {task: [_or_none(loss) for loss in pair] for task, pair in result.halves.items()},
+        "halves": {task: [_none_if_not_finite(loss) for loss in pair] for task, pair in result.halves.items()},
         "steps": result.steps,
         "seconds": result.seconds,
         "parameters": result.parameters,
@@ -426,7 +431,7 @@ def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
 
 
 def _scores_document(scores: Mapping[str, Score]) -> dict[str, list[float | None]]:
-    return {task: [score.loss, _or_none(score.error)] for task, score in scores.items()}
+    return {task: [score.loss, _none_if_not_finite(score.error)] for task, score in scores.items()}
 
 
 def _read_result(out: Path, entry: Mapping[str, Any]) -> NetworkResult:
@@ -434,16 +439,19 @@ def _read_result(out: Path, entry: Mapping[str, Any]) -> NetworkResult:
     if entry["rows"] is not None:
         archive = unpack_arrays((out / entry["rows"]).read_bytes())
         rows = {task: archive[f"rows_{number}"] for number, task in enumerate(entry["tasks"])}
-    val = {task: Score(loss, _number(error)) for task, (loss, error) in entry["val"].items()}
-    test = {task: Score(loss, _number(error), rows.get(task)) for task, (loss, error) in entry["test"].items()}
-    halves = {task: (_number(one), _number(two)) for task, (one, two) in entry.get("halves", {}).items()}
+    val = {task: Score(loss, _nan_if_none(error)) for task, (loss, error) in entry["val"].items()}
+    test = {task: Score(loss, _nan_if_none(error), rows.get(task)) for task, (loss, error) in entry["test"].items()}
+    halves = {task: (_nan_if_none(one), _nan_if_none(two)) for task, (one, two) in entry.get("halves", {}).items()}
     job = Job(tuple(entry["tasks"]), entry["seed"])
     costs = entry["steps"], entry["seconds"], entry["parameters"]
     return NetworkResult(job, val, test, *costs, halves=halves)
 
 
 def _write_rows(out: Path, result: NetworkResult) -> str | None:
-    """Writes the losses of the test rows and returns the file name; None if there are no losses."""
+    """Writes the per-row test losses and returns the file name.
+
+    Returns None if there are no losses.
+    """
     rows = {task: score.rows for task, score in result.test.items() if score.rows is not None}
     if len(rows) < len(result.job.tasks):
         return None
@@ -454,9 +462,9 @@ def _write_rows(out: Path, result: NetworkResult) -> str | None:
     return name
 
 
-def _or_none(value: float) -> float | None:
+def _none_if_not_finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _number(value: float | None) -> float:
+def _nan_if_none(value: float | None) -> float:
     return math.nan if value is None else value

@@ -13,11 +13,11 @@ from .backend import Backend, describe_jobs
 from .records import Cost, Record
 from .store import Losses, NetworkResult, plain_steps
 
-COSINES = ("cosine", "cosine_kernels")  # estimators whose affinities `cs` uses
+COSINE_ESTIMATORS = ("cosine", "cosine_kernels")  # estimators whose affinities `cs` uses
 
 
 class MissingNetworks(Exception):
-    """A method needs the results of networks that have not been trained yet.
+    """Raised when a method needs the results of networks that have not been trained yet.
 
     Args:
         jobs: the missing networks.
@@ -31,16 +31,16 @@ class MissingNetworks(Exception):
 class ExternalBackend(Backend):
     """Looks up the results of networks trained elsewhere.
 
-    Requesting networks without results raises `MissingNetworks`; once their results are available, the same methods
-    can be run again and get further.
+    Requesting a network without a result raises `MissingNetworks`. Once the missing results are available, the same
+    methods can be run again.
 
     Args:
-        tasks: names of all tasks.
-        results: the results of the networks trained so far; more may be added later.
-        affinities: the measured affinities, by the method that uses them ("tag" or "cs").
+        tasks: the names of all tasks.
+        results: the results of the networks trained so far. More results can be added later.
+        affinities: the measured affinities, keyed by the method that uses them ("tag" or "cs").
 
     Attributes:
-        requests: all requested networks in order, including duplicates; callers may clear it.
+        requests: all requested networks in order, including duplicates. Callers may clear this list.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class ExternalBackend(Backend):
 
     def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
         if rule != "plain" or width != 1:
-            expected = "must need only plain networks, since they are trained elsewhere"
-            raise InvalidInput("methods", expected, f"one with rule {rule!r} and width {width:g}")
+            expected = "must not require balancing rules or wider networks if networks are trained elsewhere"
+            raise InvalidInput("methods", expected, f"a network with rule {rule!r} and width {width:g}")
         return super().job(tasks, seed)
 
     def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
@@ -68,11 +68,14 @@ class ExternalBackend(Backend):
     def measure_affinity(
         self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
     ) -> tuple[Affinity, dict[int, Cost]]:
-        """Returns the given affinity; each seed costs one training of all tasks and its part of the measuring."""
+        """Returns the affinity provided by the user.
+
+        Each seed incurs the cost of one training run and an equal part of the measuring cost.
+        """
         estimator = settings.get("estimator")
         given = self._affinities.get(method) or self._affinities.get(method_of_estimator(estimator))
         if given is None:
-            raise InvalidInput("affinity", f"must include one measured with estimator {estimator!r}", "none")
+            raise InvalidInput("affinity", f"must include a measurement with the estimator {estimator!r}", "none")
         affinity = given.only(self.tasks)
         return affinity, {seed: self._measuring_cost(affinity, seed, len(seeds)) for seed in seeds}
 
@@ -95,6 +98,6 @@ class ExternalBackend(Backend):
 
 
 def method_of_estimator(estimator: Any) -> str:
-    """Returns the method that uses affinities from this estimator: "cs" for cosines, otherwise "tag"."""
+    """Returns the method that uses this estimator's affinities: "cs" for cosines, otherwise "tag"."""
     # Matrices without settings and user-defined estimators are assumed to be for `tag`.
-    return "cs" if estimator in COSINES else "tag"
+    return "cs" if estimator in COSINE_ESTIMATORS else "tag"

@@ -1,4 +1,7 @@
-"""The verdict from a table with losses of networks trained elsewhere: a filled-in plan or any other table."""
+"""Computes the verdict from a table with the losses of networks trained elsewhere.
+
+The table can be a completed plan.
+"""
 
 from __future__ import annotations
 
@@ -18,74 +21,83 @@ from tagalong.tabular import ParsedTable, TableError, TableRow, is_missing_word,
 from .backend import Backend
 from .external import ExternalRun, check_result
 from .methods import Decision, Method, Optimal, make_method
-from .planning import KEYS, NEEDED, OPTIONAL, PlannedGroups, PlanRequest, csv_label, read_csv_label
+from .planning import (
+    KEY_COLUMNS,
+    OPTIONAL_COLUMNS,
+    REQUIRED_COLUMNS,
+    PlannedGroups,
+    PlanRequest,
+    csv_label,
+    read_csv_label,
+)
 from .records import TOGETHER, Label, ProblemInfo
 from .relative_losses import Subset
 from .results import Results
-from .study_request import StudyRequest, usual_budgets
+from .study_request import StudyRequest, default_budgets
 
-NUMBERS = tuple(column for column in (*NEEDED, *OPTIONAL) if column != "test_rows")
+NUMERIC_COLUMNS = tuple(column for column in (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS) if column != "test_rows")
 MOST_LISTED = 8  # missing numbers listed in a message
 Cells = Mapping[str, str]  # the cells of one row, by column
 Networks = dict[tuple[str, int], dict[str, Cells]]
 
 
 def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) -> Results:
-    """Computes results and a verdict from a table with the losses of networks trained elsewhere.
+    """Computes the results and the verdict from a table with the losses of networks trained elsewhere.
 
     Args:
-        path: a CSV or Parquet file (see `Problem.from_table`) with the columns network, seed, task, val_loss,
-            test_loss, and optionally val_error, test_error, test_rows (the name of an npy file with the loss of every
-            test row, so that the verdict's interval accounts for the noise of the test rows), steps, seconds and
-            parameters (of the network). In a plan, the columns `serves` and `decides` say which methods use a network;
-            without them, the groups with the best validation losses are chosen.
-        budgets: the numbers of networks to choose for, if the table has no plan; by default 2, 3 and 4.
+        path: a CSV or Parquet file (see `Problem.from_table`) with the columns network, seed, task, val_loss and
+            test_loss. Optional columns are val_error, test_error, test_rows, steps, seconds and parameters. The column
+            test_rows contains the names of npy files with the loss of every test row. With these losses, the verdict's
+            interval accounts for noise due to the test rows. In a plan, the columns `serves` and `decides` say which
+            methods use each network. If a table lacks these columns, the groups with the best validation losses are
+            chosen.
+        budgets: the limits on the number of networks, if the table is not a plan. Defaults to 2, 3 and 4.
 
     Raises:
-        InvalidInput: the table is incomplete or invalid; the message lists everything that is missing or wrong.
+        InvalidInput: the table is incomplete or invalid. The message lists everything that is missing or wrong.
     """
-    sizes = None if budgets is None else as_tuple(budgets, "budgets", "numbers of networks", "[2, 3]")
+    sizes = None if budgets is None else as_tuple(budgets, "budgets", "integers", "[2, 3]")
     file = Path(path)
     rows, columns = _read_rows(file)
     networks = _group_by_network(rows, file)
     _check_complete(networks, file)
-    run = ExternalRun(_read_plan(networks, columns, sizes))
+    run = ExternalRun(_make_request(networks, columns, sizes))
     for (_, seed), by_task in networks.items():
         job = Job(tuple(task for task in run.request.tasks if task in by_task), seed)
         losses = _losses_and_errors(by_task, "val"), _losses_and_errors(by_task, "test")
-        run.add(check_result(job, *losses, _load_test_rows(by_task, file), **_costs(by_task)))
+        run.add(check_result(job, *losses, _load_test_rows(by_task, file), **_read_costs(by_task)))
     return run.results(ProblemInfo.from_tasks(run.request.tasks, file.stem))
 
 
 def tasks_in_csv(path: str | Path) -> tuple[str, ...]:
-    """Returns the tasks in a table of losses, in the order in which they first appear."""
+    """Returns the tasks in a table of losses, in order of first appearance."""
     return tuple(dict.fromkeys(cells["task"] for _, cells in _read_rows(Path(path))[0]))
 
 
 def _check_complete(networks: Networks, file: Path) -> None:
     tasks = dict.fromkeys(task for by_task in networks.values() for task in by_task)
     if not any(by_task.keys() == tasks.keys() for by_task in networks.values()):
-        expected = f"must have a network for all tasks ({', '.join(tasks)}) to compare with"
+        expected = f"must include a network that trains all tasks ({', '.join(tasks)}) as a baseline"
         raise TableError(file, expected, "none")
 
 
-def _read_plan(networks: Networks, columns: Sequence[str], budgets: Sequence[int] | None) -> PlanRequest:
+def _make_request(networks: Networks, columns: Sequence[str], budgets: Sequence[int] | None) -> PlanRequest:
     tasks = tuple(dict.fromkeys(task for by_task in networks.values() for task in by_task))
     seeds = tuple(sorted({seed for _, seed in networks}))
     subsets = list(dict.fromkeys(frozenset(by_task) for by_task in networks.values()))
     if "serves" in columns:
-        return _planned(networks, tasks, seeds)
+        return _request_from_plan(networks, tasks, seeds)
     known = {(frozenset(by_task), seed) for (_, seed), by_task in networks.items()}
     complete = [subset for subset in subsets if all((subset, seed) in known for seed in seeds)]
-    methods: list[Method] = [make_method("mtl"), BestGiven(complete)]
+    methods: list[Method] = [make_method("mtl"), BestInTable(complete)]
     if all(frozenset([task]) in complete for task in tasks):
         methods.insert(1, make_method("stl"))
-    sizes = usual_budgets(len(tasks)) if budgets is None else budgets
+    sizes = default_budgets(len(tasks)) if budgets is None else budgets
     return PlanRequest(tasks, StudyRequest(tuple(methods), tuple(sizes), seeds))
 
 
-class BestGiven(Optimal):
-    """Chooses the groups with the lowest validation losses among the networks in a table.
+class BestInTable(Optimal):
+    """Chooses the groups with the lowest validation losses from the networks in a table.
 
     Args:
         subsets: the tasks of each network.
@@ -104,7 +116,7 @@ class BestGiven(Optimal):
         return replace(super().decide(backend, budgets, seeds), deciding={})  # no networks were trained just to decide
 
 
-def _planned(networks: Networks, tasks: tuple[str, ...], seeds: tuple[int, ...]) -> PlanRequest:
+def _request_from_plan(networks: Networks, tasks: tuple[str, ...], seeds: tuple[int, ...]) -> PlanRequest:
     served: dict[Label, dict[Subset, set[str]]] = {}
     waiting: dict[Label, None] = {}
     for by_task in networks.values():
@@ -140,46 +152,49 @@ def _check_served(groupings: Mapping[Label, tuple[Group, ...]], tasks: Sequence[
     raise_problems(problems, TableError)
 
 
-def _losses_and_errors(by_task: Mapping[str, Cells], part: str) -> dict[str, tuple[float, float]]:
+def _losses_and_errors(cells_by_task: Mapping[str, Cells], split: str) -> dict[str, tuple[float, float]]:
     return {
-        task: (float(line[f"{part}_loss"]), float(line.get(f"{part}_error") or math.nan))
-        for task, line in by_task.items()
+        task: (float(line[f"{split}_loss"]), float(line.get(f"{split}_error") or math.nan))
+        for task, line in cells_by_task.items()
     }
 
 
-def _load_test_rows(by_task: Mapping[str, Cells], file: Path) -> dict[str, Any] | None:
-    named = {task: line["test_rows"] for task, line in by_task.items() if line.get("test_rows")}
-    if set(named) != set(by_task):
+def _load_test_rows(cells_by_task: Mapping[str, Cells], file: Path) -> dict[str, Any] | None:
+    named = {task: line["test_rows"] for task, line in cells_by_task.items() if line.get("test_rows")}
+    if set(named) != set(cells_by_task):
         return None
     return {task: np.load(file.parent / name, allow_pickle=False) for task, name in named.items()}
 
 
-def _costs(by_task: Mapping[str, Cells]) -> dict[str, Any]:
-    """Returns the costs of a network, each from the first of its rows that has it."""
+def _read_costs(cells_by_task: Mapping[str, Cells]) -> dict[str, Any]:
+    """Returns the costs of a network. Each cost is read from the first row that contains it."""
     found: dict[str, Any] = {}
     for column, kind in (("steps", int), ("seconds", float), ("parameters", int)):
-        given = [line[column] for line in by_task.values() if line.get(column)]
+        given = [line[column] for line in cells_by_task.values() if line.get(column)]
         found[column] = kind(float(given[0])) if given else None
     return found
 
 
 def _read_rows(file: Path) -> tuple[list[tuple[str, Cells]], list[str]]:
-    """Reads the location and cells of every row, and the column names."""
+    """Reads the column names and the location and cells of every row."""
     table = read_table(file)
     columns = table.header.cells
     problems = list(table.problems)
-    missing = [column for column in (*KEYS, *NEEDED) if column not in columns]
+    missing = [column for column in (*KEY_COLUMNS, *REQUIRED_COLUMNS) if column not in columns]
     if missing:
-        expected = f"must have the columns {', '.join((*KEYS, *NEEDED))}"
+        expected = f"must have the columns {', '.join((*KEY_COLUMNS, *REQUIRED_COLUMNS))}"
         problems.append(TableError(table.at(table.header), expected, f"no {', '.join(missing)}"))
     raise_problems(problems, TableError)
     return [(table.at(row), _read_cells(table, row)) for row in table.rows], columns
 
 
 def _read_cells(table: ParsedTable, row: TableRow) -> Cells:
-    """Returns the cells of a row by column; numbers get a decimal point, and missing numbers are empty."""
+    """Returns the cells of a row by column.
+
+    Decimal commas are converted to decimal points, and missing numbers are empty.
+    """
     cells = dict(zip(table.header.cells, row.cells, strict=True))
-    for column in NUMBERS:
+    for column in NUMERIC_COLUMNS:
         cell = cells.get(column, "")
         if is_missing_word(cell) and cell.lower() != "nan":  # NaN is a measured value, not a missing one
             cells[column] = ""
@@ -189,24 +204,27 @@ def _read_cells(table: ParsedTable, row: TableRow) -> Cells:
 
 
 def _group_by_network(rows: Sequence[tuple[str, Cells]], file: Path) -> Networks:
-    """Returns the rows by network and task, after checking that no cell is missing and that all numbers are valid."""
+    """Returns the rows by network and task.
+
+    Checks that no cell is missing and that all numbers are valid.
+    """
     networks: Networks = {}
     empty: list[str] = []
     problems: list[InvalidInput] = []
     for place, cells in rows:
         row = f"{cells['network']} (seed {cells['seed']}) {cells['task']}"
         if not cells["seed"].isdigit() or not cells["network"] or not cells["task"]:
-            expected = "must have a network, a seed (a nonnegative integer) and a task"
+            expected = "must specify a network, a seed (a non-negative integer) and a task"
             problems.append(TableError(place, expected, row))
             continue
         by_task = networks.setdefault((cells["network"], int(cells["seed"])), {})
         if cells["task"] in by_task:
-            problems.append(TableError(place, f"must not repeat {row}"))
+            problems.append(TableError(place, f"must list {row} only once"))
         by_task[cells["task"]] = cells
-        empty += [f"{column} of {row}" for column in NEEDED if not cells[column]]
-        wrong = [column for column in NUMBERS if cells.get(column) and not is_number(cells[column])]
+        empty += [f"{column} of {row}" for column in REQUIRED_COLUMNS if not cells[column]]
+        wrong = [column for column in NUMERIC_COLUMNS if cells.get(column) and not is_number(cells[column])]
         problems += [TableError(f"{place}: {column}", "must be a number", repr(cells[column])) for column in wrong]
     if empty:
-        problems.append(TableError(file, f"is not filled in yet: {first_few(empty, MOST_LISTED)} missing"))
+        problems.append(TableError(file, f"is incomplete: missing {first_few(empty, MOST_LISTED)}"))
     raise_problems(problems, TableError)
     return networks

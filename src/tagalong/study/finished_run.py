@@ -1,4 +1,4 @@
-"""Reads a finished run from its files, selects groups for every budget, and compares two runs."""
+"""Reads a finished run, selects groups for every budget, and compares two runs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, read_document, write_document
 from tagalong.group import Grouping, select_groups_by_budget
 
-from .records import GROUPINGS, Label
+from .records import GROUPINGS_FORMAT, Label
 from .results import Results
 from .summary import MethodSummary
 
 FILE, FORMAT, VERSION = "budgets.json", "tagalong-budgets", 1
-TIME_LIMIT = 4.0  # seconds for the solver
+SOLVER_TIME_LIMIT = 4.0  # seconds for the solver
 MAX_EXACT_TASKS = 24  # with more tasks, local search does as well in a fraction of the time
 MAX_UNCACHED_TASKS = 12  # with more tasks, groupings are cached in a file
 # (maximum number of tasks, resamples); with more tasks, only the run's own budgets are resampled
-RESAMPLES = ((9, 100), (MAX_UNCACHED_TASKS, 20))
+RESAMPLES_BY_TASKS = ((9, 100), (MAX_UNCACHED_TASKS, 20))
 SELECT_OPTIONS = ("allow_single", "max_size", "must_link", "cannot_link", "solver")
 Pair = tuple[MethodSummary | None, MethodSummary | None]
 logger = logging.getLogger(__name__)
@@ -37,9 +37,9 @@ class Run:
 
     Attributes:
         folder: the folder of the run.
-        results: all records, and the verdict.
-        affinities: the measured affinities by estimator; groups were selected from the first one.
-        groupings: the groupings that the run selected from the first affinity, by budget.
+        results: all records and the verdict.
+        affinities: the measured affinities, keyed by estimator. Groups were selected from the first affinity.
+        groupings: the groupings that the run selected from the first affinity, keyed by budget.
     """
 
     folder: Path
@@ -49,22 +49,25 @@ class Run:
 
     @property
     def affinity(self) -> Affinity | None:
-        """The affinity that groups were selected from; None if none was measured."""
+        """The affinity that groups were selected from, or None if none was measured."""
         return next(iter(self.affinities.values()), None)
 
     def all_budgets(self) -> dict[int, Grouping]:
-        """Returns a grouping for each budget from 1 to n; those missing from the run are selected in the same way."""
+        """Returns a grouping for each budget from 1 to n.
+
+        Groupings for budgets that were not part of the run are selected in the same way.
+        """
         affinity = self.affinity
         if affinity is None or len(affinity.tasks) < 2:
             return {}
         known = {k: grouping for k, grouping in self.groupings.items() if set(grouping.tasks) == set(affinity.tasks)}
         missing = [k for k in range(1, len(affinity.tasks) + 1) if k not in known]
         if missing:
-            known |= _select_missing(self, affinity, missing)
+            known |= _select_missing_groupings(self, affinity, missing)
         return dict(sorted(known.items()))
 
     def shown_budget(self, groupings: dict[int, Grouping]) -> int:
-        """Returns the budget to show first: the verdict candidate's, otherwise the run's largest, otherwise 2."""
+        """Returns the budget to show first: the candidate's if there is one, else the run's largest, else 2."""
         candidate = self.results.verdict().candidate
         wanted = [candidate[1] if candidate else None, max(self.groupings, default=None), 2, 1]
         return next(k for k in wanted if k in groupings)
@@ -80,12 +83,12 @@ def read_run(folder: str | Path) -> Run:
     if not (folder / "results.json").exists():
         raise InvalidInput("", f"{folder} is not the folder of a finished run: it contains no results.json")
     results = Results.load(folder)
-    affinities = _affinities(folder)
+    affinities = _read_affinities(folder)
     first = next(iter(affinities), None)
-    return Run(folder, results, affinities, _groupings(folder, "cs" if first == "cosine" else "tag"))
+    return Run(folder, results, affinities, _read_groupings(folder, "cs" if first == "cosine" else "tag"))
 
 
-def _affinities(folder: Path) -> dict[str, Affinity]:
+def _read_affinities(folder: Path) -> dict[str, Affinity]:
     main = folder / "affinity.json"
     files = [main, *sorted(folder.glob("affinity-*.json"))] if main.exists() else []
     found: dict[str, Affinity] = {}
@@ -95,7 +98,7 @@ def _affinities(folder: Path) -> dict[str, Affinity]:
     return found
 
 
-def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
+def _read_groupings(folder: Path, method: str) -> dict[int, Grouping]:
     file = folder / "groupings.json"
     if not file.exists():
         return {}
@@ -104,19 +107,22 @@ def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
         entries = [entry for entry in document["groupings"] if entry["method"] == method and entry["grouping"]]
         return {int(entry["budget"]): Grouping.from_document(entry["grouping"]) for entry in entries}
 
-    return read_document(file, GROUPINGS, (1,), parse, hint="run the study again")
+    return read_document(file, GROUPINGS_FORMAT, (1,), parse, hint="run the study again")
 
 
-def _select_missing(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Grouping]:
-    """Selects groupings for these budgets; with many tasks, they are cached in the folder of the run."""
+def _select_missing_groupings(run: Run, affinity: Affinity, budgets: list[int]) -> dict[int, Grouping]:
+    """Selects groupings for these budgets.
+
+    If there are many tasks, the groupings are cached in the run's folder.
+    """
     n = len(affinity.tasks)
-    resamples = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
+    resamples = next((most for tasks, most in RESAMPLES_BY_TASKS if n <= tasks), 0)
     solver = "auto" if n <= MAX_EXACT_TASKS else "search"
-    options: dict[str, Any] = {"solver": solver, "time_limit": TIME_LIMIT, **_select_options(run)}
-    cache = GroupingCache.of(run.folder, affinity, missing, options) if n > MAX_UNCACHED_TASKS else None
+    options: dict[str, Any] = {"solver": solver, "time_limit": SOLVER_TIME_LIMIT, **_select_options(run)}
+    cache = GroupingCache.of(run.folder, affinity, budgets, options) if n > MAX_UNCACHED_TASKS else None
     if cache is not None and (cached := cache.read()):
         return cached
-    selected = select_groups_by_budget(affinity, missing, resamples=resamples, **options)
+    selected = select_groups_by_budget(affinity, budgets, resamples=resamples, **options)
     groupings = {int(k): grouping for k, grouping in selected.items()}
     if cache is not None:
         cache.write(groupings)
@@ -132,12 +138,12 @@ def _select_options(run: Run) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class GroupingCache:
-    """A file that caches the groupings selected from one affinity for all budgets with the same options.
+    """A file that caches the groupings selected from one affinity for all budgets.
 
     Attributes:
-        file: the file in the folder of a run.
-        key: a hash of the affinity, budgets and options; the file is ignored if its key differs.
-        tasks: names of the tasks.
+        file: the cache file in the run's folder.
+        key: a hash of the affinity, budgets and options. The cache is ignored if its key differs.
+        tasks: the names of the tasks.
     """
 
     file: Path
@@ -146,7 +152,7 @@ class GroupingCache:
 
     @staticmethod
     def of(folder: Path, affinity: Affinity, budgets: Sequence[int], options: Mapping[str, Any]) -> GroupingCache:
-        """Returns the cache for this affinity, these budgets and these options of `select_groups`."""
+        """Returns the cache for an affinity, a list of budgets, and options of `select_groups`."""
         inputs = [
             VERSION,
             list(affinity.tasks),
@@ -158,7 +164,7 @@ class GroupingCache:
         return GroupingCache(folder / FILE, digest.hexdigest(), tuple(affinity.tasks))
 
     def read(self) -> dict[int, Grouping]:
-        """Returns the cached groupings; empty if the key differs or the file is missing or damaged."""
+        """Returns the cached groupings, or an empty dict if the key differs or the file is missing or damaged."""
 
         def parse(document: Mapping[str, Any]) -> dict[int, Grouping]:
             entries = document["groupings"] if document["key"] == self.key else ()
@@ -176,17 +182,17 @@ class GroupingCache:
         try:
             write_document(self.file, FORMAT, VERSION, document)
         except OSError as error:
-            logger.info("the groups for every budget cannot be cached: %s", error)
+            logger.info("could not cache the groups for all budgets: %s", error)
 
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Two runs side by side.
+    """A comparison of two runs.
 
     Attributes:
-        first: results of the first run.
-        second: results of the second run.
-        lines: the summaries of each method and budget in both runs; None if a run does not have it.
+        first: the results of the first run.
+        second: the results of the second run.
+        lines: the summary of each method and budget in both runs, or None if a run does not include it.
         remarks: reasons why the numbers may not be comparable.
     """
 
@@ -212,10 +218,10 @@ def compare_runs(first: Results, second: Results) -> RunComparison:
     tables = [{line.label: line for line in results.table()} for results in (first, second)]
     labels = dict.fromkeys([*tables[0], *tables[1]])
     lines: dict[Label, Pair] = {label: (tables[0].get(label), tables[1].get(label)) for label in labels}
-    return RunComparison(first, second, lines, tuple(_remarks(first, second)))
+    return RunComparison(first, second, lines, tuple(_comparison_remarks(first, second)))
 
 
-def _remarks(first: Results, second: Results) -> list[str]:
+def _comparison_remarks(first: Results, second: Results) -> list[str]:
     remarks = []
     if set(first.problem.tasks) != set(second.problem.tasks):
         remarks.append("the runs have different tasks, so their changes are means over different tasks")
@@ -227,9 +233,9 @@ def _remarks(first: Results, second: Results) -> list[str]:
     return remarks
 
 
-def _summary_document(line: MethodSummary | None) -> dict[str, Any] | None:
+def _summary_document(summary: MethodSummary | None) -> dict[str, Any] | None:
     names = ("change", "change_stderr", "total", "total_stderr", "deciding_cost", "training_cost")
-    if line is None:
+    if summary is None:
         return None
-    found = {name: getattr(line, name) for name in names}
-    return found | {"total": None} if line.diverged else found
+    found = {name: getattr(summary, name) for name in names}
+    return found | {"total": None} if summary.diverged else found

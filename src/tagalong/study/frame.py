@@ -1,4 +1,4 @@
-"""The records of a study as a pandas DataFrame: one row per method, budget, seed and task."""
+"""The records of a study as a pandas DataFrame with one row per method, budget, seed and task."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from tagalong.errors import require_package
 
 from .records import TOGETHER, Cost, ProblemInfo, Record
-from .relative_losses import relative
-from .summary import in_units_of, mean_cost
+from .relative_losses import relative_change
+from .summary import mean_cost, relative_cost
 
 
 def make_frame(records: Sequence[Record], problem: ProblemInfo) -> Any:
-    """Makes the frame that `Results.to_frame` describes.
+    """Builds the DataFrame described in `Results.to_frame`.
 
     Args:
         records: the records of a study.
@@ -36,7 +36,7 @@ def make_frame(records: Sequence[Record], problem: ProblemInfo) -> Any:
     return DataFrame(rows).astype({"budget": "Int64"})  # nullable integers, since some methods have no budget
 
 
-def _task_cells(task: str, record: Record, together: Record | None, problem: ProblemInfo) -> dict[str, Any]:
+def _task_cells(task: str, record: Record, mtl: Record | None, problem: ProblemInfo) -> dict[str, Any]:
     val, test = record.val[task], record.test[task]
     return {
         "method": record.method,
@@ -48,19 +48,19 @@ def _task_cells(task: str, record: Record, together: Record | None, problem: Pro
         "val_error": val.error,
         "test_error": test.error,
         "error_measure": problem.errors.get(task),
-        "val_change": math.nan if together is None else relative(val.loss, together.val[task].loss),
-        "test_change": math.nan if together is None else relative(test.loss, together.test[task].loss),
+        "val_change": math.nan if mtl is None else relative_change(val.loss, mtl.val[task].loss),
+        "test_change": math.nan if mtl is None else relative_change(test.loss, mtl.test[task].loss),
         "network": next((tuple(sorted(group.trains)) for group in record.groups if task in group.serves), None),
     }
 
 
-def _record_cells(record: Record, unit: Cost) -> dict[str, Any]:
+def _record_cells(record: Record, mtl_cost: Cost) -> dict[str, Any]:
     return {
         "networks": len(record.groups),
         "honest": record.honest,
         "diverged": record.diverged,
-        "deciding_cost": in_units_of(record.deciding, unit),
-        "training_cost": in_units_of(record.training, unit),
+        "deciding_cost": relative_cost(record.deciding, mtl_cost),
+        "training_cost": relative_cost(record.training, mtl_cost),
         "parameters": record.parameters,
         "latency": record.latency,
     }

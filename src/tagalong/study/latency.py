@@ -1,4 +1,4 @@
-"""Measures the time of a forward pass."""
+"""Measures the duration of a forward pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Latency:
-    """The time in seconds of a forward pass for one row, and for a batch of `rows`."""
+    """The time of a forward pass in seconds, for one row and for a batch of `rows` rows."""
 
     one: float
     batch: float
@@ -20,13 +20,13 @@ class Latency:
 
 
 def measure_latency(network: nn.Module, inputs: Tensor, *, repeats: int = 20, warm_up: int = 3) -> Latency:
-    """Returns the median time of a forward pass in evaluation mode, on the device of the inputs.
+    """Returns the median time of a forward pass in evaluation mode on the device of the inputs.
 
     Args:
-        network: the network to time; its training mode is restored afterwards.
+        network: the network to time. The network's training mode is restored afterwards.
         inputs: a full batch of rows.
-        repeats: number of timed passes.
-        warm_up: number of untimed passes before them.
+        repeats: the number of timed passes.
+        warm_up: the number of untimed warm-up passes.
     """
     mode = network.training
     network.eval()

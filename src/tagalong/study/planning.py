@@ -1,4 +1,4 @@
-"""Plans the networks that your own script must train for a comparison of methods."""
+"""Plans which networks your own script must train to compare methods."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from tagalong.group import Group
 from tagalong.learn import Job
 
 from .backend import Backend
-from .external_backend import COSINES, ExternalBackend, MissingNetworks, method_of_estimator
+from .external_backend import COSINE_ESTIMATORS, ExternalBackend, MissingNetworks, method_of_estimator
 from .methods import AutoMethod, Choice, Decision, Method, make_method, read_effort
 from .records import Label
 from .relative_losses import Subset
 from .study_request import Options, StudyRequest, check_request
 
-ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": COSINES}
+ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": COSINE_ESTIMATORS}
 # Columns of the CSV file: the network and task, their purpose, and the required and optional values to fill in.
-KEYS = ("network", "seed", "task")
-PLANNED = ("serves", "decides")
-NEEDED = ("val_loss", "test_loss")
-OPTIONAL = ("val_error", "test_error", "test_rows", "steps", "seconds", "parameters")
+KEY_COLUMNS = ("network", "seed", "task")
+PLAN_COLUMNS = ("serves", "decides")
+REQUIRED_COLUMNS = ("val_loss", "test_loss")
+OPTIONAL_COLUMNS = ("val_error", "test_error", "test_rows", "steps", "seconds", "parameters")
 Affinities = Affinity | Sequence[Affinity] | Mapping[str, Affinity] | None
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The networks to train, and their purpose.
+    """The networks to train, and the methods that need them.
 
     Attributes:
         tasks: the names of all tasks.
-        methods: the names of the methods to compare, always including `mtl`.
-        budgets: the maximum numbers of networks.
-        seeds: the seeds to train each network with.
-        groupings: the groups of each method and budget that has already decided.
+        methods: the names of the methods to compare, which always include `mtl`.
+        budgets: the limits on the number of networks.
+        seeds: the seeds used to train each network.
+        groupings: the groups chosen by each method and budget that has already decided.
         deciding: for each method and budget that has not decided yet, the networks whose losses it needs.
-        networks: the tasks and seed of every network known to be needed; those for all tasks come first.
+        networks: the tasks and seed of every network known to be needed. Networks for all tasks come first.
     """
 
     tasks: tuple[str, ...]
@@ -55,36 +55,39 @@ class TrainingPlan:
     networks: tuple[tuple[tuple[str, ...], int], ...] = ()
 
     def to_csv(self, path: str | Path) -> Path:
-        """Writes a CSV file with one row per network, seed and task, and empty columns for you to fill in the losses.
+        """Writes a CSV file with one row per network, seed and task.
 
-        The column `serves` lists the methods and budgets for which the network serves the task, and `decides` lists
-        those that need its losses to decide.
+        The loss columns are empty for you to fill in. The column `serves` lists the methods and budgets for which the
+        network serves the task. The column `decides` lists the methods and budgets that need the network's losses to
+        decide.
 
         Raises:
-            InvalidInput: a method decides in multiple rounds, which a single table cannot represent; or the name of a
+            InvalidInput: a method decides in multiple rounds, which a single table cannot represent, or the name of a
                 task contains "+".
         """
         if "auto" in self.methods:
-            hint = "use ExternalStudy in Python, or leave it out"
-            raise InvalidInput("methods", "must decide in a single round to be planned as a table", "'auto'", hint)
+            expected = "must select groups in a single round to be planned in a table"
+            raise InvalidInput("methods", expected, "'auto'", "use ExternalStudy in Python, or remove it")
         joined = [task for task in self.tasks if "+" in task]
         if joined:
-            expected = "must not contain '+', which joins the tasks of a network in the table"
-            raise InvalidInput("task names", expected, ", ".join(map(repr, joined)), "rename them")
+            hint = "rename them, since '+' joins the tasks of a network in the table"
+            raise InvalidInput("task names", "must not contain '+'", ", ".join(map(repr, joined)), hint)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*KEYS, *PLANNED, *NEEDED, *OPTIONAL[:2]])
+        writer.writerow([*KEY_COLUMNS, *PLAN_COLUMNS, *REQUIRED_COLUMNS, *OPTIONAL_COLUMNS[:2]])
         for tasks, seed in self.networks:
             subset = frozenset(tasks)
             decides = [csv_label(label) for label, subsets in self.deciding.items() if subset in subsets]
             for task in tasks:
-                serves = [csv_label(label) for label, groups in self.groupings.items() if _serves(groups, subset, task)]
+                serves = [
+                    csv_label(label) for label, groups in self.groupings.items() if _is_served(groups, subset, task)
+                ]
                 writer.writerow(["+".join(tasks), seed, task, " ".join(serves), " ".join(decides), "", "", "", ""])
         write_atomic(Path(path), text.getvalue())
         return Path(path)
 
 
-def _serves(groups: Sequence[Group], subset: Subset, task: str) -> bool:
+def _is_served(groups: Sequence[Group], subset: Subset, task: str) -> bool:
     return any(group.trains == subset and task in group.serves for group in groups)
 
 
@@ -110,21 +113,22 @@ def plan(
     tasks: Sequence[str] | None = None,
     options: Options | None = None,
 ) -> TrainingPlan:
-    """Returns the networks to train for a verdict on these methods.
+    """Returns the networks that must be trained to compare these methods.
 
     Args:
-        affinity: one or more affinities. `cs` uses one measured with "cosine" or "cosine_kernels"; `tag` uses any
-            other, e.g. one measured with "lookahead" or "gradient", or a matrix of unknown origin. Or a mapping
-            from "tag", "cs" and "auto" to affinities. None if none of these methods is compared.
-        budgets: the maximum numbers of networks.
-        methods: any methods that need only plain networks ("stl", "tag", "cs", "hoa", "optimal", "random", …); "mtl" is
-            always included. By default, `stl`, and `tag` and `cs` if they have an affinity.
+        affinity: one or more affinities. `cs` uses an affinity measured with "cosine" or "cosine_kernels". `tag` uses
+            any other affinity, e.g. one measured with "lookahead" or "gradient", or a matrix of unknown origin.
+            Alternatively, pass a mapping from "tag", "cs" and "auto" to affinities. Pass None if none of these methods
+            is compared.
+        budgets: the limits on the number of networks.
+        methods: any methods that need only plain networks ("stl", "tag", "cs", "hoa", "optimal", "random", …). "mtl" is
+            always included. Defaults to `stl`, plus `tag` and `cs` if an affinity is provided for them.
         seeds: the number of seeds, or a list of them.
-        tasks: the names of the tasks; by default those of the affinity.
-        options: options by method, as for `Study.run`.
+        tasks: the names of the tasks. Defaults to the tasks of the affinity.
+        options: options by method (see `Study.run`).
 
     Raises:
-        InvalidInput: the input is invalid, e.g. a method has no affinity or more than one; the message lists every
+        InvalidInput: the input is invalid, e.g. a method has no affinity or more than one. The message lists every
             problem.
 
     Example:
@@ -136,17 +140,17 @@ def plan(
         age fit
     """
     request = check_plan(affinity, budgets, methods, seeds, tasks=tasks, options=options)
-    return explore(request.study, ExternalBackend(request.tasks, {}, request.affinities))
+    return make_plan(request.study, ExternalBackend(request.tasks, {}, request.affinities))
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A request to compare methods with networks trained elsewhere.
+    """A request to compare methods using networks trained elsewhere.
 
     Attributes:
-        tasks: names of all tasks.
+        tasks: the names of all tasks.
         study: the methods, budgets and seeds.
-        affinities: the measured affinities, by the method that uses them ("tag", "cs" or "auto").
+        affinities: the measured affinities, keyed by the method that uses them ("tag", "cs" or "auto").
         options: the options by method.
     """
 
@@ -167,15 +171,15 @@ def check_plan(
 ) -> PlanRequest:
     """Returns the validated arguments of `plan`, or raises a single error that lists every problem."""
     problems: list[InvalidInput] = []
-    given = collect(problems, _affinities, affinity)
+    given = collect(problems, _read_affinities, affinity)
     by_name = affinity if isinstance(affinity, Mapping) else {}
-    names = collect(problems, _tasks, given or (), tasks)
-    wanted = ("stl", *(_grouping_methods(given or ()) or ("tag",))) if methods is None else methods
+    names = collect(problems, _task_names, given or (), tasks)
+    wanted = ("stl", *(_methods_using(given or ()) or ("tag",))) if methods is None else methods
     chosen = collect(problems, as_tuple, wanted, "methods", "names", "['stl', 'tag']") or ()
     if given is not None and names is not None:
         problems += task_name_problems(names)
-        options = _without_measuring(options, chosen, given)
-        affinities = _by_method(chosen, by_name or given, names, problems)
+        options = _disable_measuring(options, chosen, given)
+        affinities = _affinities_by_method(chosen, by_name or given, names, problems)
         for method in chosen:
             problems += _training_problems(str(method), options)
         if not chosen and not problems:
@@ -185,8 +189,11 @@ def check_plan(
     return PlanRequest(names, study, affinities, options or {})
 
 
-def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
-    """Lets each method decide as far as the known results allow; returns the networks that the methods need."""
+def make_plan(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
+    """Lets each method decide, as far as the known results allow.
+
+    Returns the networks that the methods need.
+    """
     found: dict[str, tuple[Method, Decision]] = {}
     deciding: dict[str, list[Job]] = {}
     for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
@@ -200,11 +207,11 @@ def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
     groupings: dict[Label, tuple[Group, ...]] = {}
     for name, (_, decision) in decisions.items():
         if any(choice.shares is not None for choice in decision.choices.values()):  # the groups differ between seeds
-            deciding[name] = _jobs_of(backend, decision)
+            deciding[name] = _jobs_of_decision(backend, decision)
         else:
             groupings |= {(name, budget): choice.groups for (budget, _), choice in decision.choices.items()}
     together = [backend.job(backend.tasks, seed) for seed in request.seeds]
-    chosen = [job for _, decision in decisions.values() for job in _jobs_of(backend, decision)]
+    chosen = [job for _, decision in decisions.values() for job in _jobs_of_decision(backend, decision)]
     missing = [job for method in request.methods for job in deciding.get(method.name, ())]
     jobs = sorted(dict.fromkeys([*together, *chosen, *missing]), key=lambda job: request.seeds.index(job.seed))
     return TrainingPlan(
@@ -223,7 +230,7 @@ def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
     )
 
 
-def _jobs_of(backend: ExternalBackend, decision: Decision) -> list[Job]:
+def _jobs_of_decision(backend: ExternalBackend, decision: Decision) -> list[Job]:
     """Returns the networks that a decision needs."""
     return [
         backend.job(group.trains, seed) for (_, seed), choice in decision.choices.items() for group in choice.groups
@@ -231,10 +238,10 @@ def _jobs_of(backend: ExternalBackend, decision: Decision) -> list[Job]:
 
 
 class PlannedGroups(Method):
-    """Uses groups that were decided earlier, from an affinity or in a table.
+    """Uses groups that were chosen earlier or read from a table.
 
     Args:
-        name: the name of the method that decided.
+        name: the name of the method that chose the groups.
         groups: the groups for each budget.
     """
 
@@ -251,40 +258,40 @@ class PlannedGroups(Method):
         return Decision(choices, costs)
 
 
-def _without_measuring(
+def _disable_measuring(
     options: Options | None, methods: Sequence[Any], affinities: Sequence[Affinity]
 ) -> Options | None:
-    """Turns off the option `affinity` of `auto` unless cosines are given, since `auto` cannot measure them here."""
-    if "auto" not in methods or "cs" in _grouping_methods(affinities):
+    """Disables the `affinity` option of `auto` unless cosines are provided, since `auto` cannot measure them here."""
+    if "auto" not in methods or "cs" in _methods_using(affinities):
         return options
     given = dict(options or {})
     return given | {"auto": {**given.get("auto", {}), "affinity": False}}
 
 
-def _grouping_methods(affinities: Sequence[Affinity]) -> tuple[str, ...]:
+def _methods_using(affinities: Sequence[Affinity]) -> tuple[str, ...]:
     """Returns the methods that use these affinities."""
     found = {method_of_estimator(affinity.settings.get("estimator")) for affinity in affinities}
     return tuple(method for method in ESTIMATORS if method in found)
 
 
-def _affinities(given: Affinities) -> tuple[Affinity, ...]:
+def _read_affinities(given: Affinities) -> tuple[Affinity, ...]:
     if isinstance(given, Mapping):
         unknown = [name for name in given if name not in (*ESTIMATORS, "auto")]
         if unknown:
-            expected = "must be for 'tag', 'cs' or 'auto'"
-            raise InvalidInput("affinity", expected, ", ".join(map(repr, unknown)))
+            keys = "must only have the keys 'tag', 'cs' and 'auto'"
+            raise InvalidInput("affinity", keys, ", ".join(map(repr, unknown)))
         given = tuple(given.values())
     found = () if given is None else (given,) if isinstance(given, Affinity) else given
     if not isinstance(found, Sequence) or not all(isinstance(one, Affinity) for one in found):
-        expected = "must be an Affinity, a list or mapping of them, or None"
+        expected = "must be an Affinity, a list or mapping of Affinities, or None"
         raise InvalidInput("affinity", expected, repr(given), "see Affinity.from_matrix")
     return tuple(found)
 
 
-def _tasks(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> tuple[str, ...]:
+def _task_names(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> tuple[str, ...]:
     if tasks is None and len({frozenset(affinity.tasks) for affinity in affinities}) > 1:
         found = " and ".join(", ".join(affinity.tasks) for affinity in affinities)
-        raise InvalidInput("affinity", "must contain affinities between the same tasks", found)
+        raise InvalidInput("affinity", "must contain affinities of the same tasks", found)
     return as_names(tasks if tasks is not None else affinities[0].tasks if affinities else ())
 
 
@@ -297,28 +304,31 @@ def _training_problems(name: str, options: Options | None) -> list[InvalidInput]
         return []  # `check_request` reports the reason
     hint = "use Study, which trains them"
     if method.rule != "plain" or type(method).width is not Method.width:
-        expected = "must need only plain networks, since they are trained elsewhere"
-        return [InvalidInput("methods", expected, repr(name), hint)]
+        plain = "must not require balancing rules or wider networks if networks are trained elsewhere"
+        return [InvalidInput("methods", plain, repr(name), hint)]
     if isinstance(method, AutoMethod) and method.screen is not None:
-        expected = "must be None, since networks trained elsewhere cannot be stopped early"
-        return [InvalidInput("`options`: `screen`", expected, repr(method.screen), hint)]
+        none = "must be None if networks are trained elsewhere"
+        return [InvalidInput("`options`: `screen`", none, repr(method.screen), hint)]
     if isinstance(method, AutoMethod) and effort is not None and effort.trainings is None:
-        expected = "must be a number of trainings, since networks are trained elsewhere"
+        expected = "must be a number of training runs if networks are trained elsewhere"
         return [InvalidInput("effort", expected, repr(method.effort))]
     return []
 
 
-def _by_method(
+def _affinities_by_method(
     methods: Sequence[str],
     affinities: Sequence[Affinity] | Mapping[str, Affinity],
     tasks: Sequence[str],
     problems: list[InvalidInput],
 ) -> dict[str, Affinity]:
-    """Returns the affinities for `tag`, `cs` and `auto` if they are needed; `auto` may use the one for `cs`."""
+    """Returns the affinities needed by `tag`, `cs` and `auto`.
+
+    `auto` can use the affinity for `cs`.
+    """
     required = [method for method in ESTIMATORS if method in methods]
     if required and not affinities:
-        expected = f"must be given for {', '.join(map(repr, required))}"
-        problems.append(InvalidInput("affinity", expected, "None", "measure it or leave them out"))
+        needed = f"is required for {', '.join(map(repr, required))}"
+        problems.append(InvalidInput("affinity", needed, hint="measure it, or remove these methods"))
         return {}
     found: dict[str, Affinity] = {}
     if isinstance(affinities, Mapping):
@@ -330,13 +340,15 @@ def _by_method(
         mine = [one for one in affinities if method_of_estimator(one.settings.get("estimator")) == method]
         if not mine and method in required:
             estimators = " or ".join(map(repr, ESTIMATORS[method]))
-            expected = f"must include one measured with estimator {estimators} for {method!r}"
-            hint = f"measure it or leave {method!r} out"
+            expected = f"must include a measurement with the estimator {estimators} for {method!r}"
+            hint = f"measure it, or remove {method!r}"
             problems.append(InvalidInput("affinity", expected, _origins(affinities), hint))
         if method in required or (method == "cs" and "auto" in methods):
             if len(mine) > 1:
-                expected, origins = f"must contain only one for {method!r}", f"{len(mine)}: {_origins(mine)}"
-                problems.append(InvalidInput("affinity", expected, origins, "choose one"))
+                origins = f"{len(mine)}: {_origins(mine)}"
+                problems.append(
+                    InvalidInput("affinity", f"must contain a single affinity for {method!r}", origins, "choose one")
+                )
             if mine:
                 found[method] = mine[0]
     lacking = [task for task in tasks if any(task not in affinity.tasks for affinity in found.values())]

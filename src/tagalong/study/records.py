@@ -1,4 +1,4 @@
-"""Records: the scores of a method for one budget and seed, and a description of the problem."""
+"""Records with the scores of a method for one budget and seed, and a description of the problem."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tagalong.errors import as_names, raise_problems, task_name_problems
 from tagalong.group import Group
 from tagalong.score import Score
 
-from .relative_losses import relative
+from .relative_losses import relative_change
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
 
 Label = tuple[str, int | None]  # a method and its budget
-GROUPINGS = "tagalong-groupings"  # the format name in `groupings.json`
+GROUPINGS_FORMAT = "tagalong-groupings"  # the format name in `groupings.json`
 TOGETHER: Label = ("mtl", None)  # the baseline of every comparison
 
 
@@ -26,9 +26,10 @@ class Cost:
     """The cost of training or measuring.
 
     Attributes:
-        networks: number of trained networks.
-        steps: total number of optimizer steps; a measured step counts as the number of plain steps that it costs.
-        seconds: training time in seconds.
+        networks: the number of trained networks.
+        steps: the total number of optimizer steps. A step with a measurement counts as the number of plain steps that
+            cost the same.
+        seconds: the training time in seconds.
     """
 
     networks: int = 0
@@ -45,17 +46,18 @@ class Record:
 
     Attributes:
         method: the name of the method, e.g. "tag" or "tag+pcgrad".
-        budget: the maximum number of networks; None for methods without a budget (mtl, stl, uw, …).
+        budget: the maximum number of networks, or None for methods without a budget (mtl, stl, uw, …).
         seed: the seed of the networks.
-        groups: the tasks that each network trains and serves; empty if the scores are averages over many groupings.
-        val: validation score of each task, from the network that serves it.
-        test: test score of each task, from the network that serves it.
-        deciding: the cost of deciding on the groups, for all budgets together.
+        groups: the tasks that each network is trained on and serves, or an empty tuple if the scores are averages over
+            many groupings.
+        val: each task's validation score, from the network that serves it.
+        test: each task's test score, from the network that serves it.
+        deciding: the cost of choosing the groups, which is shared by all budgets.
         training: the cost of training the groups.
-        parameters: total number of parameters of all networks.
-        latency: time in seconds of a forward pass through all networks in sequence; None if not measured.
-        networks: keys of the networks in the store, one per group.
-        honest: False if the groups were chosen with test data (oracle).
+        parameters: the total number of parameters of all networks.
+        latency: the time in seconds of a forward pass through all networks in sequence, or None if not measured.
+        networks: the store keys of the networks, one per group.
+        honest: whether the groups were chosen without test data (False for the oracle).
     """
 
     method: str
@@ -78,7 +80,10 @@ class Record:
 
     @property
     def diverged(self) -> bool:
-        """Whether a network diverged, or a diverged network kept the method from deciding; some losses are then NaN."""
+        """Whether a network diverged or the method could not decide because of a diverged network.
+
+        In that case, some losses are NaN.
+        """
         return any(math.isnan(outcome.loss) for outcome in self.val.values())
 
     def total(self, part: str = "test") -> float:
@@ -87,10 +92,10 @@ class Record:
         return sum(outcome.loss for outcome in outcomes.values())
 
     def change(self, other: Record, part: str = "test") -> float:
-        """The relative change in loss from another record to this one, averaged over tasks; negative is better."""
+        """The relative change in loss from another record to this one, averaged over tasks (negative is better)."""
         mine: Mapping[str, Score] = getattr(self, part)
         theirs: Mapping[str, Score] = getattr(other, part)
-        return sum(relative(mine[task].loss, theirs[task].loss) for task in mine) / len(mine)
+        return sum(relative_change(mine[task].loss, theirs[task].loss) for task in mine) / len(mine)
 
 
 def by_label(records: Sequence[Record]) -> dict[Label, list[Record]]:
@@ -103,14 +108,14 @@ def by_label(records: Sequence[Record]) -> dict[Label, list[Record]]:
 
 @dataclass(frozen=True)
 class ProblemInfo:
-    """A problem without its data.
+    """A description of a problem, without its data.
 
     Attributes:
         name: the name of the problem.
         tasks: the names of the tasks.
         kinds: the kind of each task.
-        errors: the name of the error measure of each task.
-        fingerprint: a hash of the data; empty if unknown.
+        errors: the name of each task's error metric.
+        fingerprint: a hash of the data, or an empty string if unknown.
         rows: the number of rows in each split.
         labels: the number of labels of each task, by split.
         notes: notes about the data, shown in reports.
@@ -148,7 +153,7 @@ class ProblemInfo:
 
     @staticmethod
     def from_tasks(tasks: Sequence[str], name: str = "own training script") -> ProblemInfo:
-        """Returns the description of a problem of which only the tasks are known."""
+        """Returns the description of a problem for which only the tasks are known."""
         names = as_names(tasks)
         raise_problems(task_name_problems(names))
         return ProblemInfo(name, names)
@@ -159,6 +164,6 @@ class ProblemInfo:
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> ProblemInfo:
-        """Creates a description from a document returned by `to_document`."""
+        """Creates a description from a document created by `to_document`."""
         plain = dict(document)
         return ProblemInfo(**plain | {"tasks": tuple(plain["tasks"]), "notes": tuple(plain["notes"])})

@@ -1,4 +1,4 @@
-"""Losses relative to those of a reference network, in the form that `select_groups` expects."""
+"""Losses relative to those of a reference network, in the format that `select_groups` expects."""
 
 from __future__ import annotations
 
@@ -17,43 +17,45 @@ Reference = Literal["alone", "together"]
 MAX_RATIO = 1e9  # a reference loss of zero must not make all other networks infinitely worse
 
 
-def relative(mine: float, theirs: float) -> float:
-    """Returns the relative change from `theirs` to `mine`; negative is better, even if the losses are negative.
+def relative_change(loss: float, reference: float) -> float:
+    """Returns the relative change from `reference` to `loss`.
+
+    A negative change is better, even if the losses are negative.
 
     Example:
-        >>> relative(0.9, 1.0) < 0, relative(-1.1, -1.0) < 0, relative(0.0, 0.0)
+        >>> relative_change(0.9, 1.0) < 0, relative_change(-1.1, -1.0) < 0, relative_change(0.0, 0.0)
         (True, True, 0.0)
     """
-    if mine == theirs:
+    if loss == reference:
         return 0.0
-    return (mine - theirs) / abs(theirs) if theirs else math.copysign(math.inf, mine)
+    return (loss - reference) / abs(reference) if reference else math.copysign(math.inf, loss)
 
 
-def relative_table(
+def relative_loss_table(
     subsets: Iterable[Subset], tasks: Sequence[str], seeds: Sequence[int], losses: Losses, reference: Reference
 ) -> dict[Subset, dict[str, float]]:
-    """Returns each task's loss relative to a reference network with the same seed, averaged over seeds.
+    """Returns each task's loss relative to that of a reference network with the same seed, averaged over seeds.
 
-    The value is one plus the relative change that the verdict compares; for positive losses, this is their ratio.
-    It is invariant to rescaling a target, and lower is better even if the losses are negative.
+    The value is one plus the relative change used by the verdict. For positive losses, this is the ratio of the two
+    losses. The value is invariant to the scale of a target, and lower is better even if losses are negative.
 
     Args:
         subsets: the tasks of each network.
         tasks: all tasks.
         seeds: the seeds to average over.
         losses: a function that returns the loss for a subset, a task and a seed.
-        reference: "alone" compares with the network that trains only the task (if it diverged, with the network for
-            all tasks), "together" with the network for all tasks.
+        reference: the reference network. "alone" is the network trained only on the task (or, if it diverged, the
+            network for all tasks), and "together" is the network for all tasks.
 
     Returns:
-        The relative losses by network and task; NaN if the network diverged with any seed.
+        The relative losses by network and task, with NaN if the network diverged for any seed.
 
     Example:
         >>> losses = {("age", 1): -2.0, ("age", 2): -1.0, ("ill", 1): 3.0, ("ill", 2): 2.0}
         >>> pair = frozenset({"age", "ill"})
         >>> def loss(subset, task, seed):
         ...     return losses[task, len(subset)]
-        >>> found = relative_table([pair], ["age", "ill"], [0], loss, "alone")[pair]
+        >>> found = relative_loss_table([pair], ["age", "ill"], [0], loss, "alone")[pair]
         >>> [round(found[task], 3) for task in ("age", "ill")]
         [1.5, 0.667]
     """
@@ -62,7 +64,7 @@ def relative_table(
     def ratio(subset: Subset, task: str, seed: int) -> float:
         base = losses(frozenset([task]) if reference == "alone" else together, task, seed)
         base = losses(together, task, seed) if math.isnan(base) else base
-        return float(np.clip(1 + relative(losses(subset, task, seed), base), -MAX_RATIO, MAX_RATIO))
+        return float(np.clip(1 + relative_change(losses(subset, task, seed), base), -MAX_RATIO, MAX_RATIO))
 
     return {
         subset: {task: float(np.mean([ratio(subset, task, seed) for seed in seeds])) for task in subset}
@@ -75,17 +77,19 @@ def relative_losses(
     subsets: Iterable[Subset],
     seeds: Sequence[int],
     *,
-    part: Literal["val", "test"],
+    split: Literal["val", "test"],
     reference: Reference,
 ) -> dict[Subset, dict[str, float]]:
-    """Returns the `relative_table` of a backend's networks; a network that diverged ranks below any mean of others.
+    """Returns the `relative_loss_table` of networks provided by a backend.
+
+    Diverged networks rank below all other networks.
 
     Args:
-        backend: trains the networks, or looks them up.
+        backend: the backend that trains the networks or looks them up.
         subsets: the tasks of each network.
         seeds: the seeds to average over.
-        part: the split to compute losses on.
-        reference: the network to compare with, as for `relative_table`.
+        split: the split on which losses are computed.
+        reference: the reference network (see `relative_loss_table`).
     """
     wanted, names = list(subsets), backend.tasks
     references = [frozenset([name]) for name in names] if reference == "alone" else [frozenset(names)]
@@ -95,13 +99,13 @@ def relative_losses(
         rows |= backend.networks(backend.job(names, seed) for seed in seeds)
 
     def loss(subset: Subset, task: str, seed: int) -> float:
-        return float(getattr(rows[backend.job(subset, seed)], part)[task].loss)
+        return float(getattr(rows[backend.job(subset, seed)], split)[task].loss)
 
-    return _fill_diverged(relative_table(wanted, names, seeds, loss, reference), len(names))
+    return _fill_diverged(relative_loss_table(wanted, names, seeds, loss, reference), len(names))
 
 
 def _fill_diverged(table: dict[Subset, dict[str, float]], n_tasks: int) -> dict[Subset, dict[str, float]]:
-    """Replaces NaN with a value so large that groups that include or are predicted from it are a last resort."""
+    """Replaces NaN with a value so large that the affected groups are chosen only as a last resort."""
     known = [value for values in table.values() for value in values.values() if not math.isnan(value)]
     if len(known) == sum(map(len, table.values())):
         return table

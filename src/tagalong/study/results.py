@@ -1,4 +1,4 @@
-"""The results of a study, with their table and verdict: as text, HTML, a DataFrame or a JSON file."""
+"""The results of a study, with a table and a verdict, as text, HTML, a DataFrame or a JSON file."""
 
 from __future__ import annotations
 
@@ -38,29 +38,31 @@ if TYPE_CHECKING:
     from .best import Best
 
 FORMAT, VERSION, FILE = "tagalong-results", 1, "results.json"
-PLAIN_FIELDS = ("method", "budget", "seed", "parameters", "latency", "honest")
+RECORD_FIELDS = ("method", "budget", "seed", "parameters", "latency", "honest")
 
 
 class ResultsFileError(DocumentError):
-    """A file does not contain valid results."""
+    """Raised if a file does not contain valid results."""
 
 
 class Results:
-    """The results of a study: `print` them, or use `table`, `to_frame`, `verdict` and `best`.
+    """The results of a study.
+
+    Use `print`, `table`, `to_frame`, `verdict` and `best` to access the results.
 
     Args:
-        records: one per method, budget and seed.
+        records: one record per method, budget and seed.
         problem: the problem that was studied.
-        noise: for each method and budget, the standard error of its change from `mtl` due to the finite number of
-            test rows; see `row_stderr`.
-        settings: the settings of the study. The results use three of them: `price_per_hour`; `confirming_seeds`, which
-            were not used to choose groups (see `decide`); and `diverged_seeds`, which have no records because `mtl`
-            diverged with them.
+        noise: for each method and budget, the standard error of its change from `mtl` due to the finite number of test
+            rows (see `row_stderr`).
+        settings: the settings of the study. Three settings affect the results: `price_per_hour`, `confirming_seeds`
+            (seeds not used to choose groups; see `decide`) and `diverged_seeds` (seeds without records because `mtl`
+            diverged).
         out: the folder of the run, which contains the recommended networks.
 
     Raises:
-        InvalidInput: there are no records, two of them have the same method, budget and seed, or one of them does not
-            have a validation and a test score for every task.
+        InvalidInput: there are no records, two of them have the same method, budget and seed, or one of them lacks a
+            validation or test score for some task.
     """
 
     def __init__(
@@ -77,11 +79,11 @@ class Results:
         self.noise = dict(noise or {})
         self.settings = dict(settings or {})
         self.out = None if out is None else Path(out)
-        raise_problems(self._problems())
+        raise_problems(self._find_problems())
 
-    def _problems(self) -> list[InvalidInput]:
+    def _find_problems(self) -> list[InvalidInput]:
         if not self.records:
-            return [InvalidInput("records", "must have at least one record", "none")]
+            return [InvalidInput("records", "must contain at least one record", "none")]
         problems, seen = [], set()
         for record in self.records:
             label = (record.method, record.budget, record.seed)
@@ -89,7 +91,7 @@ class Results:
                 tasks = set(getattr(record, part))
                 if tasks != set(self.problem.tasks):
                     wrong = ", ".join(sorted(tasks ^ set(self.problem.tasks)))
-                    expected = f"{label} must have a {part} score for each task and no other, but does not for: {wrong}"
+                    expected = f"{label} must have one {part} score per task, but does not for: {wrong}"
                     problems.append(InvalidInput("`records`:", expected))
             if label in seen:
                 problems.append(InvalidInput("records", "must be distinct", f"{label} more than once"))
@@ -97,9 +99,10 @@ class Results:
         return problems
 
     def table(self) -> list[MethodSummary]:
-        """Summarizes each method and budget, averaged over seeds; see `to_frame` for individual seeds and tasks.
+        """Summarizes each method and budget, averaged over seeds.
 
-        Methods are in the order of the study, with smaller budgets first.
+        See `to_frame` for individual seeds and tasks. Methods are listed in the order of the study, with smaller
+        budgets first.
 
         Example:
             >>> from tagalong.group import Group
@@ -118,14 +121,19 @@ class Results:
 
         The columns are
 
-        - `method`, `budget` (missing for methods without one), `seed` and `task`: what the row describes;
-        - `val_loss`, `test_loss`, `val_error`, `test_error` and `error_measure`: the scores of the task in the network
-          that serves it;
-        - `val_change` and `test_change`: the relative change in loss from `mtl` with the same seed; negative is better;
-        - `network`: the tasks of the network that serves the task, as a sorted tuple; None for `random`, which is an
-          average over many groupings;
-        - `networks`, `honest`, `diverged`, `deciding_cost`, `training_cost`, `parameters` and `latency`: the same for
-          all tasks of a method, budget and seed; see `MethodSummary`. `diverged` is True or False here.
+        - `method`, `budget` (missing for methods without one), `seed` and `task` identify the row.
+
+        - `val_loss`, `test_loss`, `val_error`, `test_error` and `error_measure` are the scores of the task in the
+          network that serves it.
+
+        - `val_change` and `test_change` are the relative changes in loss from `mtl` with the same seed (negative is
+          better).
+
+        - `network` is a sorted tuple of the tasks of the network that serves the task. The value is None for `random`,
+          which is an average over many groupings.
+
+        - `networks`, `honest`, `diverged`, `deciding_cost`, `training_cost`, `parameters` and `latency` are the same
+          for all tasks of a method, budget and seed (see `MethodSummary`), except that `diverged` is True or False.
 
         Returns:
             A `pandas.DataFrame`.
@@ -152,27 +160,31 @@ class Results:
         return make_frame(self.records, self.problem)
 
     @cached_property
-    def _verdict(self) -> Verdict:
-        return self._decide(0.0)
+    def _default_verdict(self) -> Verdict:
+        return self._make_verdict(0.0)
 
-    def _decide(self, at_least: float) -> Verdict:
+    def _make_verdict(self, at_least: float) -> Verdict:
         confirming = self.settings.get("confirming_seeds", ())
         left_out = self.settings.get("diverged_seeds", ())
-        return decide(self.records, self.noise, at_least=at_least, confirming=confirming, left_out=left_out)
+        return decide(self.records, self.noise, at_least=at_least, confirming=confirming, excluded_seeds=left_out)
 
     def verdict(self, *, at_least: float = 0.0) -> Verdict:
         """Decides whether any grouping is worth it.
 
         Args:
-            at_least: the fraction by which grouping must lower the losses, averaged over tasks, to be worth it.
+            at_least: the fraction by which grouping must reduce the losses, averaged over tasks, to be worth it.
 
         Raises:
             InvalidInput: there are no results for `mtl` to compare with, or `at_least` is negative.
         """
-        return self._decide(at_least) if at_least else self._verdict
+        return self._make_verdict(at_least) if at_least else self._default_verdict
 
-    def best(self) -> Best:
-        """Loads the recommended networks from the folder of the run, each with only the heads of the tasks it serves.
+    def best(self, *, trust: bool = False) -> Best:
+        """Loads the recommended networks from the run's folder, with heads only for the tasks that each network serves.
+
+        Args:
+            trust: whether to run code from the folder, which only networks with an encoder or a head of your own need;
+                see `Best.load`. `Study.best` builds such networks without it.
 
         Raises:
             InvalidInput: the results were not written to a folder.
@@ -180,8 +192,8 @@ class Results:
         from .best import Best
 
         if self.out is None:
-            raise InvalidInput("", "these results have no folder with networks", hint="pass `out` to the study")
-        return Best.load(self.out)
+            raise InvalidInput("", "no networks were saved with these results", hint="pass `out` to the study")
+        return Best.load(self.out, trust=trust)
 
     def records_of(self, label: Label) -> list[Record]:
         """Returns the records of a method and budget, sorted by seed."""
@@ -189,14 +201,14 @@ class Results:
         return sorted(found, key=lambda record: record.seed)
 
     def changes_by_task(self, method: str, budget: int | None = None) -> dict[str, TaskChange]:
-        """Returns the change from `mtl` for each task, comparing networks with the same seed.
+        """Returns each task's change from `mtl`, comparing networks with the same seed.
 
         Args:
             method: the name of the method.
-            budget: the maximum number of networks; None for methods without a budget.
+            budget: the maximum number of networks, or None for methods without a budget.
 
         Raises:
-            InvalidInput: the method was not run with this budget, or has no seeds in common with `mtl`.
+            InvalidInput: the method was not run with this budget, or it has no seeds in common with `mtl`.
         """
         together = {record.seed: record for record in self.records_of(TOGETHER)}
         mine = self.records_of((method, budget))
@@ -205,14 +217,17 @@ class Results:
             known = ", ".join(sorted({record.method for record in self.records}))
             raise InvalidInput(
                 "`method` and `budget`",
-                "must be in the results, and have seeds in common with mtl",
+                "must be in the results and share seeds with mtl",
                 f"{method!r}, {budget!r}",
-                f"methods: {known}",
+                f"choose a method from {known}",
             )
         return {task: task_change(task, pairs) for task in self.problem.tasks}
 
     def to_document(self) -> dict[str, Any]:
-        """Converts the results, including the table and the verdict, to a JSON document; NaN becomes null."""
+        """Converts the results, including the table and the verdict, to a JSON document.
+
+        NaN is converted to null.
+        """
         document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         document["caution"] = disclaimer(self.problem.tasks)
         document["problem"] = self.problem.to_document()
@@ -230,10 +245,10 @@ class Results:
     def save(self, path: str | Path) -> Path:
         """Writes the results to a JSON file atomically and returns its path.
 
-        The file includes the table and the verdict for use by other programs; `load` recomputes them.
+        The file includes the table and the verdict for use by other programs, but `load` recomputes them.
 
         Args:
-            path: the file to write, or a folder for `results.json`.
+            path: the file to write, or a folder in which to write `results.json`.
         """
         file = Path(path)
         file = file / FILE if file.is_dir() or not file.suffix else file
@@ -258,7 +273,7 @@ class Results:
 
     @property
     def search_log(self) -> SearchLog | None:
-        """The log of the search by `auto`; None if `auto` was not among the methods or had nothing to decide."""
+        """The log of the search by `auto`, or None if `auto` was not run or had nothing to decide."""
         about = self.settings.get("decisions", {}).get("auto")
         return SearchLog(about) if about and about.get("steps") else None
 
@@ -266,8 +281,8 @@ class Results:
         """Formats a table of all methods, a table of all tasks for the best grouping, and the verdict.
 
         Args:
-            width: the width of the terminal in characters, to which tables are fitted; None shows tables in full.
-                Prose is wrapped at 100 characters or less.
+            width: the width of the terminal in characters, which limits the width of tables, or None for no limit. Text
+                is wrapped at 100 characters or fewer.
         """
         width = None if width is None else max(width, NARROWEST)
         summaries, prose = self.table(), min(width or WIDTH, WIDTH)
@@ -293,7 +308,7 @@ class Results:
         return self.to_text(terminal_width())
 
     def _repr_html_(self) -> str:
-        return _html(self)
+        return _to_html(self)
 
     def __repr__(self) -> str:
         methods = ", ".join(dict.fromkeys(record.method for record in self.records))
@@ -301,7 +316,7 @@ class Results:
 
 
 def _from_document(document: Mapping[str, Any], out: Path) -> Results:
-    noise = {(entry["method"], entry["budget"]): _number(entry["row_stderr"]) for entry in document["noise"]}
+    noise = {(entry["method"], entry["budget"]): _nan_if_none(entry["row_stderr"]) for entry in document["noise"]}
     return Results(
         [_read_record(entry) for entry in document["records"]],
         problem=ProblemInfo.from_document(document["problem"]),
@@ -312,7 +327,7 @@ def _from_document(document: Mapping[str, Any], out: Path) -> Results:
 
 
 def _record_document(record: Record) -> dict[str, Any]:
-    document = {name: getattr(record, name) for name in PLAIN_FIELDS}
+    document = {name: getattr(record, name) for name in RECORD_FIELDS}
     document["groups"] = _groups_document(record.groups)
     for part in ("val", "test"):
         document[part] = {
@@ -340,19 +355,19 @@ def _read_record(entry: Mapping[str, Any]) -> Record:
         deciding=Cost(**entry["deciding"]),
         training=Cost(**entry["training"]),
         networks=tuple(entry["networks"]),
-        **{name: entry[name] for name in PLAIN_FIELDS},
+        **{name: entry[name] for name in RECORD_FIELDS},
     )
 
 
 def _read_scores(entries: Mapping[str, Any]) -> dict[str, Score]:
-    return {task: Score(_number(entry["loss"]), _number(entry["error"])) for task, entry in entries.items()}
+    return {task: Score(_nan_if_none(entry["loss"]), _nan_if_none(entry["error"])) for task, entry in entries.items()}
 
 
-def _number(value: float | None) -> float:
+def _nan_if_none(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _html(results: Results) -> str:
+def _to_html(results: Results) -> str:
     """Formats the verdict and a table of methods and budgets as HTML."""
     summaries = results.table()
     rows = [method_cells(summary) for summary in summaries]

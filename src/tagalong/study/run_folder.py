@@ -1,4 +1,4 @@
-"""The folder of a run: its settings, its log and its report."""
+"""The folder of a run, which contains its settings, log and report."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from .keys import Keys
 from .store import Store
 
 FORMAT, VERSION = "tagalong-run", 1
-PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
+RECORDED_PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 logger = logging.getLogger(__name__)
 
 
 def claim_folder(out: str | Path, problem: Problem, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Prepares the folder of a run by writing `settings.json`, unless it contains a run of a different problem.
+    """Prepares a folder for a run by writing `settings.json`.
+
+    Raises an error if the folder contains a run of a different problem.
 
     Args:
-        out: the folder; created if it does not exist.
+        out: the folder, which is created if it does not exist.
         problem: the problem of the run.
         about: additional settings to write.
 
@@ -51,11 +53,11 @@ def check_store(out: Path) -> None:
     """Raises a StoreError if the networks in this folder cannot be used."""
     path = out / "run.sqlite"
     if path.exists():
-        Store(path).close()
+        Store(path, verify=False).close()
 
 
 def check_folder(out: Path, fingerprint: str) -> None:
-    """Raises an error if this folder cannot be used for a run of the problem with this fingerprint."""
+    """Raises an error if this folder cannot be used for a problem with this fingerprint."""
     if out.exists() and not out.is_dir():
         raise InvalidInput("out", "must be a folder", f"the file {out}")
     check_store(out)
@@ -65,12 +67,14 @@ def check_folder(out: Path, fingerprint: str) -> None:
     try:
         other, name = read_document(path, FORMAT, (VERSION,), _problem_identity)
     except DocumentError as error:
-        hint = "choose another folder, or remove it"
+        hint = "choose another folder, or remove the file"
         raise InvalidInput("`out`:", f"{path} does not contain the settings of a run", hint=hint) from error
     if other != fingerprint:
-        conflict = f"{out} contains a run of a different problem or of different data"
-        details = f"({name!r}, {other}; this one is {fingerprint})"
-        raise InvalidInput("`out`:", f"{conflict} {details}", hint="choose another folder")
+        conflict = (
+            f"{out} contains a run of a different problem or of different data ({name!r}, {other}; this one is "
+            f"{fingerprint})"
+        )
+        raise InvalidInput("`out`:", conflict, hint="choose another folder")
 
 
 def _problem_identity(settings: Mapping[str, Any]) -> tuple[str, str]:
@@ -91,28 +95,28 @@ def write_settings(out: Path, problem: Problem, architecture: str, request: Mapp
         "architecture": architecture,
         **request,
         "command": sys.argv,
-        "git": _git_hash(),
-        "versions": {"tagalong": __version__, "python": platform.python_version()} | _versions(),
+        "git": _git_commit(),
+        "versions": {"tagalong": __version__, "python": platform.python_version()} | _package_versions(),
         "machine": platform.platform(),
     }
     write_document(path, FORMAT, VERSION, document, default=repr)
     return read_document(path, FORMAT, (VERSION,), dict)
 
 
-def _versions() -> dict[str, str]:
-    found = {package: _version(package) for package in PACKAGES}
+def _package_versions() -> dict[str, str]:
+    found = {package: _package_version(package) for package in RECORDED_PACKAGES}
     return {package: number for package, number in found.items() if number is not None}
 
 
-def _version(package: str) -> str | None:
+def _package_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def _git_hash() -> str | None:
-    """Returns the current Git commit of the working directory; None outside a repository."""
+def _git_commit() -> str | None:
+    """Returns the current Git commit of the working directory, or None if it is not in a repository."""
     try:
         done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -121,8 +125,8 @@ def _git_hash() -> str | None:
 
 
 @contextmanager
-def log_to(path: Path) -> Iterator[None]:
-    """Also writes the library's log messages to this file."""
+def log_to_file(path: Path) -> Iterator[None]:
+    """Also sends the library's log messages to this file."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     levels = {own: own.level for own in map(logging.getLogger, OWN_PACKAGES)}
@@ -139,8 +143,8 @@ def log_to(path: Path) -> Iterator[None]:
         handler.close()
 
 
-def draw_page(out: Path) -> None:
-    """Writes `report.html`; an error is only logged, so that it cannot cost the results."""
+def write_run_report(out: Path) -> None:
+    """Writes `report.html`. Errors are only logged, so they cannot affect the results."""
     try:
         from tagalong.report import write_report
 

@@ -1,4 +1,4 @@
-"""The log of a search by `auto`: the result of each training, and the expected gain as a function of effort."""
+"""The log of a search by `auto`: the result of each training run, and the expected gain as a function of effort."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from tagalong.rendering import wrap
 
 from .text import WIDTH, percent
 
-MAX_POINTS = 6  # points of the curve shown in a line of text
+MAX_CURVE_POINTS = 6  # points of the curve shown in a line of text
 NO_BREAK_SPACE = "\u00a0"
 
 
 @dataclass(frozen=True)
 class LoggedTraining:
-    """One training of a search.
+    """A training run of a search.
 
     Attributes:
-        spent: the total effort spent up to and including this training.
+        spent: the total effort spent up to and including this training run.
         tasks: the tasks of the network.
         seed: the seed of the network.
-        fraction: the training length, as a fraction of a full training.
+        fraction: the length of the training run, as a fraction of a full run.
         change: the relative change in validation loss from one network for all tasks with the same seed, averaged over
-            the network's tasks; None for the network for all tasks itself, if this network diverged, or if there is
-            nothing to compare with.
-        best: the expected change of the best networks after the round of this training, by budget.
+            the network's tasks. The change is None if there is nothing to compare with or training diverged.
+        best: for each budget, the expected change of the best networks after the round that includes this training run.
         diverged: whether training diverged.
     """
 
@@ -43,15 +42,15 @@ class LoggedTraining:
 
     @property
     def spent_text(self) -> str:
-        """The total effort spent up to and including this training, as text."""
+        """The total effort spent up to and including this training run, as text."""
         return format_effort(self.spent)
 
 
 class SearchLog:
-    """The log of how `auto` arrived at its groups; see `Results.search_log`.
+    """The log of how `auto` arrived at its groups (see `Results.search_log`).
 
     Args:
-        about: the log as a JSON document, `results.settings["decisions"]["auto"]`.
+        about: the log as a JSON document (`results.settings["decisions"]["auto"]`).
     """
 
     def __init__(self, about: Mapping[str, Any]) -> None:
@@ -64,17 +63,17 @@ class SearchLog:
 
     @cached_property
     def trainings(self) -> tuple[LoggedTraining, ...]:
-        """All trainings, in order."""
+        """All training runs, in order."""
         return tuple(_read_trainings(self.about))
 
     @property
     def curve(self) -> dict[int, list[tuple[float, float]]]:
-        """For each budget, pairs of the effort spent and the expected validation change of the best networks so far."""
+        """For each budget, the effort spent and the best expected validation change after each round."""
         return {k: [(step["spent"], step["best"][str(k)]) for step in self.about["steps"]] for k in self.budgets}
 
     @property
     def sentence(self) -> str:
-        """A sentence about the effort spent, the number of sets of tasks trained, and the overhead of measuring."""
+        """A sentence that states the effort spent, the number of sets of tasks trained, and the measuring overhead."""
         about, sets = self.about, {one.tasks for one in self.trainings}
         diverged = len({one.tasks for one in self.trainings if one.diverged})
         lost = f" ({diverged} diverged)" if diverged else ""
@@ -84,14 +83,14 @@ class SearchLog:
         return f"auto spent {spent} on {len(sets)} sets of tasks, including the set of all tasks{lost}{measuring}."
 
     def to_text(self, width: int = WIDTH) -> str:
-        """Formats the sentence and, for each budget, the expected change of the best networks by effort."""
+        """Formats `sentence` and, for each budget, the best expected change as a function of effort."""
         lines = wrap(self.sentence, width)
         for budget, points in self.curve.items():
             chosen = self.about["chosen"][str(budget)]
             found = "all together"
             if chosen["expected"]:
                 found = f"{percent(chosen['expected'])} ± {100 * chosen['doubt']:.1f}"
-            text = f"  budget {budget}: {found}; {_curve_text(points)}".replace(" %", f"{NO_BREAK_SPACE}%")
+            text = f"  budget {budget}: {found}; {_format_curve(points)}".replace(" %", f"{NO_BREAK_SPACE}%")
             lines += [line.replace(NO_BREAK_SPACE, " ") for line in wrap(text, width, hang="    ")]
         return "\n".join(lines)
 
@@ -111,16 +110,16 @@ def _read_trainings(about: Mapping[str, Any]) -> Iterator[LoggedTraining]:
             yield LoggedTraining(spent, tuple(one["tasks"]), one["seed"], one["fraction"], change, best, diverged)
 
 
-def _mean_change(losses: Mapping[str, float], base: Mapping[str, float]) -> float:
-    return math.exp(sum(math.log(losses[task] / base[task]) for task in losses) / len(losses)) - 1
+def _mean_change(losses: Mapping[str, float], reference: Mapping[str, float]) -> float:
+    return math.exp(sum(math.log(losses[task] / reference[task]) for task in losses) / len(losses)) - 1
 
 
-def _curve_text(points: list[tuple[float, float]]) -> str:
-    """Formats a few points at which the expected change of the best networks changed."""
+def _format_curve(points: list[tuple[float, float]]) -> str:
+    """Formats a few points at which the expected change of the best networks differs from the previous one."""
     changed = [point for before, point in pairwise([(0.0, 0.0), *points]) if percent(point[1]) != percent(before[1])]
     if not changed:
         return "nothing better was expected at any effort"
-    kept = changed[:: -(-len(changed) // MAX_POINTS)]
+    kept = changed[:: -(-len(changed) // MAX_CURVE_POINTS)]
     listed = ", ".join(
         f"{percent(value)} at {format_effort(spent)}".replace(" ", NO_BREAK_SPACE) for spent, value in kept
     )
@@ -128,7 +127,7 @@ def _curve_text(points: list[tuple[float, float]]) -> str:
 
 
 def format_effort(effort: float) -> str:
-    """Formats an effort with three significant digits, or as an integer if it has more.
+    """Formats an effort with three significant digits, or as an integer if it has more than three digits.
 
     Example:
         >>> format_effort(45.125), format_effort(1.1), format_effort(60.0), format_effort(9656.2)

@@ -1,18 +1,23 @@
-"""The store of trained networks, `run.sqlite`: each network is a row that is written once, when training finishes.
+"""The store of trained networks, `run.sqlite`.
 
-Definitions, scores and costs are plain columns, since thousands of them are read at once; weights, row losses and
-affinities are stored as binary blobs.
+Each network is a row that is written once, when its training finishes. Definitions, scores and costs are stored in
+plain columns, since thousands of them are read at once. Weights, per-row losses and affinities are stored as binary
+blobs. Every row has a checksum of its plain columns, which is verified when the store is opened. Every blob has its own
+checksum, which is verified when the blob is read. A damaged network is dropped with a warning and trained again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import logging
 import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,55 +27,66 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tagalong.affinity import Affinity
-from tagalong.files import pack_arrays, unpack_arrays
+from tagalong.errors import pluralize
+from tagalong.files import pack_arrays, seal, unpack_arrays, unseal
 from tagalong.learn import Job, Trained
 from tagalong.score import Score
 
 from .records import Cost
 
 Losses = dict[str, NDArray[np.float32]]
-PARTS = ("val", "test")
+SPLITS = ("val", "test")
 AFFINITY_ARRAYS = ("mean", "stderr", "count", "steps", "history", "null")
-PIECE = 2**28  # maximum bytes of weights in one blob; larger weights are split
-VERSION = 2  # keys of version 1 depended on the release and on module paths, so their networks cannot be found
+MAX_PIECE_BYTES = 2**28  # maximum bytes of weights in one blob; larger weights are split
+VERSION = 3  # version 2 had no checksums; keys of version 1 depended on module paths, so its networks cannot be found
 LOCK_TIMEOUT = 120.0  # seconds to wait for another process to finish writing
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS networks (
     key TEXT PRIMARY KEY, definition TEXT NOT NULL, scores TEXT NOT NULL, steps INTEGER NOT NULL,
     seconds REAL NOT NULL, parameters INTEGER NOT NULL, best_epoch INTEGER NOT NULL, batch TEXT NOT NULL,
-    kept INTEGER NOT NULL DEFAULT 0, curve BLOB, weights BLOB, losses BLOB
+    kept INTEGER NOT NULL DEFAULT 0, curve BLOB, weights BLOB, losses BLOB, checksum TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS affinities (
     key TEXT PRIMARY KEY, network TEXT NOT NULL, settings TEXT NOT NULL, steps INTEGER NOT NULL,
-    seconds REAL NOT NULL, affinity BLOB NOT NULL
+    seconds REAL NOT NULL, affinity BLOB NOT NULL, checksum TEXT NOT NULL DEFAULT ''
 );
-CREATE TABLE IF NOT EXISTS latencies (key TEXT PRIMARY KEY, seconds REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS latencies (
+    key TEXT PRIMARY KEY, seconds REAL NOT NULL, checksum TEXT NOT NULL DEFAULT ''
+);
 """
-COLUMNS = "key, definition, scores, steps, seconds, parameters, best_epoch"
+RESULT_COLUMNS = "key, definition, scores, steps, seconds, parameters, best_epoch"
+# The plain columns of each table, which the checksum of a row covers, and its blobs, which have their own.
+CHECKED = {
+    "networks": f"{RESULT_COLUMNS}, batch",
+    "affinities": "key, network, settings, steps, seconds",
+    "latencies": "key, seconds",
+}
+BLOBS = {"networks": ("curve", "weights", "losses"), "affinities": ("affinity",), "latencies": ()}
 PIECES_SCHEMA = "CREATE TABLE IF NOT EXISTS pieces (key TEXT, place INTEGER, content BLOB, PRIMARY KEY (key, place))"
 
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """The result of training a network, returned by workers and written to the store.
+    """The result of training a network, which is returned by workers and written to the store.
 
-    Large fields are stored as bytes; `Store.results` does not read them and leaves them empty or None.
+    Large fields are stored as bytes. `Store.results` does not read large fields and leaves them empty or None.
 
     Attributes:
-        job: the network that was trained.
-        val: validation score of each task.
-        test: test score of each task.
-        steps: total number of training steps.
-        seconds: training time in seconds.
-        parameters: number of parameters of the encoder and heads; 0 if unknown.
-        best_epoch: the epoch whose weights were kept; -1 if training diverged.
-        halves: the loss of each task on each half of the validation rows; empty if unknown.
-        key: the key in the store (see `Keys`); empty if the result was not read from a store.
+        job: the job that trained the network.
+        val: the validation score of each task.
+        test: the test score of each task.
+        steps: the total number of training steps.
+        seconds: the training time in seconds.
+        parameters: the number of parameters of the encoder and heads, or 0 if unknown.
+        best_epoch: the epoch whose weights were kept, or -1 if training diverged.
+        halves: each task's loss on each half of the validation rows. Empty if unknown.
+        key: the key in the store (see `Keys`), or an empty string if the result was not read from a store.
         curve: the validation losses of each epoch as float32.
         weights: the serialized state dict.
         losses: the validation and test losses of every row.
-        affinity: the measured affinity, if there was a meter; measuring again gives the same bytes.
-        overhead: measuring time divided by training time; unlike `affinity`, it varies from run to run.
+        affinity: the measured affinity, or None if there was no meter. Measuring it again gives the same bytes.
+        overhead: the measuring time divided by the training time. Unlike `affinity`, the overhead varies from run to
+            run.
     """
 
     job: Job
@@ -95,50 +111,109 @@ class NetworkResult:
 
     @property
     def diverged(self) -> bool:
-        """Whether no validation loss was finite; all scores are then NaN, and there are no weights."""
+        """Whether no validation loss was finite.
+
+        In that case, all scores are NaN and there are no weights.
+        """
         return self.best_epoch < 0
 
 
 class StoreError(ValueError):
-    """A file is not a store of networks, is damaged, or has an unsupported version."""
+    """Raised if a file is not a store of networks, is damaged, or has an unsupported version."""
+
+
+TRAIN_AGAIN = "delete it to train its networks again, or choose another folder"
+logger = logging.getLogger(__name__)
 
 
 class Store:
     """The networks of a run.
 
-    Multiple processes may use the same store; each row is written atomically by the process that finishes first.
+    Multiple processes can use the same store. Each row is written atomically by the process that finishes first.
 
     Args:
         path: the file; created if it does not exist.
+        verify: whether to look for damage: rows with a wrong checksum are dropped with a warning.
+
+    Raises:
+        StoreError: the file is not a store, is damaged beyond single rows, or has an unsupported version.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, verify: bool = True) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._connection = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT)
         except sqlite3.OperationalError as error:
-            raise StoreError(f"{self.path}: {error}; choose another folder") from error
+            raise StoreError(f"could not open {self.path} ({error}); choose another folder") from error
+        self._connection.text_factory = partial(str, encoding="utf-8", errors="replace")  # damaged text, too
         try:
-            self._prepare()
+            self._prepare_tables(verify)
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            self.close()
+            raise self._unreadable(error) from error
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self) -> None:
+    def _prepare_tables(self, verify: bool) -> None:
         # No write-ahead log: it is not safe on network file systems.
-        try:
-            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-            if version not in (0, VERSION):
-                raise StoreError(self._version_message(version))
-            if not version:
-                self._connection.executescript(f"BEGIN IMMEDIATE;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                raise
-            raise StoreError(
-                f"{self.path} is not a store of networks ({error}); remove it, or choose another folder"
-            ) from error
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if version not in (0, 2, VERSION):
+            raise StoreError(self._version_message(version))
+        if not version:
+            self._connection.executescript(f"BEGIN IMMEDIATE;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")
+        if version == 2:
+            _add_checksums(self._connection)
+        if verify:
+            self._check_structure()
+            for table in CHECKED:
+                self._drop_damaged_rows(table)
+            self._drop_incomplete_batches()
+
+    def _check_structure(self) -> None:
+        def problem() -> str:
+            return str(self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+
+        found = problem()
+        if found != "ok":
+            self._connection.execute("REINDEX")  # an index is only a copy of the keys
+            found = problem()
+        if found != "ok":
+            raise StoreError(f"{self.path} is damaged ({' '.join(found.split())}); {TRAIN_AGAIN}")
+
+    def _drop_damaged_rows(self, table: str) -> None:
+        rows = self._connection.execute(f"SELECT rowid, checksum, {CHECKED[table]} FROM {table}")
+        damaged = [row for row, found, *values in rows if found != _row_checksum(values)]
+        if damaged:
+            what = "network" if table == "networks" else "measurement"
+            logger.warning(
+                "%s: %s did not match the checksum and will be computed again if needed",
+                self.path,
+                pluralize(len(damaged), what),
+            )
+            self._delete(table, damaged)
+
+    def _drop_incomplete_batches(self) -> None:
+        """Drops networks that were trained in the same computation as a damaged one.
+
+        The last bits of a network can depend on the others, so the whole batch is trained again.
+        """
+        rows = self._connection.execute("SELECT rowid, key, batch FROM networks").fetchall()
+        known = {key for _, key, _ in rows}
+        batches = {batch: known.issuperset(json.loads(batch)) for batch in {batch for *_, batch in rows}}
+        self._delete("networks", [row for row, _, batch in rows if not batches[batch]])
+
+    def _delete(self, table: str, rows: Sequence[int]) -> None:
+        if rows:
+            with self._connection:
+                self._connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", [(row,) for row in rows])
+                _drop_pieces(self._connection)
+
+    def _unreadable(self, error: sqlite3.Error | UnicodeDecodeError) -> StoreError:
+        if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
+            return StoreError(f"could not read or write {self.path} ({error}); if it is damaged, {TRAIN_AGAIN}")
+        return StoreError(f"{self.path} is not a network store, or it is damaged ({error}); {TRAIN_AGAIN}")
 
     def _version_message(self, version: int) -> str:
         if version > VERSION:
@@ -157,37 +232,33 @@ class Store:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
-        if isinstance(error, sqlite3.DatabaseError):
-            advice = "if it is damaged, remove it or choose another folder"
-            raise StoreError(f"{self.path} cannot be read or written ({error}); {advice}") from error
+        if isinstance(error, (sqlite3.DatabaseError, UnicodeDecodeError)):
+            raise self._unreadable(error) from error
 
     def add(
         self, finished: Mapping[str, tuple[Mapping[str, Any], NetworkResult]], batch: Sequence[str] | None = None
     ) -> None:
-        """Writes finished networks in one transaction; existing rows are not changed.
+        """Writes finished networks in one transaction. Existing rows are not changed.
 
         Args:
             finished: the definition and the result of each network, by key.
-            batch: the keys of all networks that were trained in the same computation, in order; training the same
-                batch again gives bit-identical results. None if the batch is `finished`.
+            batch: the keys of all networks that were trained in the same computation, in order. Training the same batch
+                again gives bit-identical results. Defaults to the networks in `finished`.
         """
         together = json.dumps(list(finished if batch is None else batch))
         with self._connection:
-            values = [
-                (key, json.dumps(definition, default=repr), _scores_text(result), result.steps, result.seconds,
-                 result.parameters, result.best_epoch, together, result.curve,
-                 _put_weights(self._connection, key, result.weights), result.losses)
-                for key, (definition, result) in finished.items()
-            ]  # fmt: skip
-            self._connection.executemany(
-                f"INSERT OR IGNORE INTO networks ({COLUMNS}, batch, curve, weights, losses) "
-                f"VALUES ({_placeholders(11)})",
-                values,
-            )
+            for key, (definition, result) in finished.items():
+                plain = (key, json.dumps(definition, default=repr), _scores_to_json(result), int(result.steps),
+                         float(result.seconds), int(result.parameters), int(result.best_epoch), together)  # fmt: skip
+                weights = _put_weights(self._connection, key, _seal(result.weights))
+                self._insert("networks", plain, seal(result.curve), weights, _seal(result.losses))
 
     def results(self, keys: Iterable[str]) -> dict[str, NetworkResult]:
-        """Returns the results of the networks that are in the store by key, without their large fields."""
-        return {key: _read_result(key, *values) for key, *values in self._select(COLUMNS, keys)}
+        """Returns the results of these networks by key, without their large fields.
+
+        Networks that are not in the store are omitted.
+        """
+        return {key: _read_result(key, *values) for key, *values in self._select_rows(RESULT_COLUMNS, keys)}
 
     def __len__(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM networks").fetchone()[0])
@@ -201,33 +272,50 @@ class Store:
 
     def batch(self, key: str) -> list[Job]:
         """Returns the jobs that were trained in the same computation as this network, in order."""
-        ((_, text),) = self._select("key, batch", [key])
+        ((_, text),) = self._select_rows("key, batch", [key])
         keys = json.loads(text)
-        found = {other: _job(json.loads(definition)) for other, definition in self._select("key, definition", keys)}
+        found = {
+            other: _read_job(json.loads(definition)) for other, definition in self._select_rows("key, definition", keys)
+        }
         return [found[other] for other in keys]
 
     def weights(self, key: str) -> dict[str, Tensor] | None:
-        """Returns the weights of a network; None if they were not kept."""
-        ((_, stored),) = self._select("key, weights", [key])
+        """Returns the weights of a network, or None if they were not kept."""
+        ((_, stored),) = self._select_rows("key, weights", [key])
         content = _get_weights(self._connection, key, stored)
-        return None if content is None else _unpack_weights(content)
+        return None if content is None else _unpack_weights(unseal(content))
 
     def losses(self, key: str, part: str = "test") -> Losses | None:
         """Returns the loss of every row by task; None if losses were not kept."""
-        ((_, definition, content),) = self._select("key, definition, losses", [key])
-        return None if content is None else _unpack_losses(content, _job(json.loads(definition)).tasks, part)
+        ((_, definition, content),) = self._select_rows("key, definition, losses", [key])
+        return (
+            None if content is None else _unpack_losses(unseal(content), _read_job(json.loads(definition)).tasks, part)
+        )
 
     def pruned(self, keys: Iterable[str]) -> list[str]:
-        """Returns the keys of networks whose weights or losses were dropped; diverged networks never had any."""
+        """Returns the keys of networks whose weights or losses were dropped or are damaged.
+
+        Diverged networks never had any.
+        """
+        wanted = list(keys)
+        self._drop_damaged_blobs(wanted)
         condition = "best_epoch >= 0 AND (weights IS NULL OR losses IS NULL)"
-        return [key for key, is_pruned in self._select(f"key, {condition}", keys) if is_pruned]
+        return [key for key, is_pruned in self._select_rows(f"key, {condition}", wanted) if is_pruned]
+
+    def _drop_damaged_blobs(self, keys: Iterable[str]) -> None:
+        for key, stored, losses in self._select_rows("key, weights, losses", keys):
+            if not (_is_intact(_get_weights(self._connection, key, stored)) and _is_intact(losses)):
+                logger.warning("%s: the weights of a network are damaged; it is trained again", self.path)
+                with self._connection:
+                    self._connection.execute("UPDATE networks SET weights = NULL, losses = NULL WHERE key = ?", (key,))
+                    _drop_pieces(self._connection)
 
     def restore(self, key: str, result: NetworkResult) -> None:
-        """Restores the weights and losses of a pruned network; its scores are not changed."""
+        """Restores the weights and losses of a pruned network without changing its scores."""
         with self._connection:
-            stored = _put_weights(self._connection, key, result.weights)
+            stored = _put_weights(self._connection, key, _seal(result.weights))
             self._connection.execute(
-                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (stored, result.losses, key)
+                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (stored, _seal(result.losses), key)
             )
 
     def keep(self, keys: Iterable[str]) -> None:
@@ -236,7 +324,9 @@ class Store:
             self._connection.executemany("UPDATE networks SET kept = 1 WHERE key = ?", [(key,) for key in keys])
 
     def prune(self) -> int:
-        """Drops the weights and losses of networks that were not marked with `keep`; their rows remain.
+        """Drops the weights and losses of networks that were not marked with `keep`.
+
+        The other columns of these networks are kept.
 
         Returns:
             The number of networks whose weights were dropped.
@@ -252,59 +342,118 @@ class Store:
         return dropped
 
     def affinity(self, key: str) -> tuple[Affinity, Cost] | None:
-        """Returns a measured affinity and the cost of the training in which it was measured; None if it is missing."""
+        """Returns a measured affinity and the cost of the training run that measured it, or None if it is missing."""
         found = self._connection.execute(
             "SELECT affinity, steps, seconds, settings FROM affinities WHERE key = ?", (key,)
         ).fetchone()
+        if found is not None and not _is_intact(found[0]):
+            logger.warning("%s: an affinity is damaged; it is measured again", self.path)
+            with self._connection:
+                self._connection.execute("DELETE FROM affinities WHERE key = ?", (key,))
+            found = None
         if found is None:
             return None
-        affinity = _unpack_affinity(found[0])
+        affinity = _unpack_affinity(unseal(found[0]))
         overhead = {name: value for name, value in json.loads(found[3]).items() if name == "overhead"}
         affinity = replace(affinity, settings={**affinity.settings, **overhead})
         return affinity, Cost(1, plain_steps(affinity, found[1]), found[2])
 
     def add_affinity(self, key: str, network: str, settings: Mapping[str, Any], result: NetworkResult) -> None:
-        """Writes the affinity that was measured while a network trained; call this before adding the network itself."""
+        """Writes the affinity measured while a network was trained.
+
+        Call this method before adding the network itself.
+        """
         about: dict[str, Any] = {**settings, "shared": not self.results([network])}
         if result.overhead is not None:
             about["overhead"] = result.overhead
-        values = (key, network, json.dumps(about, sort_keys=True, default=repr), result.steps, result.seconds)
+        settings_text = json.dumps(about, sort_keys=True, default=repr)
+        plain = (key, network, settings_text, int(result.steps), float(result.seconds))
         with self._connection:
-            self._connection.execute(
-                "INSERT OR IGNORE INTO affinities (key, network, settings, steps, seconds, affinity) "
-                f"VALUES ({_placeholders(6)})",
-                (*values, result.affinity),
-            )
+            self._insert("affinities", plain, _seal(result.affinity))
 
     def has_key_starting_with(self, start: str) -> bool:
-        """Whether the store has a network or a measurement whose key starts with `start`."""
+        """Whether the store contains a network or measurement whose key starts with `start`."""
         query = "SELECT key FROM (SELECT key FROM networks UNION ALL SELECT key FROM affinities) WHERE key GLOB ?"
         return self._connection.execute(query, (f"{start}*",)).fetchone() is not None
 
     def latency(self, key: str) -> float | None:
-        """Returns the time of a forward pass in seconds; None if it was not measured."""
+        """Returns the time of a forward pass in seconds, or None if it was not measured."""
         found = self._connection.execute("SELECT seconds FROM latencies WHERE key = ?", (key,)).fetchone()
         return None if found is None else float(found[0])
 
     def add_latency(self, key: str, seconds: float) -> None:
         """Writes the time of a forward pass in seconds."""
         with self._connection:
-            self._connection.execute("INSERT OR IGNORE INTO latencies VALUES (?, ?)", (key, seconds))
+            self._insert("latencies", (key, float(seconds)))
 
-    def _select(self, columns: str, keys: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+    def _insert(self, table: str, plain: Sequence[Any], *blobs: bytes | int | None) -> None:
+        """Adds a row with its checksum as part of the caller's transaction; an existing row is not changed."""
+        columns = ", ".join([CHECKED[table], *BLOBS[table], "checksum"])
+        values = (*plain, *blobs, _row_checksum(plain))
+        self._connection.execute(
+            f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({_sql_placeholders(len(values))})", values
+        )
+
+    def _select_rows(self, columns: str, keys: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         wanted = list(keys)
         for start in range(0, len(wanted), 500):  # SQLite limits the number of placeholders
             some = wanted[start : start + 500]
             yield from self._connection.execute(
-                f"SELECT {columns} FROM networks WHERE key IN ({_placeholders(len(some))})", some
+                f"SELECT {columns} FROM networks WHERE key IN ({_sql_placeholders(len(some))})", some
             ).fetchall()
 
 
-def _placeholders(number: int) -> str:
-    return ", ".join("?" * number)
+def _row_checksum(values: Sequence[Any]) -> str:
+    """Returns a checksum of the plain columns of a row; values of other types than written give another one."""
+    return hashlib.sha256(repr(tuple(values)).encode(errors="backslashreplace")).hexdigest()[:32]
 
 
-def _job(definition: Mapping[str, Any]) -> Job:
+def _seal(content: bytes | None) -> bytes | None:
+    return None if content is None else seal(content)
+
+
+def _is_intact(sealed: Any) -> bool:
+    """Whether a blob is missing or matches its checksum."""
+    if sealed is None:
+        return True
+    try:
+        unseal(sealed)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _add_checksums(connection: sqlite3.Connection) -> None:
+    """Converts a store of version 2, which had no checksums, in one transaction."""
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:  # another process was faster
+            return
+        for table, columns in CHECKED.items():
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN checksum TEXT NOT NULL DEFAULT ''")
+            for row, *values in connection.execute(f"SELECT rowid, {columns} FROM {table}").fetchall():
+                connection.execute(f"UPDATE {table} SET checksum = ? WHERE rowid = ?", (_row_checksum(values), row))
+                for blob in BLOBS[table]:
+                    _seal_blob(connection, table, blob, row, values[0])
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _seal_blob(connection: sqlite3.Connection, table: str, column: str, row: int, key: str) -> None:
+    (stored,) = connection.execute(f"SELECT {column} FROM {table} WHERE rowid = ?", (row,)).fetchone()
+    if isinstance(stored, int):  # weights in pieces
+        sealed = _seal(_get_weights(connection, key, stored))
+        connection.execute("DELETE FROM pieces WHERE key = ?", (key,))
+        stored = _put_weights(connection, key, sealed)
+    else:
+        stored = _seal(stored)
+    connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (stored, row))
+
+
+def _sql_placeholders(count: int) -> str:
+    return ", ".join("?" * count)
+
+
+def _read_job(definition: Mapping[str, Any]) -> Job:
     named = {name: definition[name] for name in ("seed", "rule", "width")}
     return Job(tuple(definition["tasks"]), **named, epochs=definition.get("epochs"))
 
@@ -314,40 +463,44 @@ def _read_result(
 ) -> NetworkResult:
     document = json.loads(scores)
     val, test = (
-        {task: Score(_number(loss), _number(error)) for task, (loss, error) in document[part].items()} for part in PARTS
+        {task: Score(_nan_if_none(loss), _nan_if_none(error)) for task, (loss, error) in document[part].items()}
+        for part in SPLITS
     )
-    halves = {task: (_number(one), _number(two)) for task, (one, two) in document.get("halves", {}).items()}
-    job = _job(json.loads(definition))
+    halves = {task: (_nan_if_none(one), _nan_if_none(two)) for task, (one, two) in document.get("halves", {}).items()}
+    job = _read_job(json.loads(definition))
     return NetworkResult(job, val, test, steps, seconds, parameters, best_epoch, halves, key)
 
 
-def _scores_text(result: NetworkResult) -> str:
-    """Formats scores and half losses as JSON, with null for values that are not finite."""
+def _scores_to_json(result: NetworkResult) -> str:
+    """Formats scores and half losses as JSON, with null for non-finite values."""
     scores: dict[str, Any] = {
-        part: {task: [_or_none(score.loss), _or_none(score.error)] for task, score in getattr(result, part).items()}
-        for part in PARTS
+        part: {
+            task: [_none_if_not_finite(score.loss), _none_if_not_finite(score.error)]
+            for task, score in getattr(result, part).items()
+        }
+        for part in SPLITS
     }
-    scores["halves"] = {task: [_or_none(loss) for loss in pair] for task, pair in result.halves.items()}
+    scores["halves"] = {task: [_none_if_not_finite(loss) for loss in pair] for task, pair in result.halves.items()}
     return json.dumps(scores, allow_nan=False)
 
 
-def _number(value: float | None) -> float:
+def _nan_if_none(value: float | None) -> float:
     return float("nan") if value is None else float(value)
 
 
-def _put_weights(connection: sqlite3.Connection, key: str, content: bytes | None) -> bytes | int | None:
-    """Returns the value for a network's weights column: the weights, or the number of pieces if they are split.
+def _put_weights(connection: sqlite3.Connection, key: str, packed: bytes | None) -> bytes | int | None:
+    """Returns the value for a network's weights column: the weights, or the number of pieces if they were split.
 
-    The pieces are written as part of the caller's transaction.
+    The pieces are written in the caller's transaction.
     """
-    if content is None or len(content) <= PIECE:
-        return content
+    if packed is None or len(packed) <= MAX_PIECE_BYTES:
+        return packed
     connection.execute(PIECES_SCHEMA)
-    places = range(-(-len(content) // PIECE))
-    view = memoryview(content)
+    places = range(-(-len(packed) // MAX_PIECE_BYTES))
+    view = memoryview(packed)
     connection.executemany(
         "INSERT OR IGNORE INTO pieces VALUES (?, ?, ?)",
-        ((key, place, view[place * PIECE : (place + 1) * PIECE]) for place in places),
+        ((key, place, view[place * MAX_PIECE_BYTES : (place + 1) * MAX_PIECE_BYTES]) for place in places),
     )
     return len(places)
 
@@ -361,28 +514,31 @@ def _get_weights(connection: sqlite3.Connection, key: str, stored: bytes | int |
 
 
 def _drop_pieces(connection: sqlite3.Connection) -> None:
-    """Removes pieces whose network no longer has weights."""
+    """Removes the pieces of weights that were dropped."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'pieces'").fetchone():
         connection.execute("DELETE FROM pieces WHERE key NOT IN (SELECT key FROM networks WHERE weights IS NOT NULL)")
 
 
 def _measurement_cost(steps: int, seconds: float, settings: str) -> Cost:
-    """Returns the cost of a measurement: the entire training, or only the measuring if the network is counted too."""
+    """Returns the cost of a measurement.
+
+    If the network is counted separately, only the overhead is included.
+    """
     about = json.loads(settings)
     overhead = about.get("overhead", 0.0)
     return Cost(0, 0, seconds * overhead / (1 + overhead)) if about.get("shared") else Cost(1, steps, seconds)
 
 
 def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
-    """Converts the steps of a training with a meter to the number of plain steps with the same cost.
+    """Converts the number of steps of a training run with a meter to the number of plain steps with the same cost.
 
-    A plain step costs as much as three forward passes, since the backward pass counts as two. Measuring n tasks takes
-    n backward passes, and n more forward passes with lookahead.
+    A plain step costs as much as three forward passes, since the backward pass counts as two. Measuring n tasks takes n
+    backward passes. Lookahead takes n additional forward passes.
 
     Args:
         affinity: the measured affinity.
-        steps: number of steps in the training.
-        runs: number of trainings over which the measured steps are distributed equally.
+        steps: the number of steps in the training run.
+        runs: the number of training runs over which the measured steps are distributed equally.
 
     Example:
         >>> import numpy as np
@@ -395,15 +551,15 @@ def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
     return round(steps + len(affinity.steps) * (passes - 3) / 3 / runs)
 
 
-def pack(trained: Trained, groups: Tensor | None = None) -> NetworkResult:
+def pack_result(trained: Trained, groups: Tensor | None = None) -> NetworkResult:
     """Converts a trained network to a result that can be stored.
 
     Args:
         trained: the trained network.
-        groups: the group of each validation row; rows in the same group are assigned to the same half.
+        groups: the group of each validation row. Rows in the same group are assigned to the same half.
     """
     val, test = (
-        {task: Score(score.loss, score.error) for task, score in getattr(trained, part).items()} for part in PARTS
+        {task: Score(score.loss, score.error) for task, score in getattr(trained, part).items()} for part in SPLITS
     )
     affinity, overhead = trained.affinity, None
     if affinity is not None:
@@ -435,11 +591,11 @@ def _to_float32(losses: ArrayLike) -> NDArray[np.float32]:
 def halve_rows(
     losses: Mapping[str, NDArray[np.float32] | None], groups: Tensor | None = None
 ) -> dict[str, tuple[float, float]]:
-    """Returns the mean loss of each task on each half of the rows; empty if the row losses are unknown.
+    """Returns each task's mean loss on each half of the rows, or an empty dict if the per-row losses are unknown.
 
     Args:
-        losses: the loss of every row by task; NaN for rows without a label.
-        groups: the group of each row; rows in the same group are assigned to the same half.
+        losses: the per-row losses of each task, with NaN for rows without a label.
+        groups: the group of each row. Rows in the same group are assigned to the same half.
 
     Example:
         >>> halve_rows({"age": np.array([1.0, 2.0, 3.0, float("nan")])})
@@ -452,15 +608,15 @@ def halve_rows(
     if groups is not None:
         number = np.unique(groups.numpy(), return_inverse=True)[1]
     first = number % 2 == 0
-    return {task: (_mean(values[first]), _mean(values[~first])) for task, values in rows.items()}
+    return {task: (_mean_loss(values[first]), _mean_loss(values[~first])) for task, values in rows.items()}
 
 
-def _mean(losses: NDArray[np.float32]) -> float:
+def _mean_loss(losses: NDArray[np.float32]) -> float:
     present = losses[np.isfinite(losses)].astype(np.float64)
     return float(present.mean()) if len(present) else math.nan
 
 
-def _or_none(value: float) -> float | None:
+def _none_if_not_finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
@@ -471,15 +627,15 @@ def _pack_weights(state: Mapping[str, Tensor]) -> bytes:
     return content.getvalue()
 
 
-def _unpack_weights(content: bytes) -> dict[str, Tensor]:
+def _unpack_weights(packed: bytes) -> dict[str, Tensor]:
     """Deserializes a state dict."""
-    state: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    state: dict[str, Tensor] = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True)
     return state
 
 
 def _pack_losses(trained: Trained) -> bytes | None:
     arrays = {}
-    for part in PARTS:
+    for part in SPLITS:
         rows = [getattr(trained, part)[task].rows for task in trained.job.tasks]
         if any(losses is None for losses in rows):
             return None
@@ -487,9 +643,9 @@ def _pack_losses(trained: Trained) -> bytes | None:
     return pack_arrays(arrays)
 
 
-def _unpack_losses(content: bytes, tasks: tuple[str, ...], part: str) -> Losses:
-    """Deserializes the loss of every row in a split, by task."""
-    return dict(zip(tasks, unpack_arrays(content, [part])[part], strict=True))
+def _unpack_losses(packed: bytes, tasks: tuple[str, ...], split: str) -> Losses:
+    """Deserializes the per-row losses of each task in a split."""
+    return dict(zip(tasks, unpack_arrays(packed, [split])[split], strict=True))
 
 
 def _pack_affinity(affinity: Affinity) -> bytes:
@@ -500,9 +656,9 @@ def _pack_affinity(affinity: Affinity) -> bytes:
     return pack_arrays(arrays | {"about": np.array(json.dumps(about))})
 
 
-def _unpack_affinity(content: bytes) -> Affinity:
-    """Deserializes an affinity, bit-identical to the original."""
-    arrays = unpack_arrays(content)
+def _unpack_affinity(packed: bytes) -> Affinity:
+    """Deserializes an affinity, which is bit-identical to the original."""
+    arrays = unpack_arrays(packed)
     about = json.loads(str(arrays["about"]))
     skipped = {why: arrays[f"skipped {i}"] for i, why in enumerate(about["skipped"])}
     fields = {name: arrays[name] for name in AFFINITY_ARRAYS}

@@ -1,4 +1,4 @@
-"""`Study`: the complete comparison on one problem, from decisions and training to the verdict."""
+"""Defines `Study`, which compares methods on one problem, from decisions and training to the verdict."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tagalong.progress import Progress
 
 from .backend import TrainingBackend, open_backend
 from .best import Best, keep_best
-from .decisions import about_decisions, confirm, decide_all, records_of, write_decisions
+from .decisions import confirm_candidate, decide_all, explain_decisions, train_choices, write_decisions
 from .executors import Executor, device_name, make_executor
 from .methods import Method
 from .records import ProblemInfo
 from .results import Results
-from .run_folder import check_folder, draw_page, write_settings
+from .run_folder import check_folder, write_run_report, write_settings
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
 from .text import label_text
@@ -30,19 +30,19 @@ logger = logging.getLogger(__name__)
 
 
 class Study:
-    """Compares ways of grouping on one problem.
+    """Compares ways of grouping tasks on one problem.
 
-    All networks and results are stored in the folder `out`: if a study is killed and run again, it does not retrain
-    finished networks, and its results are the same.
+    All networks and results are stored in the folder `out`. If a study is killed and run again, finished networks are
+    not retrained, and the results are the same.
 
     Args:
         problem: the problem to train on. For networks trained by your own script, see `ExternalStudy`.
-        out: the folder of the run; an earlier run of the same problem is continued.
-        executor: "serial"; "processes" to train in multiple processes on this machine, e.g. "processes:4" for four
-            (scripts need `if __name__ == "__main__":`); "ray" to train on a cluster if `ray.init(address="auto")` was
-            called before, otherwise on this machine; or a custom `Executor`.
-        device: "auto" (CUDA if it is available), "cpu", "cuda", ….
-        progress: receives the number of networks to train and updates as they finish.
+        out: the folder of the run. If it contains an earlier run of the same problem, that run is continued.
+        executor: "serial", "processes", "ray" or a custom `Executor`. "processes" trains in multiple processes on this
+            machine, e.g. "processes:4" for four. Scripts then need `if __name__ == "__main__":`. "ray" trains on a
+            cluster if `ray.init(address="auto")` was called before, otherwise on this machine.
+        device: the device to train on, e.g. "cpu" or "cuda". "auto" selects CUDA if it is available.
+        progress: an object that receives the number of networks to train and an update whenever one finishes.
 
     Example:
         >>> import numpy as np, tempfile
@@ -88,34 +88,35 @@ class Study:
         confirm: int = 0,
         effort: Any = None,
     ) -> Results:
-        """Trains the networks that the methods need, if they are not in the folder yet, and compares the methods.
+        """Trains the networks that the methods need, unless they are already in the folder, and compares the methods.
 
         Args:
             methods: names like "mtl", "tag" or "tag+pcgrad" (see `make_method`), or `Method` objects. `mtl` is always
-                included, since everything is compared with it.
-            budgets: the maximum numbers of networks, for methods that group; by default 2, 3 and 4, up to the number
-                of tasks.
-            seeds: the number of seeds, or a list of them. Each method decides once per budget, from all seeds together.
+                included as the baseline.
+            budgets: the limits on the number of networks, for methods that group tasks. Defaults to 2, 3 and 4, up to
+                the number of tasks.
+            seeds: the number of seeds, or a list of them. Each method decides once per budget, based on all seeds.
             options: options by method, e.g. `{"tag": {"every": 1, "update": "optimizer"}}`.
-            price_per_hour: price of an hour of compute; adds a cost column.
-            confirm: the number of fresh seeds with which to retrain the best grouping and the network for all tasks.
-                The verdict is then based on these seeds only, since they cannot have been chosen because of luck.
-            effort: the effort of `auto`: a number of trainings, "quick" (20), "normal" (60, the default), "thorough"
-                (200), or a time, e.g. "10min".
+            price_per_hour: the price of an hour of compute, which adds a cost column to the table.
+            confirm: the number of fresh seeds used to retrain the best grouping and the network for all tasks. The
+                verdict is then based only on the fresh seeds, whose results did not influence the choice of groups.
+            effort: the search effort of `auto`: a number of training runs, "quick" (20), "normal" (60, the default),
+                "thorough" (200), or a duration, e.g. "10min".
 
         Raises:
-            ValueError: the input is invalid; the message lists every problem, and nothing is trained.
-            Diverged: the network for all tasks diverged with every seed. Other diverged networks do not stop the study.
+            ValueError: the input is invalid. The message lists every problem, and nothing is trained.
+            Diverged: the network for all tasks diverged for every seed. The study continues if any other network
+                diverges.
         """
         options = with_effort(options, effort)
-        request = self._request(methods, budgets, seeds, options, price_per_hour, confirm)
+        request = self._checked_request(methods, budgets, seeds, options, price_per_hour, confirm)
         with open_backend(
             self.problem, self.out, executor=self._executor, device=self._device, progress=self._progress
         ) as backend:
             about = {**request.to_document(options), "device": self._device, "executor": self._executor_name}
             settings = write_settings(self.out, self.problem, backend.keys.architecture, about)
-            results = self._compare(backend, request, settings)
-            draw_page(self.out)
+            results = self._compare_methods(backend, request, settings)
+            write_run_report(self.out)
             logger.info("finished: %d networks in the store", len(backend.store))
         return results
 
@@ -123,15 +124,15 @@ class Study:
         """Raises the errors that `run` would raise for invalid arguments, without training anything.
 
         Args:
-            methods: as for `run`.
-            budgets: as for `run`.
+            methods: see `run`.
+            budgets: see `run`.
             **more: the other arguments of `run`.
         """
         options = with_effort(more.pop("options", None), more.pop("effort", None))
-        self._request(methods, budgets, options=options, **more)
+        self._checked_request(methods, budgets, options=options, **more)
 
     def results(self) -> Results:
-        """Reads the results of `run` from the folder.
+        """Reads the results of `run` from the study's folder.
 
         Raises:
             ValueError: there are no results yet, or they belong to different data.
@@ -142,7 +143,7 @@ class Study:
         results = Results.load(self.out)
         if results.problem.fingerprint not in ("", self.problem.fingerprint):
             raise InvalidInput(
-                "out", "must contain results of this problem", f"results of different data in {self.out}"
+                "out", "must contain results for this problem", f"results for different data in {self.out}"
             )
         if results.problem.tasks != self.problem.names:
             found = f"results for {', '.join(results.problem.tasks)}"
@@ -151,22 +152,22 @@ class Study:
         return results
 
     def best(self, method: str | None = None, budget: int | None = None) -> Best:
-        """Returns the trained networks of a method and budget, with the seed that did best on validation.
+        """Returns the trained networks of a method and budget for the seed that performed best on validation.
 
         Args:
-            method: the name of the method; None for the verdict's recommendation, as in `Results.best`.
-            budget: the maximum number of networks; None for methods without a budget.
+            method: the name of the method, or None for the verdict's recommendation, as in `Results.best`.
+            budget: the maximum number of networks, or None for methods without a budget.
 
         Raises:
             ValueError: there are no results yet, or none for this method and budget.
         """
         if method is None and budget is not None:
-            raise InvalidInput("budget", "must come with a `method`", f"only {budget!r}")
+            raise InvalidInput("budget", "can only be used together with `method`")
         results = self.results()
         label = results.verdict().recommended if method is None else (method, budget)
         if not any(record.networks for record in results.records_of(label)):
             known = ", ".join(dict.fromkeys(label_text(record.label) for record in results.records if record.networks))
-            expected = f"must have networks in {self.out}"
+            expected = f"must identify networks in {self.out}"
             raise InvalidInput("`method` and `budget`", expected, str(label), f"choose from {known}")
         with (
             Store(self.out / "run.sqlite") as store,
@@ -174,23 +175,23 @@ class Study:
         ):
             return keep_best(results, self.problem, backend.weights, backend.width, label)
 
-    def _request(self, *arguments: Any, **named: Any) -> StudyRequest:
-        """Returns the request after checking its arguments and that it can be run in this folder."""
-        request = check_request(self.problem.names, *arguments, problem=self.problem, **named)
+    def _checked_request(self, *arguments: Any, **keywords: Any) -> StudyRequest:
+        """Returns the request after validating its arguments and checking that it can be run in this folder."""
+        request = check_request(self.problem.names, *arguments, problem=self.problem, **keywords)
         check_folder(self.out, self.problem.fingerprint)
         return request
 
-    def _compare(self, backend: TrainingBackend, request: StudyRequest, settings: dict[str, Any]) -> Results:
+    def _compare_methods(self, backend: TrainingBackend, request: StudyRequest, settings: dict[str, Any]) -> Results:
         for method in request.methods:
             method.begin(backend, request.seeds)
         # The networks for all tasks come first, since every cost is relative to theirs.
         wanted, request = request.seeds, replace(request, seeds=backend.converged_seeds(request.seeds))
         decisions = decide_all(backend, request)
         write_decisions(self.out, decisions, backend.tasks)
-        settings = settings | about_decisions(decisions)
+        settings = settings | explain_decisions(decisions)
         info = ProblemInfo.of(self.problem)
-        records = records_of(backend, decisions, request.seeds)
-        fresh, lost = confirm(backend, decisions, records, request.confirming, info)
+        records = train_choices(backend, decisions, request.seeds)
+        fresh, lost = confirm_candidate(backend, decisions, records, request.confirming, info)
         records += fresh
         lost = [seed for seed in wanted if seed not in request.seeds] + lost
         settings = settings | ({"diverged_seeds": lost} if lost else {})

@@ -1,4 +1,4 @@
-"""The request of a study: which methods, budgets and seeds to compare, checked before any training."""
+"""The methods, budgets and seeds that a study compares, which are validated before any training."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class StudyRequest:
     """The methods, budgets and seeds of a study, after validation.
 
     Attributes:
-        methods: the methods to compare; `mtl` is added first if missing, since everything is compared with it.
-        budgets: the maximum numbers of networks.
+        methods: the methods to compare. `mtl`, the baseline, is added first if it is missing.
+        budgets: the limits on the number of networks.
         seeds: the seeds of the networks.
-        price_per_hour: price of an hour of compute; adds a cost column.
-        confirming: fresh seeds for the verdict, which are not used for any choice.
+        price_per_hour: the price of an hour of compute, which adds a cost column to the table.
+        confirming: fresh seeds for the verdict, which are not used to choose groups.
     """
 
     methods: tuple[Method, ...]
@@ -60,29 +60,29 @@ def check_request(
     """Returns the validated request, or raises a single error that lists every problem.
 
     Args:
-        tasks: names of all tasks.
-        methods: as for `Study.run`.
-        budgets: as for `Study.run`.
-        seeds: as for `Study.run`.
-        options: as for `Study.run`.
-        price_per_hour: as for `Study.run`.
-        confirm: as for `Study.run`.
-        problem: data and architecture; None if networks are not trained here.
+        tasks: the names of all tasks.
+        methods: see `Study.run`.
+        budgets: see `Study.run`.
+        seeds: see `Study.run`.
+        options: see `Study.run`.
+        price_per_hour: see `Study.run`.
+        confirm: see `Study.run`.
+        problem: the data and architecture, or None if networks are not trained here.
         problems: problems that the caller has already found.
     """
     found = list(problems)
     if problem is not None:
         collect(found, check_data, problem)
-    made = _methods(methods, options, found)
+    made = _read_methods(methods, options, found)
     for method in made:
         found += method.problems(tasks, problem)
     n = len(tasks)
-    found_budgets = _budgets(usual_budgets(n) if budgets is None else budgets, n, made, found)
-    found_seeds = _seeds(seeds, found)
+    found_budgets = _read_budgets(default_budgets(n) if budgets is None else budgets, n, made, found)
+    found_seeds = _read_seeds(seeds, found)
     if price_per_hour is not None and not (is_number(price_per_hour) and price_per_hour >= 0):
-        found.append(InvalidInput("price_per_hour", "must be a nonnegative number", repr(price_per_hour)))
+        found.append(InvalidInput("price_per_hour", "must be a non-negative number", repr(price_per_hour)))
     if not is_integer(confirm, minimum=0):
-        found.append(InvalidInput("confirm", "must be a nonnegative integer", repr(confirm)))
+        found.append(InvalidInput("confirm", "must be a non-negative integer", repr(confirm)))
     raise_problems(list({str(one): one for one in found}.values()))
     if not any(method.name == "mtl" for method in made):
         made = [Mtl(), *made]
@@ -90,9 +90,9 @@ def check_request(
     return StudyRequest(tuple(made), found_budgets, found_seeds, price_per_hour, fresh)
 
 
-def usual_budgets(tasks: int) -> list[int]:
+def default_budgets(n_tasks: int) -> list[int]:
     """Returns the paper's budgets, up to the number of tasks."""
-    return [budget for budget in DEFAULT_BUDGETS if budget <= tasks] or [1]
+    return [budget for budget in DEFAULT_BUDGETS if budget <= n_tasks] or [1]
 
 
 def with_effort(options: Options | None, effort: Any) -> Options | None:
@@ -108,7 +108,9 @@ def with_effort(options: Options | None, effort: Any) -> Options | None:
     return given | {"auto": {**given.get("auto", {}), "effort": effort}}
 
 
-def _methods(methods: Sequence[str | Method], options: Options | None, problems: list[InvalidInput]) -> list[Method]:
+def _read_methods(
+    methods: Sequence[str | Method], options: Options | None, problems: list[InvalidInput]
+) -> list[Method]:
     if isinstance(methods, str) or not isinstance(methods, Sequence):
         problems.append(InvalidInput("methods", "must be a list of names", repr(methods), f"write [{methods!r}]"))
         return []
@@ -131,22 +133,22 @@ def _methods(methods: Sequence[str | Method], options: Options | None, problems:
         problems.append(InvalidInput("effort", "applies only to 'auto', which is not among `methods`", hint=hint))
     elif unused:
         listed = ", ".join(map(repr, unused))
-        problems.append(InvalidInput("options", "must be for methods in the comparison", listed))
+        problems.append(InvalidInput("options", "must only refer to methods in the comparison", listed))
     return list(made.values())
 
 
-def _budgets(
+def _read_budgets(
     budgets: Sequence[int], n: int, methods: Sequence[Method], problems: list[InvalidInput]
 ) -> tuple[int, ...]:
     if not isinstance(budgets, Sequence) or isinstance(budgets, str):
         hint = "write [2, 3]"
-        problems.append(InvalidInput("budgets", "must be a list of numbers of networks", repr(budgets), hint))
+        problems.append(InvalidInput("budgets", "must be a list of integers", repr(budgets), hint))
         return ()
     for budget in budgets:
         if not is_integer(budget):
             problems.append(InvalidInput("budgets", "must be integers", repr(budget)))
         elif not 1 <= budget <= n:
-            problems.append(InvalidInput("budgets", f"must be between 1 and the number of tasks, {n}", str(budget)))
+            problems.append(InvalidInput("budgets", f"must be between 1 and the number of tasks ({n})", str(budget)))
     grouping = [method.name for method in methods if method.budgeted]
     if grouping and not len(budgets):
         expected = f"must contain at least one budget for {', '.join(grouping)}"
@@ -154,12 +156,12 @@ def _budgets(
     return tuple(dict.fromkeys(int(budget) for budget in budgets if is_integer(budget)))
 
 
-def _seeds(seeds: int | Sequence[int], problems: list[InvalidInput]) -> tuple[int, ...]:
+def _read_seeds(seeds: int | Sequence[int], problems: list[InvalidInput]) -> tuple[int, ...]:
     if is_positive_integer(seeds):
         return tuple(range(seeds))
     listed = seeds if isinstance(seeds, Sequence) and not isinstance(seeds, str) else ()
     if listed and all(is_integer(seed, minimum=0) for seed in listed) and len(set(listed)) == len(listed):
         return tuple(int(seed) for seed in listed)
-    expected = "must be a positive integer (3 means 0, 1, 2) or a list of distinct nonnegative integers"
+    expected = "must be a positive integer (3 means 0, 1, 2) or a list of distinct non-negative integers"
     problems.append(InvalidInput("seeds", expected, repr(seeds)))
     return ()

@@ -1,4 +1,4 @@
-"""Summaries of records, averaged over seeds: by method and budget, and by task."""
+"""Summarizes records, averaged over seeds, by method and budget or by task."""
 
 from __future__ import annotations
 
@@ -10,39 +10,43 @@ from tagalong.group import Group
 from tagalong.score import Score
 
 from .records import TOGETHER, Cost, Label, Record, by_label
-from .relative_losses import relative
+from .relative_losses import relative_change
 
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """The summary of a method and budget, a row of `Results.table`. All numbers are means over seeds.
+    """The summary of a method and budget, which is a row of `Results.table`.
+
+    All numbers are averaged over seeds.
 
     Attributes:
         method: the name of the method.
-        budget: the maximum number of networks; None for methods without a budget.
+        budget: the maximum number of networks, or None for methods without a budget.
         seeds: the number of seeds.
-        groups: the networks of the first seed; empty for `random`, which averages over many groupings.
-        honest: False if the groups were chosen with test data.
+        groups: the networks trained with the first seed. The tuple is empty for `random`, which averages over many
+            groupings.
+        honest: whether the groups were chosen without test data.
         total: the sum of raw test losses, as in the paper's tables.
-        total_stderr: the standard error of `total` over seeds; None with one seed.
-        change: the relative change in test loss from `mtl`, averaged over tasks; negative is better. None if there are
-            no results for `mtl`.
-        change_stderr: the standard error of `change` over paired seeds; None with one seed.
+        total_stderr: the standard error of `total` over seeds, or None if there is only one seed.
+        change: the relative change in test loss from `mtl`, averaged over tasks (negative is better). Returns None if
+            there are no results for `mtl`.
+        change_stderr: the standard error of `change` over paired seeds, or None if there is only one seed.
         random_change: like `change`, but relative to `random` with the same budget.
         validation: like `change`, but on the validation rows.
         loss: the test loss of each task.
-        error: the test error of each task, in its own measure; lower is better.
-        deciding: the cost of deciding on the groups, for all budgets together.
+        error: the test error of each task in terms of its error metric (lower is better).
+        deciding: the cost of choosing the groups, which is shared by all budgets.
         training: the cost of training the groups.
-        deciding_cost: `deciding` relative to the cost of training `mtl`, in steps if they are known, otherwise in
-            seconds; None if neither is known.
-        training_cost: `training` in the same units.
+        deciding_cost: `deciding` relative to the cost of training `mtl`, in steps if known, otherwise in seconds, or
+            None if neither is known.
+        training_cost: `training` in the same units as `deciding_cost`.
         parameters: the total number of parameters of all networks.
-        relative_parameters: `parameters` relative to `mtl`.
+        relative_parameters: `parameters` divided by the number of parameters of `mtl`.
         parameters_per_network: `relative_parameters` divided by the number of networks.
-        latency: the time in seconds of a forward pass through all networks; None if not measured.
-        money: the total price of deciding and training; None if there is no price per hour.
-        diverged: the number of seeds with which a network diverged; if it is not zero, totals and changes are unknown.
+        latency: the time in seconds of a forward pass through all networks, or None if not measured.
+        money: the total price of deciding and training, or None if there is no price per hour.
+        diverged: the number of seeds for which a network diverged. If any network diverged, totals and changes are
+            unknown.
     """
 
     method: str
@@ -76,59 +80,64 @@ class MethodSummary:
 
 
 def summarize(records: Sequence[Record], price_per_hour: float | None = None) -> list[MethodSummary]:
-    """Summarizes each method and budget: methods in order of first appearance, smaller budgets first."""
+    """Summarizes each method and budget.
+
+    Methods are in order of first appearance, with smaller budgets first.
+    """
     found = by_label(records)
     order = list(dict.fromkeys(record.method for record in records))
     labels = sorted(found, key=lambda label: (order.index(label[0]), label[1] or 0))
-    return [_summary(found[label], found, price_per_hour) for label in labels]
+    return [_summarize_label(found[label], found, price_per_hour) for label in labels]
 
 
-def _summary(found: list[Record], others: Mapping[Label, list[Record]], price: float | None) -> MethodSummary:
-    first = found[0]
-    together = others.get(TOGETHER, [])
-    against_mtl = changes(found, together)
-    totals = [record.total() for record in found]
-    deciding, training = mean_cost([r.deciding for r in found]), mean_cost([r.training for r in found])
+def _summarize_label(
+    records: list[Record], records_by_label: Mapping[Label, list[Record]], price_per_hour: float | None
+) -> MethodSummary:
+    first = records[0]
+    together = records_by_label.get(TOGETHER, [])
+    against_mtl = changes(records, together)
+    totals = [record.total() for record in records]
+    deciding, training = mean_cost([r.deciding for r in records]), mean_cost([r.training for r in records])
     unit = mean_cost([record.training for record in together])
-    parameters = mean([record.parameters for record in found])
-    relative_parameters = _ratio(parameters, mean([record.parameters for record in together]))
+    parameters = mean([record.parameters for record in records])
+    relative_parameters = _positive_ratio(parameters, mean([record.parameters for record in together]))
     return MethodSummary(
         first.method,
         first.budget,
-        seeds=len(found),
+        seeds=len(records),
         groups=first.groups,
-        honest=all(record.honest for record in found),
+        honest=all(record.honest for record in records),
         total=mean(totals),
-        total_stderr=stderr(totals) if len(totals) > 1 and not any(record.diverged for record in found) else None,
+        total_stderr=stderr(totals) if len(totals) > 1 and not any(record.diverged for record in records) else None,
         change=_mean_or_none(against_mtl),
         change_stderr=stderr(against_mtl) if len(against_mtl) > 1 else None,
-        random_change=_mean_or_none(changes(found, others.get(("random", first.budget), []))),
-        validation=_mean_or_none(changes(found, together, "val")),
-        loss=_by_task([record.test for record in found], "loss"),
-        error=_by_task([record.test for record in found], "error"),
+        random_change=_mean_or_none(changes(records, records_by_label.get(("random", first.budget), []))),
+        validation=_mean_or_none(changes(records, together, "val")),
+        loss=_mean_by_task([record.test for record in records], "loss"),
+        error=_mean_by_task([record.test for record in records], "error"),
         deciding=deciding,
         training=training,
-        deciding_cost=in_units_of(deciding, unit),
-        training_cost=in_units_of(training, unit),
+        deciding_cost=relative_cost(deciding, unit),
+        training_cost=relative_cost(training, unit),
         parameters=parameters,
         relative_parameters=relative_parameters,
-        parameters_per_network=_per_network(relative_parameters, len(first.groups)),
-        latency=_mean_or_none([record.latency for record in found if record.latency is not None]),
-        money=None if price is None else price * (deciding.seconds + training.seconds) / 3600,
-        diverged=sum(record.diverged for record in found),
+        parameters_per_network=_parameters_per_network(relative_parameters, len(first.groups)),
+        latency=_mean_or_none([record.latency for record in records if record.latency is not None]),
+        money=None if price_per_hour is None else price_per_hour * (deciding.seconds + training.seconds) / 3600,
+        diverged=sum(record.diverged for record in records),
     )
 
 
-def _ratio(mine: float, theirs: float) -> float | None:
-    return mine / theirs if mine > 0 and theirs > 0 else None
+def _positive_ratio(value: float, reference: float) -> float | None:
+    return value / reference if value > 0 and reference > 0 else None
 
 
-def _per_network(parameters: float | None, networks: int) -> float | None:
+def _parameters_per_network(parameters: float | None, networks: int) -> float | None:
     return parameters / networks if parameters and networks else None
 
 
-def _by_task(outcomes: Sequence[Mapping[str, Score]], what: str) -> dict[str, float]:
-    return {task: mean([getattr(outcome[task], what) for outcome in outcomes]) for task in outcomes[0]}
+def _mean_by_task(scores: Sequence[Mapping[str, Score]], field_name: str) -> dict[str, float]:
+    return {task: mean([getattr(outcome[task], field_name) for outcome in scores]) for task in scores[0]}
 
 
 def _mean_or_none(values: Sequence[float]) -> float | None:
@@ -137,15 +146,15 @@ def _mean_or_none(values: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class TaskChange:
-    """The change from `mtl` to a method for one task. All numbers are means over seeds.
+    """A task's change from `mtl` to another method. All numbers are averaged over seeds.
 
     Attributes:
         task: the name of the task.
-        change: the relative change in test loss from `mtl`; negative is better.
-        stderr: the standard error of `change` over paired seeds; None with one seed.
-        loss: the test loss with this method.
-        before: the test error with `mtl`.
-        after: the test error with this method.
+        change: the relative change in test loss from `mtl` (negative is better).
+        stderr: the standard error of `change` over paired seeds, or None if there is only one seed.
+        loss: the test loss of this method.
+        before: the test error of `mtl`.
+        after: the test error of this method.
     """
 
     task: str
@@ -157,18 +166,21 @@ class TaskChange:
 
     @property
     def sure(self) -> bool:
-        """Whether the change is larger than two standard errors; False with one seed."""
+        """Whether the change exceeds two standard errors.
+
+        This is False if there is only one seed.
+        """
         return self.stderr is not None and abs(self.change) > 2 * self.stderr
 
 
 def task_change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange:
-    """Returns the change from `mtl` to a method for one task.
+    """Returns a task's change from `mtl` to another method.
 
     Args:
         task: the name of the task.
-        pairs: for each seed, the record of the method and the record of `mtl`.
+        pairs: for each seed, the method's record and the record of `mtl`.
     """
-    found = [relative(mine.test[task].loss, theirs.test[task].loss) for mine, theirs in pairs]
+    found = [relative_change(mine.test[task].loss, theirs.test[task].loss) for mine, theirs in pairs]
     return TaskChange(
         task,
         mean(found),
@@ -179,15 +191,15 @@ def task_change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange
     )
 
 
-def changes(found: Sequence[Record], others: Sequence[Record], part: str = "test") -> list[float]:
-    """Returns the relative change of each record from the other record with the same seed; negative is better.
+def changes(records: Sequence[Record], references: Sequence[Record], split: str = "test") -> list[float]:
+    """Returns the relative change of each record from the reference with the same seed (negative is better).
 
-    If any record diverged, the list is empty, since the remaining seeds would be biased toward lucky ones.
+    The list is empty if any record diverged, since the remaining seeds would be biased toward lucky ones.
     """
-    if any(record.diverged for record in [*found, *others]):
+    if any(record.diverged for record in [*records, *references]):
         return []
-    same_seed = {record.seed: record for record in others}
-    return [record.change(same_seed[record.seed], part) for record in found if record.seed in same_seed]
+    same_seed = {record.seed: record for record in references}
+    return [record.change(same_seed[record.seed], split) for record in records if record.seed in same_seed]
 
 
 def mean(values: Sequence[float]) -> float:
@@ -207,16 +219,16 @@ def stderr(values: Sequence[float]) -> float:
 
 
 def mean_cost(costs: Sequence[Cost]) -> Cost:
-    """Returns the mean cost, with networks and steps rounded to integers."""
+    """Returns the mean cost, with the numbers of networks and steps rounded to integers."""
     total, count = sum(costs, Cost()), max(1, len(costs))
     return Cost(round(total.networks / count), round(total.steps / count), total.seconds / count)
 
 
-def in_units_of(cost: Cost, unit: Cost) -> float | None:
-    """Returns the ratio of two costs, in steps if they are known, otherwise in seconds; None if neither is known.
+def relative_cost(cost: Cost, reference: Cost) -> float | None:
+    """Returns the ratio of two costs, in steps if known, otherwise in seconds, or None if neither is known.
 
-    Steps are preferred because seconds depend on the machine and favor networks trained in large batches.
+    Steps are preferred because seconds depend on the machine and favor networks trained in large chunks.
     """
-    if unit.steps and (cost.steps or not cost.networks):
-        return cost.steps / unit.steps
-    return cost.seconds / unit.seconds if unit.seconds and (cost.seconds or not cost.networks) else None
+    if reference.steps and (cost.steps or not cost.networks):
+        return cost.steps / reference.steps
+    return cost.seconds / reference.seconds if reference.seconds and (cost.seconds or not cost.networks) else None

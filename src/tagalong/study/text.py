@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 
 from tagalong.group import Group
-from tagalong.rendering import TextTable, columns, wrap
+from tagalong.rendering import TextTable, display_width, wrap
 
 from .records import Label, ProblemInfo
-from .relative_losses import relative
+from .relative_losses import relative_change
 from .summary import MethodSummary
 
 WIDTH, NARROWEST = 100, 40  # the line length of prose, and the narrowest terminal that tables are fitted to
@@ -18,21 +18,21 @@ HEADINGS = (
     *("decide", "train", "size", "latency", "money"),
 )
 TASK_HEADINGS = ("task", "loss (mtl)", "(groups)", "change", "error (mtl)", "(groups)", "")
-TASK_COLUMNS = (7, 6, 4)  # numbers of columns: all, without the error measure, losses only
-TOTAL_ERROR = "± of the total loss"
+TASK_COLUMN_COUNTS = (7, 6, 4)  # numbers of columns: all, without the error measure, losses only
+TOTAL_LOSS_ERROR = "± of the total loss"
 # The columns that are omitted on a narrow terminal, in this order.
-OPTIONAL = ("latency", TOTAL_ERROR, "size", "vs random", "total loss", "decide", "train")
+OPTIONAL_COLUMNS = ("latency", TOTAL_LOSS_ERROR, "size", "vs random", "total loss", "decide", "train")
 DIVERGED, HUGE = "diverged", 1e6
 SHORTEST_METHOD, SHORTEST_TASK = 14, 16  # other columns are omitted before names get narrower than this
 Row = Sequence[str]
 
 
 def methods_table(summaries: Sequence[MethodSummary], width: int | None = None) -> tuple[list[str], list[str]]:
-    """Makes a table with one row per method and budget; empty columns are omitted.
+    """Makes a table with one row per method and budget. Empty columns are omitted.
 
     Args:
         summaries: the summaries to show, one per row.
-        width: the width of the terminal in characters; None shows all columns.
+        width: the width of the terminal in characters, or None to show all columns.
 
     Returns:
         The lines of the table, and the headings of the columns that were omitted because they did not fit.
@@ -40,11 +40,11 @@ def methods_table(summaries: Sequence[MethodSummary], width: int | None = None) 
     rows = [method_cells(summary) for summary in summaries]
     known = {heading for place, heading in enumerate(HEADINGS) if any(row[place] for row in rows)}
     if any(summary.total_stderr is not None for summary in summaries):
-        known.add(TOTAL_ERROR)
-    optional = [heading for heading in OPTIONAL if heading in known]
+        known.add(TOTAL_LOSS_ERROR)
+    optional = [heading for heading in OPTIONAL_COLUMNS if heading in known]
     for number in range(len(optional) + 1):
         left_out = optional[:number]
-        rows = [method_cells(summary, total_error=TOTAL_ERROR not in left_out) for summary in summaries]
+        rows = [method_cells(summary, with_total_error=TOTAL_LOSS_ERROR not in left_out) for summary in summaries]
         places = [place for place in filled_columns(rows) if HEADINGS[place] not in left_out]
         lines = _table_lines(HEADINGS, rows, places, width, SHORTEST_METHOD)
         if _fits(lines, width):
@@ -52,39 +52,39 @@ def methods_table(summaries: Sequence[MethodSummary], width: int | None = None) 
     return lines, left_out
 
 
-def filled_columns(rows: Sequence[Row], always: int = 2) -> list[int]:
-    """Returns the indices of the columns to show: the first `always` columns, and those with text in any row."""
-    return [place for place in range(len(rows[0])) if place < always or any(row[place] for row in rows)]
+def filled_columns(rows: Sequence[Row], n_required: int = 2) -> list[int]:
+    """Returns the indices of the columns to show: the first `n_required` columns and all columns with text."""
+    return [place for place in range(len(rows[0])) if place < n_required or any(row[place] for row in rows)]
 
 
 def _table_lines(
-    headings: Row, rows: Sequence[Row], places: Sequence[int], width: int | None, shortest: int
+    headings: Row, rows: Sequence[Row], column_indices: Sequence[int], width: int | None, min_name_width: int
 ) -> list[str]:
-    name, *numbers = (headings[place] for place in places)
-    table = TextTable(name, *numbers, numbers=numbers, names=[name], shortest=shortest, wrap_headings=False)
+    name, *numbers = (headings[place] for place in column_indices)
+    table = TextTable(name, *numbers, numbers=numbers, names=[name], shortest=min_name_width, wrap_headings=False)
     for row in rows:
-        table.add_row(*(row[place] for place in places))
+        table.add_row(*(row[place] for place in column_indices))
     return table.lines(width)
 
 
 def _fits(lines: Sequence[str], width: int | None) -> bool:
-    return width is None or max(map(columns, lines)) <= width
+    return width is None or max(map(display_width, lines)) <= width
 
 
-def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, left_out: Sequence[str] = ()) -> list[str]:
+def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, omitted: Sequence[str] = ()) -> list[str]:
     """Explains the columns that `methods_table` shows."""
     summaries = list(summaries)
     sentences = ["Test losses, mean ± standard error over seeds; changes are means over tasks, negative is better."]
     if any(summary.groups and summary.deciding.networks for summary in summaries):
         sentences.append("Nets: in use + trained to decide.")
-    if any(summary.deciding_cost or summary.training_cost for summary in summaries) and "train" not in left_out:
+    if any(summary.deciding_cost or summary.training_cost for summary in summaries) and "train" not in omitted:
         sentences.append(
             "Decide, train: steps relative to mtl (deciding covers all budgets; a measured step counts as the plain "
             "steps it costs)."
         )
-    if any(summary.relative_parameters for summary in summaries) and "size" not in left_out:
+    if any(summary.relative_parameters for summary in summaries) and "size" not in omitted:
         sentences.append("Size: parameters relative to mtl.")
-    if any(summary.latency is not None for summary in summaries) and "latency" not in left_out:
+    if any(summary.latency is not None for summary in summaries) and "latency" not in omitted:
         sentences.append("Latency: ms for one row through all networks.")
     if any(summary.money is not None for summary in summaries):
         sentences.append("Money: the price of deciding and training, at the run's price per hour.")
@@ -94,44 +94,42 @@ def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, left_out: Seq
         )
     if not all(summary.honest for summary in summaries):
         sentences.append("* uses test data to choose: an upper bound, not a method.")
-    if left_out:
-        sentences.append(f"No room for: {', '.join(left_out)}.")
+    if omitted:
+        sentences.append(f"No room for: {', '.join(omitted)}.")
     return wrap(" ".join(sentences), width)
 
 
-def tasks_table(
-    problem: ProblemInfo, together: MethodSummary, mine: MethodSummary, width: int | None = None
-) -> list[str]:
-    """Makes a table of the test loss and error of every task with `mtl` and with another method."""
-    rows = [_task_cells(task, problem, together, mine) for task in problem.tasks]
-    for number in TASK_COLUMNS:
-        places = [place for place in filled_columns(rows, always=4) if place < number]
+def tasks_table(problem: ProblemInfo, mtl: MethodSummary, other: MethodSummary, width: int | None = None) -> list[str]:
+    """Makes a table that compares each task's test loss and error under `mtl` and another method."""
+    rows = [_task_cells(task, problem, mtl, other) for task in problem.tasks]
+    for number in TASK_COLUMN_COUNTS:
+        places = [place for place in filled_columns(rows, n_required=4) if place < number]
         lines = _table_lines(TASK_HEADINGS, rows, places, width, SHORTEST_TASK)
         if _fits(lines, width):
             break
     return lines
 
 
-def _task_cells(task: str, problem: ProblemInfo, together: MethodSummary, mine: MethodSummary) -> Row:
-    losses, errors = (together.loss[task], mine.loss[task]), (together.error[task], mine.error[task])
+def _task_cells(task: str, problem: ProblemInfo, mtl: MethodSummary, other: MethodSummary) -> Row:
+    losses, errors = (mtl.loss[task], other.loss[task]), (mtl.error[task], other.error[task])
     known = all(map(math.isfinite, errors))
     shown = [f"{error:.4g}" if known else "" for error in errors]
     measure = problem.errors.get(task, "") if known else ""
-    return task, *(f"{loss:.4g}" for loss in losses), percent(relative(*reversed(losses))), *shown, measure
+    return task, *(f"{loss:.4g}" for loss in losses), percent(relative_change(*reversed(losses))), *shown, measure
 
 
-def method_cells(summary: MethodSummary, total_error: bool = True) -> Row:
-    """Returns the cells of a row in the order of `HEADINGS`; unknown values are empty."""
+def method_cells(summary: MethodSummary, with_total_error: bool = True) -> Row:
+    """Returns the cells of a row in the order of `HEADINGS`. Unknown values are empty."""
     return (
         summary.method if summary.honest else f"{summary.method}*",
         "" if summary.budget is None else str(summary.budget),
         _networks_text(summary),
-        "" if summary.diverged else _total(summary, total_error),
+        "" if summary.diverged else _format_total(summary, with_total_error),
         change_text(summary) if summary.diverged or summary.method != "mtl" else "",
-        "" if summary.method == "random" else _change(summary.random_change, None),
-        _multiple(summary.deciding_cost),
-        _multiple(summary.training_cost),
-        _multiple(summary.relative_parameters),
+        "" if summary.method == "random" else _format_change(summary.random_change, None),
+        _format_multiple(summary.deciding_cost),
+        _format_multiple(summary.training_cost),
+        _format_multiple(summary.relative_parameters),
         "" if summary.latency is None else f"{1000 * summary.latency:.2g}",
         "" if summary.money is None else f"{summary.money:.3g}",
     )
@@ -144,17 +142,21 @@ def _networks_text(summary: MethodSummary) -> str:
     return f"{len(summary.groups)} + {tried}" if tried else str(len(summary.groups))
 
 
-def _total(summary: MethodSummary, with_error: bool) -> str:
+def _format_total(summary: MethodSummary, with_error: bool) -> str:
     known = with_error and summary.total_stderr is not None
-    return _with_error(f"{summary.total:.4g}", f"{summary.total_stderr:.2g}" if known else None)
+    return _format_with_error(f"{summary.total:.4g}", f"{summary.total_stderr:.2g}" if known else None)
 
 
-def _with_error(value: str, error: str | None) -> str:
+def _format_with_error(value: str, error: str | None) -> str:
     return value if error is None else f"{value} ± {error}"
 
 
-def _change(value: float | None, error: float | None) -> str:
-    return "" if value is None else _with_error(percent(value), None if error is None else _short(100 * error))
+def _format_change(value: float | None, error: float | None) -> str:
+    return (
+        ""
+        if value is None
+        else _format_with_error(percent(value), None if error is None else _format_short(100 * error))
+    )
 
 
 def change_text(summary: MethodSummary) -> str:
@@ -162,7 +164,7 @@ def change_text(summary: MethodSummary) -> str:
 
     The text is "diverged" if a network diverged, and empty if the change is unknown.
     """
-    return DIVERGED if summary.diverged else _change(summary.change, summary.change_stderr)
+    return DIVERGED if summary.diverged else _format_change(summary.change, summary.change_stderr)
 
 
 def percent(value: float) -> str:
@@ -172,20 +174,20 @@ def percent(value: float) -> str:
         >>> percent(-0.0312), percent(0.1), percent(-1e-9), percent(4e20)
         ('-3.1 %', '+10.0 %', '+0.0 %', '+4.0e+22 %')
     """
-    return f"{_short(round(100 * value, 1) + 0.0, '+')} %"
+    return f"{_format_short(round(100 * value, 1) + 0.0, '+')} %"
 
 
-def _short(value: float, sign: str = "") -> str:
-    """Formats a number with one decimal; huge ones, from networks that nearly diverged, in scientific notation."""
+def _format_short(value: float, sign: str = "") -> str:
+    """Formats a number with one decimal, or in scientific notation if it is very large."""
     return f"{value:{sign}.1e}" if abs(value) >= HUGE else f"{value:{sign}.1f}"
 
 
-def _multiple(value: float | None) -> str:
+def _format_multiple(value: float | None) -> str:
     return f"{value:.3g}×" if value else ""
 
 
 def networks_list(groups: Sequence[Group], width: int) -> list[str]:
-    """Lists the networks, each with the tasks that it serves and the tasks that it is trained with."""
+    """Lists the networks, with the tasks that each network serves and the tasks that it is trained on."""
     rows = (f"  {number}. {_network_text(group)}" for number, group in enumerate(groups, 1))
     return [line for row in rows for line in wrap(row, width, hang="     ")]
 

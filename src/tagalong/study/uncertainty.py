@@ -1,4 +1,4 @@
-"""Confidence intervals of a change, which account for the noise of seeds, of test rows, and of the choice."""
+"""Confidence intervals that account for noise due to seeds, test rows and the choice of grouping."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def interval_half_width(
 ) -> float:
     """Returns half the width of the confidence interval of a mean change over seeds.
 
-    It combines two independent sources of noise: the seeds and the test rows.
+    The interval combines two independent sources of noise: the seeds and the test rows.
 
     Args:
-        changes: the change of the chosen grouping with each seed; at least two.
-        tried: the changes of every grouping that could have been chosen, including this one; see `seed_half_width`.
+        changes: the change of the chosen grouping for each seed, with at least two seeds.
+        tried: the changes of every grouping that could have been chosen, including this one (see `seed_half_width`).
         row_stderr: the standard error due to the finite number of test rows.
         confidence: the confidence level.
 
@@ -45,15 +45,15 @@ def interval_half_width(
 def seed_half_width(
     chosen: Sequence[float], tried: Sequence[Sequence[float]] = (), confidence: float = CONFIDENCE
 ) -> float:
-    """Returns half the width of the confidence interval of a mean over seeds, possibly the best of multiple means.
+    """Returns half the width of the confidence interval of a mean over seeds.
 
-    The interval is based on Student's t-distribution over the seeds of the chosen grouping. If other groupings were
-    tried with the same seeds, lucky networks are more likely to be chosen, and their luck also affects the test losses.
-    The interval is then at least as wide as the Bonferroni interval for that number of comparisons, with the variance
-    pooled over all of them.
+    The mean may be the best of several. The interval is based on Student's t-distribution over the seeds of the chosen
+    grouping. If several groupings were tried with the same seeds, the chosen grouping is more likely to have been
+    lucky. This luck also affects the test losses. The interval is then at least as wide as the Bonferroni interval for
+    this number of comparisons, with pooled variance.
 
     Args:
-        chosen: the change of the chosen grouping with each seed.
+        chosen: the change of the chosen grouping for each seed.
         tried: the changes of every grouping that could have been chosen, including this one.
         confidence: the confidence level.
 
@@ -74,17 +74,17 @@ Rows = Mapping[str, NDArray[Any]]
 
 
 def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = None) -> float:
-    """Returns the standard error of a grouping's mean relative change that is due to the finite number of rows.
+    """Returns the standard error of a grouping's mean relative change due to the finite number of rows.
 
     The change is a mean of ratios of mean losses over the same rows. The delta method gives the influence of each row
-    (Cochran, Sampling Techniques, section 6.4). Influences are averaged over seeds first, since all seeds share the
-    same rows.
+    (Cochran, Sampling Techniques, section 6.4). Influences are averaged over seeds first, since all seeds use the same
+    rows.
 
     Args:
-        candidate: for each seed, each task's loss on every row, from the network that serves it; NaN for rows without
-            a label.
-        mtl: the same losses for the network for all tasks, with the seeds in the same order.
-        clusters: one cluster label per row; rows in the same cluster (e.g. a patient or a scene) count as one.
+        candidate: for each seed, each task's loss on every row from the network that serves it, with NaN for rows
+            without a label.
+        mtl: the corresponding losses of the network for all tasks, with the seeds in the same order.
+        clusters: one cluster label per row. Rows in the same cluster (e.g. a patient or a scene) count as one.
 
     Example:
         >>> together = [{"age": np.array([1.0, 2.0, 3.0, 4.0])}]
@@ -99,47 +99,49 @@ def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = N
     return math.sqrt(float(np.square(influence).sum()) * count / (count - 1)) if count > 1 else math.inf
 
 
-def _influence(mine: Rows, theirs: Rows) -> NDArray[np.float64]:
+def _influence(candidate: Rows, mtl: Rows) -> NDArray[np.float64]:
     """Returns the influence of each row on the relative change, averaged over tasks."""
-    by_task = [_task_influence(np.asarray(mine[task]), np.asarray(theirs[task])) for task in theirs]
+    by_task = [_task_influence(np.asarray(candidate[task]), np.asarray(mtl[task])) for task in mtl]
     return np.asarray(np.mean(by_task, axis=0))
 
 
-def _task_influence(mine: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.float64]:
-    mine, theirs = mine.astype(np.float64), theirs.astype(np.float64)
-    present = np.isfinite(mine) & np.isfinite(theirs)
+def _task_influence(candidate: NDArray[Any], mtl: NDArray[Any]) -> NDArray[np.float64]:
+    candidate, mtl = candidate.astype(np.float64), mtl.astype(np.float64)
+    present = np.isfinite(candidate) & np.isfinite(mtl)
     if not present.any():
-        return np.zeros(len(mine))
-    loss, base = mine[present].mean(), theirs[present].mean()
-    influence: NDArray[np.float64] = np.zeros(len(mine))
-    if base and not np.array_equal(mine[present], theirs[present]):
-        added = (mine[present] - loss) / base - loss * (theirs[present] - base) / base**2
+        return np.zeros(len(candidate))
+    loss, base = candidate[present].mean(), mtl[present].mean()
+    influence: NDArray[np.float64] = np.zeros(len(candidate))
+    if base and not np.array_equal(candidate[present], mtl[present]):
+        added = (candidate[present] - loss) / base - loss * (mtl[present] - base) / base**2
         influence[present] = np.sign(base) * added
     return influence / np.count_nonzero(present)
 
 
 def row_noise(
     records: Sequence[Record],
-    rows_of: Callable[[Record], Rows],
+    get_rows: Callable[[Record], Rows],
     clusters: Any = None,
-    confirming: Collection[int] = (),
+    confirming_seeds: Collection[int] = (),
 ) -> dict[Label, float]:
-    """Returns the `row_stderr` of each method and budget that groups, compared with `mtl` with the same seeds.
+    """Returns the `row_stderr` of each method and budget that groups tasks, relative to `mtl` with the same seeds.
 
     Args:
         records: the records of a study.
-        rows_of: returns each task's loss on every test row for a record, from the network that serves the task.
-        clusters: one cluster label per test row; None if rows are independent.
-        confirming: seeds that were not used for any choice; if a method has records with them, only these count.
+        get_rows: a function that takes a record and returns each task's loss on every test row, from the network that
+            serves the task.
+        clusters: one cluster label per test row, or None if rows are independent.
+        confirming_seeds: seeds that were not used to choose groups. If a method has records for these seeds, only those
+            records are used.
     """
     found = by_label(records)
-    together = {record.seed: rows_of(record) for record in found.get(TOGETHER, [])}
+    together = {record.seed: get_rows(record) for record in found.get(TOGETHER, [])}
     noise = {}
     for label, mine in found.items():
         converged = not any(record.diverged for record in mine)
         paired = [record for record in mine if converged and record.seed in together and record.groups]
-        paired = [record for record in paired if record.seed in confirming] or paired
+        paired = [record for record in paired if record.seed in confirming_seeds] or paired
         if paired and label != TOGETHER:
             theirs = [together[record.seed] for record in paired]
-            noise[label] = row_stderr([rows_of(record) for record in paired], theirs, clusters)
+            noise[label] = row_stderr([get_rows(record) for record in paired], theirs, clusters)
     return noise

@@ -1,4 +1,4 @@
-"""The verdict of a study: whether grouping is worth it, how certain that is, and which networks to use."""
+"""The verdict of a study: whether grouping is worth it, how certain this is, and which networks to use."""
 
 from __future__ import annotations
 
@@ -17,39 +17,41 @@ from .summary import changes, mean, stderr, summarize
 from .text import WIDTH, label_text, networks_list, percent
 from .uncertainty import CONFIDENCE, interval_half_width
 
-ENOUGH_SEEDS = 3
+MIN_SEEDS = 3
 RecordsByLabel = Mapping[Label, list[Record]]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether to group the tasks, and the evidence.
+    """A recommendation on whether to group the tasks, with the evidence.
 
-    The candidate is the grouping that did best on validation; it is compared with one network for all tasks (`mtl`).
+    The candidate is the grouping that performed best on validation. The candidate is compared with one network for all
+    tasks (`mtl`).
 
     Attributes:
         worth_it: whether the candidate beats one network on the test rows by more than the noise.
-        provisional: reasons why the verdict may change, e.g. too few seeds; empty if it is final.
-        recommended: the method and budget whose networks to use; ("mtl", None) if grouping is not worth it.
+        provisional: reasons why the verdict may change, e.g. too few seeds. The tuple is empty if the verdict is final.
+        recommended: the method and budget of the networks to use, or ("mtl", None) if grouping is not worth it.
         groups: the networks to use.
-        candidate: the method and budget of the candidate; None if no grouping was tried.
+        candidate: the method and budget of the candidate, or None if no grouping was tried.
         candidate_groups: the networks of the candidate.
-        validation: the relative change in the candidate's validation losses from one network, averaged over tasks and
-            seeds; negative is better.
-        estimate: the same change in the test losses.
-        low: the lower bound of the confidence interval of `estimate`; None with one seed.
-        high: the upper bound of the confidence interval; None with one seed.
+        validation: the relative change in validation loss from one network to the candidate, averaged over tasks and
+            seeds (negative is better).
+        estimate: the relative change in test loss from one network to the candidate (negative is better).
+        low: the lower bound of the confidence interval of `estimate`, or None if there is only one seed.
+        high: the upper bound of the confidence interval, or None if there is only one seed.
         confidence: the confidence level of the interval.
         seeds: the number of seeds in the comparison.
         tried: the number of different groupings from which the candidate was chosen.
-        seed_stderr: the standard error of `estimate` over seeds; None with one seed.
-        row_stderr: the standard error of `estimate` due to the finite number of test rows; None if unknown.
-        at_least: the fraction by which the losses had to improve.
-        training_cost: the cost of training the candidate's networks, relative to training one network; None if unknown.
-        deciding_cost: the cost of deciding on the candidate's networks, in the same units.
-        size: the number of parameters of the candidate's networks, relative to one network; None if unknown.
+        seed_stderr: the standard error of `estimate` over seeds, or None if there is only one seed.
+        row_stderr: the standard error of `estimate` due to the finite number of test rows, or None if unknown.
+        at_least: the fraction by which grouping had to reduce the losses to be worth it.
+        training_cost: the cost of training the candidate's networks, relative to training one network, or None if
+            unknown.
+        deciding_cost: the cost of deciding on the candidate's networks, in the same units as `training_cost`.
+        size: the number of parameters of the candidate's networks, relative to one network, or None if unknown.
         searched: whether `auto` searched for groups.
-        diverged: the methods and budgets with a diverged network; they cannot be the candidate.
+        diverged: the methods and budgets with a diverged network, which cannot be the candidate.
     """
 
     worth_it: bool
@@ -86,10 +88,12 @@ class Verdict:
             return f"{advice}: {found}."
         name = label_text(self.candidate)
         count = f"{len(self.candidate_groups)} networks of {name}"
-        change, interval = percent(self.estimate), _interval(self)
+        change, interval = percent(self.estimate), _format_interval(self)
         if self.worth_it:
             what = "Training each task alone" if self.candidate[0] == "stl" else "Grouping"
-            return f"{what} is worth it: the {count} change the test losses by {change} {interval}{_costs(self)}."
+            return (
+                f"{what} is worth it: the {count} change the test losses by {change} {interval}{_format_costs(self)}."
+            )
         if self.validation is not None and self.validation >= 0:
             best = f"the best being the {count} with {change} on test {interval}"
             return f"{advice}: no grouping did better on validation, {best}."
@@ -123,13 +127,13 @@ class Verdict:
         return document | {"text": str(self)}
 
 
-def _costs(verdict: Verdict) -> str:
+def _format_costs(verdict: Verdict) -> str:
     known = {"the training": verdict.training_cost, "the parameters": verdict.size}
     costs = [f"{value:.3g} times {what}" for what, value in known.items() if value is not None]
     return f", for {' and '.join(costs)}" if costs else ""
 
 
-def _interval(verdict: Verdict) -> str:
+def _format_interval(verdict: Verdict) -> str:
     """Formats the confidence interval and the number of seeds behind it."""
     seeds = pluralize(verdict.seeds, "seed")
     if verdict.low is None or verdict.high is None:
@@ -143,42 +147,43 @@ def decide(
     *,
     at_least: float = 0.0,
     confirming: Collection[int] = (),
-    left_out: Sequence[int] = (),
+    excluded_seeds: Sequence[int] = (),
 ) -> Verdict:
     """Decides whether grouping is worth it.
 
-    The candidate is the grouping with the best validation losses. Test rows are not used to choose it, so the change
-    in its test losses is an unbiased estimate for these networks. The confidence interval accounts for the noise of
-    the seeds and of the test rows; see `interval_half_width` and `row_stderr`. Networks may also have been chosen
-    because their seeds were lucky. `confirming` seeds, which are trained after the choice, do not have this bias; if
-    there are any, the estimate is based on them alone.
+    The candidate is the grouping with the best validation losses. Test rows are not used to choose the candidate, so
+    the change in its test losses is an unbiased estimate for these networks. The confidence interval accounts for noise
+    due to the seeds and the test rows (see `interval_half_width` and `row_stderr`). However, networks may have been
+    chosen because of lucky seeds. Confirming seeds, which are trained after the choice, do not have this bias. If there
+    are any confirming seeds, only those are used for the estimate.
 
-    Not every method can be the candidate. Groupings trained with a rule (e.g. "tag+pcgrad") cannot, since the effect of
-    grouping could not be separated from that of the rule. The oracle, averages over groupings, and groupings with a
-    diverged network cannot either. If `auto` found groups, the candidate is one of them, since `auto` has already
-    accounted for luck.
+    Not every method can be the candidate. Groupings trained with a rule (e.g. "tag+pcgrad") are excluded, since the
+    effect of grouping could not be separated from the effect of the rule. The oracle, averages over groupings, and
+    groupings with a diverged network are also excluded. If `auto` found groups, the candidate is chosen from those,
+    since `auto` has already accounted for luck.
 
     Args:
         records: the records of a study, including those of `mtl`.
         noise: the standard error due to the test rows, by method and budget.
-        at_least: the fraction by which grouping must improve the losses.
-        confirming: seeds that were not used for any choice; only `mtl` and the candidate need records with them.
-        left_out: seeds without records because `mtl` diverged with them.
+        at_least: the fraction by which grouping must reduce the losses to be worth it.
+        confirming: seeds that were not used to choose groups. Only `mtl` and the candidate need records for these
+            seeds.
+        excluded_seeds: seeds without records because `mtl` diverged.
 
     Raises:
         InvalidInput: `at_least` is negative or not finite, or there are no records of `mtl`.
     """
     if not (math.isfinite(at_least) and at_least >= 0):
-        raise InvalidInput("at_least", "must be a nonnegative fraction", repr(at_least))
+        raise InvalidInput("at_least", "must be a non-negative fraction", repr(at_least))
     choosing = by_label([record for record in records if record.seed not in confirming])
     if TOGETHER not in choosing:
-        raise InvalidInput("records", "must include results for 'mtl' to compare with", "none", "add it to `methods`")
+        raise InvalidInput("records", "must include results for 'mtl' as a baseline", "none", "add it to `methods`")
     diverged = tuple(dict.fromkeys(record.label for record in records if record.diverged))
-    candidates = {label: change for label, change in _candidates(choosing).items() if label not in diverged}
+    candidates = {label: change for label, change in _candidate_changes(choosing).items() if label not in diverged}
     candidates = {label: change for label, change in candidates.items() if label[0] == "auto"} or candidates
     together = choosing[TOGETHER]
     searched = any(label[0] == "auto" and some[0].deciding.networks for label, some in choosing.items())
-    left_out_note = tuple(_left_out_note(left_out))
+    left_out_note = tuple(_excluded_seeds_note(excluded_seeds))
     if not candidates:
         verdict = Verdict(False, left_out_note, TOGETHER, together[0].groups, seeds=len(together), at_least=at_least)
         return replace(verdict, searched=searched, diverged=diverged)
@@ -187,17 +192,17 @@ def decide(
     confirmed = bool(changes(fresh.get(label, []), fresh.get(TOGETHER, [])))
     different = {choosing[other][0].groups: changes(choosing[other], together) for other in candidates}
     found, tried = (fresh, []) if confirmed else (choosing, list(different.values()))
-    judged = _judge(found, label, tried, noise.get(label), candidates[label], at_least)
+    judged = _make_verdict(found, label, tried, noise.get(label), candidates[label], at_least)
     provisional = judged.provisional + left_out_note
     return replace(judged, tried=len(different), searched=searched, provisional=provisional, diverged=diverged)
 
 
-def _candidates(found: RecordsByLabel) -> dict[Label, float]:
-    """Returns the validation change of each honest grouping of plain networks that has records for all seeds."""
-    together = found[TOGETHER]
+def _candidate_changes(records_by_label: RecordsByLabel) -> dict[Label, float]:
+    """Returns the validation change of each grouping that can be the candidate and has records for all seeds."""
+    together = records_by_label[TOGETHER]
     seeds = {record.seed for record in together}
     chosen = {}
-    for label, records in found.items():
+    for label, records in records_by_label.items():
         plain = "+" not in label[0] and all(record.honest and len(record.groups) > 1 for record in records)
         change = mean(changes(records, together, "val"))
         if plain and seeds == {record.seed for record in records} and math.isfinite(change):
@@ -205,23 +210,23 @@ def _candidates(found: RecordsByLabel) -> dict[Label, float]:
     return chosen
 
 
-def _judge(
-    found: RecordsByLabel,
+def _make_verdict(
+    records_by_label: RecordsByLabel,
     label: Label,
-    tried: Sequence[Sequence[float]],
+    tried_changes: Sequence[Sequence[float]],
     row_stderr: float | None,
     validation: float,
     at_least: float,
 ) -> Verdict:
-    mine, together = found[label], found[TOGETHER]
+    mine, together = records_by_label[label], records_by_label[TOGETHER]
     paired = changes(mine, together)
     estimate, seeds = mean(paired), len(paired)
-    half = None if seeds < 2 else interval_half_width(paired, tried, row_stderr or 0.0)
+    half = None if seeds < 2 else interval_half_width(paired, tried_changes, row_stderr or 0.0)
     worth_it = validation < 0 and half is not None and estimate + half < -at_least
     summary = summarize([*mine, *together])[0]
     return Verdict(
         worth_it=worth_it,
-        provisional=tuple(_reasons_to_wait(seeds, row_stderr)),
+        provisional=tuple(_provisional_reasons(seeds, row_stderr)),
         recommended=label if worth_it else TOGETHER,
         groups=(mine if worth_it else together)[0].groups,
         candidate=label,
@@ -240,15 +245,15 @@ def _judge(
     )
 
 
-def _left_out_note(left_out: Sequence[int]) -> list[str]:
-    seeds = f"seed{'' if len(left_out) == 1 else 's'} {', '.join(map(str, left_out))}"
-    return [f"one network for all tasks diverged with {seeds}, excluded here"] if left_out else []
+def _excluded_seeds_note(excluded_seeds: Sequence[int]) -> list[str]:
+    seeds = f"seed{'' if len(excluded_seeds) == 1 else 's'} {', '.join(map(str, excluded_seeds))}"
+    return [f"one network for all tasks diverged with {seeds}, excluded here"] if excluded_seeds else []
 
 
-def _reasons_to_wait(seeds: int, row_stderr: float | None) -> list[str]:
+def _provisional_reasons(seeds: int, row_stderr: float | None) -> list[str]:
     reasons = []
-    if seeds < ENOUGH_SEEDS:
-        reasons.append(f"only {seeds} seed{'s' if seeds > 1 else ''}, but {ENOUGH_SEEDS} are needed")
+    if seeds < MIN_SEEDS:
+        reasons.append(f"only {seeds} seed{'s' if seeds > 1 else ''}, but {MIN_SEEDS} are needed")
     if row_stderr is None:
         reasons.append("the noise of the test rows is unknown")
     return reasons

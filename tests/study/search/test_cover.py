@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tagalong.study.search.recommendation import cover, served_by
+from tagalong.study.search.recommendation import select_cover, serving_rows
 
 
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 3))
@@ -15,13 +15,13 @@ def test_covers_are_nearly_as_good_as_those_of_enumeration(seed: int, tasks: int
     inside = (np.arange(2**tasks - 1, 0, -1)[:, None] >> np.arange(tasks) & 1).astype(bool)
     values = np.where(inside, draw.normal(size=inside.shape), np.inf)
     values[0] = 0.0
-    rows = cover(values, budget)
+    rows = select_cover(values, budget)
     best = min(
         values[list(some)].min(0).sum()
         for size in range(1, budget + 1)
         for some in itertools.combinations(range(len(values)), size)
     )
-    found = values[served_by(values, rows), np.arange(tasks)].sum()
+    found = values[serving_rows(values, rows), np.arange(tasks)].sum()
     assert len(rows) <= budget
     assert np.isfinite(found)
     assert found - best <= 0.35 * abs(best) + 1e-9
@@ -29,4 +29,4 @@ def test_covers_are_nearly_as_good_as_those_of_enumeration(seed: int, tasks: int
 
 def test_networks_that_serve_nothing_are_left_out() -> None:
     values = np.array([[0.0, 0.0], [1.0, np.inf], [np.inf, 2.0]])
-    assert cover(values, 3) == (0,)
+    assert select_cover(values, 3) == (0,)

@@ -90,7 +90,7 @@ def test_estimates_for_trained_networks_are_close_to_their_results() -> None:
     effects = -0.05 * (~inside).sum(1)[:, None] + 0.001 * draw.normal(size=inside.shape)
     logs = np.where(inside, effects, np.nan)
     beliefs = Beliefs(TrialArrays(inside, np.zeros(15, dtype=int), np.zeros(15, dtype=bool), logs))
-    means, deviations = beliefs.expect(inside)
+    means, deviations = beliefs.predict(inside)
     np.testing.assert_allclose(means[inside], (logs - logs[0])[inside], atol=0.02)
     assert np.all(deviations[0] == 0)
 
@@ -101,9 +101,9 @@ def test_the_order_of_tasks_and_the_scale_of_losses_do_not_matter() -> None:
     logs = np.where(inside, 0.1 * draw.normal(size=inside.shape), np.nan)
     hints, order = draw.normal(size=(4, 4)), [2, 0, 3, 1]
     seeds, early = np.zeros(15, dtype=int), np.zeros(15, dtype=bool)
-    one = Beliefs(TrialArrays(inside, seeds, early, logs), hints).expect(inside)[0]
+    one = Beliefs(TrialArrays(inside, seeds, early, logs), hints).predict(inside)[0]
     turned = TrialArrays(inside[:, order], seeds, early, logs[:, order] + np.log([1, 10, 100, 0.1]))
-    other = Beliefs(turned, hints[np.ix_(order, order)]).expect(inside[:, order])[0]
+    other = Beliefs(turned, hints[np.ix_(order, order)]).predict(inside[:, order])[0]
     np.testing.assert_allclose(other, one[:, order], atol=1e-6)
 
 

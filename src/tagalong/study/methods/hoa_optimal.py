@@ -1,4 +1,4 @@
-"""Methods that train candidate groups to choose among them: pairs (`hoa`) or all subsets (`optimal`, `oracle`)."""
+"""Methods that train candidate groups and choose among them: pairs (`hoa`) or all subsets (`optimal`, `oracle`)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MAX_TASKS = 12  # by default, for training all subsets
 
 
 class Hoa(Method):
-    """Trains all single tasks and pairs, and predicts losses in larger groups as the mean over the pairs.
+    """Trains all single tasks and pairs, and predicts a task's loss in a larger group as the mean over its pairs.
 
-    Groups are chosen by their validation losses, each divided by the loss of the task trained alone with the same seed
-    and then averaged over seeds. The choice is therefore invariant to rescaling a target.
+    Groups are chosen by their validation losses. Each loss is divided by the loss of the task trained alone with the
+    same seed, and the ratios are averaged over seeds. The choice is therefore invariant to the scale of a target.
     """
 
     name = "hoa"
@@ -33,7 +33,7 @@ class Hoa(Method):
         subsets = backend.subsets(largest=2)
         jobs = {seed: [backend.job(subset, seed) for subset in subsets] for seed in seeds}
         backend.networks((job for some in jobs.values() for job in some), "all pairs", diverged=True)
-        table = relative_losses(backend, subsets, seeds, part="val", reference="alone")
+        table = relative_losses(backend, subsets, seeds, split="val", reference="alone")
         groupings = select_groups_by_budget(table, budgets, complete="pairs", objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
         return Decision.pooled(choices, seeds, {seed: backend.cost(some) for seed, some in jobs.items()})
@@ -42,12 +42,13 @@ class Hoa(Method):
 class Optimal(Method):
     """Trains every subset of tasks and chooses the groups with the lowest validation losses.
 
-    Losses are relative to the network for all tasks with the same seed, averaged over seeds. The verdict compares
-    exactly these values, so no other grouping of these networks does better on validation.
+    Losses are divided by those of the network for all tasks with the same seed and averaged over seeds. The verdict
+    compares exactly these values, so no other grouping of these networks performs better on validation.
 
     Args:
-        max_size: the maximum size of the subsets to train, in addition to the network for all tasks; None for no limit.
-        max_tasks: the maximum number of tasks allowed without `max_size`, since 2^n − 1 networks are trained per seed.
+        max_size: the maximum size of the subsets to train, in addition to the network for all tasks, or None for no
+            limit.
+        max_tasks: the maximum number of tasks if `max_size` is not set, since 2^n − 1 networks are trained per seed.
     """
 
     name = "optimal"
@@ -64,8 +65,8 @@ class Optimal(Method):
         if not isinstance(self.max_tasks, int):
             return [InvalidInput(options.format("max_tasks"), "must be an integer", repr(self.max_tasks))]
         if self.max_size is None and n > self.max_tasks:
-            reason = f"trains every subset, {2**n - 1:,} networks per seed for {n} tasks"
-            hint = f"use 'hoa', or set its option max_size to 3, or max_tasks to {n}"
+            reason = f"trains every subset of the {n} tasks, which requires {2**n - 1:,} networks per seed"
+            hint = f"use 'hoa', or set the option max_size to 3 or max_tasks to {n}"
             return [InvalidInput(f"`methods`: {self.name!r}", reason, hint=hint)]
         return []
 
@@ -84,12 +85,15 @@ class Optimal(Method):
     def table(
         self, backend: Backend, subsets: Sequence[frozenset[str]], seeds: Sequence[int]
     ) -> dict[frozenset[str], dict[str, float]]:
-        """Returns the relative loss of each task in the network of each subset; lower is better."""
-        return relative_losses(backend, subsets, seeds, part=self.part, reference="together")
+        """Returns the relative loss of each task in the network of each subset (lower is better)."""
+        return relative_losses(backend, subsets, seeds, split=self.part, reference="together")
 
 
 class Oracle(Optimal):
-    """Like `Optimal`, but chooses by test losses, like the paper's "Optimal": an upper bound on the possible gain."""
+    """Like `Optimal`, but chooses by test losses, as the paper's "Optimal" does.
+
+    The result is an upper bound on the possible gain.
+    """
 
     name = "oracle"
     order = 41

@@ -1,4 +1,4 @@
-"""`Method`: the base class of all methods, which decide which networks to train for each budget."""
+"""Defines `Method`, the base class of all methods, which decide which networks to train for each budget."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Choice:
     """The networks that a method chose.
 
     Attributes:
-        groups: the tasks that each network trains and serves.
-        shares: the probability of each group if the scores are averages over many groupings; None if all groups are
+        groups: the tasks that each network is trained on and serves.
+        shares: the probability of each group if the scores are averages over many groupings, or None if all groups are
             used.
-        grouping: the result of `select_groups`, if the method used it.
+        grouping: the result of `select_groups`, if it was used.
     """
 
     groups: tuple[Group, ...]
@@ -37,19 +37,19 @@ class Choice:
 
     @staticmethod
     def of(grouping: Grouping) -> Choice:
-        """Returns a choice with the groups of a grouping."""
+        """Returns the choice that uses the groups of a grouping."""
         return Choice(grouping.groups, grouping=grouping)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision of a method.
+    """A method's decision.
 
     Attributes:
-        choices: the choice for each budget and seed; the budget is None for methods without one.
-        deciding: the total cost of deciding for all budgets, by seed.
-        affinity: the affinity that the method measured, if any.
-        about: a JSON document for reports that describes how the method reached its decision.
+        choices: the choice for each budget and seed. The budget is None for methods without a budget.
+        deciding: the total cost of deciding for all budgets, for each seed.
+        affinity: the affinity that the method measured, or None.
+        about: a JSON document that describes how the method reached its decision, for reports.
     """
 
     choices: Mapping[tuple[Budget, int], Choice]
@@ -65,7 +65,7 @@ class Decision:
         affinity: Affinity | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> Decision:
-        """Returns a decision that makes the same choice for all seeds, one per budget."""
+        """Returns a decision with one choice per budget, which is the same for all seeds."""
         each = {(budget, seed): choice for budget, choice in choices.items() for seed in seeds}
         return Decision(each, deciding or {}, affinity, about or {})
 
@@ -74,11 +74,12 @@ class Method(ABC):
     """A way of deciding which networks to train.
 
     Attributes:
-        name: the name of the method in tables.
-        order: methods decide in ascending order, so that results do not depend on their order in a request.
+        name: the method's name in tables.
+        order: a number that determines when the method decides. Methods with lower numbers decide first, regardless of
+            their order in the request.
         budgeted: whether the method makes a separate choice for each budget.
-        honest: False if the method uses test data.
-        rule: the rule that combines the losses of each network.
+        honest: whether the method avoids using test data.
+        rule: the rule that combines the task losses in each network.
     """
 
     name: str
@@ -88,39 +89,47 @@ class Method(ABC):
     rule: str = "plain"
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
-        """Returns the reasons why this method cannot be used; called before any training.
+        """Returns the reasons why this method cannot be used.
+
+        This method is called before any training.
 
         Args:
-            tasks: names of all tasks.
-            problem: data and architecture; None if networks are not trained here.
+            tasks: the names of all tasks.
+            problem: the data and architecture, or None if networks are not trained here.
         """
         return []
 
     def width(self, problem: Problem) -> float:
-        """Returns the factor by which to widen the encoders."""
+        """Returns the factor by which encoders are widened."""
         return 1.0
 
     def begin(self, backend: Backend, seeds: Sequence[int]) -> None:  # noqa: B027 - optional hook
-        """Makes measurements that also train the network for all tasks; called before it is trained without them."""
+        """Makes measurements during the training of the network for all tasks.
+
+        This method is called before any other training.
+        """
 
     @abstractmethod
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        """Chooses networks for each budget, or for None if not `budgeted`. Honest methods must not use test data."""
+        """Chooses networks for each budget.
+
+        If the method is not `budgeted`, the only budget is None. Honest methods must not use test data.
+        """
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
 
-def everything(tasks: Sequence[str]) -> tuple[Group, ...]:
+def single_group(tasks: Sequence[str]) -> tuple[Group, ...]:
     """Returns a single group with all tasks."""
     return (Group(tasks, tasks),)
 
 
-RULES = ("uw", "gradnorm", "pcgrad")
+RULE_NAMES = ("uw", "gradnorm", "pcgrad")
 
 
 def rule_problem(rule: str, tasks: int = 2) -> str | None:
-    """Returns the reason why this rule cannot be used with this number of tasks; None if it can.
+    """Returns the reason why this rule cannot be used with this number of tasks, or None if it can.
 
     Example:
         >>> rule_problem("pcgrad") is None, rule_problem("no such rule") is None

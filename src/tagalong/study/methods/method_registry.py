@@ -1,4 +1,4 @@
-"""The registry of methods by name: built-in, registered by users, or provided by other packages."""
+"""The registry of methods: built-in ones, those registered by users, and those provided by other packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tagalong.plugins import Registry, unknown_name
 
 from .auto import AutoMethod
 from .hoa_optimal import Hoa, Optimal, Oracle
-from .method import RULES, Method, rule_problem
+from .method import RULE_NAMES, Method, rule_problem
 from .mtl_stl import Combined, Mtl, Ruled, Stl, Wide
 from .random_groups import Random
 from .tag_cs import Cs, Tag
@@ -29,18 +29,18 @@ BUILT_IN: dict[str, Factory] = {
     "optimal": Optimal,
     "oracle": Oracle,
     "auto": AutoMethod,
-    **{rule: partial(Ruled, rule) for rule in RULES},
+    **{rule: partial(Ruled, rule) for rule in RULE_NAMES},
 }
-LARGER = re.compile(r"mtl-(wide|big)(\d+(?:\.\d+)?)")
+LARGER_MTL_PATTERN = re.compile(r"mtl-(wide|big)(\d+(?:\.\d+)?)")
 
 
 def register_method(name: str, method: Factory) -> None:
     """Registers a method under a name.
 
     Args:
-        name: the name of the method; must not contain "+".
-        method: a callable that creates the method from keyword options, usually the class itself. Other packages can
-            instead declare it in the entry point group "tagalong.methods".
+        name: the name of the method, which must not contain "+".
+        method: a callable that creates the method from keyword options, usually the method's class. Other packages can
+            declare methods in the entry point group "tagalong.methods" instead.
 
     Raises:
         InvalidInput: the name or the method is invalid.
@@ -63,7 +63,10 @@ def register_method(name: str, method: Factory) -> None:
 
 
 def method_names() -> list[str]:
-    """Returns the names of all methods, including those of other packages, but no combinations like "tag+pcgrad"."""
+    """Returns the names of all methods, including those from other packages.
+
+    Combinations like "tag+pcgrad" are excluded.
+    """
     return _methods.names()
 
 
@@ -76,7 +79,7 @@ def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = Non
         options: the keyword options of each method, by name.
 
     Raises:
-        InvalidInput: no method has this name, or the method does not accept one of its options.
+        InvalidInput: no method has this name, or the method does not accept one of the options.
         PluginError: the package that provides the method is broken.
 
     Example:
@@ -85,32 +88,32 @@ def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = Non
     """
     given = {} if options is None else options
     if factory := _methods.get(name):
-        return _make(name, factory, given.get(name, {}))
-    if larger := LARGER.fullmatch(name):
-        return _make(name, partial(Wide, float(larger[2]), larger[1]), given.get(name, {}))
+        return _create_method(name, factory, given.get(name, {}))
+    if larger := LARGER_MTL_PATTERN.fullmatch(name):
+        return _create_method(name, partial(Wide, float(larger[2]), larger[1]), given.get(name, {}))
     groups, plus, rule = name.rpartition("+")
     if plus and (factory := _methods.get(groups)):
-        return Combined(_make(groups, factory, {**given.get(groups, {}), **given.get(name, {})}), rule)
+        return Combined(_create_method(groups, factory, {**given.get(groups, {}), **given.get(name, {})}), rule)
     if not plus and rule_problem(name) is None:
-        return _make(name, partial(Ruled, name), given.get(name, {}))
-    raise unknown_name("methods", "method", name, _known_names())
+        return _create_method(name, partial(Ruled, name), given.get(name, {}))
+    raise unknown_name("methods", "method", name, _names_to_suggest())
 
 
-def _make(name: str, factory: Factory, options: Mapping[str, Any]) -> Method:
+def _create_method(name: str, factory: Factory, options: Mapping[str, Any]) -> Method:
     parameters = inspect.signature(factory).parameters
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         unknown = [option for option in options if option not in parameters]
         if unknown:
-            known = f"takes {', '.join(parameters)}" if parameters else "takes no options"
-            raise InvalidInput("`options`:", f"{name!r} {known}", ", ".join(unknown))
+            known = ", ".join(parameters) or "no options"
+            raise InvalidInput("`options`:", f"{name!r} accepts {known}", ", ".join(unknown))
     return factory(**options)
 
 
-def _known_names() -> list[str]:
-    """Returns the names of all methods, followed by examples of other valid names and all combinations."""
+def _names_to_suggest() -> list[str]:
+    """Returns the names of all methods, followed by examples of other valid names and by all combinations."""
     names = method_names()
     examples = ["tag+pcgrad", "mtl-wide2", "mtl-big2", "mgda"]
-    return list(dict.fromkeys([*names, *examples, *(f"{name}+{rule}" for name in names for rule in RULES)]))
+    return list(dict.fromkeys([*names, *examples, *(f"{name}+{rule}" for name in names for rule in RULE_NAMES)]))
 
 
 def _check_factory(name: str, candidate: Any) -> Factory:

@@ -1,4 +1,4 @@
-"""One network for all tasks (`mtl`, or balanced or wider), one per task (`stl`), and groups with a rule."""
+"""Trains one network for all tasks (`mtl` and its variants), one per task (`stl`), or groups with a rule."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import Problem, count_parameters, seeded_rng, width_for
 
-from .method import Choice, Decision, Method, everything, rule_problem
+from .method import Choice, Decision, Method, rule_problem, single_group
 
 if TYPE_CHECKING:
     from ..backend import Backend
 
 
 class Mtl(Method):
-    """Trains all tasks in one network: the baseline of every comparison."""
+    """Trains all tasks in one network, which is the baseline of every comparison."""
 
     name = "mtl"
     order = 0
     budgeted = False
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        return Decision.pooled({None: Choice(everything(backend.tasks))}, seeds)
+        return Decision.pooled({None: Choice(single_group(backend.tasks))}, seeds)
 
 
 class Ruled(Mtl):
-    """Trains all tasks in one network whose losses are combined by a rule, e.g. uncertainty weighting.
+    """Trains all tasks in one network and combines their losses by a rule, e.g. uncertainty weighting.
 
     Args:
-        rule: the name of the rule; see `tagalong.learn.Job`.
+        rule: the name of the rule (see `tagalong.learn.Job`).
     """
 
     order = 10
@@ -40,11 +40,11 @@ class Ruled(Mtl):
 
 
 class Wide(Mtl):
-    """Trains all tasks in one larger network, as in the paper's comparison without a limit on latency.
+    """Trains all tasks in one larger network, as in the paper's comparison without a latency limit.
 
     Args:
-        times: the factor by which the network is larger.
-        of: what the factor applies to: the number of channels ("wide") or of parameters ("big").
+        times: the factor by which to enlarge the network.
+        of: what to multiply: the number of channels ("wide") or the number of parameters ("big").
     """
 
     order = 10
@@ -76,7 +76,10 @@ class Wide(Mtl):
 
 
 class Stl(Method):
-    """Trains every task in its own network. Deciding costs nothing; the paper counts the n trainings as its cost."""
+    """Trains each task in a separate network.
+
+    Deciding is free here, although the paper counts the cost of n training runs.
+    """
 
     name = "stl"
     order = 10
@@ -90,8 +93,8 @@ class Combined(Method):
     """Uses the groups of another method, but trains each network with a rule that balances its tasks.
 
     Args:
-        groups: the method that decides on the groups; the rule does not affect its decision.
-        rule: the rule that combines the losses of each network.
+        groups: the method that chooses the groups. The rule does not affect the choice of groups.
+        rule: the rule that combines the task losses in each network.
     """
 
     def __init__(self, groups: Method, rule: str) -> None:

@@ -1,4 +1,4 @@
-"""The method `random`: the expected result of random groupings."""
+"""The method `random`, which computes the expected result of random groupings."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ Names = tuple[str, ...]
 
 
 class Random(Method):
-    """The expected result of random groupings.
+    """Computes the expected result of random groupings.
 
     The paper reports an "expected value from randomly selecting task groupings" without defining it. Here, every
     partition into exactly k groups is equally likely. The expectation is exact if other methods in the same run request
-    the networks of all possible groups, as `optimal` does; otherwise, it is estimated by sampling partitions.
+    the networks of all possible groups, as `optimal` does. Otherwise, the expectation is estimated by sampling
+    partitions.
 
     Args:
-        samples: number of partitions to sample for each seed and budget.
-        exact: True trains any missing networks to compute the exact expectation, and False always samples. None
-            computes it exactly if no additional networks must be trained. Networks from earlier runs do not count, so
-            that repeating a run gives the same results.
-        overlap: whether to sample covers instead of partitions: k different groups that may overlap, with each task
-            served by a random group that trains it. All covers are equally likely.
+        samples: the number of partitions to sample for each seed and budget.
+        exact: whether to train any missing networks to compute the exact expectation (True) or always sample (False).
+            If None, the exact expectation is computed only if this requires no additional networks. Networks from
+            earlier runs are ignored here, so repeating a run gives the same results.
+        overlap: whether to sample covers instead of partitions. A cover consists of k different groups that may
+            overlap, and each task is served by a random group that includes it. All covers are equally likely.
     """
 
     name = "random"
@@ -51,9 +52,11 @@ class Random(Method):
                 InvalidInput("`options`: `samples` of 'random'", "must be a positive integer", repr(self.samples))
             )
         if self.overlap and self.exact:
-            hint = "leave out `exact` or `overlap`"
+            hint = "omit `exact` or `overlap`"
             problems.append(
-                InvalidInput("`options`: 'random'", "has no exact expectation over overlapping groups", hint=hint)
+                InvalidInput(
+                    "`options`: 'random'", "cannot compute the exact expectation for overlapping groups", hint=hint
+                )
             )
         return problems
 
@@ -62,63 +65,63 @@ class Random(Method):
             seed: backend.cost([backend.job(backend.tasks, seed)]) for seed in seeds
         }  # as in the paper, deciding costs one training
         choices: dict[tuple[Budget, int], Choice] = {
-            (budget, seed): self._choice(backend, budget, seed) for budget in budgets for seed in seeds
+            (budget, seed): self._make_choice(backend, budget, seed) for budget in budgets for seed in seeds
         }
         return Decision(choices, mtl)
 
-    def _choice(self, backend: Backend, budget: int, seed: int) -> Choice:
+    def _make_choice(self, backend: Backend, budget: int, seed: int) -> Choice:
         names = backend.tasks
         possible = backend.subsets(largest=len(names) - budget + 1)
         exact = self.exact
         if exact is None:
             exact = not self.overlap and backend.requested(backend.job(subset, seed) for subset in possible)
         if exact:
-            shares = {Group(block, block): block_share(len(block), len(names), budget) for block in possible}
+            shares = {Group(block, block): block_probability(len(block), len(names), budget) for block in possible}
         else:
             # Each seed and budget has its own random stream, so that results do not depend on the other budgets.
             rng = np.random.default_rng([seed % 2**32, budget, len(names), self.overlap])
-            drawn = [self._draw(names, budget, rng) for _ in range(self.samples)]
+            drawn = [self._draw_groups(names, budget, rng) for _ in range(self.samples)]
             counts = Counter(group for groups in drawn for group in groups)
             shares = {group: count / self.samples for group, count in counts.items()}
         likely = {group: share for group, share in sorted(shares.items()) if share}
         return Choice(tuple(likely), tuple(likely.values()))
 
-    def _draw(self, names: Names, budget: int, rng: np.random.Generator) -> list[Group]:
+    def _draw_groups(self, names: Names, budget: int, rng: np.random.Generator) -> list[Group]:
         if self.overlap:
             return random_cover(names, budget, rng)
         return [Group(block, block) for block in random_partition(names, budget, rng)]
 
 
 @cache
-def partitions(n: int, k: int) -> int:
-    """Returns the number of partitions of n tasks into exactly k groups (Stirling numbers of the second kind).
+def count_partitions(n: int, k: int) -> int:
+    """Returns the number of partitions of n tasks into exactly k groups (a Stirling number of the second kind).
 
     Example:
-        >>> [partitions(4, k) for k in range(6)]
+        >>> [count_partitions(4, k) for k in range(6)]
         [0, 1, 7, 6, 1, 0]
     """
     if n == 0 or k == 0:
         return int(n == k)
-    return partitions(n - 1, k - 1) + k * partitions(n - 1, k)
+    return count_partitions(n - 1, k - 1) + k * count_partitions(n - 1, k)
 
 
-def block_share(size: int, n: int, k: int) -> float:
-    """Returns the probability that a given set of this size is a group of a random partition of n tasks into k groups.
+def block_probability(size: int, n: int, k: int) -> float:
+    """Returns the probability that a given set of this size is a group in a random partition of n tasks into k groups.
 
     Example:
-        >>> block_share(1, 3, 2)  # one of {a}{bc}, {b}{ac} and {c}{ab} has {a}
+        >>> block_probability(1, 3, 2)  # one of {a}{bc}, {b}{ac} and {c}{ab} has {a}
         0.3333333333333333
     """
-    return partitions(n - size, k - 1) / partitions(n, k)
+    return count_partitions(n - size, k - 1) / count_partitions(n, k)
 
 
 def random_partition(names: Names, k: int, rng: np.random.Generator) -> list[frozenset[str]]:
-    """Draws a partition into exactly k groups; all partitions are equally likely."""
+    """Draws a random partition into exactly k groups. All partitions are equally likely."""
     blocks: list[set[str]] = []
     remaining = k
     assignments = []
     for n in range(len(names), 0, -1):  # the last name either starts a new group or joins an existing one
-        starts_group = rng.random() < partitions(n - 1, remaining - 1) / partitions(n, remaining)
+        starts_group = rng.random() < count_partitions(n - 1, remaining - 1) / count_partitions(n, remaining)
         assignments.append((names[n - 1], starts_group))
         remaining -= starts_group
     for name, starts_group in reversed(assignments):
@@ -130,7 +133,10 @@ def random_partition(names: Names, k: int, rng: np.random.Generator) -> list[fro
 
 
 def random_cover(names: Names, k: int, rng: np.random.Generator) -> list[Group]:
-    """Draws k different groups that cover all tasks; all covers are equally likely. A random group serves each task."""
+    """Draws k different random groups that cover all tasks. All covers are equally likely.
+
+    Each task is served by a random group.
+    """
     while True:
         members = rng.integers(1, 2**k, size=len(names))  # for each task, a bit mask of its groups
         trains = [frozenset(name for name, bits in zip(names, members, strict=True) if bits >> i & 1) for i in range(k)]

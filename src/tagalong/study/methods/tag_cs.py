@@ -1,4 +1,4 @@
-"""Methods that group by affinities measured in one training: `tag` (the paper's) and `cs` (gradient cosines)."""
+"""Methods that group by affinities measured in one training run: `tag` (from the paper) and `cs` (gradient cosines)."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tagalong.errors import InvalidInput
 from tagalong.group import select_groups, select_groups_by_budget
 from tagalong.measure import AffinityMeter
 
-from .method import Choice, Decision, Method, everything
+from .method import Choice, Decision, Method, single_group
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
 
     from ..backend import Backend
 
-SET_BY_TRAINER = ("self", "shared", "optimizer", "model", "tasks", "weights", "scaler", "process_group", "log")
-METER_OPTIONS = {"held_out", *inspect.signature(AffinityMeter.__init__).parameters} - set(SET_BY_TRAINER)
+OPTIONS_SET_BY_TRAINER = ("self", "shared", "optimizer", "model", "tasks", "weights", "scaler", "process_group", "log")
+METER_OPTIONS = {"held_out", *inspect.signature(AffinityMeter.__init__).parameters} - set(OPTIONS_SET_BY_TRAINER)
 SELECT_OPTIONS = ("allow_single", "max_size", "must_link", "cannot_link", "solver", "time_limit")
 
 
 class AffinityMethod(Method):
-    """Measures affinities while all tasks train in one network, averages them over seeds, and selects groups.
+    """Measures affinities while training all tasks in one network, averages them over seeds, and selects groups.
 
     Args:
-        average: how to average over the measured steps; see `Affinity.averaged`.
+        average: how to average over the measured steps (see `Affinity.averaged`).
         trim: the fraction of steps that "trimmed" discards at each end.
         **options: options of the `AffinityMeter` (`every`, `estimator`, `update`, `lr`, `per_lr`, …), `held_out=True`
             to measure affinities on validation batches, and options of `select_groups` (`allow_single`, `max_size`, …).
@@ -49,7 +49,7 @@ class AffinityMethod(Method):
         known = ["average", "trim", *sorted(METER_OPTIONS), *SELECT_OPTIONS]
         unknown = [name for name in self.options if name not in known]
         if unknown:
-            return [InvalidInput(f"`options`: {self.name!r}", f"takes {', '.join(known)}", ", ".join(unknown))]
+            return [InvalidInput(f"`options`: {self.name!r}", f"accepts {', '.join(known)}", ", ".join(unknown))]
         if self.average not in ("mean", "trimmed", "median"):
             return [InvalidInput("`options`: `average`", "must be 'mean', 'trimmed' or 'median'", repr(self.average))]
         update = self.options.get("update")
@@ -69,7 +69,7 @@ class AffinityMethod(Method):
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         if len(backend.tasks) == 1:  # there are no affinities to measure
-            return Decision.pooled({budget: Choice(everything(backend.tasks)) for budget in budgets}, seeds)
+            return Decision.pooled({budget: Choice(single_group(backend.tasks)) for budget in budgets}, seeds)
         affinity, costs = backend.measure_affinity(seeds, self.meter, self.name)
         if self.average != "mean":
             affinity = affinity.averaged(self.average, self.trim)
@@ -78,17 +78,17 @@ class AffinityMethod(Method):
         return Decision.pooled(choices, seeds, costs, affinity)
 
 
-def _numbered_links(select: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Replaces task names in links with indices, which are the task names of a bare matrix."""
+def _numbered_links(options: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
+    """Replaces task names in links with indices, which name the tasks of a bare matrix."""
     return {
-        option: [[str(names.index(name)) if name in names else name for name in link] for link in select[option]]
+        option: [[str(tasks.index(name)) if name in tasks else name for name in link] for link in options[option]]
         for option in ("must_link", "cannot_link")
-        if option in select
+        if option in options
     }
 
 
 class Tag(AffinityMethod):
-    """Task affinity groupings (Fifty et al., NeurIPS 2021): equation 1 with the paper's plain gradient step.
+    """Task affinity groupings (Fifty et al., NeurIPS 2021), using equation 1 and the paper's plain gradient step.
 
     Affinities are measured every 10 steps, as the paper recommends and does on Taskonomy.
     """
@@ -98,7 +98,7 @@ class Tag(AffinityMethod):
 
 
 class Cs(AffinityMethod):
-    """Groups by the cosine between task gradients, measured at every step as in the paper."""
+    """Groups tasks by the cosine between their gradients, measured at every step as in the paper."""
 
     name = "cs"
     defaults: ClassVar[dict[str, Any]] = {"estimator": "cosine", "every": 1}

@@ -1,4 +1,4 @@
-"""The search behind `auto`: decides which networks to train next and which to recommend, on any backend."""
+"""The search behind `auto`, which decides which networks to train next and which to recommend."""
 
 from .recommendation import Recommendation as Recommendation
 from .recommendation import SearchSettings as SearchSettings

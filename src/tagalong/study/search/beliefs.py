@@ -1,15 +1,15 @@
 """Predicts the losses of untrained networks with a Gaussian process for each task.
 
-The logarithm of a task's validation loss in a network is modeled as
+The logarithm of a task's validation loss in a network is modeled as the following sum:
 
-    level + shared trends + effect of the set of tasks + noise of the seed + noise of the network.
+    level + shared trends + effect of the set of tasks + seed noise + network noise.
 
-Sets that differ in few tasks have similar effects: the covariance decreases by a constant factor with each task in
-which two sets differ. This is a product kernel on the membership bits, so it includes main effects, pairwise and
-higher-order interactions with decreasing weight. The trends are shared by all tasks: the effects of affinity, of the
-number of tasks left out, and of leaving out each individual task. The noise of a seed is common to all its networks,
-which share initial weights and row order. Networks with the same seed are thus compared in pairs, and an unlucky result
-of the network for all tasks is not mistaken for a gain of the others.
+Sets that differ in few tasks have similar effects. The covariance decreases by a constant factor for each task that is
+in only one of the two sets. This is a product kernel on the membership bits, so it includes main effects as well as
+pairwise and higher-order interactions with decreasing weight. The trends are shared by all tasks. They include the
+effects of affinity, of the number of omitted tasks, and of omitting each task. The seed noise is common to all networks
+with the same seed, which share initial weights and row order. Networks are therefore compared with other networks that
+have the same seed. A bad result of the network for all tasks is thus not mistaken for a gain.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Counts = NDArray[np.intp]
 
 LEVEL_VARIANCE = 100.0  # prior variance of the unknown level
 PRIOR_SCALE = 0.03  # prior scale of effects on the logarithm of a loss
-SCALE_WEIGHT = 4.0  # number of observations that the scale pooled over tasks counts for
+POOLED_SCALE_WEIGHT = 4.0  # number of observations that the scale pooled over tasks counts for
 EARLY_VARIANCE = 1.5  # added for partial trainings, in units of the sum of the other variances
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Hyperparameters of the covariance: fractions of the variance, which sum to 1, and a correlation.
+class Hyperparameters:
+    """Hyperparameters of the covariance: fractions of the variance (which sum to 1) and a correlation.
 
     Attributes:
-        smooth: fraction due to effects that similar sets have in common.
-        own: fraction due to effects specific to a single set.
-        seed: fraction due to the noise of a seed.
-        luck: fraction due to the noise of an individual network.
+        smooth: the fraction due to effects that similar sets have in common.
+        own: the fraction due to effects specific to a single set.
+        seed: the fraction due to seed noise.
+        luck: the fraction due to the noise of individual networks.
         alike: the correlation between sets that differ in one task.
     """
 
@@ -50,26 +50,26 @@ class Shape:
     alike: float
 
 
-SHAPES = (
-    Shape(0.01, 0.01, 0.48, 0.5, 0.9),  # almost only noise
+HYPERPARAMETER_GRID = (
+    Hyperparameters(0.01, 0.01, 0.48, 0.5, 0.9),  # almost only noise
     *(
-        Shape((1 - noise) * 0.85, (1 - noise) * 0.15, noise * 0.5, noise * 0.5, alike)
+        Hyperparameters((1 - noise) * 0.85, (1 - noise) * 0.15, noise * 0.5, noise * 0.5, alike)
         for noise in (0.15, 0.4, 0.8)
         for alike in (0.7, 0.9)
     ),
 )
-MIN_WEIGHT = 1e-3  # shapes with a lower weight relative to the best shape are ignored
+MIN_RELATIVE_WEIGHT = 1e-3  # hyperparameters with a lower weight relative to the best are ignored
 
 
 @dataclass(frozen=True, eq=False)
 class TrialArrays:
-    """The losses of all trials, as arrays.
+    """The losses of all trials as arrays.
 
     Attributes:
-        inside: [trials, tasks], whether the network trained the task.
-        seeds: [trials], the seed of the network.
-        early: [trials], whether the training was partial.
-        logs: [trials, tasks], logarithms of validation losses.
+        inside: an array of shape [trials, tasks] that says whether each network was trained on each task.
+        seeds: an array of shape [trials] with the seed of each network.
+        early: an array of shape [trials] that says whether each training run was partial.
+        logs: an array of shape [trials, tasks] with the logarithms of the validation losses.
     """
 
     inside: Bools
@@ -79,67 +79,67 @@ class TrialArrays:
 
 
 class Beliefs:
-    """Predictions based on the trials so far, averaged over shapes weighted by how well they fit.
+    """Predictions based on the trials so far, averaged over hyperparameters weighted by how well they fit.
 
     Args:
-        seen: all trials, including those of the network for all tasks.
-        hints: [source, target], a prior estimate of how much each task helps another, e.g. affinities; None for no
-            prior.
-        errors: the standard errors of the hints; None if they are exact.
-        shapes: the hyperparameters to average over.
+        trials: all trials, including those of the network for all tasks.
+        hints: an array of shape [source, target] with prior estimates of how much each task helps another, e.g.
+            affinities. If None, there is no prior.
+        errors: the standard errors of the hints, or None if they are exact.
+        grid: the hyperparameters to average over.
     """
 
     def __init__(
         self,
-        seen: TrialArrays,
+        trials: TrialArrays,
         hints: Array | None = None,
         errors: Array | None = None,
-        shapes: Sequence[Shape] = SHAPES,
+        grid: Sequence[Hyperparameters] = HYPERPARAMETER_GRID,
     ) -> None:
-        self.seen, n = seen, seen.inside.shape[1]
+        self.seen, n = trials, trials.inside.shape[1]
         self._helps = None if hints is None else _standardize(hints, errors)
-        rows = [np.flatnonzero(seen.inside[:, j]) for j in range(n)]
+        rows = [np.flatnonzero(trials.inside[:, j]) for j in range(n)]
         self._data = [
             _TaskData(
-                seen.inside[some],
-                distances(seen.inside[some], seen.inside[some]),
-                seen.seeds[some][:, None] == seen.seeds[some],
-                seen.early[some],
-                seen.logs[some, j] - seen.logs[some, j].mean(),
-                self._trends(j, seen.inside[some]),
+                trials.inside[some],
+                distances(trials.inside[some], trials.inside[some]),
+                trials.seeds[some][:, None] == trials.seeds[some],
+                trials.early[some],
+                trials.logs[some, j] - trials.logs[some, j].mean(),
+                self._trend_regressors(j, trials.inside[some]),
             )
             for j, some in enumerate(rows)
         ]
-        fits = [_Fit(shape, self._data, hints is not None) for shape in shapes]
+        fits = [_Fit(parameters, self._data, hints is not None) for parameters in grid]
         weights = np.exp([fit.evidence - max(other.evidence for other in fits) for fit in fits])
-        self.shapes = [(fit, weight) for fit, weight in zip(fits, weights, strict=True) if weight > MIN_WEIGHT]
+        self.fits = [(fit, weight) for fit, weight in zip(fits, weights, strict=True) if weight > MIN_RELATIVE_WEIGHT]
 
-    def expect(self, pool: Bools) -> tuple[Array, Array]:
+    def predict(self, sets: Bools) -> tuple[Array, Array]:
         """Predicts the log losses of networks relative to one network for all tasks.
 
         Returns:
-            Means and standard deviations, [networks, tasks]; NaN if a network does not train a task.
+            Means and standard deviations of shape [networks, tasks], with NaN where a network is not trained on a task.
         """
-        means, deviations = np.full(pool.shape, np.nan), np.full(pool.shape, np.nan)
-        for j in range(pool.shape[1]):
-            rows = np.flatnonzero(pool[:, j])
-            means[rows, j], deviations[rows, j] = self._expect(j, pool[rows])
+        means, deviations = np.full(sets.shape, np.nan), np.full(sets.shape, np.nan)
+        for j in range(sets.shape[1]):
+            rows = np.flatnonzero(sets[:, j])
+            means[rows, j], deviations[rows, j] = self._predict_task(j, sets[rows])
         return means, deviations
 
-    def _expect(self, j: int, sets: Bools) -> tuple[Array, Array]:
+    def _predict_task(self, j: int, sets: Bools) -> tuple[Array, Array]:
         everything = np.ones((1, sets.shape[1]), dtype=bool)
         seen = self._data[j].inside
         apart = distances(sets, seen), distances(everything, seen), distances(sets, everything)[:, 0]
-        trends = self._trends(j, sets)
-        weights = np.array([weight for _, weight in self.shapes])
+        trends = self._trend_regressors(j, sets)
+        weights = np.array([weight for _, weight in self.fits])
         weights = weights / weights.sum()
-        found = [fit.contrast(j, *apart, trends) for fit, _ in self.shapes]
+        found = [fit.contrast(j, *apart, trends) for fit, _ in self.fits]
         means, variances = (weights @ np.stack(some) for some in zip(*found, strict=True))
         between = weights @ np.stack([(mean - means) ** 2 for mean, _ in found])
         return means, np.sqrt(variances + between)
 
-    def _trends(self, j: int, sets: Bools) -> Array:
-        """Returns the regressors of task j for each set: the number of tasks left out, which ones, and hints."""
+    def _trend_regressors(self, j: int, sets: Bools) -> Array:
+        """Returns task j's regressors for each set: the number of omitted tasks, which tasks they are, and hints."""
         out = (~sets).astype(np.float64)
         columns = [out.sum(1) / max(1, sets.shape[1] - 1), *out.T]
         if self._helps is not None:
@@ -156,18 +156,21 @@ class _TaskData:
     logs: Array
     design: Array
 
-    def covariance(self, shape: Shape) -> Array:
-        covariance = LEVEL_VARIANCE + _set_covariance(self.apart, shape) + shape.seed * self.same_seed
-        covariance[np.diag_indices(len(self.logs))] += shape.luck + 1e-6 + EARLY_VARIANCE * self.early
+    def covariance(self, parameters: Hyperparameters) -> Array:
+        covariance = LEVEL_VARIANCE + _set_covariance(self.apart, parameters) + parameters.seed * self.same_seed
+        covariance[np.diag_indices(len(self.logs))] += parameters.luck + 1e-6 + EARLY_VARIANCE * self.early
         return covariance
 
 
 class _Fit:
-    """The posterior given one shape, with task scales and shared trends fixed at their most likely values."""
+    """The posterior for one set of hyperparameters.
 
-    def __init__(self, shape: Shape, data: Sequence[_TaskData], hinted: bool) -> None:
-        self.shape = shape
-        self.factors = [cho_factor(one.covariance(shape), lower=True, check_finite=False) for one in data]
+    Task scales and shared trends are fixed at their most likely values.
+    """
+
+    def __init__(self, parameters: Hyperparameters, data: Sequence[_TaskData], has_hints: bool) -> None:
+        self.parameters = parameters
+        self.factors = [cho_factor(one.covariance(parameters), lower=True, check_finite=False) for one in data]
         solved = [
             cho_solve(factor, np.column_stack([one.logs, one.design]), check_finite=False)
             for factor, one in zip(self.factors, data, strict=True)
@@ -182,39 +185,43 @@ class _Fit:
         counts = np.array([len(one.logs) for one in data])
         self.trends, self.scales = np.zeros(data[0].design.shape[1]), np.full(len(data), PRIOR_SCALE)
         for _ in range(3):
-            self.scales = _scales(squares, counts, self.trends, self.scales)
-            self.trends = _shared_trends(squares, self.scales, hinted)
+            self.scales = _estimate_scales(squares, counts, self.trends, self.scales)
+            self.trends = _estimate_shared_trends(squares, self.scales, has_hints)
         self.weights = [
             some[:, 0] / scale - some[:, 1:] @ self.trends for some, scale in zip(solved, self.scales, strict=True)
         ]
         logs = sum(np.log(np.diag(factor[0])).sum() for factor in self.factors)
-        misfit = sum(_misfit(some, self.trends, scale) for some, scale in zip(squares, self.scales, strict=True))
+        misfit = sum(
+            _squared_misfit(some, self.trends, scale) for some, scale in zip(squares, self.scales, strict=True)
+        )
         self.evidence = float(-0.5 * misfit - logs - counts @ np.log(self.scales))
 
-    def contrast(self, j: int, apart: Counts, from_all: Counts, away: Counts, trends: Array) -> tuple[Array, Array]:
-        """Returns the mean and variance of the log loss of task j in each set minus its log loss in the set of all."""
-        shape, scale = self.shape, self.scales[j]
-        contrast = _set_covariance(apart, shape) - _set_covariance(from_all, shape)
+    def contrast(
+        self, j: int, seen_distances: Counts, all_seen_distances: Counts, all_distances: Counts, trends: Array
+    ) -> tuple[Array, Array]:
+        """Returns the mean and variance of task j's log loss in each set, relative to the set of all tasks."""
+        parameters, scale = self.parameters, self.scales[j]
+        contrast = _set_covariance(seen_distances, parameters) - _set_covariance(all_seen_distances, parameters)
         mean = trends @ self.trends + contrast @ self.weights[j]
-        prior = 2 * (shape.smooth + shape.own - _set_covariance(away, shape))
+        prior = 2 * (parameters.smooth + parameters.own - _set_covariance(all_distances, parameters))
         explained = ((contrast @ self.whitening[j]) ** 2).sum(1)
         return scale * mean, scale**2 * np.maximum(prior - explained, 0)
 
 
-def distances(some: Bools, others: Bools) -> Counts:
-    """Returns the number of tasks in which each pair of sets differs."""
-    left, right = some.astype(np.float64), others.astype(np.float64)
+def distances(sets: Bools, other_sets: Bools) -> Counts:
+    """Returns the number of tasks that are in only one set, for each pair of sets."""
+    left, right = sets.astype(np.float64), other_sets.astype(np.float64)
     return np.asarray(left.sum(1)[:, None] + right.sum(1) - 2 * left @ right.T, dtype=np.intp)
 
 
-def _set_covariance(apart: Counts, shape: Shape) -> Array:
-    by_distance = shape.smooth * shape.alike ** np.arange(apart.max(initial=0) + 1)
-    by_distance[0] += shape.own
-    return np.asarray(by_distance[apart])
+def _set_covariance(set_distances: Counts, parameters: Hyperparameters) -> Array:
+    by_distance = parameters.smooth * parameters.alike ** np.arange(set_distances.max(initial=0) + 1)
+    by_distance[0] += parameters.own
+    return np.asarray(by_distance[set_distances])
 
 
 def _standardize(hints: Array, errors: Array | None) -> Array:
-    """Standardizes the hints for each target, shrinks noisy ones, and sets the diagonal to zero."""
+    """Standardizes the hints for each target, shrinks noisy hints, and sets the diagonal to zero."""
     n, own = len(hints), np.eye(len(hints), dtype=bool)
     helps = np.where(own, 0.0, np.nan_to_num(hints - np.where(own, 0.0, hints).sum(0) / max(1, n - 1)))
     size = np.sqrt((helps**2).sum(0) / max(1, n - 1))
@@ -223,26 +230,32 @@ def _standardize(hints: Array, errors: Array | None) -> Array:
     return np.asarray(helps / np.where(size > 0, size, 1) * reliable)
 
 
-def _misfit(squares: Array, trends: Array, scale: float) -> float:
+def _squared_misfit(inner_products: Array, trends: Array, scale: float) -> float:
     """Returns the squared distance between the scaled log losses and the trends."""
-    return float(squares[0, 0] / scale**2 - 2 * squares[0, 1:] @ trends / scale + trends @ squares[1:, 1:] @ trends)
+    return float(
+        inner_products[0, 0] / scale**2
+        - 2 * inner_products[0, 1:] @ trends / scale
+        + trends @ inner_products[1:, 1:] @ trends
+    )
 
 
-def _scales(squares: Sequence[Array], counts: NDArray[np.int64], trends: Array, scales: Array) -> Array:
-    """Estimates the scale of the effects on each task, shrunk toward the scale pooled over tasks."""
-    sums = scales**2 * [_misfit(some, trends, scale) for some, scale in zip(squares, scales, strict=True)]
+def _estimate_scales(inner_products: Sequence[Array], counts: NDArray[np.int64], trends: Array, scales: Array) -> Array:
+    """Estimates the scale of the effects on each task, with shrinkage toward the scale pooled over tasks."""
+    sums = scales**2 * [
+        _squared_misfit(some, trends, scale) for some, scale in zip(inner_products, scales, strict=True)
+    ]
     dof = np.maximum(counts - 1, 1)
     pooled = (2 * PRIOR_SCALE**2 + len(sums) * np.exp(np.mean(np.log(sums / dof + 1e-12)))) / (2 + len(sums))
-    return np.asarray(np.sqrt((SCALE_WEIGHT * pooled + sums) / (SCALE_WEIGHT + dof)))
+    return np.asarray(np.sqrt((POOLED_SCALE_WEIGHT * pooled + sums) / (POOLED_SCALE_WEIGHT + dof)))
 
 
-def _shared_trends(squares: Sequence[Array], scales: Array, hinted: bool) -> Array:
-    """Estimates the trends shared by all tasks, shrunk toward zero (for hints, toward a small positive value)."""
-    width = len(squares[0]) - 1
+def _estimate_shared_trends(inner_products: Sequence[Array], scales: Array, has_hints: bool) -> Array:
+    """Estimates the trends shared by all tasks, with shrinkage toward zero (or a small positive value for hints)."""
+    width = len(inner_products[0]) - 1
     precision, expected = np.full(width, 1 / 0.15**2), np.zeros(width)
     precision[0] = 1.0
-    if hinted:
+    if has_hints:
         precision[-1], expected[-1] = 1 / 0.1**2, 0.1
-    normal = np.diag(precision) + sum(some[1:, 1:] for some in squares)
-    right = precision * expected + sum(some[1:, 0] / scale for some, scale in zip(squares, scales, strict=True))
+    normal = np.diag(precision) + sum(some[1:, 1:] for some in inner_products)
+    right = precision * expected + sum(some[1:, 0] / scale for some, scale in zip(inner_products, scales, strict=True))
     return np.asarray(np.linalg.solve(normal, right))

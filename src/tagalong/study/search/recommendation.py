@@ -1,4 +1,4 @@
-"""The recommendation of a search: networks confirmed on validation, or one network for all tasks."""
+"""The recommendation of a search: either networks confirmed on validation or one network for all tasks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ class SearchSettings:
     """Settings of the search.
 
     Attributes:
-        optimism: number of standard deviations by which the predictions for untrained networks are improved.
-        rounds: approximate number of rounds; the trainings in a round can run in parallel.
-        together: fraction of the effort to spend on networks for all tasks, the baseline of every comparison.
-        reserved: fraction of the effort reserved for training the best networks with more seeds, if they are in doubt.
-        clear: number of standard deviations by which the gain must exceed zero to be beyond doubt.
-        caution: number of standard deviations by which each group's predictions are worsened in the final choice.
-        sure: number of standard deviations by which the gain must exceed zero to be recommended.
-        screen: fraction of a training after which the worse half of the proposals is dropped; None trains all fully.
+        optimism: the number of standard deviations subtracted from the predicted losses of untrained networks.
+        rounds: the approximate number of rounds. The training runs of a round can be executed in parallel.
+        together: the fraction of the effort spent on networks for all tasks, the baseline of every comparison.
+        reserved: the fraction of the effort reserved for training the best networks with more seeds if the gain is
+            uncertain.
+        clear: the number of standard deviations by which the gain must exceed zero to stop confirming it.
+        caution: the number of standard deviations added to predicted losses in the final choice.
+        sure: the number of standard deviations by which the gain must exceed zero for grouping to be recommended.
+        screen: the fraction of a training run after which the worse half of the proposals is dropped, or None to train
+            all of them fully.
     """
 
     optimism: float = 1.0
@@ -47,12 +49,12 @@ class Recommendation:
 
     Attributes:
         serves: for each task, the tasks of the network that serves it.
-        expected: the expected relative change in loss from one network for all tasks, averaged over tasks; 0 if that
+        expected: the expected relative change in loss from one network for all tasks, averaged over tasks, or 0 if that
             network is recommended.
         doubt: the standard deviation of `expected`.
-        tried: number of sets of tasks that were trained, not counting the set of all tasks.
-        agreement: the fraction of the differences between networks on the validation rows that is not noise; see
-            `halves_of`.
+        tried: the number of sets of tasks that were trained, excluding the set of all tasks.
+        agreement: the fraction of the differences between networks on the validation rows that is not noise (see
+            `compare_halves`).
     """
 
     serves: dict[str, Subset]
@@ -67,38 +69,38 @@ class Recommendation:
         return tuple(dict.fromkeys(self.serves.values()))
 
 
-def choose(
+def recommend(
     beliefs: Beliefs,
-    seen: Trials,
+    trials: Trials,
     tasks: Sequence[str],
     budget: int,
     settings: SearchSettings,
     *,
     cautious: bool = True,
 ) -> Recommendation:
-    """Chooses the best networks among those that were fully trained.
+    """Chooses the best of the fully trained networks.
 
     Args:
-        beliefs: the predictions of losses.
-        seen: all trials and their results.
-        tasks: names of all tasks.
+        beliefs: the predicted losses.
+        trials: all trials and their results.
+        tasks: the names of all tasks.
         budget: the maximum number of networks.
-        settings: the settings of the search, which say how certain a gain must be.
+        settings: the settings of the search, which determine how certain a gain must be.
         cautious: whether to recommend one network for all tasks unless the gain is certain.
     """
     everything = frozenset(tasks)
-    whole = dict.fromkeys(trial.tasks for trial in seen if trial.fraction == 1)
+    whole = dict.fromkeys(trial.tasks for trial in trials if trial.fraction == 1)
     sets = [everything, *(subset for subset in whole if subset != everything)]
     pool = np.array([[task in subset for task in tasks] for subset in sets])
-    means, deviations = beliefs.expect(pool)
-    agreement, row_noise = halves_of(seen, tasks)
+    means, deviations = beliefs.predict(pool)
+    agreement, row_noise = compare_halves(trials, tasks)
     means = agreement * means
     deviations = np.sqrt((agreement * deviations) ** 2 + row_noise**2)
     deviations[0] = 0.0
     together = Recommendation(dict.fromkeys(tasks, everything), 0.0, 0.0, len(sets) - 1, agreement)
     values = np.where(pool, means + (settings.caution if cautious else 0.0) * deviations, np.inf)
     values[0] = 0.0
-    rows = served_by(values, cover(values, budget))
+    rows = serving_rows(values, select_cover(values, budget))
     columns = np.arange(len(tasks))
     expected = float(means[rows, columns].mean())
     doubt = float(np.sqrt((deviations[rows, columns] ** 2).sum()) / len(tasks))
@@ -109,17 +111,17 @@ def choose(
     return Recommendation(serves, ratio - 1, ratio * doubt, len(sets) - 1, agreement)
 
 
-def halves_of(seen: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
-    """Estimates the noise of the validation rows by comparing their two halves.
+def compare_halves(trials: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
+    """Estimates the noise due to the validation rows by comparing two halves of them.
 
-    On each half, every network is compared with the network for all tasks that has the same seed.
+    On each half, every network is compared with the network for all tasks with the same seed.
 
     Returns:
-        The fraction, from 0 to 1, of the differences on all rows that is not noise: the Spearman–Brown reliability
-        computed from the correlation between the halves. And the standard deviation of the noise for each task.
+        The fraction of the differences that is not noise, from 0 to 1. This is the Spearman–Brown reliability computed
+        from the correlation between the halves. The second value is the standard deviation of the noise for each task.
     """
     everything = frozenset(tasks)
-    whole = {trial: result for trial, result in seen.items() if trial.fraction == 1}
+    whole = {trial: result for trial, result in trials.items() if trial.fraction == 1}
     base = {trial.seed: result for trial, result in whole.items() if trial.tasks == everything}
     by_set: dict[Subset, list[NetworkResult]] = {}
     for trial, result in whole.items():
@@ -131,11 +133,11 @@ def halves_of(seen: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
             if task in subset:
                 pairs = [(half_losses(one, task), half_losses(base[one.job.seed], task)) for one in some]
                 found[row, column] = np.mean([np.log(np.divide(mine, theirs)) for mine, theirs in pairs], axis=0)
-    return _agreement(found), _row_noise(found)
+    return _reliability(found), _row_noise(found)
 
 
-def _agreement(found: Array) -> float:
-    first, second = found[~np.isnan(found).any(-1)].T  # one half may have no labels
+def _reliability(log_ratios: Array) -> float:
+    first, second = log_ratios[~np.isnan(log_ratios).any(-1)].T  # one half may have no labels
     size = (np.sum(first**2) + np.sum(second**2)) / 2
     if not size > 0:
         return 0.0
@@ -144,43 +146,44 @@ def _agreement(found: Array) -> float:
     return float(2 * half / (1 + half))
 
 
-def _row_noise(found: Array) -> Array:
-    """Estimates the noise of each task as half the difference between the halves, shrunk toward the other tasks."""
-    squares = (found[..., 0] - found[..., 1]) ** 2 / 4
+def _row_noise(log_ratios: Array) -> Array:
+    """Estimates each task's noise from the difference between the two halves, with shrinkage toward other tasks."""
+    squares = (log_ratios[..., 0] - log_ratios[..., 1]) ** 2 / 4
     counts = np.sum(~np.isnan(squares), axis=0)
     sums = np.nansum(squares, axis=0)
     usual = sums.sum() / max(1, counts.sum())
     return np.asarray(np.sqrt((sums + 4 * usual) / (counts + 4)))
 
 
-def cover(values: Array, budget: int) -> tuple[int, ...]:
-    """Selects rows (networks) to minimize the sum of the lowest value in each column (task), approximately.
+def select_cover(values: Array, budget: int) -> tuple[int, ...]:
+    """Selects rows (networks) that approximately minimize the sum of the lowest value in each column (task).
 
-    Starting from the first row and from each promising row, rows are added greedily and then replaced one at a time as
-    long as the sum decreases. A fast heuristic is needed because the search calls this thousands of times.
+    Starting from the first row and from each promising row, rows are added greedily and then replaced one at a time
+    while the sum decreases. A fast heuristic is needed because the search calls this function thousands of times.
 
     Args:
-        values: [networks, tasks], infinite if a network does not train a task; the first row must be finite.
+        values: an array of shape [networks, tasks], which is infinite where a network is not trained on a task. The
+            first row must be finite.
         budget: the maximum number of networks.
 
     Returns:
-        The indices of the selected rows, without redundant ones.
+        The indices of the selected rows, without redundant rows.
 
     Example:
         >>> inf = np.inf
-        >>> cover(np.array([[0.0, 0.0, 0.0], [-1.0, inf, inf], [inf, -1.0, 1.0], [inf, -2.0, inf]]), 2)
+        >>> select_cover(np.array([[0.0, 0.0, 0.0], [-1.0, inf, inf], [inf, -1.0, 1.0], [inf, -2.0, inf]]), 2)
         (0, 3)
     """
     starts = [(0,), *((row,) for row in _promising_rows(values))]
     finite = np.isfinite(values)
     values = np.where(finite, values, 1000 * (np.abs(values[finite]).max() + 1))  # worse than any finite value
-    found = [_improve(values, _extend(values, start, budget)) for start in starts]
-    best = min(found, key=lambda rows: (round(_total(values, rows), 12), len(rows)))
+    found = [_replace_rows(values, _add_rows(values, start, budget)) for start in starts]
+    best = min(found, key=lambda rows: (round(_sum_of_lowest(values, rows), 12), len(rows)))
     return _drop_redundant(values, best)
 
 
-def served_by(values: Array, rows: tuple[int, ...]) -> NDArray[np.intp]:
-    """Returns the row that serves each task; the first one if several are equally good."""
+def serving_rows(values: Array, rows: tuple[int, ...]) -> NDArray[np.intp]:
+    """Returns the row that serves each task, preferring the first one if several are equally good."""
     best: NDArray[np.intp] = np.asarray(rows, dtype=np.intp)[np.argmin(values[list(rows)], axis=0)]
     return best
 
@@ -190,29 +193,29 @@ def _promising_rows(values: Array, count: int = 3) -> NDArray[np.intp]:
     return np.argsort(gains, kind="stable")[:count]
 
 
-def _total(values: Array, rows: tuple[int, ...]) -> float:
+def _sum_of_lowest(values: Array, rows: tuple[int, ...]) -> float:
     return float(values[list(rows)].min(0).sum())
 
 
-def _extend(values: Array, rows: tuple[int, ...], budget: int) -> tuple[int, ...]:
+def _add_rows(values: Array, rows: tuple[int, ...], budget: int) -> tuple[int, ...]:
     while len(rows) < budget:
         rows = (*rows, _best_addition(values, rows))
     return rows
 
 
 def _best_addition(values: Array, rows: tuple[int, ...]) -> int:
-    """Returns the row whose addition lowers the sum the most."""
+    """Returns the row that lowers the sum the most when added."""
     lowest = values[list(rows)].min(0) if rows else np.full(values.shape[1], np.inf)
     return int(np.argmin(np.minimum(values, lowest).sum(1)))
 
 
-def _improve(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
-    total = _total(values, rows)
+def _replace_rows(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
+    total = _sum_of_lowest(values, rows)
     while True:
         for place in range(len(rows)):
             others = rows[:place] + rows[place + 1 :]
             changed = (*others, _best_addition(values, others))
-            if (lower := _total(values, changed)) < total - 1e-12:
+            if (lower := _sum_of_lowest(values, changed)) < total - 1e-12:
                 rows, total = changed, lower
                 break
         else:
@@ -224,6 +227,6 @@ def _drop_redundant(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
     kept = tuple(dict.fromkeys(sorted(rows)))
     for row in kept[::-1]:
         rest = tuple(other for other in kept if other != row)
-        if rest and _total(values, rest) <= _total(values, kept) + 1e-12:
+        if rest and _sum_of_lowest(values, rest) <= _sum_of_lowest(values, kept) + 1e-12:
             kept = rest
     return kept

@@ -1,4 +1,4 @@
-"""The search loop behind `auto`: affinities suggest networks, and validation losses decide."""
+"""The search loop behind `auto`, in which affinities suggest networks and validation losses decide between them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..backend import Backend
 from ..relative_losses import Subset
 from ..store import NetworkResult
 from .beliefs import Array, Beliefs, Bools, TrialArrays, distances
-from .recommendation import Recommendation, SearchSettings, choose, cover
+from .recommendation import Recommendation, SearchSettings, recommend, select_cover
 from .trial import Trial, Trials, mean_half_loss
 
 Mask = tuple[bool, ...]
-MAX_POOL = 4096  # number of candidate sets of tasks
+MAX_POOL_SIZE = 4096  # number of candidate sets of tasks
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Round:
 
     Attributes:
         results: the results of the networks trained in this round.
-        efforts: the effort spent on each of these networks, in full trainings.
+        efforts: the effort spent on each of these networks, measured in full training runs.
         spent: the total effort spent by the end of this round.
-        best: the expected change in loss from one network for all tasks to the best networks, by budget.
+        best: for each budget, the expected change in loss from one network for all tasks to the best networks.
     """
 
     results: Trials
@@ -43,7 +43,7 @@ class SearchResult:
 
     Attributes:
         chosen: the recommendation for each budget.
-        steps: the rounds, in order.
+        steps: the rounds in order.
         spent: the total effort spent.
     """
 
@@ -66,24 +66,24 @@ def search(
     """Searches for the best networks for each budget.
 
     Args:
-        backend: trains the networks, or looks them up.
-        budgets: the maximum numbers of networks to search for.
-        effort: the number of full trainings to spend, including the first networks for all tasks.
-        seeds: the seeds to choose from; each set of tasks is trained with one seed, and with more seeds if its result
-            could affect the choice. The network for all tasks must not diverge with any of them.
-        hints: [source, target], a prior estimate of how much each task helps another, e.g. affinities; None for no
-            prior.
-        errors: the standard errors of the hints; the larger they are, the less weight the hints get.
+        backend: the backend that trains the networks or looks them up.
+        budgets: the limits on the number of networks.
+        effort: the number of full training runs, including the first networks for all tasks.
+        seeds: the seeds to choose from. Each set of tasks is trained with one seed, and with more seeds if its result
+            could affect the choice. The network for all tasks must not diverge for any of these seeds.
+        hints: an array of shape [source, target] with prior estimates of how much each task helps another, e.g.
+            affinities. If None, there is no prior.
+        errors: the standard errors of the hints. Hints with larger errors get less weight.
         spent: the effort already spent on measuring the hints.
-        settings: the settings of the search; None for the defaults.
+        settings: the settings of the search, or None for the defaults.
     """
-    return _Search(
+    return _SearchLoop(
         backend, tuple(budgets), effort, tuple(seeds), hints, errors, spent, settings or SearchSettings()
     ).run()
 
 
 @dataclass
-class _Search:
+class _SearchLoop:
     backend: Backend
     budgets: tuple[int, ...]
     effort: float
@@ -99,102 +99,108 @@ class _Search:
 
     def run(self) -> SearchResult:
         self.tasks = self.backend.tasks
-        self.pool = first_pool(len(self.tasks))
-        self._train([Trial(frozenset(self.tasks), seed) for seed in self._first_seeds()])
+        self.pool = initial_pool(len(self.tasks))
+        self._train([Trial(frozenset(self.tasks), seed) for seed in self._baseline_seeds()])
         for seed in self._exhaustive_seeds():
             self._train([Trial(self._tasks_of(row), seed) for row in self.pool if not self._is_trained(row, seed)])
         batch = max(
             2, round(self.effort / self.settings.rounds)
         )  # at least two, since a grouping needs multiple networks
         while self.spent + 1 <= self.effort:
-            confirming = self.spent >= (1 - self.settings.reserved) * self.effort and self._in_doubt()
-            actions = (self._explore, self._confirm)
+            confirming = self.spent >= (1 - self.settings.reserved) * self.effort and self._is_uncertain()
+            actions = (self._train_proposals, self._train_confirmations)
             if not any(action(batch) for action in (actions[::-1] if confirming else actions)):
                 break
         beliefs = self._beliefs()
-        chosen = {budget: choose(beliefs, self.seen, self.tasks, budget, self.settings) for budget in self.budgets}
+        chosen = {budget: recommend(beliefs, self.seen, self.tasks, budget, self.settings) for budget in self.budgets}
         return SearchResult(chosen, tuple(self.steps), self.spent)
 
-    def _in_doubt(self) -> bool:
-        """Whether the best networks for any budget are not clearly better than one network for all tasks."""
+    def _is_uncertain(self) -> bool:
+        """Whether, for any budget, the best networks are not clearly better than one network for all tasks."""
         beliefs = self._beliefs()
-        best = [choose(beliefs, self.seen, self.tasks, k, self.settings, cautious=False) for k in self.budgets]
+        best = [recommend(beliefs, self.seen, self.tasks, k, self.settings, cautious=False) for k in self.budgets]
         return any(one.expected > -self.settings.clear * one.doubt for one in best)
 
-    def _first_seeds(self) -> tuple[int, ...]:
-        """Returns the seeds of the first networks for all tasks, the baseline of every comparison; at least one."""
+    def _baseline_seeds(self) -> tuple[int, ...]:
+        """Returns the seeds of the first networks for all tasks, the baseline of every comparison.
+
+        At least one seed is returned.
+        """
         return self.seeds[: max(1, round(self.effort * self.settings.together))]
 
     def _exhaustive_seeds(self) -> tuple[int, ...]:
-        """Returns the seeds for which the effort suffices to train every subset."""
+        """Returns the seeds for which the effort is sufficient to train every subset."""
         subsets = 2 ** len(self.tasks) - 1
         missing = [subsets - sum(trial.seed == seed for trial in self.seen) for seed in self.seeds]
         enough = self.spent + np.cumsum(missing) <= self.effort + 1e-9
         return self.seeds[: int(enough.sum())] if subsets <= len(self.pool) else ()
 
     def _train(self, trials: Sequence[Trial]) -> bool:
-        """Trains as many new trials as the effort allows; returns whether there were any."""
+        """Trains as many new trials as the effort allows and returns whether there were any."""
         known = {trial for step in self.steps for trial in step.results}
         trials = [trial for trial in trials if trial not in known]
         ends = self.spent + np.cumsum([trial.fraction for trial in trials])
         allowed = [trial for trial, end in zip(trials, ends, strict=True) if end <= self.effort + 1e-9 or not self.seen]
         if not allowed:
             return False
-        jobs = {trial: self._job(trial) for trial in allowed}
+        jobs = {trial: self._make_job(trial) for trial in allowed}
         results = self.backend.networks(jobs.values(), "networks proposed by auto", diverged=True)
         found = {trial: results[job] for trial, job in jobs.items()}
-        self._learn(found)
-        efforts = {trial: self._effort(trial, result) for trial, result in found.items()}
+        self._add_results(found)
+        efforts = {trial: self._effort_spent(trial, result) for trial, result in found.items()}
         self.spent += sum(efforts.values())
-        self.steps.append(Round(found, efforts, self.spent, self._best_now()))
+        self.steps.append(Round(found, efforts, self.spent, self._best_expected_changes()))
         return True
 
-    def _job(self, trial: Trial) -> Job:
+    def _make_job(self, trial: Trial) -> Job:
         job = self.backend.job(trial.tasks, trial.seed)
-        return job if trial.fraction == 1 else self.backend.early_job(job, trial.fraction * self._whole_steps)
+        return job if trial.fraction == 1 else self.backend.early_job(job, trial.fraction * self._full_training_steps)
 
-    def _effort(self, trial: Trial, result: NetworkResult) -> float:
-        return 1.0 if trial.fraction == 1 else result.steps / self._whole_steps
+    def _effort_spent(self, trial: Trial, result: NetworkResult) -> float:
+        return 1.0 if trial.fraction == 1 else result.steps / self._full_training_steps
 
     @property
-    def _whole_steps(self) -> int:
-        """The number of steps in a full training, taken from the first network for all tasks."""
+    def _full_training_steps(self) -> int:
+        """The number of steps in a full training run, taken from the first network for all tasks."""
         return self.seen[Trial(frozenset(self.tasks), self.seeds[0])].steps
 
-    def _learn(self, found: Trials) -> None:
-        """Adds results; a set of tasks that diverged with one seed is dropped for all seeds."""
+    def _add_results(self, results: Trials) -> None:
+        """Adds results. A set of tasks that diverged for one seed is dropped for all seeds."""
         together = frozenset(self.tasks)  # can diverge only in a partial training
-        self.diverged |= {trial.tasks for trial, result in found.items() if result.diverged} - {together}
-        converged = {trial: result for trial, result in {**self.seen, **found}.items() if not result.diverged}
+        self.diverged |= {trial.tasks for trial, result in results.items() if result.diverged} - {together}
+        converged = {trial: result for trial, result in {**self.seen, **results}.items() if not result.diverged}
         self.seen = {trial: result for trial, result in converged.items() if trial.tasks not in self.diverged}
-        self.pool, self.believed = self._without_diverged(self.pool), None
+        self.pool, self.believed = self._drop_diverged(self.pool), None
 
-    def _without_diverged(self, pool: Bools) -> Bools:
+    def _drop_diverged(self, pool: Bools) -> Bools:
         return pool[[self._tasks_of(row) not in self.diverged for row in pool]] if self.diverged else pool
 
-    def _explore(self, count: int) -> bool:
-        """Trains proposals, after screening twice as many if `screen` is set; returns whether there were any."""
+    def _train_proposals(self, count: int) -> bool:
+        """Trains proposals and returns whether there were any.
+
+        If `screen` is set, twice as many proposals are screened first.
+        """
         screen = self.settings.screen
         if screen is None:
             return self._train(self._proposals(count))
-        first = [Trial(frozenset(self.tasks), seed, screen) for seed in self.seeds if self._has(self.tasks, seed)]
+        first = [Trial(frozenset(self.tasks), seed, screen) for seed in self.seeds if self._is_seen(self.tasks, seed)]
         self._train(first)
         early = [Trial(trial.tasks, trial.seed, screen) for trial in self._proposals(2 * count)]
-        screened = self._train([trial for trial in early if self._has(self.tasks, trial.seed, screen)])
+        screened = self._train([trial for trial in early if self._is_seen(self.tasks, trial.seed, screen)])
         return self._train(self._proposals(count)) or screened
 
-    def _best_now(self) -> dict[int, float]:
+    def _best_expected_changes(self) -> dict[int, float]:
         if len({trial.tasks for trial in self.seen}) < 2:
             return dict.fromkeys(self.budgets, 0.0)
         beliefs = self._beliefs()
-        return {k: choose(beliefs, self.seen, self.tasks, k, self.settings).expected for k in self.budgets}
+        return {k: recommend(beliefs, self.seen, self.tasks, k, self.settings).expected for k in self.budgets}
 
     def _beliefs(self) -> Beliefs:
         if self.believed is None:
-            self.believed = self._new_beliefs()
+            self.believed = self._fit_beliefs()
         return self.believed
 
-    def _new_beliefs(self) -> Beliefs:
+    def _fit_beliefs(self) -> Beliefs:
         everything = frozenset(self.tasks)
         bases = {(trial.seed, trial.fraction): one for trial, one in self.seen.items() if trial.tasks == everything}
         kept = [trial for trial in self.seen if trial.fraction == 1 or trial.tasks != everything]
@@ -212,15 +218,15 @@ class _Search:
         return Beliefs(TrialArrays(inside, seeds, is_early, logs), self.hints, self.errors)
 
     def _proposals(self, count: int) -> list[Trial]:
-        """Returns the networks that would be best if optimistic predictions of their losses were true."""
+        """Returns the networks that would be best according to optimistic predictions of their losses."""
         beliefs = self._beliefs()
         seen = [tuple(task in trial.tasks for task in self.tasks) for trial in self.seen]
-        self.pool = self._without_diverged(add_neighbors(seen, self.pool))
-        means, deviations = beliefs.expect(self.pool)
+        self.pool = self._drop_diverged(add_neighbors(seen, self.pool))
+        means, deviations = beliefs.predict(self.pool)
         return self._choose_trials(means, deviations, count)
 
     def _choose_trials(self, means: Array, deviations: Array, count: int) -> list[Trial]:
-        """Chooses new sets first, since they are more informative than more seeds of known sets."""
+        """Chooses new sets first, since they are more informative than additional seeds of known sets."""
         trials: list[Trial] = []
         trained = np.array([[task in trial.tasks for task in self.tasks] for trial in self.seen if trial.fraction == 1])
         times = (distances(self.pool, trained) == 0).sum(1)
@@ -233,7 +239,7 @@ class _Search:
             for budget in self.budgets:
                 values = np.where(self.pool, means - optimism * doubts, np.inf)
                 values[0] = 0.0
-                for row in cover(values, budget):
+                for row in select_cover(values, budget):
                     if not known[row] and len(trials) < count:
                         trials.append(self._next_trial(row, trials))
                         known[row], doubts[row] = True, 0.0  # will be known after this round
@@ -241,55 +247,55 @@ class _Search:
                 optimism = max(0.5, 1.5 * optimism)
         return trials
 
-    def _confirm(self, count: int) -> bool:
-        return self._train(self._confirmations(count))
+    def _train_confirmations(self, count: int) -> bool:
+        return self._train(self._confirming_trials(count))
 
-    def _confirmations(self, count: int) -> list[Trial]:
-        """Returns trials of the currently best networks, and of the network for all tasks, with additional seeds."""
+    def _confirming_trials(self, count: int) -> list[Trial]:
+        """Returns trials that train the best networks so far and the network for all tasks with additional seeds."""
         beliefs, trials = self._beliefs(), []
         for budget in self.budgets:
-            for subset in choose(beliefs, self.seen, self.tasks, budget, self.settings, cautious=False).networks:
-                free = [s for s in self.seeds if not self._has(subset, s) and Trial(subset, s) not in trials]
+            for subset in recommend(beliefs, self.seen, self.tasks, budget, self.settings, cautious=False).networks:
+                free = [s for s in self.seeds if not self._is_seen(subset, s) and Trial(subset, s) not in trials]
                 trials += [Trial(subset, seed) for seed in free]
         return trials[:count]
 
-    def _next_trial(self, row: int, pending: Sequence[Trial]) -> Trial:
+    def _next_trial(self, row: int, pending_trials: Sequence[Trial]) -> Trial:
         subset = self._tasks_of(self.pool[row])
-        free = [seed for seed in self.seeds if not self._has(subset, seed)]
+        free = [seed for seed in self.seeds if not self._is_seen(subset, seed)]
         free = [
-            seed for seed in free if self._has(self.tasks, seed)
+            seed for seed in free if self._is_seen(self.tasks, seed)
         ] or free  # prefer seeds that allow a paired comparison
-        used = [trial.seed for trial in [*self.seen, *pending]]
+        used = [trial.seed for trial in [*self.seen, *pending_trials]]
         return Trial(subset, min(free, key=lambda seed: (used.count(seed), seed)))
 
-    def _has(self, subset: Iterable[str], seed: int, fraction: float = 1.0) -> bool:
+    def _is_seen(self, subset: Iterable[str], seed: int, fraction: float = 1.0) -> bool:
         return Trial(frozenset(subset), seed, fraction) in self.seen
 
     def _is_trained(self, row: Bools, seed: int) -> bool:
-        return self._has(self._tasks_of(row), seed)
+        return self._is_seen(self._tasks_of(row), seed)
 
     def _tasks_of(self, row: Bools) -> Subset:
         return frozenset(task for task, inside in zip(self.tasks, row, strict=True) if inside)
 
 
-def first_pool(tasks: int) -> Bools:
-    """Returns the initial candidate sets, [sets, tasks].
+def initial_pool(n_tasks: int) -> Bools:
+    """Returns the initial candidate sets as an array of shape [sets, tasks].
 
-    The set of all tasks comes first, followed by every other subset if there are few tasks. Otherwise, it is followed
-    by the sets that leave out one or two tasks, single tasks and pairs.
+    The set of all tasks comes first. If there are few tasks, all other subsets follow. Otherwise, single tasks, pairs
+    and the sets that omit one or two tasks follow.
     """
-    if 2**tasks - 1 <= MAX_POOL:
-        bits = np.arange(2**tasks - 1, 0, -1)[:, None] >> np.arange(tasks) & 1
+    if 2**n_tasks - 1 <= MAX_POOL_SIZE:
+        bits = np.arange(2**n_tasks - 1, 0, -1)[:, None] >> np.arange(n_tasks) & 1
         return bits.astype(bool)
-    one = np.eye(tasks, dtype=bool)
-    upper, lower = np.triu_indices(tasks, 1)
+    one = np.eye(n_tasks, dtype=bool)
+    upper, lower = np.triu_indices(n_tasks, 1)
     two = one[upper] | one[lower]
-    sets = np.concatenate([np.ones((1, tasks), dtype=bool), ~one, one, ~two, two])
-    return sets[:MAX_POOL]
+    sets = np.concatenate([np.ones((1, n_tasks), dtype=bool), ~one, one, ~two, two])
+    return sets[:MAX_POOL_SIZE]
 
 
 def add_neighbors(sets: Iterable[Mask], pool: Bools) -> Bools:
-    """Adds all sets that differ from one of `sets` in a single task to the pool."""
+    """Adds to the pool all sets that differ from one of `sets` in a single task."""
     known = dict.fromkeys(map(tuple, pool.tolist()))
     if len(known) == 2 ** pool.shape[1] - 1:
         return pool
@@ -300,7 +306,7 @@ def add_neighbors(sets: Iterable[Mask], pool: Bools) -> Bools:
             if any(changed) and changed not in known:
                 added[changed] = None
     kept = [*known, *added]
-    if len(kept) > MAX_POOL:  # the first sets are diverse, the last ones are close to the latest trials
-        half = MAX_POOL // 2
+    if len(kept) > MAX_POOL_SIZE:  # the first sets are diverse, the last ones are close to the latest trials
+        half = MAX_POOL_SIZE // 2
         kept = [*kept[:half], *kept[-half:]]
     return np.array(kept, dtype=bool)

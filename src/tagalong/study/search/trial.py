@@ -1,4 +1,4 @@
-"""Trials: networks that the search trains, and their losses on each half of the validation rows."""
+"""The networks trained by the search, and their losses on each half of the validation rows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ MIN_LOSS = 1e-9  # losses are compared by their logarithms, and the loss of a se
 
 @dataclass(frozen=True)
 class Trial:
-    """A network to train.
+    """A network for the search to train.
 
     Attributes:
-        tasks: the tasks to train.
+        tasks: the tasks to train on.
         seed: the seed for the initial weights and the row order.
-        fraction: the training length, as a fraction of a full training.
+        fraction: the length of the training run, as a fraction of a full run.
     """
 
     tasks: Subset
@@ -31,9 +31,9 @@ Trials = Mapping[Trial, NetworkResult]
 
 
 def half_losses(result: NetworkResult, task: str) -> tuple[float, float]:
-    """Returns the losses of a task on the two halves of the validation rows; NaN for a half without labels.
+    """Returns a task's losses on the two halves of the validation rows, with NaN for a half without labels.
 
-    If the halves are unknown or overflowed in single precision, both values are the loss on all rows.
+    If the half losses are unknown or overflowed in single precision, both values are the loss on all rows.
     """
     first, second = result.halves.get(task, (math.nan, math.nan))
     if math.isnan(first) and math.isnan(second):

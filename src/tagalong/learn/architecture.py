@@ -1,0 +1,91 @@
+"""Describes networks as JSON documents and rebuilds them, so that loading a network runs no code from its files."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from tagalong._version import is_own_module
+
+from .network import ModuleFactory, Network
+from .problem import Problem
+from .task import Task
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+def describe_network(problem: Problem, network: Network, features: int, width: float) -> dict[str, Any] | None:
+    """Returns a JSON document from which `rebuild_network` builds the same layers; None if they include user code.
+
+    Args:
+        problem: the problem that the network was built for.
+        network: the network.
+        features: the number of features of its encoder.
+        width: the width of its encoder.
+    """
+    encoder = _describe_factory(problem.encoder)
+    head = None if problem.head is None else _describe_factory(problem.head)
+    tasks = [problem.task(name) for name in network.tasks]
+    if encoder is None or (head is None and problem.head is not None) or any(task.head is not None for task in tasks):
+        return None
+    dtype = next((parameter.dtype for parameter in network.parameters()), torch.float32)
+    return {
+        "encoder": encoder | {"width": width},
+        "head": head,
+        "features": features,
+        "outputs": {task.name: task.head_size for task in tasks},
+        "dtype": str(dtype).removeprefix("torch."),
+        "seed": network.seed,
+    }
+
+
+def rebuild_network(document: Mapping[str, Any]) -> Network:
+    """Builds the network that a document describes, with its parameters on the meta device.
+
+    Raises:
+        ValueError: the document names a class that is not one of tagalong's encoders or heads.
+    """
+    encoder, head = document["encoder"], document["head"]
+    make_encoder = _make_factory(encoder)
+    make_head = _linear_head if head is None else _make_factory(head)
+    features, outputs = int(document["features"]), document["outputs"]
+    with torch.device("meta"):
+        heads = [make_head(Task(name, "regression", outputs=size), features) for name, size in outputs.items()]
+        network = Network(make_encoder(width=float(encoder["width"])), heads, list(outputs), int(document["seed"]))
+    dtype = getattr(torch, document["dtype"])
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"unknown dtype {document['dtype']!r}")
+    return network.to(dtype)
+
+
+def _linear_head(task: Task, features: int) -> nn.Module:
+    return nn.Linear(features, task.head_size)
+
+
+def _describe_factory(factory: Any) -> dict[str, Any] | None:
+    """Returns the class and arguments of one of tagalong's own factories; None for anything else."""
+    kind = type(factory)
+    if not (isinstance(factory, ModuleFactory) and is_own_module(kind.__module__)):
+        return None
+    arguments = {name: getattr(factory, name) for name in inspect.signature(kind).parameters}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
+    if not all(_is_plain(value) for value in plain.values()):
+        return None
+    return {"class": f"{kind.__module__}.{kind.__qualname__}", "arguments": plain}
+
+
+def _is_plain(value: Any) -> bool:
+    return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, PLAIN)
+
+
+def _make_factory(description: Mapping[str, Any]) -> Any:
+    module, _, name = str(description["class"]).rpartition(".")
+    kind = getattr(importlib.import_module(module), name, None) if is_own_module(module) else None
+    if not (isinstance(kind, type) and issubclass(kind, ModuleFactory)):
+        raise ValueError(f"{description['class']} is not an encoder or a head of tagalong")
+    return kind(**description["arguments"])
