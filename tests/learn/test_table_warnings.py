@@ -42,7 +42,7 @@ def warnings_about(table: Mapping[str, Any], targets: list[str] = TARGETS, **opt
 
 def leak(feature: str, *targets: str) -> str:
     what = f"target{'s' * (len(targets) > 1)} {', '.join(map(repr, targets))}"
-    hint = "leave it out, unless it will be known for new rows"
+    hint = "remove it, unless it will be known for new rows"
     return f"feature {feature!r} determines the {what} almost exactly; {hint}"
 
 
@@ -132,7 +132,7 @@ def test_a_column_of_ids_is_reported(what: str) -> None:
     roles = {"categorical": [name]} if what == "texts" else {}
     reason = "has a different value in almost every row" if roles else "numbers the rows"
     assert warnings_about(plain_table() | {name: IDS[what]}, **roles) == [
-        f"feature '{name}' {reason}, like an ID; leave it out, since it says nothing about new rows"
+        f"feature '{name}' {reason}, like an ID; remove it, since it says nothing about new rows"
     ]
 
 
@@ -161,7 +161,7 @@ def test_duplicate_rows_across_parts_are_counted(copies: int) -> None:
     found = warnings_about(table | {"part": part}, split_column="part")
     assert found == [
         f"{copies} of the {100 + copies} rows of val and test also occur in train, with the same features and "
-        "targets, so results may look too good; remove copies, or keep them in one part with a group column"
+        "targets, so results may look too good; remove copies, or keep them in one split with a group column"
     ]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from json import dumps
 from pathlib import Path
@@ -21,6 +21,8 @@ from .messages import name_arguments, resumable
 from .terminal import print_line, print_table, print_text, printable, prose_width, screen, show_progress, table_width
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tagalong.learn import Problem
     from tagalong.study import Results
 
@@ -93,7 +95,7 @@ def run(
     chosen = {"size": size, **arguments.parse_problem_options(with_ or [], "recipe")}
     silent = json or quiet
     with name_arguments(path=what, name="PROBLEM", **LOADED_SPELLINGS), show_progress(silent) as progress:
-        with nullcontext() if silent else _hold_warnings():
+        with _hold_warnings():
             problem = arguments.load_input(what, table, chosen, progress)
         if tasks is not None:
             problem = problem.only(parse_names(tasks))
@@ -116,7 +118,7 @@ def run(
 
 @contextmanager
 def _hold_warnings() -> Iterator[None]:
-    """Keeps warnings about the data out of the log: `show_labels` shows them."""
+    """Keeps warnings about the data out of the log, since `show_warnings` shows them."""
     log = logging.getLogger("tagalong.learn.table_warnings")
     log.disabled = True
     try:
@@ -144,7 +146,9 @@ def compare(
     try:
         with name_arguments(**OPTION_SPELLINGS):
             Study(problem, out, executor=executor, device=device).check(**wanted)
-        if not silent:
+        if silent:
+            show_warnings(screen(stderr=True), _data_warnings(problem))
+        else:
             show_labels(problem)
         with name_arguments(**OPTION_SPELLINGS), show_progress(silent) as progress:
             results = Study(problem, out, executor=executor, device=device, progress=progress).run(**wanted)
@@ -174,13 +178,20 @@ def show_labels(problem: Problem) -> None:
     for note in problem.notes:
         if not note.startswith(WARNING):
             print_line(console, shorten(note, MAX_NOTE_LENGTH, placeholder=" …"))
-    warnings = [note.removeprefix(WARNING) for note in problem.notes if note.startswith(WARNING)]
-    warnings += summary.warnings
+    show_warnings(console, [*_data_warnings(problem), *summary.warnings])
+    console.print()
+
+
+def _data_warnings(problem: Problem) -> list[str]:
+    return [note.removeprefix(WARNING) for note in problem.notes if note.startswith(WARNING)]
+
+
+def show_warnings(console: Console, warnings: Sequence[str]) -> None:
+    """Shows the first warnings and counts the others."""
     for warning in warnings[:MAX_WARNINGS]:
         print_line(console, f"{WARNING}{warning}")
     if (more := len(warnings) - MAX_WARNINGS) > 0:
         print_line(console, f"and {more} more warnings")
-    console.print()
 
 
 def show_results(results: Results, quiet: bool, out: Path) -> None:

@@ -23,9 +23,9 @@ BAR_WIDTH = 10  # in columns
 INVISIBLE_JOINERS = "\u200c\u200d"  # invisible characters that Persian, Hindi and emoji need
 
 
-def screen() -> Console:
-    """Returns a console for the current standard output."""
-    return Console(highlight=False, markup=False, emoji=False)
+def screen(stderr: bool = False) -> Console:
+    """Returns a console for the current standard output or standard error."""
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def prose_width(console: Console) -> int:
@@ -94,7 +94,7 @@ def _paint(console: Console) -> Paint | None:
 @contextmanager
 def spinner(what: str, quiet: bool = False) -> Iterator[None]:
     """Shows a spinner with the elapsed time if the output is a terminal."""
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console = screen(stderr=True)
     if quiet or not console.is_terminal:
         yield
         return
@@ -109,7 +109,7 @@ def spinner(what: str, quiet: bool = False) -> Iterator[None]:
 @contextmanager
 def show_progress(quiet: bool = False) -> Iterator[Progress | None]:
     """Yields a progress display on stderr for a study, or None if `quiet`."""
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console = screen(stderr=True)
     if quiet:
         yield None
     elif not console.is_terminal:

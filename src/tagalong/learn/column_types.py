@@ -43,7 +43,7 @@ class Columns(Mapping[str, Column]):
         return self._converted[name]
 
     def locate_text(self, name: str) -> str | None:
-        """Locates the few cells of a column that are not numbers; None if more than a few are not.
+        """Locates the few cells of a column that are not numbers. Returns None if more than a few are not.
 
         Example:
             >>> read_columns({"age": ["31", "37", "oops", *("40",) * 20]}).locate_text("age")
@@ -151,12 +151,12 @@ def _is_number_or_missing(cell: Any, decimal_comma: bool) -> bool:
 
 
 def locate_text(column: Column, decimal_comma: bool = False, where: Callable[[int], str] | None = None) -> str | None:
-    """Locates the few cells of a text column that are not numbers; None if more than a few are not.
+    """Locates the few cells of a text column that are not numbers. Returns None if more than a few are not.
 
     Args:
         column: the column, as text.
         decimal_comma: whether a comma may be a decimal separator.
-        where: returns the location of a row; None: its number.
+        where: returns the location of a row. If None, its number is used.
     """
     text = text_cells(column, decimal_comma)
     known = sum(cell is not None for cell in column.tolist())

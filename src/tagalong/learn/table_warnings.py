@@ -30,7 +30,7 @@ SEQUENCE = 1.2  # the range of integer IDs, relative to their number
 DISTINCT = 0.99  # the fraction of distinct texts in a column of IDs
 ID_NAME = re.compile(r"(?:^|[^a-z])(?:id|uuid|guid|index)$", re.IGNORECASE)
 FEW_LABELS = 10
-LABELS_PER_CLASS = 10  # with fewer on average, a part may lack a class by chance
+LABELS_PER_CLASS = 10  # with fewer on average, a split may lack a class by chance
 SURPRISE = 5  # how many times more duplicates than by chance are worth a warning
 MIX = np.uint64(0x9E3779B97F4A7C15)
 logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def table_warnings(
     Args:
         features: the features, in any order.
         targets: the labels of each task.
-        parts: the row numbers of each part.
+        parts: the row numbers of each split.
         groups: the group label of each row; rows of the same group are expected to be similar.
         named: whether the features come from a table, where columns of IDs are common.
     """
@@ -127,7 +127,7 @@ def _leak_warnings(features: Sequence[Feature], targets: Sequence[Target], rows:
         ]
         if told:
             what = f"target{'s' * (len(told) > 1)} {first_few(told)}"
-            hint = "leave it out, unless it will be known for new rows"
+            hint = "remove it, unless it will be known for new rows"
             warnings.append(f"feature {feature.name!r} determines the {what} almost exactly; {hint}")
     return warnings
 
@@ -234,7 +234,7 @@ def _are_ids(feature: Feature, values: NDArray[Any], is_part: bool = False) -> b
 
 def _id_warning(feature: Feature) -> str:
     what = "has a different value in almost every row" if feature.is_category else "numbers the rows"
-    return f"feature {feature.name!r} {what}, like an ID; leave it out, since it says nothing about new rows"
+    return f"feature {feature.name!r} {what}, like an ID; remove it, since it says nothing about new rows"
 
 
 def _label_warnings(target: Target, parts: RowSplit) -> list[str]:
@@ -277,7 +277,7 @@ def _duplicate_warnings(features: Sequence[Feature], targets: Sequence[Target], 
         return []
     return [
         f"{copies:,} of the {len(others):,} rows of val and test also occur in train, with the same features and "
-        "targets, so results may look too good; remove copies, or keep them in one part with a group column"
+        "targets, so results may look too good; remove copies, or keep them in one split with a group column"
     ]
 
 
