@@ -73,8 +73,8 @@ def run(
     PROBLEM is one of the names listed by `tagalong problems`. TABLE.csv is any table with a header row; `--targets`
     lists the columns to predict.
 
-    Everything is saved in `--out`. If you stop the command and run it again, it resumes where it stopped. Adding
-    methods, budgets or seeds reuses the networks that are already trained.
+    Everything is saved in `--out`. If you stop the command and run it again, it resumes where it stopped. If you add
+    methods, budgets or seeds, networks that are already trained are reused.
 
     Examples:
         `tagalong run nhanes --methods mtl,tag,hoa --budgets 2-4`: a problem by name

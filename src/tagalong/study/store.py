@@ -77,14 +77,15 @@ class NetworkResult:
         test: the test score of each task.
         steps: the total number of training steps.
         seconds: the training time in seconds.
-        parameters: the number of parameters of the encoder and heads, or 0 if unknown.
+        parameters: the number of parameters in the encoder and heads, or 0 if unknown.
         best_epoch: the epoch whose weights were kept, or -1 if training diverged.
         halves: each task's loss on each half of the validation rows. Empty if unknown.
         key: the key in the store (see `Keys`), or an empty string if the result was not read from a store.
         curve: the validation losses of each epoch as float32.
         weights: the serialized state dict.
-        losses: the validation and test losses of every row.
-        affinity: the measured affinity, or None if there was no meter. Measuring it again gives the same bytes.
+        losses: the validation and test losses on every row.
+        affinity: the measured affinity, or None if there was no meter. Measuring the affinity again gives the same
+            bytes.
         overhead: the measuring time divided by the training time. Unlike `affinity`, the overhead varies from run to
             run.
     """
@@ -111,7 +112,7 @@ class NetworkResult:
 
     @property
     def diverged(self) -> bool:
-        """Whether no validation loss was finite.
+        """Whether training never reached a finite validation loss.
 
         In that case, all scores are NaN and there are no weights.
         """
@@ -132,11 +133,11 @@ class Store:
     Multiple processes can use the same store. Each row is written atomically by the process that finishes first.
 
     Args:
-        path: the file; created if it does not exist.
-        verify: whether to look for damage: rows with a wrong checksum are dropped with a warning.
+        path: the file, which is created if it does not exist.
+        verify: whether to check for damage and drop rows with a wrong checksum, with a warning.
 
     Raises:
-        StoreError: the file is not a store, is damaged beyond single rows, or has an unsupported version.
+        StoreError: If the file is not a store, has an unsupported version, or has damage beyond individual rows.
     """
 
     def __init__(self, path: Path, verify: bool = True) -> None:
@@ -197,7 +198,7 @@ class Store:
     def _drop_incomplete_batches(self) -> None:
         """Drops networks that were trained in the same computation as a damaged one.
 
-        The last bits of a network can depend on the others, so the whole batch is trained again.
+        The last bits of a network's results can depend on the other networks, so the whole batch is trained again.
         """
         rows = self._connection.execute("SELECT rowid, key, batch FROM networks").fetchall()
         known = {key for _, key, _ in rows}
@@ -286,7 +287,7 @@ class Store:
         return None if content is None else _unpack_weights(unseal(content))
 
     def losses(self, key: str, part: str = "test") -> Losses | None:
-        """Returns the loss of every row by task; None if losses were not kept."""
+        """Returns each task's loss on every row, or None if the losses were not kept."""
         ((_, definition, content),) = self._select_rows("key, definition, losses", [key])
         return (
             None if content is None else _unpack_losses(unseal(content), _read_job(json.loads(definition)).tasks, part)
@@ -295,7 +296,7 @@ class Store:
     def pruned(self, keys: Iterable[str]) -> list[str]:
         """Returns the keys of networks whose weights or losses were dropped or are damaged.
 
-        Diverged networks never had any.
+        Diverged networks are not included, since they never had any weights or losses.
         """
         wanted = list(keys)
         self._drop_damaged_blobs(wanted)
@@ -377,12 +378,12 @@ class Store:
         return self._connection.execute(query, (f"{start}*",)).fetchone() is not None
 
     def latency(self, key: str) -> float | None:
-        """Returns the time of a forward pass in seconds, or None if it was not measured."""
+        """Returns the duration of a forward pass in seconds, or None if it was not measured."""
         found = self._connection.execute("SELECT seconds FROM latencies WHERE key = ?", (key,)).fetchone()
         return None if found is None else float(found[0])
 
     def add_latency(self, key: str, seconds: float) -> None:
-        """Writes the time of a forward pass in seconds."""
+        """Writes the duration of a forward pass in seconds."""
         with self._connection:
             self._insert("latencies", (key, float(seconds)))
 
@@ -404,7 +405,7 @@ class Store:
 
 
 def _row_checksum(values: Sequence[Any]) -> str:
-    """Returns a checksum of the plain columns of a row; values of other types than written give another one."""
+    """Returns a checksum of the plain columns of a row; changing the type of a value changes the checksum."""
     return hashlib.sha256(repr(tuple(values)).encode(errors="backslashreplace")).hexdigest()[:32]
 
 
@@ -424,7 +425,7 @@ def _is_intact(sealed: Any) -> bool:
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
-    """Converts a store of version 2, which had no checksums, in one transaction."""
+    """Converts a version 2 store, which has no checksums, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     with connection:
         if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:  # another process was faster
@@ -472,7 +473,7 @@ def _read_result(
 
 
 def _scores_to_json(result: NetworkResult) -> str:
-    """Formats scores and half losses as JSON, with null for non-finite values."""
+    """Formats scores and losses on the halves as JSON, with null for non-finite values."""
     scores: dict[str, Any] = {
         part: {
             task: [_none_if_not_finite(score.loss), _none_if_not_finite(score.error)]
@@ -514,7 +515,7 @@ def _get_weights(connection: sqlite3.Connection, key: str, stored: bytes | int |
 
 
 def _drop_pieces(connection: sqlite3.Connection) -> None:
-    """Removes the pieces of weights that were dropped."""
+    """Removes the pieces of dropped weights."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'pieces'").fetchone():
         connection.execute("DELETE FROM pieces WHERE key NOT IN (SELECT key FROM networks WHERE weights IS NOT NULL)")
 
@@ -530,7 +531,7 @@ def _measurement_cost(steps: int, seconds: float, settings: str) -> Cost:
 
 
 def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
-    """Converts the number of steps of a training run with a meter to the number of plain steps with the same cost.
+    """Converts the number of steps in a training run with a meter to the equivalent number of plain steps.
 
     A plain step costs as much as three forward passes, since the backward pass counts as two. Measuring n tasks takes n
     backward passes. Lookahead takes n additional forward passes.
@@ -657,7 +658,7 @@ def _pack_affinity(affinity: Affinity) -> bytes:
 
 
 def _unpack_affinity(packed: bytes) -> Affinity:
-    """Deserializes an affinity, which is bit-identical to the original."""
+    """Deserializes an affinity; the result is bit-identical to the original."""
     arrays = unpack_arrays(packed)
     about = json.loads(str(arrays["about"]))
     skipped = {why: arrays[f"skipped {i}"] for i, why in enumerate(about["skipped"])}
