@@ -21,7 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from tagalong.errors import InvalidInput, is_positive_integer
-from tagalong.files import write_atomic
+from tagalong.files import owner_mark, write_atomic
 from tagalong.learn import Diverged, Job, Problem, Trained, train, train_many
 from tagalong.plugins import unknown_name
 
@@ -214,7 +214,7 @@ class Processes:
         import cloudpickle
 
         self.stop()
-        self._folder = TemporaryDirectory(prefix="tagalong-")
+        self._folder = TemporaryDirectory(prefix=f"tagalong-{owner_mark()}-")
         path = Path(self._folder.name, "problem.pkl")
         write_atomic(path, cloudpickle.dumps(problem))
         devices = _worker_devices(device, self._workers)

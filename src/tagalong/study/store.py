@@ -8,11 +8,13 @@ checksum, which is verified when the blob is read. A damaged network is dropped 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import logging
 import math
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -136,6 +138,7 @@ class Store:
 
     Raises:
         StoreError: the file is not a store, is damaged beyond single rows, or has an unsupported version.
+        OSError: the disk is full.
     """
 
     def __init__(self, path: Path, verify: bool = True) -> None:
@@ -193,7 +196,9 @@ class Store:
                 self._connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", [(row,) for row in damaged])
                 _drop_pieces(self._connection)
 
-    def _unreadable(self, error: sqlite3.Error) -> StoreError:
+    def _unreadable(self, error: sqlite3.Error) -> StoreError | OSError:
+        if _is_disk_full(error):
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
             return StoreError(f"{self.path} cannot be read or written ({error}); if it is damaged, {TRAIN_AGAIN}")
         return StoreError(f"{self.path} is not a store of networks, or it is damaged ({error}); {TRAIN_AGAIN}")
@@ -314,11 +319,17 @@ class Store:
         Returns:
             The number of networks whose weights were dropped.
         """
-        with self._connection:
-            dropped = self._connection.execute(
-                "UPDATE networks SET weights = NULL, losses = NULL WHERE kept = 0 AND weights IS NOT NULL"
-            ).rowcount
-            _drop_pieces(self._connection)
+        try:
+            with self._connection:
+                dropped = self._connection.execute(
+                    "UPDATE networks SET weights = NULL, losses = NULL WHERE kept = 0 AND weights IS NOT NULL"
+                ).rowcount
+                _drop_pieces(self._connection)
+        except sqlite3.OperationalError as error:
+            if not _is_disk_full(error):
+                raise
+            logger.warning("%s could not be made smaller, since the disk is full", self.path)
+            return 0
         if dropped:
             with suppress(sqlite3.OperationalError):  # another process is reading; the file will shrink next time
                 self._connection.execute("VACUUM")
@@ -384,6 +395,10 @@ class Store:
             yield from self._connection.execute(
                 f"SELECT {columns} FROM networks WHERE key IN ({_sql_placeholders(len(some))})", some
             ).fetchall()
+
+
+def _is_disk_full(error: sqlite3.Error) -> bool:
+    return "disk is full" in str(error)
 
 
 def _row_checksum(values: Sequence[Any]) -> str:
