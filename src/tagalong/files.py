@@ -148,7 +148,7 @@ def _machine() -> str:
 
 
 def _start_time(process: int) -> str | None:
-    """Returns when a process started, in clock ticks since boot; "0" if it is unknown, None if the process has ended."""
+    """Returns when a process started, in clock ticks since boot; "0" if it is unknown, None if the process ended."""
     try:
         state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         return None if state in "ZX" else fields[18]

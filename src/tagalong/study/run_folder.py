@@ -131,7 +131,7 @@ class _LogFile(logging.FileHandler):
         super().__init__(path, encoding="utf-8")
         self._path, self._unwritten, self._failed = path, unwritten, False
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - a method of the base class
+    def handleError(self, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             super().handleError(record)
