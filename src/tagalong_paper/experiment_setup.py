@@ -193,7 +193,7 @@ def _check_arguments(problem: str, size: str, seeds: int | None, recipe: Mapping
     if seeds is not None and seeds < 1:
         problems.append(InvalidInput("seeds", "must be a positive integer", repr(seeds)))
     if seeds is not None and seeds > MAX_SEEDS:
-        found = f"a number that would train at least {would_train(seeds)}"
+        found = f"a number that would train {would_train(seeds)}"
         problems.append(InvalidInput("seeds", f"must be at most {MAX_SEEDS:,}", found))
     known = sorted(one.name for one in fields(Recipe))
     if unknown := [name for name in recipe if name not in known]:

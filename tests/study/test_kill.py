@@ -6,53 +6,12 @@ import signal
 import sqlite3
 from pathlib import Path
 
-import torch
-from study_small import small_problem
+from killed_study import exit_status, exported_files, run_study, stored_rows
 
-from kill_at import FileOperations, records_without_times, stopping_points
-from tagalong.study import Results, Study, backend, executors
+from kill_at import records_without_times, stopping_points
+from tagalong.study import Results
 
 KILLS = 10
-METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "uw", "random", "hoa+pcgrad"]
-
-
-def run_study(out: Path, nth: int | None = None, total=None) -> None:
-    """Runs a study, killed before its n-th file operation; otherwise sets `total` to their number."""
-    operations = FileOperations(out, nth)
-    torch.set_num_threads(1)
-    backend.CHUNK_SIZES["cpu"] = (
-        4  # many small chunks, and a checkpoint after every epoch: more moments to be killed at
-    )
-    executors.CHECKPOINT_SECONDS = 0.0
-    Study(small_problem("abcd"), out, device="cpu").run(METHODS, [2, 3], 2)
-    if total is not None:
-        total.value = operations.number
-
-
-def exit_status(processes, *arguments) -> int:
-    process = processes.Process(target=run_study, args=arguments)
-    process.start()
-    process.join(timeout=300)
-    return process.exitcode
-
-
-def stored_rows(out: Path):
-    connection = sqlite3.connect(out / "run.sqlite")
-    try:
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        networks = connection.execute(
-            "SELECT key, definition, scores, steps, parameters, best_epoch, batch, kept, curve, weights, losses "
-            "FROM networks ORDER BY key"
-        )
-        affinities = connection.execute("SELECT key, affinity FROM affinities ORDER BY 1")
-        return networks.fetchall(), affinities.fetchall()
-    finally:
-        connection.close()
-
-
-def exported_files(out: Path) -> dict[str, bytes]:
-    """Returns the files of the recommended networks."""
-    return {path.name: path.read_bytes() for path in (out / "networks").iterdir()}
 
 
 def count_networks(out: Path) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .problem import Problem
 
 Encoder = nn.Module | Callable[..., nn.Module]
-MAX_WEIGHTS = 10**10  # of fully connected layers, which take 40 GB
+MAX_WEIGHTS = 10**9  # of fully connected layers, which take 4 GB
 
 
 class Network(nn.Module):

@@ -216,12 +216,11 @@ class Study:
     def _write_results(self, results: Results, backend: TrainingBackend) -> list[str]:
         """Writes the networks, results and report. Returns a sentence for each that could not be written."""
         best, file = keep_best(results, self.problem, backend.weights, backend.width), self.out / "results.json"
-        sentences = [
-            _try_to_write(self.out / "networks", lambda: best.save(self.out)),
-            _try_to_write(file, lambda: results.save(file)),
-            write_run_report(self.out),
-        ]
-        return [sentence for sentence in sentences if sentence is not None]
+        networks_lost = _try_to_write(self.out / "networks", lambda: best.save(self.out))
+        results_lost = _try_to_write(file, lambda: results.save(file))
+        needed = f"{self.out / 'report.html'} could not be written: it is made from {file.name}"
+        report_lost = needed if results_lost else write_run_report(self.out)
+        return [sentence for sentence in (networks_lost, results_lost, report_lost) if sentence is not None]
 
 
 def _try_to_write(path: Path, write: Callable[[], object]) -> str | None:

@@ -196,5 +196,5 @@ def _size_problems(method: Method, tasks: int, seeds: int) -> list[InvalidInput]
 
 
 def _too_many_seeds(argument: str, networks: int) -> InvalidInput:
-    found = f"a number that would train at least {would_train(networks)}"
+    found = f"a number that would train {would_train(networks)}"
     return InvalidInput(argument, f"must be at most {MAX_SEEDS:,} seeds", found)
