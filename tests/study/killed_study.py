@@ -1,7 +1,9 @@
 """A small study to be killed at any moment, and everything of it that must not depend on that."""
 
+import multiprocessing
 import sqlite3
 import tempfile
+from collections.abc import Sequence
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,14 +12,19 @@ from typing import Any
 import torch
 from study_small import small_problem
 
-from forkserver import forkserver
 from kill_at import FileOperations
 from tagalong.study import Study, backend, executors
 
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "uw", "random", "hoa+pcgrad"]
 
 
-def run_study(out: Path, nth: int | None = None, total: Any = None, executor: str = "serial") -> None:
+def run_study(
+    out: Path,
+    nth: int | None = None,
+    total: Any = None,
+    executor: str = "serial",
+    methods: Sequence[str] = METHODS,
+) -> None:
     """Runs a study, killed before its n-th file operation; otherwise sets `total` to their number.
 
     The worker processes of the executor are forked, so that they start at once.
@@ -26,14 +33,17 @@ def run_study(out: Path, nth: int | None = None, total: Any = None, executor: st
         temporary = out.with_name(f"{out.name}-temporary")
         temporary.mkdir(parents=True, exist_ok=True)
         tempfile.tempdir = str(temporary)
-        executors.multiprocessing = SimpleNamespace(get_context=lambda _: forkserver())
+        fork = multiprocessing.get_context("fork")
+        executors.multiprocessing = SimpleNamespace(
+            get_context=lambda _: fork, parent_process=multiprocessing.parent_process
+        )
     operations = FileOperations(out, nth)
     torch.set_num_threads(1)
     backend.CHUNK_SIZES["cpu"] = (
         4  # many small chunks, and a checkpoint after every epoch: more moments to be killed at
     )
     executors.CHECKPOINT_SECONDS = 0.0
-    Study(small_problem("abcd"), out, device="cpu", executor=executor).run(METHODS, [2, 3], 2)
+    Study(small_problem("abcd"), out, device="cpu", executor=executor).run(methods, [2, 3], 2)
     if total is not None:
         total.value = operations.number
 

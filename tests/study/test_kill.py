@@ -5,13 +5,18 @@ import shutil
 import signal
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from killed_study import exit_status, exported_files, run_study, stored_rows
 
-from kill_at import records_without_times, stopping_points
-from tagalong.study import Results
+from kill_at import die, records_without_times, stopping_points
+from tagalong import files
+from tagalong.study import Results, best, executors
 
 KILLS = 10
+FILES = {"affinity.json", "groupings.json", "networks", "report.html", "results.json", "run.log"}
+FILES |= {"run.sqlite", "settings.json"}
 
 
 def count_networks(out: Path) -> int:
@@ -57,9 +62,57 @@ def test_ten_kills_at_random_file_operations_lose_and_duplicate_nothing(processe
         assert stored_rows(out) == stored_rows(clean)
         assert records_without_times(Results.load(out)) == records_without_times(Results.load(clean))
         assert exported_files(out) == exported_files(clean)
-        assert not list((out / "partial").iterdir())
+        assert files_of(out) == files_of(clean)
     assert kills >= KILLS - 2, "hardly any study came to its end before it was to be killed"
     assert len(counts) > 3, "kills fell between networks"
+
+
+def files_of(out: Path) -> set[Path]:
+    return {path.relative_to(out) for path in out.rglob("*")}
+
+
+def die_while(step: str, out: Path) -> None:
+    """Runs a study that is killed while it writes something, so that temporary files are left."""
+    if step == "writing a file":
+        files.move_into_place = lambda finished, path: die()
+    if step == "starting workers":
+        executors.Processes.map = lambda self, chunks, advance: die()
+    if step == "writing networks":
+        best._replace_folder = lambda draft, folder: die()
+    if step == "replacing networks":
+        best.shutil = SimpleNamespace(rmtree=lambda folder, ignore_errors: die())
+    run_study(out, executor=executor_for(step), methods=["tag"])
+
+
+def executor_for(step: str) -> str:
+    return "processes:1" if step == "starting workers" else "serial"
+
+
+@pytest.mark.parametrize(
+    ("step", "pattern"),
+    [
+        ("writing a file", "run/.settings.json.*.tmp"),
+        ("starting workers", "run-temporary/tagalong-*/problem.pkl"),
+        ("writing networks", "run/.networks.*"),
+        ("replacing networks", "run/.networks.*.before"),
+    ],
+)
+def test_the_next_run_removes_what_a_killed_one_left(processes, tmp_path, step, pattern):
+    out = tmp_path / "run"
+    if step == "replacing networks":
+        assert exit_status(processes, out, None, None, "serial", ["tag"]) == 0
+    killed = processes.Process(target=die_while, args=(step, out))
+    killed.start()
+    killed.join(timeout=300)
+    assert killed.exitcode == -signal.SIGKILL
+    assert list(tmp_path.glob(pattern))
+    running = out / f".report.html.{files.owner_mark()}.tmp"  # of this process, which is alive
+    running.write_text("half")
+    assert exit_status(processes, out, None, None, executor_for(step), ["tag"]) == 0
+    assert running.exists()
+    running.unlink()
+    assert {path.name for path in out.iterdir()} - {"partial"} == FILES
+    assert not list(tmp_path.glob("run-temporary/*"))
 
 
 def test_two_processes_on_one_folder_give_the_results_of_one(processes, tmp_path):
