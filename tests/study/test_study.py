@@ -169,7 +169,10 @@ def test_a_study_of_one_task_works(tmp_path):
         ({"budgets": range(1, 10**12)}, "`budgets` must be at most 10,000 numbers"),
         ({"methods": ["auto"], "effort": 10**18}, "`effort` must be at most 10,000 training runs, found a number"),
         ({"methods": ["auto"], "effort": 10**400}, "`effort` must be at most 10,000 training runs, found a number"),
-        ({"methods": ["mtl-wide1e6"]}, r"'mtl-wide1e\+06' cannot widen this network: `hidden` must give at most"),
+        (
+            {"methods": ["mtl-wide1000000000"]},
+            r"'mtl-wide1e\+09' cannot widen this network: `hidden` must give at most",
+        ),
     ],
 )
 def test_invalid_input_is_rejected_before_any_training(tmp_path, asked, message):
