@@ -66,10 +66,11 @@ class ParsedTable:
     Attributes:
         place: the file, as named in messages.
         header: the first row.
-        rows: all other rows. Rows that are too short or too long are padded or truncated, and reported in `problems`.
-        decimal_comma: whether commas may be decimal separators, because they are not the delimiter.
+        rows: all other rows. Rows that are too short are padded, rows that are too long are truncated, and both are
+            reported in `problems`.
+        decimal_comma: whether commas may be decimal separators, which requires that they are not the delimiter.
         problems: problems with the table, such as repeated column names or rows of the wrong length. Readers append any
-            other problems, so that all of them are reported at once.
+            other problems, so that all problems are reported at once.
     """
 
     place: str
@@ -83,7 +84,7 @@ class ParsedTable:
         return f"{self.place}, line {row.line}" + ("" if column is None else f", column {column!r}")
 
     def parse_number(self, cell: str) -> float:
-        """Parses a number like the function `parse_number`, but accepts decimal commas if the file may contain any."""
+        """Parses a number like the function `parse_number`, but accepts decimal commas if the file may contain them."""
         try:
             return parse_number(cell)
         except ValueError:
@@ -116,11 +117,11 @@ def read_table(path: str | os.PathLike[str]) -> ParsedTable:
 
     Args:
         path: a file with a header, delimited by commas, semicolons, tabs or pipes. It can be encoded in UTF-8, UTF-16
-            (with a byte order mark) or Latin-1, and compressed with gzip or as the only file in a zip archive. Parquet
-            files are supported as well.
+            (with a byte order mark) or Latin-1, and compressed with gzip or stored as the only file in a zip archive.
+            Parquet files are supported as well.
 
     Raises:
-        TableError: the file does not exist or does not contain a table.
+        TableError: If the file does not exist or does not contain a table.
 
     Example:
         >>> import tempfile
@@ -159,14 +160,14 @@ def read_columns(source: TableSource, argument: str = "data", keep_empty: bool =
     """Reads the columns of a table.
 
     Args:
-        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list with a mapping for
-            each row.
+        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list of mappings, one per
+            row.
         argument: the name of the argument, used in messages if the source is not a file.
         keep_empty: whether to keep rows of a file in which every cell is empty.
 
     Raises:
-        TableError: the file does not exist or does not contain a table, there are no rows, columns differ in length, or
-            a column name is repeated.
+        TableError: If the file does not exist or does not contain a table, there are no rows, columns differ in length,
+            or a column name is repeated.
     """
     if isinstance(source, (str, os.PathLike)):
         return _read_file_columns(Path(source), keep_empty)
@@ -225,7 +226,9 @@ def _header_problems(place: str, names: Iterable[str]) -> list[InvalidInput]:
     if not repeated:
         return []
     return [
-        TableError(place, "must name each column once", f"{', '.join(repeated)} more than once", "rename one of them")
+        TableError(
+            place, "must have unique column names", f"{', '.join(repeated)} more than once", "rename the duplicates"
+        )
     ]
 
 
@@ -255,7 +258,7 @@ def _parse_rows(text: str, place: str) -> tuple[str, list[TableRow]]:
         at = rows[-1].line + 1 if rows else 1
         place = f"{place}, line {at}"
         hint = "is there an unclosed quotation mark?"
-        raise TableError(place, "must be a row of a table", str(error), hint) from error
+        raise TableError(place, f"is not a valid table row: {error}", hint=hint) from error
     return delimiter, rows
 
 
@@ -268,7 +271,7 @@ def _iterate_rows(text: str, delimiter: str) -> Iterator[TableRow]:
 
 
 def _find_delimiter(text: str) -> str:
-    """Returns the delimiter that splits the header into the most names and, if possible, all rows equally."""
+    """Returns the delimiter that yields the most names in the header and, if possible, equally long rows."""
     lines = [
         line for line in re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE_SIZE])) if line.strip(BLANK_CHARACTERS)
     ]
@@ -286,10 +289,10 @@ def _has_content(row: TableRow) -> bool:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Reads a text file in any encoding and compression that `read_table` supports. Parquet is converted to CSV.
+    """Reads a text file in any encoding and compression that `read_table` supports. Parquet files are converted to CSV.
 
     Raises:
-        TableError: the file does not exist, is empty, or is not a text file.
+        TableError: If the file does not exist, is empty, or is not a text file.
     """
     place, content = _display_name(path), _read_content(Path(path))
     if content.startswith(PARQUET_SIGNATURE):
@@ -319,7 +322,7 @@ def _read_content(path: Path) -> bytes:
         try:
             return gzip.decompress(content)
         except (EOFError, OSError, zlib.error) as error:
-            raise TableError(place, "must be a complete gzip file", str(error), "is it truncated?") from error
+            raise TableError(place, f"is not a valid gzip file: {error}", hint="is it truncated?") from error
     return _unzip(content, place) if content.startswith(ZIP_SIGNATURE) else content
 
 
@@ -341,7 +344,7 @@ def _unzip(content: bytes, place: str) -> bytes:
 
 def _decode(content: bytes, place: str) -> str:
     if content.startswith(OLD_WORKBOOK_SIGNATURE):
-        raise TableError(place, "must be a CSV or Parquet file", "an old workbook", "save it as CSV")
+        raise TableError(place, "must be a CSV or Parquet file", "an old Excel workbook", "save it as CSV")
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
         text = content.decode(encoding)
@@ -349,7 +352,7 @@ def _decode(content: bytes, place: str) -> str:
         # Western spreadsheets are often in Latin-1, which decodes any bytes.
         text = "\0" if encoding == "utf-16" else content.decode("latin-1")
     if "\0" in text:
-        raise TableError(place, "is not a text file", hint="save the table as CSV in UTF-8")
+        raise TableError(place, "is not a text file", hint="save the table as a UTF-8 CSV file")
     if not text.strip():
         raise TableError(place, "is empty")
     return text
@@ -362,7 +365,7 @@ def _read_parquet(content: bytes, place: str) -> Any:
         return importlib.import_module("pandas").read_parquet(io.BytesIO(content))
     except (ValueError, OSError, EOFError, LookupError) as error:
         message = (str(error).splitlines() or [""])[0]
-        raise TableError(place, "must be a complete Parquet file", message, "is it truncated?") from error
+        raise TableError(place, f"is not a valid Parquet file: {message}", hint="is it truncated?") from error
 
 
 def _with_index(frame: Any) -> Any:
@@ -386,7 +389,7 @@ def parse_number(cell: str) -> float:
     """Parses a number. Returns NaN if the value is missing.
 
     Raises:
-        ValueError: the cell is not a number.
+        ValueError: If the cell is not a number.
 
     Example:
         >>> parse_number("-2e-3"), parse_number("NA")
@@ -410,7 +413,7 @@ def is_number(cell: str) -> bool:
 
 
 def as_number(value: Any) -> float:
-    """Converts a cell to a number. Raises ValueError or TypeError if it is not a number."""
+    """Converts a cell to a number. Raises ValueError or TypeError if the cell does not contain a number."""
     if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
         raise ValueError(value)
     return float(value)

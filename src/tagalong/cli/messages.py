@@ -28,7 +28,7 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def print_error(message: str) -> None:
-    """Prints a message to stderr, wrapped on a terminal. Lines after the first become list items."""
+    """Prints a message to stderr, wrapped if stderr is a terminal. Lines after the first become list items."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     first, *others = f"tagalong: {message}".split("\n")
     print_line(console, first, hang=2)

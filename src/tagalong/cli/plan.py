@@ -24,7 +24,8 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="An affinity in JSON or CSV format, with sources as rows. Cosines are used for cs, all others for tag.",
+        help="An affinity in JSON or CSV format, with sources as rows. Cosine affinities are used for cs, all others "
+        "for tag.",
         show_default=False,
     ),
 ]
@@ -43,7 +44,7 @@ def plan(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Writes a table of the networks to train, including one for all tasks, in which you fill in their losses.
+    """Writes a table of the networks to train, including one for all tasks, for you to fill in with their losses.
 
     Train each network with your own script, fill in its validation and test losses, and run `tagalong verdict`.
 
@@ -78,7 +79,7 @@ def _read_affinity(file: Path) -> Affinity:
 
     table = read_table(file)
     if table.kind not in ("affinity", "square"):
-        raise InvalidInput(file, "must contain an affinity", "the results of groups", "use tagalong verdict for those")
+        raise InvalidInput(file, "must contain an affinity", "group results", "use tagalong verdict instead")
     affinity: Affinity = table.scores
     return affinity
 

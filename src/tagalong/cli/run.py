@@ -67,8 +67,8 @@ def run(
     PROBLEM is one of the names listed by `tagalong problems`. TABLE.csv is any table with a header row; `--targets`
     lists the columns to predict.
 
-    Everything is saved in `--out`. If you stop the command and run it again, it resumes where it stopped. Adding
-    methods, budgets or seeds reuses the networks that are already trained.
+    Everything is saved in `--out`. If you stop the command and run it again, it resumes where it stopped. If you add
+    methods, budgets or seeds, networks that are already trained are reused.
 
     Examples:
         `tagalong run nhanes --methods mtl,tag,hoa --budgets 2-4`: a problem by name
@@ -173,7 +173,7 @@ def show_results(results: Results, quiet: bool, out: Path) -> None:
         return
     console = screen()
     console.print()
-    print_line(console, f"{out}: results, groupings, affinities and the recommended networks")
+    print_line(console, f"{out} contains the results, groupings, affinities and recommended networks")
     if (page := out / "report.html").exists():
         print_line(console, f"report: {page}")
     print_line(console, f"to make predictions: tagalong predict {out} NEW.csv")

@@ -41,13 +41,13 @@ def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] =
         path: a file that contains pairwise scores or group results. Pairwise scores are an affinity saved by tagalong,
             JSON of the form `{tasks, matrix}` or `{source: {target: value}}`, or a square table with task names in the
             first row and the first column. Tables may be in any format supported by `Problem.from_table`. Group results
-            are a table or a JSON list of `{trains, values}`. The table has a column `group`, and either one column per
-            task or the columns `task` and `value`. If there is a column or key `cost`, the results are read as
+            are a table or a JSON list of `{trains, values}`. The table has a `group` column, and either one column per
+            task or the columns `task` and `value`. If there is a `cost` column or key, the results are read as
             candidates.
         axis: what the rows of a square table represent. Use "target" if each row contains the scores onto one task.
 
     Raises:
-        InvalidInput: the file is missing, corrupted or in an unknown format. The message lists every problem.
+        InvalidInput: If the file is missing, corrupted or in an unknown format. The message lists every problem.
 
     Example:
         >>> import pathlib, tempfile
@@ -126,13 +126,13 @@ def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
         kept = [entry for entry in scores if isinstance(entry, Candidate) and entry.trains <= inside]
     if not kept:
         raise InvalidInput(
-            "tasks", "must include all tasks of at least one group", f"no group with only {', '.join(map(repr, tasks))}"
+            "tasks", "must include all tasks of at least one group", f"no group within {', '.join(map(repr, tasks))}"
         )
     return kept
 
 
 def _has_group_column(table: ParsedTable) -> bool:
-    """Returns whether the table has a column of groups.
+    """Returns whether the table has a group column.
 
     If a square table has a task called "group", there is also a row with that name.
     """
@@ -142,7 +142,7 @@ def _has_group_column(table: ParsedTable) -> bool:
 
 
 def _read_results(table: ParsedTable) -> ScoreTable:
-    """Reads a table with a column of groups. If there is also a column of costs, the rows are read as candidates."""
+    """Reads a table with a group column. If there is also a cost column, the rows are read as candidates."""
     header = table.header.cells
     lower = [cell.lower() for cell in header]
     problems = list(table.problems)
@@ -187,7 +187,7 @@ class _ResultReader:
         return candidates
 
     def read_long_table(self) -> list[Candidate]:
-        """Reads a table with one row per group and task, in the columns `task` and `value`."""
+        """Reads a table with one row per group and task, and with the columns `task` and `value`."""
         lower = [cell.lower() for cell in self.header]
         task_at, value_at = lower.index("task"), lower.index("value")
         known = {row.cells[task_at] for row in self.table.rows}
@@ -199,7 +199,9 @@ class _ResultReader:
             if trains and task not in trains:
                 self._report_problem(row, f"must have a result for a task in {group!r}", f"one for {task!r}")
             elif task in values:
-                self._report_problem(row, f"must not repeat the result for {task!r} in {group!r}", hint="use the mean")
+                self._report_problem(
+                    row, f"repeats the result for {task!r} in {group!r}", hint="average repeated results"
+                )
             values[task] = self._read_number(row, value_at)
         if self.problems:
             return []
@@ -244,7 +246,7 @@ def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
     if form == "tagalong-affinity":
         return _make_square_table(Affinity.load(path), axis, "affinity")
     if form == "tagalong-grouping" or "groupings" in document:
-        hint = "pass it to --compare to compare it with the best grouping"
+        hint = "to compare it with the best grouping, pass it with --compare"
         raise TableError(path, "must contain scores", "a grouping", hint)
     key = next((name for name in MATRIX_KEYS if isinstance(document.get(name), list)), None)
     if key is not None:
@@ -279,7 +281,7 @@ def _read_candidate(location: str, entry: Mapping[str, Any]) -> Candidate:
     if not isinstance(names, (list, frozenset)) or not names or not all(isinstance(name, str) for name in names):
         raise TableError(f"{location}: 'trains'", "must be a list of names", repr(trains))
     if len(set(names)) < len(names):
-        raise TableError(f"{location}: 'trains'", "must list each task once", repr(trains))
+        raise TableError(f"{location}: 'trains'", "must list each task only once", repr(trains))
     if not isinstance(values, Mapping):
         raise TableError(f"{location}: 'values'", "must map each task to its result", repr(values))
     known = {task: value for task, value in values.items() if value is not None}
@@ -293,7 +295,7 @@ def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis
     place, named = str(path), str(direction or "")
     rows = "target" if 0 <= named.find("target") < named.find("source") else "source"
     if named and rows != axis:
-        expected = f"must agree with `axis={axis!r}`"
+        expected = f"must match `axis={axis!r}`"
         raise TableError(f"{place}: 'direction'", expected, repr(named), "pass the other `axis`")
     lengths = {len(row) if isinstance(row, list) else -1 for row in matrix}
     if lengths != {len(matrix)}:
@@ -323,7 +325,7 @@ def _read_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: 
     if not inside <= set(document):
         alone = ", ".join(map(repr, sorted(inside - set(document))))
         expected = "must have the same tasks as inner and outer keys, or groups like 'a+b' as outer keys"
-        raise TableError(path, expected, f"{alone} only as inner keys")
+        raise TableError(path, expected, f"{alone} only among the inner keys")
     tasks = list(document)
     matrix = [[document[row].get(column) for column in tasks] for row in tasks]
     return _read_matrix(path, matrix, tasks, None, axis)
@@ -358,12 +360,12 @@ def _make_results_table(location: str, candidates: list[Candidate], has_costs: b
     if repeated:
         found = f"{{{', '.join(sorted(repeated[0]))}}} more than once"
         hint = "average the results over runs, or specify a cost for each network"
-        raise TableError(location, "must list each group once", found, hint)
+        raise TableError(location, "must list each group only once", found, hint)
     return ScoreTable("results", tasks, {candidate.trains: dict(candidate.values) for candidate in candidates})
 
 
 def is_json(text: str) -> bool:
-    """Returns whether a text appears to be JSON rather than a table."""
+    """Returns whether text appears to be JSON rather than a table."""
     return text.lstrip().startswith(("{", "["))
 
 
@@ -373,7 +375,7 @@ def parse_json(text: str, path: Path) -> Any:
     def reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = [repr(key) for key, times in Counter(key for key, _ in pairs).items() if times > 1]
         if repeated:
-            raise TableError(path, "must contain each name once", f"{', '.join(repeated)} more than once")
+            raise TableError(path, "must contain each name only once", f"{', '.join(repeated)} more than once")
         return dict(pairs)
 
     def reject_constant(name: str) -> NoReturn:
@@ -382,11 +384,11 @@ def parse_json(text: str, path: Path) -> Any:
     try:
         return json.loads(text, object_pairs_hook=reject_repeated_keys, parse_constant=reject_constant)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise TableError(path, "must be valid JSON", str(error), "is the file truncated?") from None
+        raise TableError(path, f"is not valid JSON: {error}", hint="is the file truncated?") from None
 
 
 def group_names(cell: str, known_tasks: Collection[str] | None = None) -> frozenset[str] | None:
-    """Returns the task names in a cell, or None if it cannot be split into names.
+    """Returns the task names in a cell, or None if the cell cannot be split into names.
 
     Args:
         cell: task names joined by a separator, e.g. "age+ill". Enclosing brackets are ignored.

@@ -186,13 +186,13 @@ class SelectionRequest:
     def _cost_table_problems(self, table: Mapping[Any, Any]) -> list[InvalidInput]:
         keys = [key for key in table if isinstance(key, bool) or not isinstance(key, (frozenset, tuple, Integral))]
         if keys:
-            expected = "must map sets or numbers of tasks to costs"
+            expected = "must map groups or group sizes to costs"
             hint = "use keys like frozenset({'a', 'b'}) or 2"
-            return [InvalidInput("cost", expected, f"key {short(keys[0])}", hint)]
+            return [InvalidInput("cost", expected, f"the key {short(keys[0])}", hint)]
         problems = []
         if len(self._listed_costs) < len(table):
-            found = "a group listed twice (as tuples in different orders, or as a tuple and a frozenset)"
-            problems.append(InvalidInput("cost", "must list each group once", found))
+            found = "one listed twice (as tuples in different orders, or as a tuple and a frozenset)"
+            problems.append(InvalidInput("cost", "must list each group only once", found))
         for key, cost in table.items():
             unlisted = isinstance(cost, (float, np.floating)) and np.isnan(cost)  # NaN means that the key is not listed
             if not unlisted and not is_positive(cost):
@@ -235,7 +235,7 @@ class SelectionRequest:
 
 
 def read_links(links: Any) -> Any:
-    """Returns the links as tuples, which can be iterated more than once.
+    """Returns the links as tuples, which can be iterated over more than once.
 
     Invalid links are rejected later by `check`.
     """
@@ -283,13 +283,14 @@ def _to_float(value: Any) -> float:
 class ScoreScaling:
     """Scales weighted scores by a power of two close to the largest one, so sums neither overflow nor underflow.
 
-    Multiplying by a power of two is exact, so scores of any magnitude are treated in the same way.
+    Multiplying by a power of two is exact, so scores of any magnitude are treated the same way.
 
     Attributes:
-        exponent: the exponent of the power of two used as the common scale.
-        powers: exponents of the powers of two by which the scores of each task are divided first.
+        exponent: the power-of-two exponent that defines the common scale.
+        powers: power-of-two exponents; each task's scores are first divided by the corresponding power.
         weights: the mantissa (between 1/2 and 1) of each task's weight.
-        shifts: exponents of the powers of two by which the weighted scores of each task are finally multiplied.
+        shifts: power-of-two exponents; in the end, each task's weighted scores are multiplied by the corresponding
+            power.
     """
 
     exponent: int
@@ -328,6 +329,6 @@ def _range_problems(max_scores: Floats, weights: Floats) -> list[InvalidInput]:
         total = float(scaling.weighted(max_scores).sum())
         if total and math.frexp(total)[1] + scaling.exponent > MAX_EXPONENT:
             expected = f"must sum to less than {math.ldexp(1.0, MAX_EXPONENT):.0e} over all tasks"
-            found = f"values of up to {max_scores.max():.3g} for {len(max_scores)} tasks"
+            found = f"values up to {max_scores.max():.3g} for {len(max_scores)} tasks"
             return [InvalidInput(name, expected, found, "divide all scores by the same number")]
     return []

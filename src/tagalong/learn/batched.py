@@ -47,7 +47,7 @@ def train_many(
         jobs: the networks to train. Their tasks, seeds, rules and widths may differ.
         device: the device to train on.
         memory: the number of bytes that networks trained together may use. If None, a fraction of the free memory is
-            used. On a CPU, this is capped at the amount that still speeds up training.
+            used. On a CPU, this is capped where more memory no longer speeds up training.
         progress: called with the number of networks finished so far.
 
     Yields:
@@ -55,7 +55,8 @@ def train_many(
         networks may differ from the order of the jobs.
 
     Raises:
-        Diverged: some networks never had a finite validation loss. Raised after all other networks have been yielded.
+        Diverged: If some networks never have a finite validation loss. Raised after all other networks have been
+            yielded.
 
     Example:
         >>> from tagalong.learn import Recipe, Task
@@ -112,7 +113,7 @@ def _chunk_size(problem: Problem, jobs: list[Job], device: torch.device, memory:
     reason = why_not_batched(problem, jobs, device=device)
     if reason is not None:
         level = logging.INFO if jobs[0].rule != "plain" else logging.WARNING
-        logger.log(level, "%d networks of %s are trained one by one: %s", len(jobs), problem.name, reason)
+        logger.log(level, "training %d networks of %s one at a time: %s", len(jobs), problem.name, reason)
         return 1
     wanted = {name for job in jobs for name in job.tasks}
     network = build_network(problem, wanted, jobs[0].seed, jobs[0].width).to(device)
@@ -138,7 +139,7 @@ def _train_chunk(
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             return BatchedTraining(problem, jobs, device).run(report)
     except torch.OutOfMemoryError:
-        logger.warning("%d networks at once did not fit into memory; trying half as many", len(jobs))
+        logger.warning("%d networks do not fit in memory at once; trying half as many", len(jobs))
     torch.cuda.empty_cache()
     half = len(jobs) // 2
     first = _train_chunk(problem, jobs[:half], device, report)
@@ -146,7 +147,7 @@ def _train_chunk(
 
 
 class BatchedTraining:
-    """Trains multiple networks together. Networks that have stopped are removed from the stack from time to time.
+    """Trains multiple networks together. Networks that have stopped are periodically removed from the stack.
 
     Args:
         problem: the problem.

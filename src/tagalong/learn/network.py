@@ -100,7 +100,7 @@ def feature_count(encoder: nn.Module, inputs: Tensor) -> int:
         features = encoder(inputs)
     if not isinstance(features, Tensor) or features.dim() < 2 or len(features) != len(inputs):
         found = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        inputs_given = f"{len(inputs)} rows of inputs {list(inputs.shape[1:])}"
+        inputs_given = f"inputs of shape {list(inputs.shape)}"
         raise InvalidInput(
             "encoder", "must return a tensor of shape [rows, features, …]", f"{found} for {inputs_given}"
         )
@@ -167,7 +167,7 @@ def _check_weights(sizes: Sequence[int], width: float) -> None:
 
 
 class MLP(ModuleFactory):
-    """Creates encoders of fully connected layers.
+    """Creates encoders made of fully connected layers.
 
     Args:
         features: the number of input features.

@@ -34,7 +34,7 @@ class Target:
     classes: tuple[Label, ...] | None = None
 
     def scale(self, rows: NDArray[np.int64]) -> tuple[float, float]:
-        """Returns the mean and the standard deviation of the labels of some rows."""
+        """Returns the mean and standard deviation of the labels in the given rows."""
         values = self.values[rows]
         return float(np.nanmean(values)), float(np.nanstd(values))
 
@@ -45,11 +45,11 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) ->
     Args:
         task_or_name: the task or its name.
         raw: the labels.
-        kind: the kind of a task that is given by name. If None, the kind is inferred as binary for two values,
-            multiclass for text or few distinct integers, and regression otherwise.
+        kind: the kind of the task, if the task is given by name. If None, the kind is inferred as binary for two
+            values, multiclass for text or few distinct integers, and regression otherwise.
 
     Raises:
-        InvalidInput: the labels do not match the kind, or cannot be learned.
+        InvalidInput: If the labels do not match the kind, or cannot be learned.
     """
     name = task_or_name if isinstance(task_or_name, str) else task_or_name.name
     argument = f"`targets`: {name!r}"
@@ -62,7 +62,7 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) ->
     if kind == "multiclass" and distinct.dtype.kind == "U" and len(distinct) > MAX_TEXT_CLASSES:
         found = f"{len(distinct)}, e.g. {_format_some(distinct)}"
         raise InvalidInput(
-            argument, f"must have at most {MAX_TEXT_CLASSES} distinct text labels", found, "remove the target"
+            argument, f"must have at most {MAX_TEXT_CLASSES} distinct text labels", found, "drop this target"
         )
     if kind in ("regression", "custom"):
         task = task_or_name if isinstance(task_or_name, Task) else Task(name, kind)
@@ -76,13 +76,13 @@ def _check_labels(argument: str, present: Column, values: Column, kind: Kind | N
             argument, f"must have a known kind ({', '.join(map(repr, DEFAULT_ERROR_MEASURES))})", repr(kind)
         )
     if not len(present):
-        raise InvalidInput(argument, "must have labels", f"all {len(values)} missing", "remove the task")
+        raise InvalidInput(argument, f"must have labels, but all {len(values)} are missing", hint="drop this target")
     if present.dtype != object:
         _check_magnitudes(argument, np.abs(present))
     distinct = np.unique(present.astype(str) if present.dtype == object else present)
     some = _format_some(distinct)
     if len(distinct) == 1 and kind != "custom":
-        raise InvalidInput(argument, "must have at least two distinct labels", f"only {some}", "remove the task")
+        raise InvalidInput(argument, "must have at least two distinct labels", f"only {some}", "drop this target")
     if kind == "binary" and len(distinct) > 2:
         raise InvalidInput(argument, "is binary and must have exactly two distinct labels", f"{len(distinct)}: {some}")
     if kind in ("regression", "custom") and present.dtype == object:
@@ -120,7 +120,7 @@ def _encode_classes(task_or_name: Task | str, name: str, kind: Kind, values: Col
     if distinct.dtype.kind == "f" and np.isin(distinct, np.arange(limit)).all():
         return Target(task, values)
     if len(distinct) != limit and kind == "multiclass":
-        expected = f"must have labels from 0 to {limit - 1}, or {limit} other distinct labels"
+        expected = f"must have labels from 0 to {limit - 1}, or exactly {limit} distinct labels"
         raise InvalidInput(f"`targets`: {name!r}", expected, f"{len(distinct)} labels: {_format_some(distinct)}")
     codes = np.full(values.shape, np.nan)
     present = _is_present(values)
@@ -146,12 +146,12 @@ def _format_some(distinct: NDArray[Any]) -> str:
 
 
 def with_error_measure(target: Target, error: Any) -> Target:
-    """Returns the same target with another error measure."""
+    """Returns the same target with a different error measure."""
     return replace(target, task=replace(target.task, error=error))
 
 
 def task_names(tasks: Sequence[Task | str]) -> tuple[str, ...]:
-    """Returns the names of tasks, which are given as `Task` objects or by name."""
+    """Returns the names of tasks that are given as `Task` objects or as names."""
     return tuple(task.name if isinstance(task, Task) else task for task in tasks)
 
 

@@ -1,4 +1,4 @@
-"""The step that an optimizer would take on one task's gradient: formulas for SGD and Adam, copies of the others."""
+"""The step an optimizer would take on one task's gradient: formulas for SGD and Adam, copies of other optimizers."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ class GenericRule(StepRule):
     """Runs the actual optimizer class on copies of the parameters' state, separately for each task.
 
     The optimizer updates `out` directly if it contains the parameters. If `out` collects only the step, the optimizer
-    updates `origin`, which is reset to θ afterwards.
+    updates `origin`, which is reset to θ afterward.
     """
 
     elementwise = False
@@ -328,7 +328,7 @@ class GenericRule(StepRule):
                 clone.step()
         except (TypeError, AttributeError) as error:
             raise RuntimeError(
-                f"could not copy `optimizer` ({type(self._optimizer).__name__}) and run a step of the copy ({error}); "
+                f"could not run a step with a copy of `optimizer` ({type(self._optimizer).__name__}): {error}; "
                 "use update='sgd'"
             ) from error
         for values, stand_in in zip(moving, stand_ins, strict=True):

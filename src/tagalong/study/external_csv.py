@@ -46,15 +46,15 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
 
     Args:
         path: a CSV or Parquet file (see `Problem.from_table`) with the columns network, seed, task, val_loss and
-            test_loss. Optional columns are val_error, test_error, test_rows, steps, seconds and parameters. The column
-            test_rows contains the names of npy files with the loss of every test row. With these losses, the verdict's
-            interval accounts for noise due to the test rows. In a plan, the columns `serves` and `decides` say which
-            methods use each network. If a table lacks these columns, the groups with the best validation losses are
-            chosen.
+            test_loss. Optional columns are val_error, test_error, test_rows, steps, seconds and parameters. The
+            test_rows column contains the names of .npy files with the losses on all test rows. With these losses, the
+            verdict's interval accounts for noise due to the test rows. In a plan, the `serves` and `decides` columns
+            indicate which methods use each network. If a table lacks these columns, the groups with the best validation
+            losses are chosen.
         budgets: the limits on the number of networks, if the table is not a plan. Defaults to 2, 3 and 4.
 
     Raises:
-        InvalidInput: the table is incomplete or invalid. The message lists everything that is missing or wrong.
+        InvalidInput: If the table is incomplete or invalid. The message lists everything that is missing or wrong.
     """
     sizes = None if budgets is None else as_tuple(budgets, "budgets", "integers", "[2, 3]")
     file = Path(path)
@@ -147,8 +147,8 @@ def _check_served(groupings: Mapping[Label, tuple[Group, ...]], tasks: Sequence[
         served = [task for group in groups for task in group.serves]
         wrong = sorted(set(tasks) ^ set(served)) + sorted(task for task in set(served) if served.count(task) > 1)
         if wrong:
-            expected = f"must name {csv_label(label)} exactly once for each task, but does not for: {', '.join(wrong)}"
-            problems.append(TableError("column 'serves'", expected))
+            expected = f"must name {csv_label(label)} exactly once for each task"
+            problems.append(TableError("column 'serves'", expected, f"a different count for {', '.join(wrong)}"))
     raise_problems(problems, TableError)
 
 
@@ -176,7 +176,7 @@ def _read_costs(cells_by_task: Mapping[str, Cells]) -> dict[str, Any]:
 
 
 def _read_rows(file: Path) -> tuple[list[tuple[str, Cells]], list[str]]:
-    """Reads the column names and the location and cells of every row."""
+    """Reads the column names, and the location and cells of every row."""
     table = read_table(file)
     columns = table.header.cells
     problems = list(table.problems)
@@ -219,12 +219,14 @@ def _group_by_network(rows: Sequence[tuple[str, Cells]], file: Path) -> Networks
             continue
         by_task = networks.setdefault((cells["network"], int(cells["seed"])), {})
         if cells["task"] in by_task:
-            problems.append(TableError(place, f"must list {row} only once"))
+            repeated = f"{cells['task']} in {cells['network']} (seed {cells['seed']})"
+            hint = "list each network, seed and task only once"
+            problems.append(TableError(place, f"repeats the result for {repeated}", hint=hint))
         by_task[cells["task"]] = cells
         empty += [f"{column} of {row}" for column in REQUIRED_COLUMNS if not cells[column]]
         wrong = [column for column in NUMERIC_COLUMNS if cells.get(column) and not is_number(cells[column])]
         problems += [TableError(f"{place}: {column}", "must be a number", repr(cells[column])) for column in wrong]
     if empty:
-        problems.append(TableError(file, f"is incomplete: missing {first_few(empty, MOST_LISTED)}"))
+        problems.append(TableError(file, f"is missing required values: {first_few(empty, MOST_LISTED)}"))
     raise_problems(problems, TableError)
     return networks

@@ -41,7 +41,7 @@ def claim_folder(out: str | Path, problem: Problem, about: Mapping[str, Any] | N
         The settings.
 
     Raises:
-        ValueError: the folder contains a run of a different problem, or networks that cannot be used.
+        ValueError: If the folder contains a run of a different problem, or networks that cannot be used.
     """
     folder = Path(out)
     check_folder(folder, problem.fingerprint)
@@ -71,7 +71,7 @@ def check_folder(out: Path, fingerprint: str) -> None:
         raise InvalidInput("`out`:", f"{path} does not contain the settings of a run", hint=hint) from error
     if other != fingerprint:
         conflict = (
-            f"{out} contains a run of a different problem or of different data ({name!r}, {other}; this one is "
+            f"{out} contains a run on a different problem or different data ({name!r}, {other}; this run is on "
             f"{fingerprint})"
         )
         raise InvalidInput("`out`:", conflict, hint="choose another folder")
@@ -146,7 +146,7 @@ class _LogFile(logging.FileHandler):
 
 @contextmanager
 def log_to_file(path: Path) -> Iterator[list[str]]:
-    """Also sends the library's log messages to this file.
+    """Also writes the library's log messages to this file.
 
     Yields a list, to which a sentence is added if the file cannot be written.
     """

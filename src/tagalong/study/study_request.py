@@ -30,10 +30,10 @@ class StudyRequest:
     """The methods, budgets and seeds of a study, after validation.
 
     Attributes:
-        methods: the methods to compare. `mtl`, the baseline, is added first if it is missing.
+        methods: the methods to compare. If the baseline `mtl` is missing, it is added before the other methods.
         budgets: the limits on the number of networks.
         seeds: the seeds of the networks.
-        price_per_hour: the price of an hour of compute, which adds a cost column to the table.
+        price_per_hour: the price of an hour of compute. If given, a cost column is added to the table.
         confirming: fresh seeds for the verdict, which are not used to choose groups.
     """
 
@@ -129,7 +129,7 @@ def _read_methods(
         problems.append(InvalidInput("methods", "must be a list of names", repr(methods), f"write [{methods!r}]"))
         return []
     if not len(methods):
-        problems.append(InvalidInput("methods", "must name at least one method", "none", "write ['mtl', 'tag']"))
+        problems.append(InvalidInput("methods", "must name at least one method", "none", "for example ['mtl', 'tag']"))
     made: dict[str, Method] = {}
     for entry in methods:
         try:
@@ -155,7 +155,7 @@ def _read_budgets(
     budgets: Sequence[int], n: int, methods: Sequence[Method], problems: list[InvalidInput]
 ) -> tuple[int, ...]:
     if not isinstance(budgets, Sequence) or isinstance(budgets, str):
-        hint = "write [2, 3]"
+        hint = "write a list such as [2, 3]"
         problems.append(InvalidInput("budgets", "must be a list of integers", repr(budgets), hint))
         return ()
     if budgets[MAX_BUDGETS:]:
@@ -169,7 +169,7 @@ def _read_budgets(
     grouping = [method.name for method in methods if method.budgeted]
     if grouping and not len(budgets):
         expected = f"must contain at least one budget for {', '.join(grouping)}"
-        problems.append(InvalidInput("budgets", expected, "none", "write [2, 3]"))
+        problems.append(InvalidInput("budgets", expected, "none", "for example [2, 3]"))
     return tuple(dict.fromkeys(int(budget) for budget in budgets if is_integer(budget)))
 
 

@@ -126,7 +126,7 @@ class ViewReader:
             self.damaged.add(error.path)
             count = len(self.damaged)
         logger.warning(
-            "%s; this view is left without labels (%d damaged images in %d views so far)", error, count, len(self)
+            "%s; this view will have no labels (%d damaged images in %d views so far)", error, count, len(self)
         )
 
     def _read_images(self, row: int, tasks: Sequence[str]) -> Batch:
@@ -213,7 +213,7 @@ def drop_undecodable(reader: ViewReader, folder: Path, progress: Progress) -> Vi
 
     Args:
         reader: the reader for all views.
-        folder: an existing folder for the file with the flaws.
+        folder: an existing folder for the file that lists the flaws.
         progress: reports progress.
     """
     file = folder / f"taskonomy-{_cache_key(reader)}.json"
