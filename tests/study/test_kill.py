@@ -71,6 +71,17 @@ def files_of(out: Path) -> set[Path]:
     return {path.relative_to(out) for path in out.rglob("*")}
 
 
+def test_kills_do_not_change_what_worker_processes_train(processes, tmp_path):
+    clean, out, total = tmp_path / "clean" / "run", tmp_path / "killed" / "run", processes.Value("i")
+    assert exit_status(processes, clean, None, total, "processes:2", ["tag"]) == 0
+    points = stopping_points(total.value, 3)
+    assert [exit_status(processes, out, n, None, "processes:2", ["tag"]) for n in points] == [-signal.SIGKILL] * 3
+    assert exit_status(processes, out, None, None, "processes:2", ["tag"]) == 0
+    assert stored_rows(out) == stored_rows(clean)
+    assert exported_files(out) == exported_files(clean)
+    assert files_of(out.parent) == files_of(clean.parent)
+
+
 def die_while(step: str, out: Path) -> None:
     """Runs a study that is killed while it writes something, so that temporary files are left."""
     if step == "writing a file":

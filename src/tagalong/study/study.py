@@ -113,8 +113,8 @@ class Study:
             ValueError: If the input is invalid. The message lists every problem, and nothing is trained.
             Diverged: If the network for all tasks diverges for every seed. The study continues if any other network
                 diverges.
-            OSError: If the disk is full. Networks trained so far are kept. If only networks, results or the report cannot
-                be written, nothing is raised; see `unwritten`.
+            OSError: If the disk is full. Networks trained so far are kept. Nothing is raised if only the recommended
+                networks, the results or the report cannot be written; see `unwritten`.
         """
         options = with_effort(options, effort)
         request = self._checked_request(methods, budgets, seeds, options, price_per_hour, confirm)
