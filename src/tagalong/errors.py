@@ -10,12 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from os import PathLike, fspath
+from reprlib import repr as short
 from typing import Any, TypeGuard
 
 ReferenceFormatter = Callable[[str], str]
 MAX_LISTED = 50  # problems in one message
 SEVERAL_PROBLEMS = "several problems:"
-REFERENCE = re.compile(r"`([A-Za-z_][\w.]*(?:=[^`]*)?)`")  # an argument, optionally with a value
+# An argument, optionally with a value. A name of the user's that looks like one is quoted.
+REFERENCE = re.compile(r"(?<![\"'])`([A-Za-z_][\w.]*(?:=[^`]*)?)`(?![\"'])")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # could change the colors of a terminal, or worse
+MAX_FOUND = 400  # characters of a value that a message shows
 
 
 def in_backticks(reference: str) -> str:
@@ -94,9 +98,17 @@ class InvalidInput(ValueError):
         else:
             subject = render_references(self.argument, format_reference)
         predicate = render_references(self.expected, format_reference)
-        found = f", found {self.found}" if self.found else ""
+        found = f", found {_excerpt(self.found)}" if self.found else ""
         hint = f"; {render_references(self.hint, format_reference)}" if self.hint else ""
-        return f"{subject} {predicate}".strip() + found + hint
+        return _escape(f"{subject} {predicate}".strip() + found + hint)
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= MAX_FOUND else f"{text[: MAX_FOUND - 100]} … {text[-90:]}"
+
+
+def _escape(text: str) -> str:
+    return CONTROL.sub(lambda sign: repr(sign[0])[1:-1], text)
 
 
 def render_references(text: str, formatter: ReferenceFormatter) -> str:
@@ -149,7 +161,7 @@ def as_names(tasks: Iterable[str]) -> tuple[str, ...]:
     """Returns task names as a tuple. Rejects a single string, which would be split into characters."""
     expected = "must be a list of names"
     if isinstance(tasks, str):
-        raise InvalidInput("tasks", expected, f"the string {tasks!r}", f"write [{tasks!r}]")
+        raise InvalidInput("tasks", expected, f"the string {short(tasks)}", f"write [{short(tasks)}]")
     if not isinstance(tasks, Iterable):
         raise InvalidInput("tasks", expected, repr(tasks))
     return tuple(tasks)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, BinaryIO, NoReturn, TypeVar
 from uuid import uuid4
 
@@ -31,10 +32,11 @@ T = TypeVar("T")
 CACHE = "tagalong-cache"
 CHECKSUM = "checksum"
 SEAL = b"tagalong-sha256:"  # the first bytes of sealed content
+MAX_REASON = 500  # characters of an error that a message repeats
 UNVERSIONED = 0  # stands for documents without a format, as written by early releases
 # Errors that reading a damaged file may raise.
 READ_ERRORS = (
-    *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError),
+    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError, EOFError, RuntimeError),
     *(pickle.UnpicklingError, zipfile.BadZipFile),
 )
 # The owner of a temporary file: a hash of its machine, the process ID and the start time of the process.
@@ -301,12 +303,12 @@ def check_document(
     if is_document and found is None and UNVERSIONED in versions:
         return dict(document)
     if found != kind:
-        raise error(source, f"must have the format {kind!r}", repr(found), "choose another file")
+        raise error(source, f"must have the format {kind!r}", short(found), "choose another file")
     version = document.get("version")
     if version not in versions:
         expected = " or ".join(str(number) for number in sorted(versions) if number != UNVERSIONED)
         is_newer = isinstance(version, int) and version > max(versions)
-        raise error(source, f"must have version {expected}", repr(version), "update tagalong" if is_newer else hint)
+        raise error(source, f"must have version {expected}", short(version), "update tagalong" if is_newer else hint)
     return dict(document)
 
 
@@ -320,7 +322,7 @@ def report_damage(
     except READ_ERRORS as reason:
         if isinstance(reason, error):  # it already names a file
             raise
-        message = " ".join(str(reason).splitlines()[:2]).replace("`", "'")  # backticks mark arguments
+        message = " ".join(str(reason).splitlines()[:2])[:MAX_REASON].replace("`", "'")  # backticks mark arguments
         description = message if message and isinstance(reason, ValueError) else f"{type(reason).__name__}: {message}"
         raise error(str(source), f"is damaged: {description}", hint=hint) from reason
 

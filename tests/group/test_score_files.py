@@ -98,3 +98,13 @@ def test_costs_are_read_for_groups_and_sizes(tmp_path: Path) -> None:
     assert read_costs(path, ["a", "b", "1"]) == {frozenset("1"): 0.5, frozenset("ab"): 2.0, frozenset("b"): 1.0}
     with pytest.raises(TableError, match="joined by"):
         read_costs(path, ["a"])
+
+
+def test_a_number_beyond_floating_point_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "scores.json"
+    file.write_text(f'{{"tasks": ["a", "b"], "matrix": [[0, 1{"0" * 400}], [1, 0]]}}')
+    with pytest.raises(TableError, match="row 1, column 2 must be a finite number or null"):
+        read_table(file)
+    file.write_text(f'{{"a": 1{"0" * 400}}}')
+    with pytest.raises(TableError, match="must have a positive cost"):
+        read_costs(file, ["a", "b"])

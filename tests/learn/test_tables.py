@@ -35,7 +35,7 @@ SETTINGS = {"targets": ["pressure", "ill"], "ignore": ["id", "person"], "categor
 
 
 def refused(source, **settings) -> list[str]:
-    with pytest.raises(ValueError, match=r"must|is empty|does not exist") as caught:
+    with pytest.raises(ValueError, match=r"must|is empty|is required|is not|does not exist") as caught:
         Problem.from_csv(source, **settings)
     return str(caught.value).removeprefix("several problems:\n").split("\n")
 

@@ -225,7 +225,7 @@ def test_affinities_may_be_given_for_each_method_or_one_for_all() -> None:
     ):
         plan([LOOKAHEAD, AFFINITY], [2], ["tag"])
     assert "tag" not in plan([LOOKAHEAD, AFFINITY], [2], ["stl"]).methods
-    with pytest.raises(ValueError, match="of the same tasks, found a, b, c, d and a, b, c"):
+    with pytest.raises(ValueError, match="for the same tasks, found a, b, c, d and a, b, c"):
         plan([LOOKAHEAD, COSINE.only(TASKS[:3])], [2])
     assert plan([LOOKAHEAD, COSINE.only(TASKS[:3])], [2], tasks=TASKS[:3]).tasks == TASKS[:3]
     with pytest.raises(

@@ -50,6 +50,7 @@ class Affinity:
         count: the number of values averaged for each pair.
         steps: the call number of each measured step.
         history: all measured values (steps × n × n). Pairs that were not measured at a step are NaN.
+            Values must be at most 1e150 in magnitude, because standard errors need their squares.
         null: the effect on each target of an optimizer step with zero gradient (steps × n). Finite values have already
             been subtracted from `history`. If a value is NaN, nothing was subtracted for that target and step.
         skipped: the number of skipped values per pair, keyed by reason.

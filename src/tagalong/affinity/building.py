@@ -18,6 +18,7 @@ from .bootstrap import standard_errors
 if TYPE_CHECKING:
     from .affinity import Affinity
 
+MAX_MEASURED = 1e150  # the squares of larger values would overflow in standard errors
 IDENTITY_SETTINGS = (
     "estimator",
     "update",
@@ -223,8 +224,8 @@ class FieldChecker:
             array = np.asarray(value)
             if array.dtype.kind in "cmM":
                 raise TypeError(f"unsupported dtype {array.dtype}")
-            if np.issubdtype(dtype, np.integer) and (array != np.round(array)).any():
-                raise ValueError("not integers")
+            if np.issubdtype(dtype, np.integer) and not ((array == np.round(array)) & (np.abs(array) < 2**62)).all():
+                raise ValueError("not integers, or too large")
             array = np.asarray(array, dtype=dtype)
         except (TypeError, ValueError, OverflowError) as error:
             self.add_problem(name, "must be an array of numbers", f"{type(value).__name__} ({error})")
@@ -238,6 +239,9 @@ class FieldChecker:
             if infinite:
                 expected = "must be finite, or NaN where nothing was measured"
                 self.add_problem(name, expected, f"{infinite} infinite values", "did the loss diverge?")
+            elif name in ("history", "null") and (largest := _largest(array)) > MAX_MEASURED:
+                expected = f"must be at most {MAX_MEASURED:g} in magnitude"
+                self.add_problem(name, expected, f"{largest:g}", "divide all values by the same number")
         return as_read_only(array)
 
     def check_counts(self, name: str, value: Any) -> Ints:
@@ -270,6 +274,12 @@ class FieldChecker:
                 f"must contain only JSON-compatible values (numbers, strings, lists, None): {error}",
             )
             return MappingProxyType({})
+
+
+def _largest(array: NDArray[Any]) -> float:
+    """Returns the largest magnitude, ignoring NaN, without a copy of the array."""
+    low, high = (reduce(array, axis=None, initial=0.0) for reduce in (np.fmin.reduce, np.fmax.reduce))
+    return float(max(-low, high))
 
 
 def as_read_only(array: NDArray[Any]) -> NDArray[Any]:

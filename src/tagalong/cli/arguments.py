@@ -14,6 +14,8 @@ import typer
 
 from tagalong.errors import InvalidInput
 
+from .messages import name_arguments
+
 if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.progress import Progress
@@ -78,6 +80,25 @@ def parse_names(text: str | None) -> list[str] | None:
         ['age', 'ill']
     """
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def parse_methods(text: str) -> list[str]:
+    """Parses a comma-separated list of at least one method."""
+    names = parse_names(text)
+    if not names:
+        raise InvalidInput("methods", "must name at least one method", "none", "pass `methods=mtl,tag`")
+    return names
+
+
+def check_exists(path: Path, expected: str) -> None:
+    """Rejects a path at which there is nothing.
+
+    Args:
+        path: the path.
+        expected: what kind of file or folder is expected there.
+    """
+    if not path.exists():
+        raise InvalidInput(path, "does not exist", hint=f"pass {expected}")
 
 
 def parse_pairs(text: str | None, option: str) -> dict[str, str]:
@@ -230,6 +251,8 @@ def parse_cost(text: str | None, tasks: Collection[str]) -> Any:
     except (ValueError, OverflowError):
         parts = []
     if len(parts) == 1:
+        if not 0 < parts[0] < float("inf"):
+            raise InvalidInput("cost", "must be a positive number", repr(text))
         return parts[0]
     if len(parts) == 2:
         return _encoder_and_heads(*parts)
@@ -302,4 +325,5 @@ def with_recipe(problem: Problem, texts: Sequence[str]) -> Problem:
     unknown = [name for name in changed if name not in known]
     if unknown:
         raise InvalidInput("recipe", f"must contain only known settings ({', '.join(known)})", ", ".join(unknown))
-    return replace(problem, recipe=replace(problem.recipe, **changed)) if changed else problem
+    with name_arguments(**{name: f"--recipe {name}" for name in known}):
+        return replace(problem, recipe=replace(problem.recipe, **changed)) if changed else problem

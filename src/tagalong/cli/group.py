@@ -74,6 +74,7 @@ def group(
     from tagalong.group import Comparison, read_table  # imports scipy, which would slow down `--help`
 
     _check_option_conflicts(budget, budgets, compare, bool(explain or together), out)
+    arguments.check_exists(file, "a file with scores: a table, or an affinity saved by tagalong")
     table = read_table(file, axis.value)
     costs = arguments.parse_cost(cost, table.tasks)
     table = _restrict_table(table, arguments.parse_names(tasks), average and average.value)
@@ -88,6 +89,8 @@ def group(
         "weights": arguments.parse_weights(weights or []),
         **_completion_arguments(table, complete is not None, allow_single),
     }
+    if (resamples or 0) > 0 and not (table.kind == "affinity" and len(table.scores.steps)):
+        raise InvalidInput("resamples", "requires a saved affinity with its history", f"a {table}")
     search = {"solver": solver.value, "time_limit": time_limit, "seed": seed, "resamples": resamples}
     own = _own_grouping(compare, table, rules)
     wanted = _selected_budgets(budget, budgets, own, table, costs=cost is not None)

@@ -15,6 +15,7 @@ import typer
 from tagalong.errors import pluralize
 
 from . import options
+from .arguments import check_exists
 from .messages import name_arguments
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def predict(
 
     with name_arguments(out=str(run), rows=str(new)):
         best = Best.load(run, trust=trust)
+        check_exists(new, "a table with the features, or an npy or npz file")
         columns = _prediction_columns(best, best.predict(_load_rows(new)))
     text = _to_csv(columns)
     if out is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tagalong.errors import InvalidInput
 from tagalong.rendering import TextTable
 
 from . import arguments, options
@@ -28,7 +29,13 @@ DEMO_METHODS = (
 )
 FAST_DEMO_METHODS = ("mtl", "stl", "random", "tag", "hoa", "auto", "optimal")
 OPTION_SPELLINGS = {"options": "--set", "recipe.lr": "--recipe lr", "workers": "workers of --executor"}
-LOADED_SPELLINGS = {"split": "the split", "task": "--tasks", "seed": "--with seed"}
+LOADED_SPELLINGS = {
+    "split": "the split",
+    "task": "--tasks",
+    "seed": "--with seed",
+    "error": "--errors",
+    "kind": "--kinds",
+}
 SPLITS = ("train", "val", "test")
 MAX_WARNINGS, MAX_NOTE_LENGTH = 5, 160
 BOLD_PREFIXES = ("method ", "task ", "Verdict: ", "Provisional verdict: ")
@@ -87,14 +94,15 @@ def run(
     }
     check_folder(out)  # before loading the problem, which can take minutes
     chosen = {"size": size, **arguments.parse_problem_options(with_ or [], "recipe")}
-    with name_arguments(path=what, name="PROBLEM", **LOADED_SPELLINGS), show_progress(json or quiet) as progress:
+    named = {**LOADED_SPELLINGS, **{name: f"--with {name}" for name in chosen if name != "size"}}
+    with name_arguments(path=what, name="PROBLEM", **named), show_progress(json or quiet) as progress:
         problem = arguments.load_input(what, table, chosen, progress)
         if tasks is not None:
             problem = problem.only(parse_names(tasks))
     compare(
         arguments.with_recipe(problem, recipe or []),
         out or Path("runs") / problem.name,
-        methods=DEFAULT_METHODS if methods is None else parse_names(methods),
+        methods=DEFAULT_METHODS if methods is None else arguments.parse_methods(methods),
         budgets=None if budgets is None else parse_integer_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         effort=effort,
@@ -123,6 +131,8 @@ def compare(
     from tagalong.study import Study
 
     silent = json or quiet
+    if wanted["seeds"] < 1:
+        raise InvalidInput("seeds", "must be a positive integer", str(wanted["seeds"]))
     wanted |= {"options": settings or None}
     try:
         with name_arguments(**OPTION_SPELLINGS):
@@ -235,7 +245,7 @@ def demo(
     compare(
         problem,
         out or Path("runs") / f"demo-{what.value}{'-fast' if fast else ''}",
-        methods=(FAST_DEMO_METHODS if fast else DEMO_METHODS) if methods is None else parse_names(methods),
+        methods=(FAST_DEMO_METHODS if fast else DEMO_METHODS) if methods is None else arguments.parse_methods(methods),
         budgets=usual if budgets is None else parse_integer_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         executor=executor or "serial",

@@ -84,5 +84,5 @@ def _read_group(group: str, tasks: Collection[str]) -> frozenset[str] | int | No
 def _parse_cost(parse_number: Callable[[Any], float], cost: Any) -> float:
     try:
         return parse_number(cost)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan

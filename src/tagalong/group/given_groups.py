@@ -82,14 +82,14 @@ def _read_entry(entry: Any) -> GivenGroup:
         return trains
     try:
         return Group(trains, _read_names(entry["serves"]), float(entry.get("cost", 1)))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise GroupingFileError("`groups`:", str(error)) from None
 
 
 def _read_names(entry: Any) -> frozenset[str]:
     names = re.split(r"\s*[,+;]\s*", entry.strip()) if isinstance(entry, str) else entry
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
-        raise GroupingFileError("`groups`:", "each group must be a list of names", repr(entry))
+        raise GroupingFileError("`groups`:", "each group must be a list of names", short(entry))
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         found = f"{', '.join(map(repr, repeated))} more than once"

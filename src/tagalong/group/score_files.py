@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from tagalong.affinity import Affinity, square_matrix
-from tagalong.errors import InvalidInput, pluralize, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, is_number, pluralize, raise_problems, task_name_problems
 from tagalong.tabular import (
     DECIMAL_COMMA_HINT,
     ParsedTable,
@@ -337,9 +338,8 @@ def _without_backticks(error: ValueError) -> str:
 
 
 def _check_number(location: str, value: Any) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and bool(np.isfinite(value))
-    if value is not None and not number:
-        raise TableError(location, "must be a finite number or null", repr(value))
+    if value is not None and not is_number(value):
+        raise TableError(location, "must be a finite number or null", short(value))
 
 
 def _make_square_table(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, first_few
 from tagalong.tabular import TableSource, as_number
 
@@ -45,9 +47,15 @@ class Preparation(Protocol):
 
 
 def read_preparation(document: Mapping[str, Any]) -> Preparation:
-    """Restores a `Scaling` or a `Table` from a JSON document."""
+    """Restores a `Scaling` or a `Table` from a JSON document.
+
+    Raises:
+        ValueError: the document is invalid; the message names the entry.
+    """
+    if not isinstance(document, Mapping):
+        raise Entry(document, "table").error("must be an object")
     kinds: dict[str, Any] = {"scaling": Scaling, "table": Table}
-    if document.get("kind") not in kinds:
+    if document.get("kind") not in tuple(kinds):
         raise InvalidInput("document", "must be of kind 'scaling' or 'table'", repr(document.get("kind")))
     prepared: Preparation = kinds[document["kind"]].from_document(document)
     return prepared
@@ -135,9 +143,16 @@ class Scaling:
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Scaling:
         """Restores a scaling from a document returned by `to_document`."""
-        return Scaling(
-            tuple(document["shape"]), document["dtype"], document["mean"], document["deviation"], document["classes"]
-        )
+        entry = Entry(dict(document), "table")
+        size = math.prod(shape := [size.integer(0) for size in entry["shape"].entries()])
+        if not isinstance(getattr(torch, entry["dtype"].text(), None), torch.dtype):
+            raise entry["dtype"].error("must be a dtype of torch")
+        for name in ("mean", "deviation"):
+            if np.size(entry[name].optional(_read_numbers) or 0) not in (1, size):
+                raise entry[name].error(f"must have {size} values")
+        if entry["deviation"].value is not None and not np.all(entry["deviation"].value):
+            raise entry["deviation"].error("must not contain zeros")
+        return Scaling(tuple(shape), document["dtype"], document["mean"], document["deviation"], _read_classes(entry))
 
 
 def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
@@ -285,7 +300,8 @@ class Table:
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Table:
         """Restores a table from a document returned by `to_document`."""
-        return Table(tuple(map(column_from_document, document["columns"])), document["classes"])
+        entry = Entry(dict(document), "table")
+        return Table(tuple(map(_read_column, entry["columns"].some())), _read_classes(entry))
 
 
 @dataclass(frozen=True)
@@ -404,9 +420,20 @@ def _to_level(value: object) -> str:
         return text
 
 
-def column_from_document(document: dict[str, Any]) -> NumberColumn | CategoryColumn:
-    """Restores a column from a document returned by `to_document`."""
-    settings = {key: value for key, value in document.items() if key != "kind"}
-    if document["kind"] == "number":
-        return NumberColumn(**settings)
-    return CategoryColumn(settings["name"], tuple(settings["levels"]))
+def _read_column(entry: Entry) -> NumberColumn | CategoryColumn:
+    name = entry["name"].name()
+    if entry["kind"].choice(("number", "category")) == "category":
+        return CategoryColumn(name, entry["levels"].names())
+    deviation = entry["deviation"].number(0)
+    if not deviation:
+        raise entry["deviation"].error("must be positive")
+    return NumberColumn(name, entry["median"].number(), entry["mean"].number(), deviation, entry["indicator"].flag())
+
+
+def _read_classes(table: Entry) -> dict[str, list[Any]]:
+    return {task: [label.value for label in labels.entries()] for task, labels in table["classes"].mapping().items()}
+
+
+def _read_numbers(entry: Entry) -> list[Any]:
+    """Returns a list of numbers, which may be nested."""
+    return [_read_numbers(one) if isinstance(one.value, list) else one.number() for one in entry.entries()]

@@ -14,14 +14,14 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, as_names, as_tuple, collect, raise_problems, task_name_problems
 from tagalong.files import write_atomic
 from tagalong.group import Group
-from tagalong.learn import Job
+from tagalong.learn import Diverged, Job
 
 from .backend import Backend
 from .external_backend import COSINE_ESTIMATORS, ExternalBackend, MissingNetworks, method_of_estimator
 from .methods import AutoMethod, Choice, Decision, Method, make_method, read_effort
 from .records import Label
 from .relative_losses import Subset
-from .study_request import Options, StudyRequest, check_request
+from .study_request import Options, StudyRequest, check_options, check_request
 
 ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": COSINE_ESTIMATORS}
 # Columns of the CSV file: the network and task, their purpose, and the required and optional values to fill in.
@@ -170,6 +170,7 @@ def check_plan(
     options: Options | None = None,
 ) -> PlanRequest:
     """Returns the validated arguments of `plan`, or raises a single error that lists every problem."""
+    check_options(options)
     problems: list[InvalidInput] = []
     given = collect(problems, _read_affinities, affinity)
     by_name = affinity if isinstance(affinity, Mapping) else {}
@@ -203,6 +204,8 @@ def make_plan(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
             found[method.name] = method, method.decide(backend, request.budgets, request.seeds)
         except MissingNetworks:
             deciding[method.name] = list(backend.requests)
+        except Diverged:
+            continue  # nothing more to train: it cannot decide, as `decide_all` reports
     decisions = {method.name: found[method.name] for method in request.methods if method.name in found}
     groupings: dict[Label, tuple[Group, ...]] = {}
     for name, (_, decision) in decisions.items():

@@ -11,9 +11,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 from tagalong._version import OWN_PACKAGES, __version__
+from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, describe_unwritten, read_document, write_document
 from tagalong.learn import Problem
@@ -22,6 +24,7 @@ from .keys import Keys
 from .store import Store
 
 FORMAT, VERSION = "tagalong-run", 1
+EXTERNAL = "told.json"  # the results of an `ExternalStudy`
 RECORDED_PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 logger = logging.getLogger(__name__)
@@ -45,6 +48,7 @@ def claim_folder(out: str | Path, problem: Problem, about: Mapping[str, Any] | N
     """
     folder = Path(out)
     check_folder(folder, problem.fingerprint)
+    check_no_external_study(folder)
     folder.mkdir(parents=True, exist_ok=True)
     return write_settings(folder, problem, Keys(problem, "cpu").architecture, about or {})
 
@@ -67,18 +71,33 @@ def check_folder(out: Path, fingerprint: str) -> None:
     try:
         other, name = read_document(path, FORMAT, (VERSION,), _problem_identity)
     except DocumentError as error:
+        if error.expected.startswith("must have version"):
+            raise
         hint = "choose another folder, or remove the file"
         raise InvalidInput("`out`:", f"{path} does not contain the settings of a run", hint=hint) from error
     if other != fingerprint:
-        conflict = (
-            f"{out} contains a run on a different problem or different data ({name!r}, {other}; this run is on "
-            f"{fingerprint})"
-        )
-        raise InvalidInput("`out`:", conflict, hint="choose another folder")
+        conflict = f"{out} contains a run on a different problem or different data"
+        details = f"({short(name)}, {short(other)[1:-1]}; this run is on {fingerprint})"
+        raise InvalidInput("`out`:", f"{conflict} {details}", hint="choose another folder")
+
+
+def check_no_external_study(out: Path) -> None:
+    """Raises an error if this folder contains a study of networks trained elsewhere."""
+    if (out / EXTERNAL).exists() and not (out / "run.sqlite").exists():
+        hint = "use a new folder, since its results would be overwritten"
+        raise InvalidInput("out", "must not be the folder of a study of networks trained elsewhere", str(out), hint)
+
+
+def check_no_run(out: Path) -> None:
+    """Raises an error if this folder contains a run."""
+    if (out / "run.sqlite").exists():
+        hint = "use a new folder, since its results would be overwritten"
+        raise InvalidInput("out", "must not be the folder of a run", str(out), hint)
 
 
 def _problem_identity(settings: Mapping[str, Any]) -> tuple[str, str]:
-    return settings["problem"]["fingerprint"], settings["problem"]["name"]
+    problem = Entry(dict(settings))["problem"]
+    return problem["fingerprint"].text(), problem["name"].text()
 
 
 def write_settings(out: Path, problem: Problem, architecture: str, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from reprlib import repr as short
 from typing import Any
 
 from tagalong.errors import (
@@ -80,6 +81,7 @@ def check_request(
         problem: the data and architecture, or None if networks are not trained here.
         problems: problems that the caller has already found.
     """
+    check_options(options)
     found = list(problems)
     if problem is not None:
         collect(found, check_data, problem)
@@ -109,6 +111,14 @@ def default_budgets(n_tasks: int) -> list[int]:
     return [budget for budget in DEFAULT_BUDGETS if budget <= n_tasks] or [1]
 
 
+def check_options(options: object) -> None:
+    """Raises an error unless the options are a mapping from methods to mappings, or None."""
+    if options is None or (isinstance(options, Mapping) and all(isinstance(one, Mapping) for one in options.values())):
+        return
+    expected, hint = "must be a mapping from methods to their options", "write {'tag': {'every': 1}}"
+    raise InvalidInput("options", expected, short(options), hint)
+
+
 def with_effort(options: Options | None, effort: Any) -> Options | None:
     """Adds the effort of `auto` to the options, unless it is None.
 
@@ -116,6 +126,7 @@ def with_effort(options: Options | None, effort: Any) -> Options | None:
         >>> with_effort({"tag": {"every": 1}}, "quick")
         {'tag': {'every': 1}, 'auto': {'effort': 'quick'}}
     """
+    check_options(options)
     if effort is None:
         return options
     given = dict(options or {})
