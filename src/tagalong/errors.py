@@ -14,6 +14,7 @@ from reprlib import repr as short
 from typing import Any, TypeGuard
 
 ReferenceFormatter = Callable[[str], str]
+MAX_LISTED = 50  # problems in one message
 SEVERAL_PROBLEMS = "several problems:"
 # An argument, optionally with a value. A name of the user's that looks like one is quoted.
 REFERENCE = re.compile(r"(?<![\"'])`([A-Za-z_][\w.]*(?:=[^`]*)?)`(?![\"'])")
@@ -80,7 +81,8 @@ class InvalidInput(ValueError):
     def render(self, formatter: ReferenceFormatter = in_backticks) -> str:
         """Returns the message, with each argument reference formatted by `formatter`."""
         lines = [problem._format_sentence(formatter) for problem in self.problems]
-        return lines[0] if len(lines) == 1 else "\n".join([SEVERAL_PROBLEMS, *lines])
+        more = [f"and {len(lines) - MAX_LISTED:,} more"] if len(lines) > MAX_LISTED else []
+        return lines[0] if len(lines) == 1 else "\n".join([SEVERAL_PROBLEMS, *lines[:MAX_LISTED], *more])
 
     def __str__(self) -> str:
         return self.render()
@@ -186,6 +188,18 @@ def pluralize(number: int, noun: str) -> str:
         ('1 group', '1,200 groups')
     """
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def would_train(networks: int) -> str:
+    """Describes what it would cost to train a number of networks that is too large.
+
+    Example:
+        >>> would_train(36_000_000)
+        '36,000,000 networks (10,000 hours at a second each)'
+    """
+    if networks >= 10**15:  # of which Python may refuse to print all digits
+        return "more than 10^15 networks"
+    return f"{networks:,} networks ({networks // 3600:,} hours at a second each)"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

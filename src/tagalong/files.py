@@ -1,4 +1,4 @@
-"""File helpers: atomic writes, versioned JSON documents, checksums, npz archives, and cache folders."""
+"""File helpers: atomic writes, leftovers of killed processes, versioned JSON documents, checksums and npz archives."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ import logging
 import math
 import os
 import pickle
+import platform
+import re
+import shutil
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any, BinaryIO, NoReturn, TypeVar
@@ -34,6 +39,12 @@ READ_ERRORS = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError, EOFError, RuntimeError),
     *(pickle.UnpicklingError, zipfile.BadZipFile),
 )
+# The owner of a temporary file: a hash of its machine, the process ID and the start time of the process.
+OWNER = r"([0-9a-f]{8})-(\d{1,9})-(\d+)-[0-9a-f]{8}"
+# Temporary files and folders, in an output folder or in the system's temporary folder; early releases named no owner.
+TEMPORARY = re.compile(rf"\..+\.(?:{OWNER}|[0-9a-f]{{32}})(?:\.tmp|\.before)?")
+TEMPORARY_FOLDER = re.compile(rf"tagalong-{OWNER}-\w+")
+MAX_AGE = 24 * 3600  # seconds after which the files of a process that cannot be looked up count as abandoned
 logger = logging.getLogger(__name__)
 
 
@@ -59,13 +70,15 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         raise IsADirectoryError(f"{path} is a folder; specify a file in it")
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not tempfile, whose files are readable only by their owner.
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    temporary = path.with_name(f".{path.name}.{owner_mark()}.tmp")
     try:
         with open(temporary, "xb") as file:
             yield file
         move_into_place(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(path)  # a full disk is reported without a name
         raise
 
 
@@ -80,6 +93,77 @@ def move_into_place(finished: Path, path: Path) -> None:
     with open(finished, "rb+") as file:
         os.fsync(file.fileno())
     os.replace(finished, path)
+
+
+def describe_unwritten(path: Path, error: BaseException) -> str:
+    """Returns a sentence that says why a file or folder could not be written.
+
+    Example:
+        >>> describe_unwritten(Path("plan.csv"), OSError(28, "No space left on device"))
+        'plan.csv could not be written: No space left on device'
+    """
+    return f"{path} could not be written: {getattr(error, 'strerror', None) or error or type(error).__name__}"
+
+
+def owner_mark() -> str:
+    """Returns a unique part of a temporary file's name by which `remove_leftovers` finds out whether it is in use."""
+    return f"{_machine()}-{os.getpid()}-{_start_time(os.getpid()) or 0}-{uuid4().hex[:8]}"
+
+
+def remove_leftovers(*folders: Path) -> None:
+    """Removes the temporary files of killed processes from these folders and from the system's temporary folder.
+
+    Files of running processes are kept. The processes of other machines cannot be looked up, so their files are removed
+    after a day.
+    """
+    places = [(folder, TEMPORARY) for folder in folders] + [(Path(tempfile.gettempdir()), TEMPORARY_FOLDER)]
+    for folder, pattern in places:
+        for path in folder.iterdir() if folder.is_dir() else ():
+            found = pattern.fullmatch(path.name)
+            if found and _is_abandoned(path, *found.groups()):
+                _remove(path)
+
+
+def _is_abandoned(path: Path, machine: str | None, process: str | None, start: str | None) -> bool:
+    if machine == _machine() and process is not None and os.name == "posix":
+        return _start_time(int(process)) not in (start, "0")
+    with suppress(OSError):
+        return time.time() - path.lstat().st_mtime > MAX_AGE
+    return False
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+@cache
+def _machine() -> str:
+    """Returns a hash of everything within which a process ID is unique: the machine, its boot and its container."""
+    known = [platform.node()]
+    with suppress(OSError):
+        known += [Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")]
+    return hashlib.sha256("\n".join(known).encode()).hexdigest()[:8]
+
+
+def _start_time(process: int) -> str | None:
+    """Returns when a process started, in clock ticks since boot; "0" if it is unknown, None if the process ended."""
+    try:
+        state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else fields[18]
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            return None
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return None
+    except OSError:  # it belongs to another user
+        pass
+    return "0"
 
 
 def json_safe(value: Any) -> Any:

@@ -205,6 +205,9 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
         ("--budget 2 --time-limit 0", "--time-limit must be a positive number of seconds, found 0"),
         ("--budget 2 --seed -1", "--seed must be a non-negative integer, found -1"),
         ("--budget 2 --resamples -1", "--resamples must be a non-negative integer, found -1"),
+        ("--budget 2 --resamples 1000000000", "--resamples must be at most 100,000 for 3 tasks"),
+        ("--budgets 1-100000000000", "--budgets must be at most 10,000 numbers, found '1-100000000000'"),
+        ("--budgets 1-10000", "and 9,947 more"),
         (
             "--budget 2 --average median",
             "--average requires an affinity that was saved with its history, found a square table",

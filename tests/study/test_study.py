@@ -17,6 +17,7 @@ from tagalong.study import ExternalStudy, Results, Store, Study, TrainingBackend
 from tagalong.study.executors import Serial
 from tagalong.study.methods import Tag
 from tagalong.study.run_folder import log_to_file
+from tagalong.study.study_request import check_request
 
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "random"]
 
@@ -158,6 +159,21 @@ def test_a_study_of_one_task_works(tmp_path):
         ({"price_per_hour": -1}, "`price_per_hour` must be a non-negative number, found -1"),
         ({"methods": ["mtl-wide2"], "encoder": MLP(4)(1).double()}, "'mtl-wide2' cannot widen this network"),
         ({"methods": ["tag+no such"]}, r"`methods`: 'tag\+no such': "),
+        (
+            {"seeds": 100_000_000},
+            r"`seeds` must be at most 10,000 seeds, found a number that would train 100,000,000 networks "
+            r"\(27,777 hours at a second each\)",
+        ),
+        ({"seeds": 10**30}, r"`seeds` must be .* found a number that would train more than 10\^15 networks"),
+        ({"seeds": range(10**30)}, "`seeds` must be at most 10,000 seeds"),
+        ({"confirm": 10**9}, "`confirm` must be at most 10,000 seeds"),
+        ({"budgets": range(1, 10**12)}, "`budgets` must be at most 10,000 numbers"),
+        ({"methods": ["auto"], "effort": 10**18}, "`effort` must be at most 10,000 training runs, found a number"),
+        ({"methods": ["auto"], "effort": 10**400}, "`effort` must be at most 10,000 training runs, found a number"),
+        (
+            {"methods": ["mtl-wide1000000000"]},
+            r"'mtl-wide1e\+09' cannot widen this network: `hidden` must give at most",
+        ),
     ],
 )
 def test_invalid_input_is_rejected_before_any_training(tmp_path, asked, message):
@@ -166,6 +182,13 @@ def test_invalid_input_is_rejected_before_any_training(tmp_path, asked, message)
     with pytest.raises(ValueError, match=message):
         Study(replace(small_problem(), encoder=encoder), tmp_path / "out", executor=NeverTrains()).run(**given)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_method_may_not_train_millions_of_networks():
+    tasks, options = [f"t{i}" for i in range(25)], {"optimal": {"max_tasks": 25}}
+    message = r"`methods`: 'optimal' must train at most 1,000,000 networks, found 67,108,862 networks \(18,641 hours"
+    with pytest.raises(ValueError, match=message):
+        check_request(tasks, ["optimal"], [2], seeds=2, options=options)
 
 
 def test_one_error_lists_all_problems(tmp_path):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.progress import Progress
 
+MAX_BUDGETS = 10_000
 RANGE_PATTERN = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
 
 
@@ -191,9 +192,11 @@ def parse_budgets(text: str, tasks: int) -> list[float]:
             parsed = []
         if not parsed:
             raise InvalidInput("budgets", expected, repr(part))
-        found += parsed
+        found += parsed[: MAX_BUDGETS + 1]
     if not found:
         raise InvalidInput("budgets", expected, "none")
+    if len(found) > MAX_BUDGETS:
+        raise InvalidInput("budgets", f"must be at most {MAX_BUDGETS:,} numbers", repr(text))
     return list(dict.fromkeys(found))
 
 

@@ -18,7 +18,7 @@ from tagalong.rendering import TextTable
 
 from . import arguments, options
 from .arguments import check_folder, parse_columns, parse_integer_budgets, parse_names
-from .messages import name_arguments, resumable
+from .messages import FAILED, name_arguments, resumable
 from .terminal import print_line, print_table, print_text, printable, prose_width, screen, show_progress, table_width
 
 if TYPE_CHECKING:
@@ -161,13 +161,16 @@ def compare(
         else:
             show_labels(problem)
         with name_arguments(**OPTION_SPELLINGS), show_progress(silent) as progress:
-            results = Study(problem, out, executor=executor, device=device, progress=progress).run(**wanted)
+            study = Study(problem, out, executor=executor, device=device, progress=progress)
+            results = study.run(**wanted)
     except KeyboardInterrupt:
         raise resumable(out) from None
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
-        return
-    show_results(results, quiet, out)
+    else:
+        show_results(results, quiet, out)
+    if study.unwritten:
+        raise typer.Exit(FAILED)
 
 
 def show_labels(problem: Problem) -> None:

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import torch
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from torch.nn.utils import parametrize
 
 from tagalong.entries import Entry, EntryError
 from tagalong.errors import InvalidInput
-from tagalong.files import open_atomic, read_document, write_atomic, write_document
+from tagalong.files import open_atomic, owner_mark, read_document, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import (
     Network,
@@ -152,7 +151,7 @@ class Best:
         """
         # Write to a temporary folder first, so that the previous networks survive if the process is killed.
         folder = Path(out) / FOLDER
-        draft = folder.with_name(f".{FOLDER}.{uuid4().hex}")
+        draft = folder.with_name(f".{FOLDER}.{owner_mark()}")
         draft.mkdir(parents=True)
         try:
             checksums = {EXAMPLE: save_tensors(self.example, draft / EXAMPLE)}

@@ -216,7 +216,8 @@ def make_plan(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
     together = [backend.job(backend.tasks, seed) for seed in request.seeds]
     chosen = [job for _, decision in decisions.values() for job in _jobs_of_decision(backend, decision)]
     missing = [job for method in request.methods for job in deciding.get(method.name, ())]
-    jobs = sorted(dict.fromkeys([*together, *chosen, *missing]), key=lambda job: request.seeds.index(job.seed))
+    order = {seed: place for place, seed in enumerate(request.seeds)}
+    jobs = sorted(dict.fromkeys([*together, *chosen, *missing]), key=lambda job: order[job.seed])
     return TrainingPlan(
         backend.tasks,
         tuple(method.name for method in request.methods),

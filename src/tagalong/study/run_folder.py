@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 from tagalong._version import OWN_PACKAGES, __version__
 from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
-from tagalong.files import DocumentError, read_document, write_document
+from tagalong.files import DocumentError, describe_unwritten, read_document, write_document
 from tagalong.learn import Problem
 
 from .keys import Keys
@@ -143,10 +143,34 @@ def _git_commit() -> str | None:
     return done.stdout.strip()
 
 
+class _LogFile(logging.FileHandler):
+    """Appends log messages to a file; reports only the first failure, instead of printing a traceback for each."""
+
+    def __init__(self, path: Path, unwritten: list[str]) -> None:
+        super().__init__(path, encoding="utf-8")
+        self._path, self._unwritten, self._failed = path, unwritten, False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._failed:
+            self._failed = True
+            self._unwritten.append(describe_unwritten(self._path, error))
+
+    def close(self) -> None:
+        with suppress(OSError):  # of messages that could not be written
+            super().close()
+
+
 @contextmanager
-def log_to_file(path: Path) -> Iterator[None]:
-    """Also writes the library's log messages to this file."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+def log_to_file(path: Path) -> Iterator[list[str]]:
+    """Also writes the library's log messages to this file.
+
+    Yields a list, to which a sentence is added if the file cannot be written.
+    """
+    unwritten: list[str] = []
+    handler = _LogFile(path, unwritten)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     levels = {own: own.level for own in map(logging.getLogger, OWN_PACKAGES)}
     for own in levels:
@@ -154,7 +178,7 @@ def log_to_file(path: Path) -> Iterator[None]:
         if not own.isEnabledFor(logging.INFO):
             own.setLevel(logging.INFO)
     try:
-        yield
+        yield unwritten
     finally:
         for own, level in levels.items():
             own.setLevel(level)
@@ -162,12 +186,21 @@ def log_to_file(path: Path) -> Iterator[None]:
         handler.close()
 
 
-def write_run_report(out: Path) -> None:
-    """Writes `report.html`. Errors are only logged, so they cannot affect the results."""
+def write_run_report(out: Path) -> str | None:
+    """Writes `report.html`. Errors are logged, so they cannot affect the results.
+
+    Returns:
+        A sentence that says why the report could not be written, or None if it was.
+    """
+    page = out / "report.html"
     try:
         from tagalong.report import write_report
 
         write_report(out)
-    except Exception:
-        (out / "report.html").unlink(missing_ok=True)  # the report of an earlier run would show outdated results
-        logger.exception("the report could not be written; the results are safe, so try `tagalong report %s`", out)
+    except Exception as error:
+        page.unlink(missing_ok=True)  # the report of an earlier run would show outdated results
+        hint = f"the results are safe, so try `tagalong report {out}`"
+        sentence = f"{describe_unwritten(page, error)}; {hint}"
+        logger.error(sentence, exc_info=not isinstance(error, OSError))
+        return sentence
+    return None

@@ -7,12 +7,22 @@ from dataclasses import dataclass
 from reprlib import repr as short
 from typing import Any
 
-from tagalong.errors import InvalidInput, collect, is_integer, is_number, is_positive_integer, raise_problems
+from tagalong.errors import (
+    InvalidInput,
+    collect,
+    is_integer,
+    is_number,
+    is_positive_integer,
+    raise_problems,
+    would_train,
+)
 from tagalong.learn import Problem, check_data
 
 from .methods import Method, Mtl, make_method
 
 DEFAULT_BUDGETS = (2, 3, 4)  # as in the paper
+# Beyond any study that would ever finish, but within memory.
+MAX_BUDGETS, MAX_SEEDS, MAX_NETWORKS = 10_000, 10_000, 1_000_000
 Options = Mapping[str, Mapping[str, Any]]
 
 
@@ -85,6 +95,10 @@ def check_request(
         found.append(InvalidInput("price_per_hour", "must be a non-negative number", repr(price_per_hour)))
     if not is_integer(confirm, minimum=0):
         found.append(InvalidInput("confirm", "must be a non-negative integer", repr(confirm)))
+    elif confirm > MAX_SEEDS:
+        found.append(_too_many_seeds("confirm", 2 * confirm))
+    if not found:
+        found += [one for method in made for one in _size_problems(method, n, len(found_seeds))]
     raise_problems(list({str(one): one for one in found}.values()))
     if not any(method.name == "mtl" for method in made):
         made = [Mtl(), *made]
@@ -155,6 +169,9 @@ def _read_budgets(
         hint = "write a list such as [2, 3]"
         problems.append(InvalidInput("budgets", "must be a list of integers", repr(budgets), hint))
         return ()
+    if budgets[MAX_BUDGETS:]:
+        problems.append(InvalidInput("budgets", f"must be at most {MAX_BUDGETS:,} numbers", "more"))
+        return ()
     for budget in budgets:
         if not is_integer(budget):
             problems.append(InvalidInput("budgets", "must be integers", repr(budget)))
@@ -168,11 +185,27 @@ def _read_budgets(
 
 
 def _read_seeds(seeds: int | Sequence[int], problems: list[InvalidInput]) -> tuple[int, ...]:
+    listed = seeds if isinstance(seeds, Sequence) and not isinstance(seeds, str) else ()
+    if (number := seeds if is_positive_integer(seeds) else len(listed[: MAX_SEEDS + 1])) > MAX_SEEDS:
+        problems.append(_too_many_seeds("seeds", number))
+        return ()
     if is_positive_integer(seeds):
         return tuple(range(seeds))
-    listed = seeds if isinstance(seeds, Sequence) and not isinstance(seeds, str) else ()
     if listed and all(is_integer(seed, minimum=0) for seed in listed) and len(set(listed)) == len(listed):
         return tuple(int(seed) for seed in listed)
     expected = "must be a positive integer (3 means 0, 1, 2) or a list of distinct non-negative integers"
     problems.append(InvalidInput("seeds", expected, repr(seeds)))
     return ()
+
+
+def _size_problems(method: Method, tasks: int, seeds: int) -> list[InvalidInput]:
+    networks = method.networks_per_seed(tasks) * seeds
+    if networks <= MAX_NETWORKS:
+        return []
+    expected = f"must train at most {MAX_NETWORKS:,} networks"
+    return [InvalidInput(f"`methods`: {method.name!r}", expected, would_train(networks), "use fewer `seeds`")]
+
+
+def _too_many_seeds(argument: str, networks: int) -> InvalidInput:
+    found = f"a number that would train {would_train(networks)}"
+    return InvalidInput(argument, f"must be at most {MAX_SEEDS:,} seeds", found)
