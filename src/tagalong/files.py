@@ -241,7 +241,7 @@ def report_damage(
 
 
 def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name}, which is not valid JSON")
+    raise ValueError(f"the constant {name}")
 
 
 def checksum(content: bytes) -> str:
@@ -311,4 +311,4 @@ def make_folder(folder: Path) -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         found = f"{folder} ({error.strerror})"
-        raise InvalidInput("cache", "must be a writable folder", found, "choose another") from error
+        raise InvalidInput("cache", "must be a writable folder", found, "choose another folder") from error

@@ -28,7 +28,6 @@ MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", 
 DECIMAL_COMMA_HINT = "if commas are decimal separators, use points instead or separate columns with semicolons"
 ZIP_SIGNATURE, PARQUET_SIGNATURE = b"PK\x03\x04", b"PAR1"
 OLD_WORKBOOK_SIGNATURE = b"\xd0\xcf\x11\xe0"
-EXPECTED_FILE = "must be a CSV or Parquet file"
 
 
 class TableError(InvalidInput):
@@ -217,7 +216,7 @@ def _make_columns(columns: Mapping[str, Any], place: str, unnamed: int = 0) -> R
         found = ", ".join(map(str, sorted(lengths))) or "no columns"
         raise TableError(place, "must have columns of the same length", found)
     if lengths == {0}:
-        raise TableError(place, "must have rows", "none")
+        raise TableError(place, "must have at least one row", "none")
     return RawColumns(place, columns, lengths.pop(), unnamed)
 
 
@@ -329,7 +328,7 @@ def _unzip(content: bytes, place: str) -> bytes:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/")]
             if any(name in names for name in ("[Content_Types].xml", "mimetype")):
-                raise TableError(place, EXPECTED_FILE, "a workbook", "save it as CSV")
+                raise TableError(place, "must be a CSV or Parquet file", "a workbook", "save it as CSV")
             tables = [name for name in names if not name.startswith(("__MACOSX/", "."))]
             if len(tables) != 1:
                 found = f"{len(tables)}" + (f": {', '.join(tables[:MAX_SHOWN])}" if tables else "")
@@ -337,12 +336,12 @@ def _unzip(content: bytes, place: str) -> bytes:
             return archive.read(tables[0])
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError) as error:
         found = f"a workbook or archive that cannot be opened ({error})"
-        raise TableError(place, EXPECTED_FILE, found, "save it as CSV") from error
+        raise TableError(place, "must be a CSV or Parquet file", found, "save it as CSV") from error
 
 
 def _decode(content: bytes, place: str) -> str:
     if content.startswith(OLD_WORKBOOK_SIGNATURE):
-        raise TableError(place, EXPECTED_FILE, "an old workbook", "save it as CSV")
+        raise TableError(place, "must be a CSV or Parquet file", "an old workbook", "save it as CSV")
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
         text = content.decode(encoding)

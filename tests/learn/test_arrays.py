@@ -58,7 +58,7 @@ def test_a_preparation_read_from_json_prepares_raw_rows_alike(data) -> None:
     problem = Problem.from_arrays(inputs, labels, ["a", "b", "c"], split=split)
     again = read_preparation(json.loads(json.dumps(problem.table.to_document())))
     assert torch.equal(again.inputs(inputs[150:]), problem.test.inputs)
-    with pytest.raises(ValueError, match=r"`rows` must have the shape \[rows, 4\], found rows of \[3\]"):
+    with pytest.raises(ValueError, match=r"`rows` must have the shape \[rows, 4\], found \[rows, 3\]"):
         again.inputs(inputs[:, :3])
     with pytest.raises(ValueError, match="`rows` must be finite, found NaN or inf in column 1"):
         again.inputs(np.where(np.arange(4) == 1, np.nan, inputs))
@@ -171,8 +171,8 @@ def test_all_problems_are_reported_at_once(data) -> None:
     labels[:, 0], labels[:, 1] = np.nan, 7
     assert problems_of(inputs, labels, ["a", "b", "c"]) == [
         "`inputs` must be finite, found NaN or inf in column 0 (1 rows), 2 (2 rows); impute or remove them",
-        "`targets`: 'a' must have labels, found all 200 missing; leave the task out",
-        "`targets`: 'b' must vary, found 7 for all labels; leave the task out",
+        "`targets`: 'a' must have labels, found all 200 missing; remove the task",
+        "`targets`: 'b' must have at least two distinct labels, found only 7; remove the task",
     ]
 
 
@@ -190,37 +190,41 @@ def test_different_numbers_of_rows_raise_an_error(data) -> None:
     ("change", "message"),
     [
         ({"tasks": []}, "`tasks` must name at least one task, found none"),
-        ({"tasks": ["a", "b", "a"]}, "`tasks` must be distinct, found more than once: 'a'; rename them"),
+        ({"tasks": ["a", "b", "a"]}, "`tasks` must be distinct, found 'a' more than once; rename them"),
         ({"tasks": ["a", "b"]}, "`targets` must have the shape [rows, 2], one column per task, found [200, 3]"),
-        ({"targets": {"a": np.arange(200)}}, "`targets` must include every task, found none for 'b', 'c'"),
+        ({"targets": {"a": np.arange(200)}}, "`targets` must include every task, found no labels for 'b', 'c'"),
         ({"split": (0.5, 0.5)}, "`split` must be three positive fractions (train, validation, test), found (0.5, 0.5)"),
-        ({"split": (0.5, 0.2, 0.2)}, "`split` must be fractions that sum to 1, found (0.5, 0.2, 0.2) with sum 0.9"),
-        ({"split": ([0], [1])}, "`split` must be three arrays of row numbers (train, validation, test), found 2"),
-        ({"groups": [0, 1] * 100}, "`groups` must have at least 3 groups, one for each part, found 2"),
+        (
+            {"split": (0.5, 0.2, 0.2)},
+            "`split` must be fractions that sum to 1, found (0.5, 0.2, 0.2), which sum to 0.9",
+        ),
+        ({"split": ([0], [1])}, "`split` must be three arrays of row indices (train, validation, test), found 2"),
+        ({"groups": [0, 1] * 100}, "`groups` must have at least 3 groups, one for each split, found 2"),
         ({"groups": [None, *range(199)]}, "`groups` must have a label for every row, found 1 missing"),
         (
             {"inputs": np.zeros((200, 3, 4, 4))},
-            "`encoder` must be given for inputs [rows, 3, 4, 4], found None; the default encoder needs flat inputs",
+            "`encoder` must be passed for inputs of shape [rows, 3, 4, 4]; "
+            "the default encoder only supports flat inputs",
         ),
         (
             {"inputs": np.full((200, 3, 4, 4), np.nan), "encoder": torch.nn.Flatten()},
-            "`inputs` must be finite, found NaN or inf in 200 rows, the first is 0",
+            "`inputs` must be finite, found NaN or inf in 200 rows (first: 0)",
         ),
         (
             {"inputs": np.zeros(200)},
-            "`inputs` must be [rows, features] or [rows, …], found the shape [200]; try reshape(-1, 1)",
+            "`inputs` must have at least two dimensions, found shape [200]; try reshape(-1, 1)",
         ),
         (
             {"tasks": ["a", "b", Task("c", "binary")]},
-            "`targets`: 'c' is binary and must have two values, found 4: 0, 1, 2, 3",
+            "`targets`: 'c' is binary and must have exactly two distinct labels, found 4: 0, 1, 2, 3",
         ),
         (
             {"tasks": ["a", "b", Task("c", "multiclass", classes=3)]},
-            "`targets`: 'c' must have labels 0 to 2 or 3 other distinct labels, found 4 labels: 0, 1, 2, 3",
+            "`targets`: 'c' must have labels from 0 to 2, or 3 other distinct labels, found 4 labels: 0, 1, 2, 3",
         ),
         (
             {"targets": {"a": ["x", "y"] * 100}, "tasks": [Task("a", "regression")]},
-            "`targets`: 'a' is a regression task and must be numbers, found text, e.g. 'x', 'y'",
+            "`targets`: 'a' is a regression task and must have numeric labels, found text, e.g. 'x', 'y'",
         ),
         (
             {"targets": {"a": [np.inf, *range(199)], "b": [0, 1] * 100, "c": np.arange(200)}},
@@ -237,7 +241,7 @@ def test_invalid_input_raises_an_error_with_one_sentence(data, change, message) 
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (["Rome"] * 200, "`inputs` must be numbers, found text in column 'city'; try Problem.from_table"),
+        (["Rome"] * 200, "`inputs` must be numeric, found text in column 'city'; try Problem.from_table"),
         (
             [np.nan] + [0.0] * 199,
             "`inputs` must be finite, found NaN or inf in column 'city' (1 rows); impute or remove them",
@@ -252,7 +256,7 @@ def test_invalid_columns_of_a_data_frame_are_named(data, column, message) -> Non
 
 @pytest.mark.parametrize("rows", [1, 9])
 def test_too_few_rows_are_the_only_problem_reported(data, rows) -> None:
-    message = f"`inputs` must have at least 10 rows for three parts, found {rows}"
+    message = f"`inputs` must have at least 10 rows for three splits, found {rows}"
     assert problems_of(data[0][:rows], data[1][:rows], ["a", "b", "c"]) == [message]
 
 
@@ -265,19 +269,21 @@ def test_a_part_without_labels_and_a_class_missing_in_train_raise_an_error(data)
     assert problems_of(inputs, labels, ["a", "b", "c"], split=split) == [
         "`split`: 'b' must have labels in test, found none",
         "`split`: 'c' has class 9 in test, which does not occur in train; "
-        "leave those rows out or merge the class with another",
+        "remove those rows, or merge the class with another",
     ]
 
 
 def test_given_parts_are_checked() -> None:
-    with pytest.raises(ValueError, match=re.escape("`split`: test must be row numbers from 0 to 9, found 4 … 40")):
+    with pytest.raises(
+        ValueError, match=re.escape("`split`: test must contain row indices from 0 to 9, found 4 to 40")
+    ):
         read_split(([0, 1], [2, 3], [4, 40]), 10)
-    with pytest.raises(ValueError, match="must contain each row at most once, found 1 repeated"):
+    with pytest.raises(ValueError, match="must contain each row at most once, found 1 duplicate"):
         read_split(([0, 1], [1, 3], [4, 5]), 10)
-    with pytest.raises(ValueError, match="val must have rows, found none"):
+    with pytest.raises(ValueError, match="val must have at least one row, found none"):
         read_split(([0, 1], np.array([], dtype=int), [4, 5]), 10)
     with pytest.raises(
-        ValueError, match=r"must each be in only one part of `split`, found 1 in multiple parts, e.g. 'ann'"
+        ValueError, match=r"must not be spread across splits, found 1 in more than one split, e.g. 'ann'"
     ):
         read_split(([0, 1], [2], [3]), 4, np.array(["ann", "bob", "cy", "ann"]))
     masks = [np.arange(10) % 3 == part for part in range(3)]
@@ -355,11 +361,11 @@ def test_numbers_too_large_to_be_squared_raise_an_error(data) -> None:
     (found,) = problems_of(inputs, labels[:, 0] * 1e300, ["a"])
     assert found.startswith("`targets`: 'a' must be at most 1e+150 in magnitude")
     assert problems_of(inputs, labels[:, 0] * 1e-310, ["a"]) == [
-        "`split`: 'a' must have more than one value in train, found one"
+        "`split`: 'a' must have at least two distinct labels in train, found one"
     ]
     larger = Problem.from_arrays(inputs * 1e100, labels, ["a", "b", "c"])
     assert torch.allclose(larger.train.inputs, Problem.from_arrays(inputs, labels, ["a", "b", "c"]).train.inputs)
-    with pytest.raises(ValueError, match="`rows` must be on a similar scale to the training rows, found 1e"):
+    with pytest.raises(ValueError, match="`rows` must have a scale similar to that of the training rows, found 1e"):
         Problem.from_arrays(inputs, labels, ["a", "b", "c"]).table.inputs(np.full((1, 4), 1e100))
 
 
@@ -368,4 +374,4 @@ def test_dates_are_not_read_as_numbers(data) -> None:
     dates = np.datetime64("2020-01-01", "ns") + np.arange(200) * np.timedelta64(1, "D")
     dates[3] = np.datetime64("NaT")
     (found,) = problems_of(inputs, {"when": dates}, ["when"])
-    assert "'when' must have at most 50 distinct texts, found 199" in found
+    assert "'when' must have at most 50 distinct text labels, found 199" in found

@@ -124,9 +124,11 @@ def test_new_rows_are_prepared_from_json_alone(frame, tmp_path) -> None:
     assert torch.equal(table.inputs(new.to_dict("records")), problem.test.inputs)
     assert table.inputs([{"age": None, "height": 170, "city": "Lima"}])[0, -4:].tolist() == [0, 0, 0, 1]
     assert dict(table.classes) == {"ill": ["no", "yes"]}
-    with pytest.raises(ValueError, match="`rows` must have the columns 'age', 'city', found none of that name"):
+    with pytest.raises(
+        ValueError, match="`rows` must have the same columns as the training table, found no 'age', 'city'"
+    ):
         table.inputs(frame[["height"]])
-    with pytest.raises(ValueError, match="`rows`: column 'age' must be numbers, found 'old'"):
+    with pytest.raises(ValueError, match="`rows`: column 'age' must be numeric, found 'old'"):
         table.inputs([{"age": "old", "height": 1, "city": "Rome"}])
 
 
@@ -161,16 +163,16 @@ def test_inputs_may_come_from_a_file_beside_the_table(frame, tmp_path) -> None:
     assert problem.table.inputs(tmp_path / "x.npz").shape == (ROWS, 5)
     np.save(tmp_path / "short.npy", array[:10])
     assert refused(frame, targets=["ill"], features_file=tmp_path / "short.npy", features=["age"]) == [
-        "`features` and `categorical` must not be given with `features_file`, which contains all inputs",
+        "`features` and `categorical` cannot be used with `features_file`, which contains all inputs",
         f"`features_file` must have {ROWS} rows, like the table, found 10",
     ]
     np.save(tmp_path / "images.npy", np.zeros((ROWS, 3, 4, 4)))
     assert refused(frame, targets=["ill"], features_file=tmp_path / "images.npy") == [
-        "`encoder` must be given for inputs [rows, 3, 4, 4], found None; the default encoder needs flat inputs"
+        "`encoder` must be passed for inputs of shape [rows, 3, 4, 4]; the default encoder only supports flat inputs"
     ]
     missing = tmp_path / "none.npz"
     assert refused(frame, targets=["ill"], features_file=missing) == [
-        f"`features_file` must be an npy or npz file, found none at {missing}"
+        f"`features_file` must be an npy or npz file, found no file at {missing}"
     ]
 
 
@@ -189,20 +191,20 @@ def test_kinds_and_errors_can_be_set(frame) -> None:
     assert problem.task("pressure").weight == 2
     wrong = {"kinds": {"grade": "binary", "il": "binary"}, "errors": {"ill": "mae"}}
     assert refused(frame, targets=["ill", "grade"], **wrong, **settings) == [
-        "`kinds` must name targets, found 'il'; did you mean 'ill'?",
+        "`kinds` must contain only targets, found 'il'; did you mean 'ill'?",
         "task 'ill': `error` must be one of 'error rate', 'auroc', 'auprc', 'loss', found 'mae'",
-        "`targets`: 'grade' is binary and must have two values, found 4: 0, 1, 2, 3",
+        "`targets`: 'grade' is binary and must have exactly two distinct labels, found 4: 0, 1, 2, 3",
     ]
 
 
 def test_text_columns_are_listed_all_at_once_with_what_settles_them(frame) -> None:
     frame["constant"], frame["empty"] = 3, np.nan
     assert refused(frame, targets=["pressure", "constant", "empty"]) == [
-        "`targets`: 'constant' must vary, found 3 for all labels; leave the task out",
-        f"`targets`: 'empty' must have labels, found all {ROWS} missing; leave the task out",
-        f"column 'id' must be numbers, found {ROWS} distinct texts, e.g. 'p0'{SETTLE}",
-        f"column 'city' must be numbers, found 3 distinct texts, e.g. 'Bonn'{SETTLE}",
-        f"column 'ill' must be numbers, found 2 distinct texts, e.g. 'no'{SETTLE}",
+        "`targets`: 'constant' must have at least two distinct labels, found only 3; remove the task",
+        f"`targets`: 'empty' must have labels, found all {ROWS} missing; remove the task",
+        f"column 'id' must be numeric, found text with {ROWS} distinct values, e.g. 'p0'{SETTLE}",
+        f"column 'city' must be numeric, found text with 3 distinct values, e.g. 'Bonn'{SETTLE}",
+        f"column 'ill' must be numeric, found text with 2 distinct values, e.g. 'no'{SETTLE}",
     ]
 
 
@@ -212,12 +214,12 @@ def test_columns_that_are_not_there_or_have_two_roles_are_named(frame) -> None:
     )
     everything = "choose from id, person, age, height, city, pressure, ill"
     assert problems == [
-        "`targets` must be distinct, found more than once: 'ill'; rename them",
+        "`targets` must be distinct, found 'ill' more than once; rename them",
         "`targets` must name columns of the table, found 'presure'; did you mean 'pressure'?",
         f"`ignore` must name columns of the table, found 'nothing'; {everything}",
         f"`group_column` must name columns of the table, found 'who'; {everything}",
         "`features` must not name a target, found 'ill'",
-        f"column 'ill' must be numbers, found 2 distinct texts, e.g. 'no'{SETTLE}",
+        f"column 'ill' must be numeric, found text with 2 distinct values, e.g. 'no'{SETTLE}",
     ]
     assert refused(frame, targets=[], ignore=["id", "city", "ill"]) == [
         "`targets` must name at least one task, found none"
@@ -238,7 +240,7 @@ def test_infinite_features_and_missing_groups_are_refused(frame) -> None:
 
 
 def test_one_row_is_too_few(frame) -> None:
-    assert refused(frame[:1], **SETTINGS) == ["`data` must have at least 10 rows for three parts, found 1"]
+    assert refused(frame[:1], **SETTINGS) == ["`data` must have at least 10 rows for three splits, found 1"]
 
 
 @pytest.mark.parametrize(
@@ -277,14 +279,16 @@ def test_numbers_out_of_reach_are_refused() -> None:
     (found,) = refused({"x": x * 1e300, "y": y}, targets=["y"])
     assert found == "`features`: column 'x' must be at most 1e+150 in magnitude, found 1e+300"
     (found,) = refused({"x": x * 1e-310, "y": y}, targets=["y"])
-    assert found == "`features` must vary in train, found one value in each of 'x'"
-    with pytest.raises(ValueError, match="column 'x' must be on a similar scale to the training rows, found 1e\\+100"):
+    assert found == "`features` must vary in the training rows, found only constant columns: 'x'"
+    with pytest.raises(
+        ValueError, match="column 'x' must have a scale similar to that of the training rows, found 1e\\+100"
+    ):
         Problem.from_csv({"x": x, "y": y}, ["y"]).table.inputs({"x": [1.0, 1e100]})
 
 
 def test_features_that_say_nothing_are_refused() -> None:
     (found,) = refused({"a": [1.0] * 60, "b": [2.0] * 60, "y": np.arange(60.0)}, targets=["y"])
-    assert found == "`features` must vary in train, found one value in each of 'a', 'b'"
+    assert found == "`features` must vary in the training rows, found only constant columns: 'a', 'b'"
 
 
 def test_a_category_is_the_same_whatever_the_rest_of_the_column_holds() -> None:

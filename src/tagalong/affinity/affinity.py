@@ -285,9 +285,9 @@ class Affinity:
         if not len(rows):
             raise InvalidInput(
                 "`first` and `last`",
-                "must enclose at least one measured step",
-                f"none with {first} <= step < {last}",
-                f"steps run from {self.steps[0]} to {self.steps[-1]}",
+                "must span at least one measured step",
+                f"none in [{first}, {last})",
+                f"measured steps run from {self.steps[0]} to {self.steps[-1]}",
             )
         return type(self)(**fields_for_steps(self, rows))
 
@@ -404,8 +404,8 @@ class Affinity:
         if not len(self.steps):
             raise InvalidInput(
                 f"{method}()",
-                "needs the history of measured steps, but this affinity has none",
-                hint="measure with a meter, or load an affinity that was saved with its history",
+                "requires a history of measured steps, but this affinity has none",
+                hint="measure it with a meter, or load an affinity that was saved with its history",
             )
 
 

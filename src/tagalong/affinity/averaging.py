@@ -29,7 +29,7 @@ class Average:
         if self.name not in AVERAGES:
             raise InvalidInput("average", f"must be one of {', '.join(map(repr, AVERAGES))}", repr(self.name))
         if not 0 <= self.trim < 0.5:
-            raise InvalidInput("trim", "must be the fraction to drop at each end, in [0, 0.5)", repr(self.trim))
+            raise InvalidInput("trim", "must be a fraction in [0, 0.5)", repr(self.trim))
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Average:

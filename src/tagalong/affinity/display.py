@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagalong.rendering import Html, TextTable, columns, cut, join, table, tag
+from tagalong.rendering import Html, TextTable, display_width, join, table, tag, truncate
 
 from .averaging import Floats
 
@@ -57,9 +57,9 @@ def _fitted_rows(affinity: Affinity, scale: int, width: int) -> tuple[list[str],
     forms = [(True, MAX_NAME_LENGTHS[0], most), *((False, longest, most) for longest in MAX_NAME_LENGTHS)]
     forms += [(False, MAX_NAME_LENGTHS[-1], shown) for shown in range(most - 1, MIN_TASKS - 1, -1)]
     for errors, longest, shown in forms:
-        sources = [cut(name, MAX_NAME_LENGTHS[0]) for name in names[:shown]]
-        rows = _format_rows(sources, [cut(name, longest) for name in names[:shown]], cells[errors])
-        if max(map(columns, rows)) <= width:
+        sources = [truncate(name, MAX_NAME_LENGTHS[0]) for name in names[:shown]]
+        rows = _format_rows(sources, [truncate(name, longest) for name in names[:shown]], cells[errors])
+        if max(map(display_width, rows)) <= width:
             break
     return rows, shown
 

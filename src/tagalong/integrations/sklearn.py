@@ -278,8 +278,8 @@ def _parameter_problems(estimator: Any) -> list[InvalidInput]:
     problems = []
     val, test = estimator.validation_fraction, estimator.test_fraction
     if not (val > 0 and test > 0 and val + test < 1):
-        expected = "and `test_fraction` must be positive and leave rows for training"
-        problems.append(InvalidInput("validation_fraction", expected, f"{val!r} and {test!r}"))
+        both = "`validation_fraction` and `test_fraction`"
+        problems.append(InvalidInput(both, "must be positive and sum to less than 1", f"{val!r} and {test!r}"))
     methods = [str(getattr(method, "name", method)) for method in _as_list(estimator.methods)]
     with_groups = [name for name in methods if name != "random"]  # which is an average over many groupings
     choices = dict.fromkeys([VERDICT, "mtl", *with_groups])
@@ -398,7 +398,7 @@ def _class_probabilities(outputs: NDArray[Any]) -> NDArray[Any]:
 def _mean_score(score: Callable[..., float], labels: Columns, predictions: Columns) -> float:
     """Returns the average of a score over tasks, using only the labeled rows of each task."""
     if len(labels) != len(predictions):
-        raise InvalidInput("y", f"must have {len(predictions)} columns, as in the call of fit()", str(len(labels)))
+        raise InvalidInput("y", f"must have {len(predictions)} columns, as in the call to fit()", str(len(labels)))
     scores = []
     for column, predicted in zip(labels.values(), predictions.values(), strict=True):
         here = _labeled_rows(column)

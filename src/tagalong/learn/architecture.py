@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tagalong._version import is_own
+from tagalong._version import is_own_module
 
 from .network import ModuleFactory, Network
 from .problem import Problem
@@ -70,7 +70,7 @@ def _linear_head(task: Task, features: int) -> nn.Module:
 def _describe_factory(factory: Any) -> dict[str, Any] | None:
     """Returns the class and arguments of one of tagalong's own factories; None for anything else."""
     kind = type(factory)
-    if not (isinstance(factory, ModuleFactory) and is_own(kind.__module__)):
+    if not (isinstance(factory, ModuleFactory) and is_own_module(kind.__module__)):
         return None
     arguments = {name: getattr(factory, name) for name in inspect.signature(kind).parameters}
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
@@ -85,7 +85,7 @@ def _is_plain(value: Any) -> bool:
 
 def _make_factory(description: Mapping[str, Any]) -> Any:
     module, _, name = str(description["class"]).rpartition(".")
-    kind = getattr(importlib.import_module(module), name, None) if is_own(module) else None
+    kind = getattr(importlib.import_module(module), name, None) if is_own_module(module) else None
     if not (isinstance(kind, type) and issubclass(kind, ModuleFactory)):
         raise ValueError(f"{description['class']} is not an encoder or a head of tagalong")
     return kind(**description["arguments"])

@@ -70,7 +70,7 @@ def _target_columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:
     if isinstance(targets, Mapping) or (hasattr(targets, "columns") and set(names) <= set(targets.columns)):
         absent = [name for name in names if name not in targets]
         if absent:
-            raise InvalidInput("targets", "must include every task", f"none for {', '.join(map(repr, absent))}")
+            raise InvalidInput("targets", "must include every task", f"no labels for {', '.join(map(repr, absent))}")
         return {name: targets[name] for name in names}
     array = targets if isinstance(targets, Tensor) else np.asarray(targets)
     if array.ndim == 1 and len(names) == 1:
@@ -97,8 +97,8 @@ def check_encoder(raw: Tensor, encoder: Encoder | None) -> None:
     """Raises an error if the inputs are not flat and no encoder was given."""
     if raw.dim() != 2 and encoder is None:
         shape = ", ".join(map(str, raw.shape[1:]))
-        hint = "the default encoder needs flat inputs"
-        raise InvalidInput("encoder", f"must be given for inputs [rows, {shape}]", "None", hint)
+        hint = "the default encoder only supports flat inputs"
+        raise InvalidInput("encoder", f"must be passed for inputs of shape [rows, {shape}]", hint=hint)
 
 
 def input_dtype(original: Any, raw: Tensor) -> torch.dtype:

@@ -116,7 +116,7 @@ def _parse_alpha(rule: str) -> float:
     except ValueError:
         alpha = math.nan
     if not (math.isfinite(alpha) and alpha >= 0):
-        raise InvalidInput("rule", "must have a non-negative ALPHA in 'gradnorm:ALPHA'", repr(rule))
+        raise InvalidInput("rule", "must have the form 'gradnorm:ALPHA' with a non-negative ALPHA", repr(rule))
     return alpha
 
 
@@ -125,7 +125,7 @@ def _find_class(rule: str, name: str) -> tuple[Call, type[nn.Module]]:
     module_class = None if call is None else find_torchjd_class(call.name)
     if call is None or module_class is None:
         known = ", ".join([*RULE_NAMES, *sorted(torchjd_classes())])
-        expected = f"must be one of {known}, with arguments where needed ('CAGrad(c=0.5)')"
+        expected = f"must be one of {known}, with arguments if required, e.g. 'CAGrad(c=0.5)'"
         raise InvalidInput("rule", expected, repr(rule))
     return call, module_class
 
@@ -517,7 +517,7 @@ def torchjd_classes() -> dict[str, type[nn.Module]]:
     try:
         from torchjd import aggregation, scalarization
     except ImportError as error:
-        raise ImportError("this balancing rule needs TorchJD; pip install torchjd") from error
+        raise ImportError("this balancing rule requires TorchJD; run pip install torchjd") from error
     bases = ((aggregation, aggregation.Aggregator), (scalarization, scalarization.Scalarizer))
     return {
         name: module_class
@@ -546,7 +546,7 @@ def _make_module(call: Call, module_class: type[nn.Module], tasks: int, like: Te
         raise
     except Exception as error:
         signature = str(inspect.signature(module_class)).partition(" ->")[0]
-        message = f"{module_class.__name__}{signature} cannot be used for {tasks} tasks: {error}"
+        message = f"{module_class.__name__}{signature} cannot be used with {tasks} tasks: {error}"
         raise InvalidInput("`rule`:", message) from error
     return _construct_module(call, module_class, tasks, like)
 

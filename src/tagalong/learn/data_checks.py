@@ -40,7 +40,7 @@ def check_data(problem: Problem) -> None:
 
 def _split_problems(split_name: str, split: Rows) -> list[InvalidInput]:
     if not len(split):
-        return [InvalidInput(split_name, "must have rows", "none")]
+        return [InvalidInput(split_name, "must have at least one row", "none")]
     if not isinstance(split, Split) or not split.inputs.is_floating_point():
         return []
     rows = sum(int((~some.isfinite()).flatten(1).any(1).sum()) for some in split.inputs.split(MAX_CHUNK_ROWS))
@@ -56,7 +56,7 @@ def _task_problems(problem: Problem, task: Task) -> list[InvalidInput]:
     dtypes = [labels.dtype for labels in targets.values() if not labels.is_floating_point()]
     if dtypes:
         found = str(dtypes[0]).removeprefix("torch.")
-        expected = "must be floating point (NaN where a label is missing)"
+        expected = "must have a floating-point dtype (NaN for missing labels)"
         return [InvalidInput(f"the target of {name}", expected, found)]
     too_large = [
         split_name for split_name, labels in targets.items() if bool((labels.abs() > MAX_LABEL_MAGNITUDE).any())
@@ -66,13 +66,13 @@ def _task_problems(problem: Problem, task: Task) -> list[InvalidInput]:
     values = {split_name: torch.unique(labels[labels.isfinite()]) for split_name, labels in targets.items()}
     unlabeled = [split_name for split_name in PARTS if not len(values[split_name]) and len(problem.splits[split_name])]
     if unlabeled:
-        hint = "leave the task out"
+        hint = "remove the task"
         return [InvalidInput(f"`{split_name}`: {name}", "must have labels", "none", hint) for split_name in unlabeled]
     if task.kind == "custom" or not len(values["train"]):
         return []
     if len(values["train"]) == 1:
-        found = f"{float(values['train'][0]):g} in every row with a label"
-        return [InvalidInput(f"`train`: {name}", "must have more than one value", found)]
+        found = f"only {float(values['train'][0]):g}"
+        return [InvalidInput(f"`train`: {name}", "must have at least two distinct labels", found)]
     return [] if task.kind == "regression" or task.loss is not None else _class_problems(task, values)
 
 
@@ -80,7 +80,7 @@ def _too_large_problem(task: Task, split_name: str, labels: Tensor) -> InvalidIn
     rows = int((labels.abs() > MAX_LABEL_MAGNITUDE).reshape(len(labels), -1).any(1).sum())
     return InvalidInput(
         f"`{split_name}`: labels of {task.name!r}",
-        f"must not exceed {MAX_LABEL_MAGNITUDE:g} in absolute value (after any standardization)",
+        f"must be at most {MAX_LABEL_MAGNITUDE:g} in magnitude (after any standardization)",
         f"{pluralize(rows, 'row')} with larger values",
         "if they mark missing labels, use NaN instead",
     )
@@ -101,7 +101,7 @@ def _class_problems(task: Task, values: dict[str, Tensor]) -> list[InvalidInput]
         InvalidInput(
             f"`{split_name}`: {task.name!r}",
             f"has class {float(label):g}, which does not occur in train",
-            hint="leave those rows out",
+            hint="remove those rows",
         )
         for split_name in ("val", "test")
         for label in values[split_name][~torch.isin(values[split_name], values["train"])]

@@ -48,7 +48,7 @@ def read_preparation(document: Mapping[str, Any]) -> Preparation:
     """Restores a `Scaling` or a `Table` from a JSON document."""
     kinds: dict[str, Any] = {"scaling": Scaling, "table": Table}
     if document.get("kind") not in kinds:
-        raise InvalidInput("document", "must be of kind 'scaling' or 'table'", repr(document.get("kind")))
+        raise InvalidInput("document", "must have the kind 'scaling' or 'table'", repr(document.get("kind")))
     prepared: Preparation = kinds[document["kind"]].from_document(document)
     return prepared
 
@@ -103,10 +103,12 @@ class Scaling:
         raw = read_inputs(load_array(rows) if isinstance(rows, (str, Path)) else rows, argument="rows")
         if tuple(raw.shape[1:]) != self.shape:
             expected = f"must have the shape [rows, {', '.join(map(str, self.shape))}]"
-            raise InvalidInput("rows", expected, f"rows of {list(raw.shape[1:])}")
+            raise InvalidInput("rows", expected, f"[rows, {', '.join(map(str, raw.shape[1:]))}]")
         inputs = self.apply(raw)
         if inputs.is_floating_point() and not inputs.isfinite().all():
-            raise InvalidInput("rows", "must be on a similar scale to the training rows", f"{float(raw.abs().max()):g}")
+            raise InvalidInput(
+                "rows", "must have a scale similar to that of the training rows", f"{float(raw.abs().max()):g}"
+            )
         return inputs
 
     def apply(self, raw: Tensor) -> Tensor:
@@ -139,17 +141,19 @@ class Scaling:
 def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
     """Loads the array of an npy file, or the only array of an npz file."""
     if not Path(path).is_file():
-        raise InvalidInput(argument, "must be an npy or npz file", f"none at {path}")
+        raise InvalidInput(argument, "must be an npy or npz file", f"no file at {path}")
     with Path(path).open("rb") as file:  # NumPy would leave it open after some errors
         try:
             loaded = np.load(file, allow_pickle=False)
         except (ValueError, EOFError, BadZipFile) as error:
-            found = f"something else at {path}"
+            found = f"a different format in {path}"
             raise InvalidInput(argument, "must be an npy or npz file of numbers", found) from error
         if isinstance(loaded, np.ndarray):
             return loaded
         if len(loaded.files) != 1:
-            raise InvalidInput(argument, "must contain one array", f"{len(loaded.files)}: {', '.join(loaded.files)}")
+            raise InvalidInput(
+                argument, "must contain exactly one array", f"{len(loaded.files)}: {', '.join(loaded.files)}"
+            )
         only: NDArray[Any] = loaded[loaded.files[0]]
         return only
 
@@ -170,8 +174,8 @@ def read_inputs(inputs: Any, keep_integers: bool = False, argument: str = "input
     columns = list(inputs.columns) if hasattr(inputs, "columns") else None
     tensor = inputs.detach() if isinstance(inputs, Tensor) else _as_tensor(inputs, columns, argument)
     if tensor.dim() < 2:
-        found = f"the shape {list(tensor.shape)}"
-        raise InvalidInput(argument, "must be [rows, features] or [rows, …]", found, "try reshape(-1, 1)")
+        shape = str(list(tensor.shape))
+        raise InvalidInput(argument, "must have at least two dimensions", f"shape {shape}", "try reshape(-1, 1)")
     if tensor.is_complex():
         raise InvalidInput(argument, "must be real numbers", "complex numbers")
     if tensor.is_floating_point():
@@ -194,8 +198,8 @@ def _as_tensor(inputs: Any, columns: list[Any] | None, argument: str) -> Tensor:
         if not text:
             return torch.as_tensor(np.stack(read, axis=1))
         found = f"text in column {', '.join(text)}"
-        raise InvalidInput(argument, "must be numbers", found, "try Problem.from_table")
-    raise InvalidInput(argument, "must be an array of numbers", f"{type(inputs).__name__} of {array.dtype}")
+        raise InvalidInput(argument, "must be numeric", found, "try Problem.from_table")
+    raise InvalidInput(argument, "must be an array of numbers", f"{type(inputs).__name__} with dtype {array.dtype}")
 
 
 def _check_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> None:
@@ -203,7 +207,7 @@ def _check_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> N
         finite = torch.cat([torch.isfinite(part).flatten(1).all(1) for part in tensor.split(MAX_CHUNK_ROWS)])
         rows = (~finite).nonzero().flatten().tolist()
         if rows:
-            raise InvalidInput(argument, "must be finite", f"NaN or inf in {len(rows)} rows, the first is {rows[0]}")
+            raise InvalidInput(argument, "must be finite", f"NaN or inf in {len(rows)} rows (first: {rows[0]})")
         return
     counts = (~torch.isfinite(tensor)).sum(0).tolist()
     named = [f"{_column_name(number, columns)} ({count} rows)" for number, count in enumerate(counts) if count]
@@ -266,8 +270,8 @@ class Table:
         columns = read_columns(rows, "rows", keep_empty=True)
         missing = [repr(column.name) for column in self.columns if column.name not in columns]
         if missing:
-            expected = f"must have the columns {', '.join(missing)}"
-            raise InvalidInput(columns.place, expected, "none of that name")
+            expected = "must have the same columns as the training table"
+            raise InvalidInput(columns.place, expected, f"no {', '.join(missing)}")
         values = [column.values(columns[column.name], columns.place) for column in self.columns]
         return torch.as_tensor(np.concatenate(values, axis=1), dtype=torch.float32)
 
@@ -325,14 +329,14 @@ class NumberColumn:
         where = f"{place}: column {self.name!r}"
         if column.dtype == object:
             found = next(value for value in column if value is not None)
-            raise InvalidInput(where, "must be numbers", repr(found))
+            raise InvalidInput(where, "must be numeric", repr(found))
         if np.isinf(column).any():
             raise InvalidInput(where, "must be finite", f"inf in {np.isinf(column).sum()} rows")
         missing = np.isnan(column)
         scaled = (np.where(missing, self.median, column) - self.mean) / self.deviation
         if np.abs(scaled).max(initial=0.0) > np.finfo(np.float32).max:
             found = float(np.abs(column[~missing]).max())
-            raise InvalidInput(where, "must be on a similar scale to the training rows", f"{found:g}")
+            raise InvalidInput(where, "must have a scale similar to that of the training rows", f"{found:g}")
         return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
     def to_document(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, raise_problems
+from tagalong.errors import InvalidInput, pluralize, raise_problems
 
 from .column_types import as_column
 from .randomness import derive_seed
@@ -74,13 +74,12 @@ def check_fractions(
         raise InvalidInput("split", "must be three positive fractions (train, validation, test)", repr(tuple(split)))
     problems = []
     if abs(sum(split) - 1) > 1e-6:
-        found = f"{tuple(split)!r} with sum {sum(split):g}"
+        found = f"{tuple(split)!r}, which sum to {sum(split):g}"
         problems.append(InvalidInput("split", "must be fractions that sum to 1", found))
     if rows < MIN_ROWS:
-        expected = f"must have at least {MIN_ROWS} rows for three parts"
-        problems.append(InvalidInput(names[0], expected, str(rows)))
+        problems.append(InvalidInput(names[0], f"must have at least {MIN_ROWS} rows for three splits", str(rows)))
     elif groups is not None and len(np.unique(groups)) < 3:
-        expected = "must have at least 3 groups, one for each part"
+        expected = "must have at least 3 groups, one for each split"
         problems.append(InvalidInput(names[1], expected, str(len(np.unique(groups)))))
     raise_problems(problems)
 
@@ -140,7 +139,7 @@ def read_split(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = No
         InvalidInput: a row does not exist or is in two splits, or rows of the same group are in different splits.
     """
     if len(split) != 3:
-        expected = "must be three arrays of row numbers (train, validation, test)"
+        expected = "must be three arrays of row indices (train, validation, test)"
         raise InvalidInput("split", expected, str(len(split)))
     numbers = [_row_numbers(part) for part in split]
     raise_problems(
@@ -149,7 +148,7 @@ def read_split(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = No
     problems = []
     every = np.concatenate(numbers)
     if repeated := len(every) - len(np.unique(every)):
-        problems.append(InvalidInput("split", "must contain each row at most once", f"{repeated} repeated"))
+        problems.append(InvalidInput("split", "must contain each row at most once", pluralize(repeated, "duplicate")))
     if groups is not None:
         problems += _group_problems([groups[part] for part in numbers])
     raise_problems(problems)
@@ -164,11 +163,11 @@ def _row_numbers(part: Any) -> NDArray[Any]:
 def _split_problems(name: str, part: NDArray[Any], rows: int) -> list[InvalidInput]:
     where = f"`split`: {name}"
     if part.ndim != 1 or part.dtype.kind not in "iu":
-        return [InvalidInput(where, "must be a list of row numbers", f"{part.dtype} of shape {part.shape}")]
+        return [InvalidInput(where, "must be a list of row indices", f"dtype {part.dtype} and shape {part.shape}")]
     if not len(part):
-        return [InvalidInput(where, "must have rows", "none")]
+        return [InvalidInput(where, "must have at least one row", "none")]
     if part.min() < 0 or part.max() >= rows:
-        return [InvalidInput(where, f"must be row numbers from 0 to {rows - 1}", f"{part.min()} … {part.max()}")]
+        return [InvalidInput(where, f"must contain row indices from 0 to {rows - 1}", f"{part.min()} to {part.max()}")]
     return []
 
 
@@ -178,8 +177,8 @@ def _group_problems(groups: list[NDArray[Any]]) -> list[InvalidInput]:
     if not shared:
         return []
     examples = ", ".join(repr(group) for group in sorted(shared, key=repr)[:5])
-    expected = "must each be in only one part of `split`"
-    return [InvalidInput("groups", expected, f"{len(shared)} in multiple parts, e.g. {examples}")]
+    expected = "must not be spread across splits"
+    return [InvalidInput("groups", expected, f"{len(shared)} in more than one split, e.g. {examples}")]
 
 
 def _label_problems(targets: Sequence[Target], row_split: RowSplit) -> list[InvalidInput]:
@@ -193,13 +192,13 @@ def _label_problems(targets: Sequence[Target], row_split: RowSplit) -> list[Inva
         if target.task.kind == "custom" or "train" in empty:
             continue
         if len(found["train"]) == 1 or (target.task.kind == "regression" and not target.scale(row_split.train)[1]):
-            problems.append(InvalidInput(where, "must have more than one value in train", "one"))
+            problems.append(InvalidInput(where, "must have at least two distinct labels in train", "one"))
         if target.task.kind != "regression":
             problems += [
                 InvalidInput(
                     where,
                     f"has class {_original_label(target, code)!r} in {part}, which does not occur in train",
-                    hint="leave those rows out or merge the class with another",
+                    hint="remove those rows, or merge the class with another",
                 )
                 for part in ("val", "test")
                 for code in np.setdiff1d(found[part], found["train"])

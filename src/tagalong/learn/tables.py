@@ -94,7 +94,8 @@ def _read_labels(
     for argument, settings in (("kinds", kinds), ("errors", errors)):
         unknown = [name for name in settings if name not in names]
         problems += [
-            InvalidInput(argument, "must name targets", repr(name), did_you_mean(name, names)) for name in unknown
+            InvalidInput(argument, "must contain only targets", repr(name), did_you_mean(name, names))
+            for name in unknown
         ]
     known = []
     for task, name in zip(targets, names, strict=True):
@@ -216,7 +217,7 @@ def _two_role_problems(request: ColumnRequest) -> list[InvalidInput]:
         if name in request.targets
     ]
     return problems + [
-        InvalidInput("ignore", f"must not name a column of `{argument}`", repr(name))
+        InvalidInput("ignore", f"must not name a column that is in `{argument}`", repr(name))
         for argument in ("features", "categorical")
         for name in uses[argument]
         if name in request.ignore
@@ -239,8 +240,8 @@ def _number_problems(columns: Columns, numbers: Sequence[str]) -> list[InvalidIn
 
 def _text_problem(name: str, column: Column) -> InvalidInput:
     levels = sorted({value for value in column if value is not None})
-    found = f"{len(levels)} distinct texts, e.g. {levels[0]!r}"
-    return InvalidInput(f"column {name!r}", "must be numbers", found, "add it to `categorical` or to `ignore`")
+    found = f"text with {len(levels)} distinct values, e.g. {levels[0]!r}"
+    return InvalidInput(f"column {name!r}", "must be numeric", found, "add it to `categorical` or to `ignore`")
 
 
 def _prepare_columns(columns: Columns, roles: Roles, targets: Sequence[Target]) -> Prepare:
@@ -248,7 +249,7 @@ def _prepare_columns(columns: Columns, roles: Roles, targets: Sequence[Target]) 
         table = Table.fitted(columns, roles.numbers, roles.categories, train, encoded_labels(targets))
         if not table.columns:
             names = ", ".join(map(repr, (*roles.numbers, *roles.categories)))
-            raise InvalidInput("features", "must vary in train", f"one value in each of {names}")
+            raise InvalidInput("features", "must vary in the training rows", f"only constant columns: {names}")
         return table, table.inputs(columns), _preparation_notes(columns, roles, table)
 
     return prepare
@@ -260,8 +261,8 @@ def _prepare_file(
     """Reads the inputs from an array in another file instead of from columns of the table."""
     problems = task_name_problems(request.targets, "targets") + missing_column_problems(columns, request)
     if request.features or request.categorical:
-        expected = "must not be given with `features_file`, which contains all inputs"
-        problems.append(InvalidInput("`features` and `categorical`", expected))
+        conflict = "cannot be used with `features_file`, which contains all inputs"
+        problems.append(InvalidInput("`features` and `categorical`", conflict))
     array = collect(problems, load_array, path, "features_file")
     raw = None if array is None else collect(problems, read_inputs, array, encoder is not None, "features_file")
     if raw is None:

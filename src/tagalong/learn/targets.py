@@ -61,7 +61,9 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) ->
     kind = kind or _guess_kind(distinct, len(present))
     if kind == "multiclass" and distinct.dtype.kind == "U" and len(distinct) > MAX_TEXT_CLASSES:
         found = f"{len(distinct)}, e.g. {_format_some(distinct)}"
-        raise InvalidInput(argument, f"must have at most {MAX_TEXT_CLASSES} distinct texts", found, "leave it out")
+        raise InvalidInput(
+            argument, f"must have at most {MAX_TEXT_CLASSES} distinct text labels", found, "remove the target"
+        )
     if kind in ("regression", "custom"):
         task = task_or_name if isinstance(task_or_name, Task) else Task(name, kind)
         return Target(task, values)
@@ -70,19 +72,21 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) ->
 
 def _check_labels(argument: str, present: Column, values: Column, kind: Kind | None) -> None:
     if kind is not None and kind not in DEFAULT_ERROR_MEASURES:
-        raise InvalidInput(argument, f"must be of kind {', '.join(map(repr, DEFAULT_ERROR_MEASURES))}", repr(kind))
+        raise InvalidInput(
+            argument, f"must have a known kind ({', '.join(map(repr, DEFAULT_ERROR_MEASURES))})", repr(kind)
+        )
     if not len(present):
-        raise InvalidInput(argument, "must have labels", f"all {len(values)} missing", "leave the task out")
+        raise InvalidInput(argument, "must have labels", f"all {len(values)} missing", "remove the task")
     if present.dtype != object:
         _check_magnitudes(argument, np.abs(present))
     distinct = np.unique(present.astype(str) if present.dtype == object else present)
     some = _format_some(distinct)
     if len(distinct) == 1 and kind != "custom":
-        raise InvalidInput(argument, "must vary", f"{some} for all labels", "leave the task out")
+        raise InvalidInput(argument, "must have at least two distinct labels", f"only {some}", "remove the task")
     if kind == "binary" and len(distinct) > 2:
-        raise InvalidInput(argument, "is binary and must have two values", f"{len(distinct)}: {some}")
+        raise InvalidInput(argument, "is binary and must have exactly two distinct labels", f"{len(distinct)}: {some}")
     if kind in ("regression", "custom") and present.dtype == object:
-        raise InvalidInput(argument, f"is a {kind} task and must be numbers", f"text, e.g. {some}")
+        raise InvalidInput(argument, f"is a {kind} task and must have numeric labels", f"text, e.g. {some}")
 
 
 def _check_magnitudes(argument: str, magnitudes: Column) -> None:
@@ -91,7 +95,7 @@ def _check_magnitudes(argument: str, magnitudes: Column) -> None:
         raise InvalidInput(argument, "must be finite or missing (NaN)", found)
     if magnitudes.max() > MAX_MAGNITUDE:
         expected = f"must be at most {MAX_MAGNITUDE:g} in magnitude"
-        raise InvalidInput(argument, expected, f"{magnitudes.max():g}", "use another unit")
+        raise InvalidInput(argument, expected, f"{magnitudes.max():g}", "rescale the target")
 
 
 def _guess_kind(distinct: NDArray[Any], labels: int) -> Kind:
@@ -116,7 +120,7 @@ def _encode_classes(task_or_name: Task | str, name: str, kind: Kind, values: Col
     if distinct.dtype.kind == "f" and np.isin(distinct, np.arange(limit)).all():
         return Target(task, values)
     if len(distinct) != limit and kind == "multiclass":
-        expected = f"must have labels 0 to {limit - 1} or {limit} other distinct labels"
+        expected = f"must have labels from 0 to {limit - 1}, or {limit} other distinct labels"
         raise InvalidInput(f"`targets`: {name!r}", expected, f"{len(distinct)} labels: {_format_some(distinct)}")
     codes = np.full(values.shape, np.nan)
     present = _is_present(values)

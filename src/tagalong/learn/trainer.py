@@ -162,9 +162,9 @@ def job_problems(problem: Problem, job: Job, device: torch.device) -> list[Inval
     unknown = [task for task in job.tasks if task not in problem.names]
     if unknown or not job.tasks:
         known, found = (", ".join(map(repr, names)) for names in (problem.names, unknown))
-        problems.append(InvalidInput("`job.tasks`", f"must be some of {known}", found or "none"))
+        problems.append(InvalidInput("`job.tasks`", f"must be a subset of {known}", found or "none"))
     if job.tasks != tuple(name for name in problem.names if name in job.tasks) and not unknown:
-        expected = "must be in the order of the problem, without duplicates"
+        expected = "must be distinct and in the same order as in the problem"
         problems.append(InvalidInput("`job.tasks`", expected, repr(job.tasks)))
     if not job.width > 0:
         problems.append(InvalidInput("`job.width`", "must be a positive number", repr(job.width)))
@@ -372,15 +372,15 @@ def load_checkpoint(path: Path, training: Training) -> None:
         raise
     except Exception as error:
         reason = str(error) if isinstance(error, ValueError) else "it contains more than tensors and plain values"
-        logger.warning("%s cannot be used (%s); training starts from scratch", path, reason)
+        logger.warning("could not use %s (%s); training from scratch", path, reason)
         return
     identity = str(state.get("of")) if isinstance(state, dict) else type(state).__name__
     if identity != training.identity:
         raise InvalidInput(
             f"`checkpoint` {path}",
-            f"must belong to this training run, {training.identity}",
+            f"must come from the same training job, {training.identity}",
             identity,
-            "delete the file or choose another",
+            "delete the file, or choose another one",
         )
     with report_damage(path, InvalidInput, "delete it"):
         for name in PLAIN_ATTRIBUTES:

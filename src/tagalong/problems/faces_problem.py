@@ -81,7 +81,7 @@ def faces(
 
 def _check_options(settings: Mapping[str, Any], noise: Any, seed: Any) -> None:
     problems = [
-        InvalidInput(name, f"must be an integer of at least {minimum}", repr(settings[name]))
+        InvalidInput(name, f"must be an integer ≥ {minimum}", repr(settings[name]))
         for name, minimum in MIN_VALUES.items()
         if not isinstance(settings[name], int) or settings[name] < minimum
     ]

@@ -102,7 +102,7 @@ def nhanes(
     unknown = [task for task in chosen if task not in TARGETS]
     raise_problems(
         [
-            InvalidInput("tasks", "must be targets of nhanes", repr(task), did_you_mean(task, TARGETS))
+            InvalidInput("tasks", "must contain only NHANES targets", repr(task), did_you_mean(task, TARGETS))
             for task in unknown
         ]
     )
@@ -132,7 +132,7 @@ def _select_adults(columns: Columns) -> dict[str, NDArray[Any]]:
     """Returns the required columns for people aged 20 or older. Tiny values that stand for zero are replaced with 0."""
     used = (*NUMERIC_FEATURES, *CATEGORICAL_FEATURES, *TARGETS.values())
     absent = [name for name in used if name not in columns]
-    raise_problems([InvalidInput("data", "must be the survey's table", f"no column {name!r}") for name in absent])
+    raise_problems([InvalidInput("data", "must be the NHANES survey table", f"no column {name!r}") for name in absent])
     adult = columns["AgeInYearsAtScreening"] >= MIN_AGE
     return {name: _restore_zeros(columns[name][adult]) for name in used}
 

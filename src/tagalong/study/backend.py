@@ -215,7 +215,7 @@ class Backend(ABC):
         Raises:
             InvalidInput: this backend supports only full training runs.
         """
-        raise InvalidInput("screen", "must be None if networks are not trained here")
+        raise InvalidInput("screen", "must be None if networks are trained elsewhere")
 
     def latency(self, tasks: Iterable[str], width: float = 1.0) -> float | None:
         """Returns the inference time per row, in seconds, of the network for these tasks, or None if unknown."""

@@ -64,7 +64,7 @@ def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
         try:
             decision = method.decide(backend, request.budgets, request.seeds)
         except Diverged as error:
-            logger.warning("%s cannot decide: %s", method.name, error)
+            logger.warning("%s could not select groups: %s", method.name, error)
             decision = Decision({(k, s): Choice(()) for k in _budgets(method, request) for s in request.seeds})
         made[method.name] = method, decision
     return {method.name: made[method.name] for method in request.methods}

@@ -91,7 +91,7 @@ def device_name(device: str | torch.device) -> str:
     try:
         found = torch.device(device)
     except RuntimeError as error:
-        raise InvalidInput("device", "must be 'auto', 'cpu', 'cuda', …", repr(device)) from error
+        raise InvalidInput("device", "must be a valid device, e.g. 'auto', 'cpu' or 'cuda'", repr(device)) from error
     if found.type == "cuda" and not torch.cuda.is_available():
         raise InvalidInput("", "CUDA is not available", hint="use `device='cpu'`")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
@@ -205,7 +205,7 @@ class Processes:
         try:
             import cloudpickle  # noqa: F401 - the problem may contain lambdas
         except ImportError:
-            raise ImportError('executor="processes" needs cloudpickle: pip install cloudpickle') from None
+            raise ImportError('executor="processes" requires cloudpickle; run pip install cloudpickle') from None
         self._workers = workers
         self._pool: ProcessPoolExecutor | None = None
         self._under_way: dict[Future[list[NetworkResult]], Chunk] = {}
@@ -323,7 +323,7 @@ class Ray:
         try:
             import ray  # noqa: F401
         except ImportError:
-            raise ImportError('executor="ray" needs Ray: pip install "tagalong[ray]"') from None
+            raise ImportError('executor="ray" requires Ray; run pip install "tagalong[ray]"') from None
         self._retries, self._cpus, self._gpus = retries, cpus, gpus
         self._own = False
         self._train: Any = None

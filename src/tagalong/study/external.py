@@ -65,8 +65,8 @@ class ExternalStudy:
         self.tasks, self.out = as_names(tasks), None if out is None else Path(out)
         ProblemInfo.from_tasks(self.tasks)  # raises an error for invalid names
         if self.out is not None and (self.out / "run.sqlite").exists():
-            expected = "must not be the folder of a run, whose results would be lost"
-            raise InvalidInput("out", expected, str(self.out), "use a new folder")
+            hint = "use a new folder, since its results would be overwritten"
+            raise InvalidInput("out", "must not be the folder of a run", str(self.out), hint)
         self._run: ExternalRun | None = None
 
     def plan(
@@ -191,7 +191,7 @@ class ExternalStudy:
         saved = self._read()
         if json.dumps(saved.document) != json.dumps(run.document):
             raise InvalidInput(
-                "out", "must contain results of this plan", f"another plan in {self.out}", "use a new folder"
+                "out", "must contain the results of this plan", f"a different plan in {self.out}", "use a new folder"
             )
         return saved
 
@@ -202,7 +202,7 @@ class ExternalStudy:
             following = self.ask()
             hint = "nothing is left to train" if following is None else f"ask() returns {following!r} next"
             found = f"{sorted(given)}, {seed!r}"
-            raise InvalidInput("`tasks` and `seed`", "must be a network of the plan", found, hint)
+            raise InvalidInput("`tasks` and `seed`", "must identify a network in the plan", found, hint)
         if job in self._open.known:
             known = f"{sorted(given)} with seed {seed} already has a result"
             raise InvalidInput("`tasks` and `seed`:", known, hint="use a new `out`")
@@ -308,7 +308,7 @@ def check_result(
         }
     for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters)):
         if number is not None and not (math.isfinite(number) and number >= 0):
-            problems.append(InvalidInput(name, "must be a nonnegative number", repr(number)))
+            problems.append(InvalidInput(name, "must be a non-negative number", repr(number)))
     raise_problems(problems)
     costs = int(steps or 0), float(seconds or 0.0), int(parameters or 0)
     return NetworkResult(job, scores["val"], scores["test"], *costs, halves=halve_rows(row_losses["val"]))
@@ -322,7 +322,7 @@ def _row_losses(
     _check_tasks(problems, argument, given, tasks)
     rows = {task: np.asarray(values, dtype=np.float32) for task, values in given.items()}
     if len({values.shape for values in rows.values()}) > 1 or any(values.ndim != 1 for values in rows.values()):
-        expected = "must have one loss per row, the same number for every task (NaN for rows without a label)"
+        expected = "must contain one loss per row for every task (NaN for rows without a label)"
         problems.append(InvalidInput(argument, expected))
     return rows
 
@@ -349,7 +349,7 @@ def _score(
         if len(error) > 1:
             raise ValueError
     except (TypeError, ValueError):
-        problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or (loss, error)", repr(given)))
+        problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or a pair (loss, error)", repr(given)))
         return Score(math.nan, math.nan)
     if not math.isfinite(loss):
         hint = "did it diverge?"

@@ -182,7 +182,7 @@ class GroupingCache:
         try:
             write_document(self.file, FORMAT, VERSION, document)
         except OSError as error:
-            logger.info("the groups for every budget cannot be cached: %s", error)
+            logger.info("could not cache the groups for all budgets: %s", error)
 
 
 @dataclass(frozen=True)

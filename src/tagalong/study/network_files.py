@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
-from tagalong._version import is_own
+from tagalong._version import is_own_module
 from tagalong.errors import first_few
 from tagalong.files import DocumentError, checksum, report_damage, write_atomic
 from tagalong.learn import Network, rebuild_network
@@ -100,7 +100,7 @@ def _needed_names(content: bytes) -> list[str]:
 def _find_allowed(name: str) -> Any:
     """Returns the layer or function with this full name if a pickle may contain it, otherwise None."""
     module, _, attribute = name.rpartition(".")
-    if not (is_own(module) or f"{name}.".startswith((ALLOWED_LAYERS, ALLOWED_FUNCTIONS))):
+    if not (is_own_module(module) or f"{name}.".startswith((ALLOWED_LAYERS, ALLOWED_FUNCTIONS))):
         return None
     try:
         found = getattr(importlib.import_module(module), attribute, None)

@@ -83,7 +83,7 @@ class Results:
 
     def _find_problems(self) -> list[InvalidInput]:
         if not self.records:
-            return [InvalidInput("records", "must have at least one record", "none")]
+            return [InvalidInput("records", "must contain at least one record", "none")]
         problems, seen = [], set()
         for record in self.records:
             label = (record.method, record.budget, record.seed)
@@ -91,7 +91,7 @@ class Results:
                 tasks = set(getattr(record, part))
                 if tasks != set(self.problem.tasks):
                     wrong = ", ".join(sorted(tasks ^ set(self.problem.tasks)))
-                    expected = f"{label} must have a {part} score for each task and no other, but does not for: {wrong}"
+                    expected = f"{label} must have one {part} score per task, but does not for: {wrong}"
                     problems.append(InvalidInput("`records`:", expected))
             if label in seen:
                 problems.append(InvalidInput("records", "must be distinct", f"{label} more than once"))
@@ -192,7 +192,7 @@ class Results:
         from .best import Best
 
         if self.out is None:
-            raise InvalidInput("", "these results have no folder with networks", hint="pass `out` to the study")
+            raise InvalidInput("", "no networks were saved with these results", hint="pass `out` to the study")
         return Best.load(self.out, trust=trust)
 
     def records_of(self, label: Label) -> list[Record]:
@@ -217,9 +217,9 @@ class Results:
             known = ", ".join(sorted({record.method for record in self.records}))
             raise InvalidInput(
                 "`method` and `budget`",
-                "must be in the results, and have seeds in common with mtl",
+                "must be in the results and share seeds with mtl",
                 f"{method!r}, {budget!r}",
-                f"methods: {known}",
+                f"choose a method from {known}",
             )
         return {task: task_change(task, pairs) for task in self.problem.tasks}
 

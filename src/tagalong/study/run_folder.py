@@ -67,12 +67,14 @@ def check_folder(out: Path, fingerprint: str) -> None:
     try:
         other, name = read_document(path, FORMAT, (VERSION,), _problem_identity)
     except DocumentError as error:
-        hint = "choose another folder, or remove it"
+        hint = "choose another folder, or remove the file"
         raise InvalidInput("`out`:", f"{path} does not contain the settings of a run", hint=hint) from error
     if other != fingerprint:
-        conflict = f"{out} contains a run of a different problem or of different data"
-        details = f"({name!r}, {other}; this one is {fingerprint})"
-        raise InvalidInput("`out`:", f"{conflict} {details}", hint="choose another folder")
+        conflict = (
+            f"{out} contains a run of a different problem or of different data ({name!r}, {other}; this one is "
+            f"{fingerprint})"
+        )
+        raise InvalidInput("`out`:", conflict, hint="choose another folder")
 
 
 def _problem_identity(settings: Mapping[str, Any]) -> tuple[str, str]:

@@ -144,7 +144,7 @@ class Store:
         try:
             self._connection = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT)
         except sqlite3.OperationalError as error:
-            raise StoreError(f"{self.path}: {error}; choose another folder") from error
+            raise StoreError(f"could not open {self.path} ({error}); choose another folder") from error
         try:
             self._prepare_tables(verify)
         except sqlite3.DatabaseError as error:
@@ -185,7 +185,7 @@ class Store:
         if damaged:
             what = "network" if table == "networks" else "measurement"
             logger.warning(
-                "%s: the checksums of %s do not match; what is needed of them is computed again",
+                "%s: %s did not match the checksum and will be computed again if needed",
                 self.path,
                 pluralize(len(damaged), what),
             )
@@ -195,8 +195,8 @@ class Store:
 
     def _unreadable(self, error: sqlite3.Error) -> StoreError:
         if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
-            return StoreError(f"{self.path} cannot be read or written ({error}); if it is damaged, {TRAIN_AGAIN}")
-        return StoreError(f"{self.path} is not a store of networks, or it is damaged ({error}); {TRAIN_AGAIN}")
+            return StoreError(f"could not read or write {self.path} ({error}); if it is damaged, {TRAIN_AGAIN}")
+        return StoreError(f"{self.path} is not a network store, or it is damaged ({error}); {TRAIN_AGAIN}")
 
     def _version_message(self, version: int) -> str:
         if version > VERSION:

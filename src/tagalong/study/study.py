@@ -141,7 +141,7 @@ class Study:
         results = Results.load(self.out)
         if results.problem.fingerprint not in ("", self.problem.fingerprint):
             raise InvalidInput(
-                "out", "must contain results of this problem", f"results of different data in {self.out}"
+                "out", "must contain results for this problem", f"results for different data in {self.out}"
             )
         if results.problem.tasks != self.problem.names:
             found = f"results for {', '.join(results.problem.tasks)}"
@@ -160,12 +160,12 @@ class Study:
             ValueError: there are no results yet, or none for this method and budget.
         """
         if method is None and budget is not None:
-            raise InvalidInput("budget", "must come with a `method`", f"only {budget!r}")
+            raise InvalidInput("budget", "can only be used together with `method`")
         results = self.results()
         label = results.verdict().recommended if method is None else (method, budget)
         if not any(record.networks for record in results.records_of(label)):
             known = ", ".join(dict.fromkeys(label_text(record.label) for record in results.records if record.networks))
-            expected = f"must have networks in {self.out}"
+            expected = f"must identify networks in {self.out}"
             raise InvalidInput("`method` and `budget`", expected, str(label), f"choose from {known}")
         with (
             Store(self.out / "run.sqlite") as store,

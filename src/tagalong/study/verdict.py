@@ -174,10 +174,10 @@ def decide(
         InvalidInput: `at_least` is negative or not finite, or there are no records of `mtl`.
     """
     if not (math.isfinite(at_least) and at_least >= 0):
-        raise InvalidInput("at_least", "must be a nonnegative fraction", repr(at_least))
+        raise InvalidInput("at_least", "must be a non-negative fraction", repr(at_least))
     choosing = by_label([record for record in records if record.seed not in confirming])
     if TOGETHER not in choosing:
-        raise InvalidInput("records", "must include results for 'mtl' to compare with", "none", "add it to `methods`")
+        raise InvalidInput("records", "must include results for 'mtl' as a baseline", "none", "add it to `methods`")
     diverged = tuple(dict.fromkeys(record.label for record in records if record.diverged))
     candidates = {label: change for label, change in _candidate_changes(choosing).items() if label not in diverged}
     candidates = {label: change for label, change in candidates.items() if label[0] == "auto"} or candidates

@@ -180,7 +180,7 @@ def _run_stoppable(limits: Limits, function: Callable[[], OptimizeResult]) -> Op
     worker.start()
     while worker.is_alive():
         if limits.stop():
-            raise TimeoutError("stopped before finding any choice of networks")
+            raise TimeoutError("stopped before any grouping was found")
         worker.join(POLL_SECONDS)
     if isinstance(outcome[0], BaseException):
         raise outcome[0]

@@ -193,5 +193,8 @@ def read_effort(effort: Any) -> Effort:
             effort = float(word)
     if isinstance(effort, (int, float)) and not isinstance(effort, bool) and math.isfinite(effort) and effort >= 1:
         return Effort(float(effort))
-    known = "'quick' (20), 'normal' (60), 'thorough' (200) or a time, e.g. '10min'"
-    raise InvalidInput("effort", f"must be a number of trainings (at least 1), {known}", repr(effort))
+    expected = (
+        "must be a number of training runs (at least 1), 'quick' (20), 'normal' (60), 'thorough' (200), or a time, "
+        "e.g. '10min'"
+    )
+    raise InvalidInput("effort", expected, repr(effort))

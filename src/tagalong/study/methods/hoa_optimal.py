@@ -65,8 +65,8 @@ class Optimal(Method):
         if not isinstance(self.max_tasks, int):
             return [InvalidInput(options.format("max_tasks"), "must be an integer", repr(self.max_tasks))]
         if self.max_size is None and n > self.max_tasks:
-            reason = f"trains every subset, {2**n - 1:,} networks per seed for {n} tasks"
-            hint = f"use 'hoa', or set its option max_size to 3, or max_tasks to {n}"
+            reason = f"trains every subset of the {n} tasks, which requires {2**n - 1:,} networks per seed"
+            hint = f"use 'hoa', or set the option max_size to 3 or max_tasks to {n}"
             return [InvalidInput(f"`methods`: {self.name!r}", reason, hint=hint)]
         return []
 

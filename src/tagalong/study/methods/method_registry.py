@@ -104,8 +104,8 @@ def _create_method(name: str, factory: Factory, options: Mapping[str, Any]) -> M
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         unknown = [option for option in options if option not in parameters]
         if unknown:
-            known = f"takes {', '.join(parameters)}" if parameters else "takes no options"
-            raise InvalidInput("`options`:", f"{name!r} {known}", ", ".join(unknown))
+            known = ", ".join(parameters) or "no options"
+            raise InvalidInput("`options`:", f"{name!r} accepts {known}", ", ".join(unknown))
     return factory(**options)
 
 
