@@ -21,14 +21,13 @@ import os
 import random
 import re
 import resource
-import shutil
 import signal
 import sys
 import tempfile
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -43,6 +42,7 @@ OUTCOMES = ("fine", "sentence", "traceback", "silent", "vague")
 FAULTS = OUTCOMES[2:]
 WRITTEN_BY_PEOPLE = ("*.csv", "*.yaml", "*.npy", "files/scores.json")
 TABLES, ARRAYS = "random tables", "random arrays"
+OTHER_NAMES = ("column", "--")  # messages about a table may also name its columns, or options
 STORE_FLIPS, RANDOM_FILES = 6, 20  # per attempt on any other file
 SECONDS, MEMORY = 180, 8 * 2**30  # limits of an attempt
 UNEXPLAINED = 99  # exit status
@@ -192,14 +192,14 @@ def _write_random(draw: Callable[[random.Random], tuple[str, bytes]]) -> Damager
     return damage
 
 
-def classify(ending: Ending, name: str, intact: str | None) -> str:
-    """Returns the outcome of an attempt that damaged a file of this name."""
+def classify(ending: Ending, names: Collection[str], intact: str | None) -> str:
+    """Returns the outcome of an attempt, whose messages must contain one of these names."""
     if ending.status < 0 or ending.status == UNEXPLAINED or "Traceback" in ending.said or "Warning: " in ending.said:
         return "traceback"
     is_same = ending.status == 0 and (intact is None or ending.numbers == intact)
     if not ending.said:
         return "fine" if is_same else "silent"
-    is_clear = name in ending.said and not CONTROL.search(ending.said + ending.numbers)
+    is_clear = any(name in ending.said for name in names) and not CONTROL.search(ending.said + ending.numbers)
     return "sentence" if is_clear else "fine" if is_same else "vague"
 
 
@@ -210,9 +210,11 @@ def attack(sample: Path, target: Target, attempts: int, seed: int, only: str) ->
         if only not in f"{label}.":
             continue
         with workspace(sample, target.command.folder) as work:
-            name = damage(work, random.Random(f"{seed} {label}"))
+            names = [damage(work, random.Random(f"{seed} {label}"))]
             ending = run_isolated(target.command.call, work)
-        yield label, classify(ending, name, target.intact), ending.said
+        if target.file in (TABLES, ARRAYS):
+            names += OTHER_NAMES
+        yield label, classify(ending, names, target.intact), ending.said
 
 
 def main() -> int:
@@ -238,7 +240,7 @@ def main() -> int:
             found = list(attack(sample, target, args.attempts, args.seed, args.only))
             counts = Counter(outcome for _, outcome, _ in found)
             if found:
-                progress(f"{target}: {counts}")
+                progress(f"{target}: {dict(counts)}")
                 rows.append([target.file, str(target.command), str(len(found)), *(str(counts[o]) for o in OUTCOMES)])
             faults += [fault for fault in found if fault[1] in FAULTS]
     sums = [str(sum(int(row[column]) for row in rows)) for column in range(2, len(OUTCOMES) + 3)]

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from attack_tables import TARGETS, plain_rows, table_text
 
+from attack_tables import TARGETS, plain_rows, table_text
 from tagalong import Affinity, select_groups
 from tagalong.cli import main
 from tagalong.learn import Problem, Recipe, Task, trainer
@@ -26,9 +26,20 @@ from tagalong_paper.truth import TruthTable
 
 RECIPE = ("--recipe", "epochs=2", "--recipe", "batch_size=32", "--device", "cpu")
 COMPARED = ("--methods", "mtl,stl,tag,auto", "--budgets", "2", "--seeds", "2", "--effort", "6", *RECIPE)
-FACES = ("faces", "--tasks", "Mustache,Wearing_Hat", "--with", "rows=100", "--methods", "mtl,stl", "--seeds", "2", *RECIPE)
+FACES = (
+    "faces",
+    "--tasks",
+    "Mustache,Wearing_Hat",
+    "--with",
+    "rows=100",
+    "--methods",
+    "mtl,stl",
+    "--seeds",
+    "2",
+    *RECIPE,
+)
 TASKS = ("age", "ill", "fit", "tall")
-TIMES = {"seconds", "latency", "settings", "caution"}  # entries of results that differ from run to run
+VARYING = {"seconds", "latency", "settings", "checksum"}  # entries of results that differ from run to run
 SLOW_IMPORTS = ("pandas", "plotly.graph_objects", "scipy.optimize", "torch._dynamo", "tagalong.report", "yaml")
 
 
@@ -81,13 +92,13 @@ def run_own() -> str:
 def _run_numbers(out: str, rows: Any) -> str:
     results = json.loads(Path(out, "results.json").read_text())
     predicted = {task: values.tolist() for task, values in Best.load(out).predict(rows).items()}
-    return json.dumps([_without_times(results), predicted], sort_keys=True)
+    return json.dumps([_without_varying(results), predicted], sort_keys=True)
 
 
-def _without_times(value: Any) -> Any:
+def _without_varying(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _without_times(part) for name, part in value.items() if name not in TIMES}
-    return [_without_times(part) for part in value] if isinstance(value, list) else value
+        return {name: _without_varying(part) for name, part in value.items() if name not in VARYING}
+    return [_without_varying(part) for part in value] if isinstance(value, list) else value
 
 
 def _own_problem() -> Problem:
@@ -110,7 +121,7 @@ def plan(file: str) -> str:
 
 
 def external_results() -> str:
-    return json.dumps(_without_times(ExternalStudy(TASKS, "external").results().to_document()))
+    return json.dumps(_without_varying(ExternalStudy(TASKS, "external").results().to_document()))
 
 
 def load_truth() -> str:

@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable
 
 import numpy as np
+
 from attack_damage import BYTE_DAMAGES
 
 COLUMNS = ("x", "y", "age", "weight", "ill")
@@ -108,7 +109,15 @@ def _compressed(content: bytes, rng: random.Random) -> tuple[str, bytes]:
 
 ARRAYS: tuple[object, ...] = (
     *(1.0, [], [[]], [[1.0]], [["a", "b"]], [[1e308, -1e308]], [[float("nan"), float("inf")]], [[1, 2, 3]]),
-    *([[1 + 2j, 0]], [[True, False]], [{"x": 1}], [None], np.zeros((0, 2)), np.zeros((2, 2, 2)), np.zeros((3, 2), "f2")),
+    *(
+        [[1 + 2j, 0]],
+        [[True, False]],
+        [{"x": 1}],
+        [None],
+        np.zeros((0, 2)),
+        np.zeros((2, 2, 2)),
+        np.zeros((3, 2), "f2"),
+    ),
     *(np.array([(1.0, 2)], [("x", "f8"), ("y", "i4")]), np.array([["2024-01-31"] * 2], "M8[D]"), [[2**70, 1]]),
     *(np.array([[b"a", b"b"]]), np.zeros((2, 2), ">f8"), np.zeros((2, 2), "i8")),
 )

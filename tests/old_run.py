@@ -1,4 +1,4 @@
-"""Run folders as earlier versions of the store wrote them: version 1 (commit 523576c), whose keys held the release, and 2."""
+"""Run folders of earlier versions of the store: 1 (commit 523576c), whose keys held the release, and 2."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from tagalong._version import OWN_PACKAGES
 from tagalong.errors import InvalidInput, ReferenceFormatter
 
 from .terminal import print_line
@@ -30,6 +32,29 @@ def print_error(message: str) -> None:
     print_line(console, first, hang=2)
     for line in others:
         print_line(console, f"  - {line.removeprefix('  - ')}", hang=4)
+
+
+class WarningPrinter(logging.Handler):
+    """Prints warnings of the library to stderr, in the style of the other messages."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print_error(f"warning: {record.getMessage()}")
+
+
+@contextmanager
+def show_warnings() -> Iterator[None]:
+    """Prints the warnings of the library while a command runs, also those that a run writes to its log file."""
+    printer = WarningPrinter()
+    for name in OWN_PACKAGES:
+        logging.getLogger(name).addHandler(printer)
+    try:
+        yield
+    finally:
+        for name in OWN_PACKAGES:
+            logging.getLogger(name).removeHandler(printer)
 
 
 def spell_options(parameters: Sequence[Any]) -> ReferenceFormatter:

@@ -14,11 +14,12 @@ import json
 import logging
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -27,12 +28,14 @@ from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.errors import pluralize
-from tagalong.files import pack_arrays, seal, unpack_arrays, unseal
+from tagalong.files import READ_ERRORS, pack_arrays, seal, unpack_arrays, unseal
 from tagalong.learn import Job, Trained
 from tagalong.score import Score
 
 from .records import Cost
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Losses = dict[str, NDArray[np.float32]]
 SPLITS = ("val", "test")
 AFFINITY_ARRAYS = ("mean", "stderr", "count", "steps", "history", "null")
@@ -125,6 +128,21 @@ TRAIN_AGAIN = "delete it to train its networks again, or choose another folder"
 logger = logging.getLogger(__name__)
 
 
+def _naming_damage(read: Callable[Concatenate[Store, P], T]) -> Callable[Concatenate[Store, P], T]:
+    """Makes a method raise a StoreError if a row has a correct checksum but unexpected content."""
+
+    @wraps(read)
+    def wrapped(store: Store, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        try:
+            return read(store, *arguments, **keywords)
+        except READ_ERRORS as error:
+            if isinstance(error, (StoreError, OSError)):
+                raise
+            raise StoreError(f"{store.path} is damaged ({type(error).__name__} in a row); {TRAIN_AGAIN}") from error
+
+    return wrapped
+
+
 class Store:
     """The networks of a run.
 
@@ -145,9 +163,10 @@ class Store:
             self._connection = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT)
         except sqlite3.OperationalError as error:
             raise StoreError(f"could not open {self.path} ({error}); choose another folder") from error
+        self._connection.text_factory = _decode_text
         try:
             self._prepare_tables(verify)
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             self.close()
             raise self._unreadable(error) from error
         except BaseException:
@@ -164,22 +183,26 @@ class Store:
         if version == 2:
             _add_checksums(self._connection)
         if verify:
-            self._check_structure()
-            for table in CHECKED:
-                self._drop_damaged_rows(table)
+            is_rebuilt = self._check_structure()
+            damaged = {table: self._drop_damaged_rows(table) for table in CHECKED}
+            if is_rebuilt or damaged["networks"]:
+                self._drop_incomplete_batches()
 
-    def _check_structure(self) -> None:
+    def _check_structure(self) -> bool:
+        """Rebuilds damaged indexes, which are only copies of the keys; returns whether there were any."""
+
         def problem() -> str:
             return str(self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
 
-        found = problem()
-        if found != "ok":
-            self._connection.execute("REINDEX")  # an index is only a copy of the keys
-            found = problem()
-        if found != "ok":
+        if problem() == "ok":
+            return False
+        self._connection.execute("REINDEX")
+        if (found := problem()) != "ok":
             raise StoreError(f"{self.path} is damaged ({' '.join(found.split())}); {TRAIN_AGAIN}")
+        logger.warning("%s was damaged and has been repaired; networks that were lost will be trained again", self.path)
+        return True
 
-    def _drop_damaged_rows(self, table: str) -> None:
+    def _drop_damaged_rows(self, table: str) -> int:
         rows = self._connection.execute(f"SELECT rowid, checksum, {CHECKED[table]} FROM {table}")
         damaged = [row for row, found, *values in rows if found != _row_checksum(values)]
         if damaged:
@@ -192,8 +215,24 @@ class Store:
             with self._connection:
                 self._connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", [(row,) for row in damaged])
                 _drop_pieces(self._connection)
+        return len(damaged)
 
-    def _unreadable(self, error: sqlite3.Error) -> StoreError:
+    @_naming_damage
+    def _drop_incomplete_batches(self) -> None:
+        """Drops all networks that were trained in the same computation as a lost one.
+
+        Training only some of a batch again could give results that differ in the last bits.
+        """
+        with self._connection:
+            while True:
+                batches = dict(self._connection.execute("SELECT key, batch FROM networks").fetchall())
+                incomplete = [key for key, batch in batches.items() if not batches.keys() >= set(json.loads(batch))]
+                if not incomplete:
+                    break
+                self._connection.executemany("DELETE FROM networks WHERE key = ?", [(key,) for key in incomplete])
+            _drop_pieces(self._connection)
+
+    def _unreadable(self, error: Exception) -> StoreError:
         if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
             return StoreError(f"could not read or write {self.path} ({error}); if it is damaged, {TRAIN_AGAIN}")
         return StoreError(f"{self.path} is not a network store, or it is damaged ({error}); {TRAIN_AGAIN}")
@@ -236,6 +275,7 @@ class Store:
                 weights = _put_weights(self._connection, key, _seal(result.weights))
                 self._insert("networks", plain, seal(result.curve), weights, _seal(result.losses))
 
+    @_naming_damage
     def results(self, keys: Iterable[str]) -> dict[str, NetworkResult]:
         """Returns the results of these networks by key, without their large fields.
 
@@ -246,6 +286,7 @@ class Store:
     def __len__(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM networks").fetchone()[0])
 
+    @_naming_damage
     def spent(self) -> Cost:
         """Returns the total cost of all networks and measurements in the store."""
         sums = "count(*), coalesce(sum(steps), 0), coalesce(sum(seconds), 0.0)"
@@ -253,6 +294,7 @@ class Store:
         measured = self._connection.execute("SELECT steps, seconds, settings FROM affinities").fetchall()
         return sum((_measurement_cost(*row) for row in measured), Cost(*networks))
 
+    @_naming_damage
     def batch(self, key: str) -> list[Job]:
         """Returns the jobs that were trained in the same computation as this network, in order."""
         ((_, text),) = self._select_rows("key, batch", [key])
@@ -262,12 +304,14 @@ class Store:
         }
         return [found[other] for other in keys]
 
+    @_naming_damage
     def weights(self, key: str) -> dict[str, Tensor] | None:
         """Returns the weights of a network, or None if they were not kept."""
         ((_, stored),) = self._select_rows("key, weights", [key])
         content = _get_weights(self._connection, key, stored)
         return None if content is None else _unpack_weights(unseal(content))
 
+    @_naming_damage
     def losses(self, key: str, part: str = "test") -> Losses | None:
         """Returns the loss of every row by task; None if losses were not kept."""
         ((_, definition, content),) = self._select_rows("key, definition, losses", [key])
@@ -286,12 +330,21 @@ class Store:
         return [key for key, is_pruned in self._select_rows(f"key, {condition}", wanted) if is_pruned]
 
     def _drop_damaged_blobs(self, keys: Iterable[str]) -> None:
-        for key, stored, losses in self._select_rows("key, weights, losses", keys):
-            if not (_is_intact(_get_weights(self._connection, key, stored)) and _is_intact(losses)):
-                logger.warning("%s: the weights of a network are damaged; it is trained again", self.path)
-                with self._connection:
-                    self._connection.execute("UPDATE networks SET weights = NULL, losses = NULL WHERE key = ?", (key,))
-                    _drop_pieces(self._connection)
+        damaged = [key for key in keys if not self._has_intact_blobs(key)]
+        if damaged:
+            logger.warning(
+                "%s: the weights of %s are damaged; training again", self.path, pluralize(len(damaged), "network")
+            )
+            drop = "UPDATE networks SET weights = NULL, losses = NULL WHERE key = ?"
+            with self._connection:
+                self._connection.executemany(drop, [(key,) for key in damaged])
+                _drop_pieces(self._connection)
+
+    def _has_intact_blobs(self, key: str) -> bool:
+        return all(
+            _is_intact(_get_weights(self._connection, key, weights)) and _is_intact(losses)
+            for _, weights, losses in self._select_rows("key, weights, losses", [key])
+        )
 
     def restore(self, key: str, result: NetworkResult) -> None:
         """Restores the weights and losses of a pruned network without changing its scores."""
@@ -324,6 +377,7 @@ class Store:
                 self._connection.execute("VACUUM")
         return dropped
 
+    @_naming_damage
     def affinity(self, key: str) -> tuple[Affinity, Cost] | None:
         """Returns a measured affinity and the cost of the training run that measured it, or None if it is missing."""
         found = self._connection.execute(
@@ -359,6 +413,7 @@ class Store:
         query = "SELECT key FROM (SELECT key FROM networks UNION ALL SELECT key FROM affinities) WHERE key GLOB ?"
         return self._connection.execute(query, (f"{start}*",)).fetchone() is not None
 
+    @_naming_damage
     def latency(self, key: str) -> float | None:
         """Returns the time of a forward pass in seconds, or None if it was not measured."""
         found = self._connection.execute("SELECT seconds FROM latencies WHERE key = ?", (key,)).fetchone()
@@ -384,6 +439,11 @@ class Store:
             yield from self._connection.execute(
                 f"SELECT {columns} FROM networks WHERE key IN ({_sql_placeholders(len(some))})", some
             ).fetchall()
+
+
+def _decode_text(content: bytes) -> str:
+    """Decodes text of a row; damaged text is kept, so that its checksum does not match."""
+    return content.decode(errors="surrogateescape")
 
 
 def _row_checksum(values: Sequence[Any]) -> str:
