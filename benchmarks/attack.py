@@ -10,7 +10,7 @@ Each attempt copies a small run, damages one file and runs one command on it in 
 - fine: the command ended as if nothing had happened, possibly after training again.
 - sentence: a message without a traceback names the damaged file.
 - traceback: an error that nobody explains, a crash, or no answer within the limits.
-- silent: no message, but other numbers.
+- silent: other numbers without a message; if networks were trained again, even with a message.
 - vague: a message that does not name the file, or that contains control characters.
 
 Tables and other files that people write have no checksums, so any result is fine for them.
@@ -192,15 +192,20 @@ def _write_random(draw: Callable[[random.Random], tuple[str, bytes]]) -> Damager
     return damage
 
 
-def classify(ending: Ending, names: Collection[str], intact: str | None) -> str:
-    """Returns the outcome of an attempt, whose messages must contain one of these names."""
+def classify(ending: Ending, target: Target, names: Collection[str]) -> str:
+    """Returns the outcome of an attempt, whose messages must contain one of these names.
+
+    Only the numbers of edited JSON may change if there is a warning: stored networks are trained again.
+    """
     if ending.status < 0 or ending.status == UNEXPLAINED or "Traceback" in ending.said or "Warning: " in ending.said:
         return "traceback"
-    is_same = ending.status == 0 and (intact is None or ending.numbers == intact)
+    is_same = target.intact is None or ending.numbers == target.intact
+    if ending.status == 0 and not is_same and not (ending.said and target.file.endswith(".json")):
+        return "silent"
     if not ending.said:
-        return "fine" if is_same else "silent"
+        return "fine" if ending.status == 0 else "vague"
     is_clear = any(name in ending.said for name in names) and not CONTROL.search(ending.said + ending.numbers)
-    return "sentence" if is_clear else "fine" if is_same else "vague"
+    return "sentence" if is_clear else "vague"
 
 
 def attack(sample: Path, target: Target, attempts: int, seed: int, only: str) -> Iterator[tuple[str, str, str]]:
@@ -214,7 +219,7 @@ def attack(sample: Path, target: Target, attempts: int, seed: int, only: str) ->
             ending = run_isolated(target.command.call, work)
         if target.file in (TABLES, ARRAYS):
             names += OTHER_NAMES
-        yield label, classify(ending, names, target.intact), ending.said
+        yield label, classify(ending, target, names), ending.said
 
 
 def main() -> int:

@@ -32,7 +32,7 @@ READ_ERRORS = (
     *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError),
     *(pickle.UnpicklingError, zipfile.BadZipFile),
 )
-logger = logging.getLogger(__name__)
+damage_logger = logging.getLogger("tagalong.damage")  # commands print its warnings
 
 
 class DocumentError(InvalidInput):
@@ -192,7 +192,7 @@ def parse_document(
         raise error(source, "must be valid JSON", str(reason), "is it truncated?") from reason
     checked = check_document(document, source, kind, versions, error, hint)
     if checked.pop(CHECKSUM, None) not in (None, _document_checksum(checked)):
-        logger.warning("%s has been edited or damaged since it was written; its numbers are used as they are", source)
+        damage_logger.warning("%s has been edited or damaged since it was written; its numbers are used as they are", source)
     return checked
 
 

@@ -15,7 +15,7 @@ from tagalong.plugins import PluginError, find_plugins, warn_once
 
 from .group import group
 from .manual import PURPOSE, Command, Commands, finish_command, manual
-from .messages import FAILED, INTERRUPTED, INVALID, describe_usage_error, explain_error, print_error, show_warnings
+from .messages import FAILED, INTERRUPTED, INVALID, describe_usage_error, explain_error, print_damage, print_error
 from .plan import plan, verdict
 from .plugin_commands import PluginCommand, load_command
 from .predict import predict
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if COMPLETION_VARIABLE in os.environ:
         logging.disable()  # warnings would show up in the line being typed
     try:
-        with show_warnings():
+        with print_damage():
             status = typer.main.get_command(app).main(given or ["--help"], prog_name="tagalong", standalone_mode=False)
         return status if isinstance(status, int) else 0
     except KeyboardInterrupt:

@@ -17,8 +17,8 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from tagalong._version import OWN_PACKAGES
 from tagalong.errors import InvalidInput, ReferenceFormatter
+from tagalong.files import damage_logger
 
 from .terminal import print_line
 
@@ -35,26 +35,21 @@ def print_error(message: str) -> None:
 
 
 class WarningPrinter(logging.Handler):
-    """Prints warnings of the library to stderr, in the style of the other messages."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
+    """Prints warnings to stderr, in the style of the other messages."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print_error(f"warning: {record.getMessage()}")
 
 
 @contextmanager
-def show_warnings() -> Iterator[None]:
-    """Prints the warnings of the library while a command runs, also those that a run writes to its log file."""
-    printer = WarningPrinter()
-    for name in OWN_PACKAGES:
-        logging.getLogger(name).addHandler(printer)
+def print_damage() -> Iterator[None]:
+    """Prints warnings about damaged files, also those that a run writes to its log file."""
+    printer = WarningPrinter(logging.WARNING)
+    damage_logger.addHandler(printer)
     try:
         yield
     finally:
-        for name in OWN_PACKAGES:
-            logging.getLogger(name).removeHandler(printer)
+        damage_logger.removeHandler(printer)
 
 
 def spell_options(parameters: Sequence[Any]) -> ReferenceFormatter:

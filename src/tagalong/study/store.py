@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import logging
 import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.errors import pluralize
-from tagalong.files import READ_ERRORS, pack_arrays, seal, unpack_arrays, unseal
+from tagalong.files import READ_ERRORS, damage_logger, pack_arrays, seal, unpack_arrays, unseal
 from tagalong.learn import Job, Trained
 from tagalong.score import Score
 
@@ -125,7 +124,6 @@ class StoreError(ValueError):
 
 
 TRAIN_AGAIN = "delete it to train its networks again, or choose another folder"
-logger = logging.getLogger(__name__)
 
 
 def _naming_damage(read: Callable[Concatenate[Store, P], T]) -> Callable[Concatenate[Store, P], T]:
@@ -199,7 +197,7 @@ class Store:
         self._connection.execute("REINDEX")
         if (found := problem()) != "ok":
             raise StoreError(f"{self.path} is damaged ({' '.join(found.split())}); {TRAIN_AGAIN}")
-        logger.warning("%s was damaged and has been repaired; networks that were lost will be trained again", self.path)
+        damage_logger.warning("%s was damaged and has been repaired; networks that were lost will be trained again", self.path)
         return True
 
     def _drop_damaged_rows(self, table: str) -> int:
@@ -207,7 +205,7 @@ class Store:
         damaged = [row for row, found, *values in rows if found != _row_checksum(values)]
         if damaged:
             what = "network" if table == "networks" else "measurement"
-            logger.warning(
+            damage_logger.warning(
                 "%s: %s did not match the checksum and will be computed again if needed",
                 self.path,
                 pluralize(len(damaged), what),
@@ -332,7 +330,7 @@ class Store:
     def _drop_damaged_blobs(self, keys: Iterable[str]) -> None:
         damaged = [key for key in keys if not self._has_intact_blobs(key)]
         if damaged:
-            logger.warning(
+            damage_logger.warning(
                 "%s: the weights of %s are damaged; training again", self.path, pluralize(len(damaged), "network")
             )
             drop = "UPDATE networks SET weights = NULL, losses = NULL WHERE key = ?"
@@ -384,7 +382,7 @@ class Store:
             "SELECT affinity, steps, seconds, settings FROM affinities WHERE key = ?", (key,)
         ).fetchone()
         if found is not None and not _is_intact(found[0]):
-            logger.warning("%s: an affinity is damaged; it is measured again", self.path)
+            damage_logger.warning("%s: an affinity is damaged; it is measured again", self.path)
             with self._connection:
                 self._connection.execute("DELETE FROM affinities WHERE key = ?", (key,))
             found = None
