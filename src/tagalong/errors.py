@@ -23,7 +23,7 @@ def in_backticks(reference: str) -> str:
 
 
 class InvalidInput(ValueError):
-    """Raised for invalid input. The message names the argument, what was expected and found, and how to fix it.
+    """Raised for invalid input. The message says which argument is invalid, why, and how to fix it.
 
     In `expected` and `hint`, backticks mark references to arguments, with or without a value: `cost`, `solver='auto'`.
     In Python, messages keep the backticks. On the command line, each reference is replaced with the option that the
@@ -41,7 +41,7 @@ class InvalidInput(ValueError):
         expected: see above.
         found: see above.
         hint: see above.
-        problems: the individual errors, if several were joined; otherwise, only this one.
+        problems: the individual errors, if several were joined; otherwise, only this error.
 
     Example:
         >>> error = InvalidInput("max_cost", "needs `cost`", "None", "pass `cost='params'`")
@@ -108,13 +108,13 @@ def render_references(text: str, formatter: ReferenceFormatter) -> str:
 
 
 def raise_problems(problems: Sequence[InvalidInput], error: type[InvalidInput] = InvalidInput) -> None:
-    """Raises one error that lists all problems. Does nothing if there are none."""
+    """Raises one error that lists all problems. Does nothing if there are no problems."""
     if problems:
         raise error.join(problems)
 
 
 def collect(problems: list[InvalidInput], function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function and returns its result; if it fails, adds the error to `problems` and returns None.
+    """Calls a function and returns its result; if the call fails, adds the error to `problems` and returns None.
 
     This way, one invalid argument does not hide another.
     """

@@ -58,7 +58,7 @@ class Plugin:
         """Imports the plug-in and returns it.
 
         Raises:
-            PluginError: the import fails.
+            PluginError: If the import fails.
         """
         if self.registered is not None:
             return self.registered
@@ -93,8 +93,8 @@ def register(
 
     Installed packages should use entry points instead.
 
-    Each mapping maps names to objects, or to locations of the form "module:attribute", which are imported on first use.
-    If two plug-ins have the same name, the first one is used and a warning is logged. Registering the same plug-in
+    Each argument maps names to objects, or to locations of the form "module:attribute", which are imported on first
+    use. If two plug-ins have the same name, the first one is used and a warning is logged. Registering the same plug-in
     again has no effect.
 
     Args:
@@ -104,7 +104,7 @@ def register(
         estimators: `tagalong.measure.Estimator` objects or classes.
 
     Raises:
-        InvalidInput: a name is empty or not a string.
+        InvalidInput: If a name is empty or not a string.
 
     Example:
         >>> register(methods={"thirds": "a_package.methods:Thirds"})
@@ -175,8 +175,8 @@ class Registry(Generic[T]):
     """Objects that users select by name, whether built in, registered at run time, or declared by other packages.
 
     Args:
-        kind: the kind of object, e.g. "methods". Other packages declare theirs in the entry-point group
-            "tagalong.methods".
+        kind: the kind of object, e.g. "methods". Other packages declare theirs in the "tagalong.methods" entry point
+            group.
         convert: a function that converts a name and the object registered under it to an entry. For unsuitable objects,
             it raises `InvalidInput` without an argument name, e.g. "must be a class, found int".
         entries: the built-in entries, by name.
@@ -208,7 +208,7 @@ class Registry(Generic[T]):
         """Adds an entry, or replaces the existing one with this name.
 
         Raises:
-            InvalidInput: the name or the object is not valid.
+            InvalidInput: If the name or the object is not valid.
         """
         if not isinstance(name, str) or not name or (self._separator and self._separator in name):
             without = f" without {self._separator!r}" if self._separator else ""
@@ -238,7 +238,7 @@ class Registry(Generic[T]):
         """Returns the entry with this name, or None if there is none.
 
         Raises:
-            PluginError: the entry comes from a plug-in that cannot be loaded.
+            PluginError: If the entry comes from a plug-in that cannot be loaded.
         """
         if not isinstance(name, str):
             return None
@@ -251,8 +251,8 @@ class Registry(Generic[T]):
         """Returns the entry with this name.
 
         Raises:
-            InvalidInput: no entry has this name; the error message suggests the closest name.
-            PluginError: the entry comes from a plug-in that cannot be loaded.
+            InvalidInput: If no entry has this name; the error message suggests the closest match.
+            PluginError: If the entry comes from a plug-in that cannot be loaded.
         """
         found = self.get(name)
         if found is None:

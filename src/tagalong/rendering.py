@@ -53,7 +53,7 @@ def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> lis
     Args:
         text: the text to break.
         width: the maximum number of columns per line.
-        hang: the text with which all lines but the first are indented.
+        hang: the text to insert before all lines but the first.
         break_words: whether to break words that are longer than a line.
 
     Example:
@@ -98,7 +98,7 @@ class StyledText(str):
 
 
 class TextTable:
-    """A plain-text table. All tables that the library and its commands print use it.
+    """A plain-text table. The library and its commands print all of their tables with this class.
 
     By default, the table is as wide as its content. To fit a given width, names are truncated first; then other text
     and the headings of numeric columns are wrapped. Numbers are never truncated, so a table with many numeric columns

@@ -66,10 +66,11 @@ class ParsedTable:
     Attributes:
         place: the file, as named in messages.
         header: the first row.
-        rows: all other rows. Rows that are too short or too long are padded or truncated, and reported in `problems`.
-        decimal_comma: whether commas may be decimal separators, because they are not the delimiter.
+        rows: all other rows. Rows that are too short are padded, rows that are too long are truncated, and both are
+            reported in `problems`.
+        decimal_comma: whether commas may be decimal separators, which requires that they are not the delimiter.
         problems: problems with the table, such as repeated column names or rows of the wrong length. Readers append any
-            other problems, so that all of them are reported at once.
+            other problems, so that all problems are reported at once.
     """
 
     place: str
@@ -83,7 +84,7 @@ class ParsedTable:
         return f"{self.place}, line {row.line}" + ("" if column is None else f", column {column!r}")
 
     def parse_number(self, cell: str) -> float:
-        """Parses a number like the function `parse_number`, but accepts decimal commas if the file may contain any."""
+        """Parses a number like the function `parse_number`, but accepts decimal commas if the file may contain them."""
         try:
             return parse_number(cell)
         except ValueError:
@@ -116,11 +117,11 @@ def read_table(path: str | os.PathLike[str]) -> ParsedTable:
 
     Args:
         path: a file with a header, delimited by commas, semicolons, tabs or pipes. It can be encoded in UTF-8, UTF-16
-            (with a byte order mark) or Latin-1, and compressed with gzip or as the only file in a zip archive. Parquet
-            files are supported as well.
+            (with a byte order mark) or Latin-1, and compressed with gzip or stored as the only file in a zip archive.
+            Parquet files are supported as well.
 
     Raises:
-        TableError: the file does not exist or does not contain a table.
+        TableError: If the file does not exist or does not contain a table.
 
     Example:
         >>> import tempfile
@@ -159,14 +160,14 @@ def read_columns(source: TableSource, argument: str = "data", keep_empty: bool =
     """Reads the columns of a table.
 
     Args:
-        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list with a mapping for
-            each row.
+        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list of mappings, one per
+            row.
         argument: the name of the argument, used in messages if the source is not a file.
         keep_empty: whether to keep rows of a file in which every cell is empty.
 
     Raises:
-        TableError: the file does not exist or does not contain a table, there are no rows, columns differ in length, or
-            a column name is repeated.
+        TableError: If the file does not exist or does not contain a table, there are no rows, columns differ in length,
+            or a column name is repeated.
     """
     if isinstance(source, (str, os.PathLike)):
         return _read_file_columns(Path(source), keep_empty)
@@ -268,7 +269,7 @@ def _iterate_rows(text: str, delimiter: str) -> Iterator[TableRow]:
 
 
 def _find_delimiter(text: str) -> str:
-    """Returns the delimiter that splits the header into the most names and, if possible, all rows equally."""
+    """Returns the delimiter that yields the most names in the header and, if possible, equally long rows."""
     lines = [
         line for line in re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE_SIZE])) if line.strip(BLANK_CHARACTERS)
     ]
@@ -286,10 +287,10 @@ def _has_content(row: TableRow) -> bool:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Reads a text file in any encoding and compression that `read_table` supports. Parquet is converted to CSV.
+    """Reads a text file in any encoding and compression that `read_table` supports. Parquet files are converted to CSV.
 
     Raises:
-        TableError: the file does not exist, is empty, or is not a text file.
+        TableError: If the file does not exist, is empty, or is not a text file.
     """
     place, content = _display_name(path), _read_content(Path(path))
     if content.startswith(PARQUET_SIGNATURE):
@@ -386,7 +387,7 @@ def parse_number(cell: str) -> float:
     """Parses a number. Returns NaN if the value is missing.
 
     Raises:
-        ValueError: the cell is not a number.
+        ValueError: If the cell is not a number.
 
     Example:
         >>> parse_number("-2e-3"), parse_number("NA")
@@ -410,7 +411,7 @@ def is_number(cell: str) -> bool:
 
 
 def as_number(value: Any) -> float:
-    """Converts a cell to a number. Raises ValueError or TypeError if it is not a number."""
+    """Converts a cell to a number. Raises ValueError or TypeError if the cell does not contain a number."""
     if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
         raise ValueError(value)
     return float(value)

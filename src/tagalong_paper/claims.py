@@ -77,7 +77,7 @@ def judge_negative(values: Sequence[float], comparisons: int = 1, per_row: float
 
 
 def claim_all_lower(text: str, pairs: Pairs, unit: str = "", *, per_row: float = 0.0) -> Claim:
-    """Judges the claim that the first of every pair is lower than the second. The weakest comparison decides.
+    """Judges the claim that the first value of every pair is lower than the second. The weakest comparison decides.
 
     Args:
         text: the claim.

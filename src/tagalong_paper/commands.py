@@ -191,7 +191,7 @@ def _show_computed(report: Report, out: Path | None, json: bool, quiet: bool) ->
 
 
 def training_command(experiment: Experiment) -> Callable[..., None]:
-    """Returns the command for an experiment that trains networks, with the common and the experiment's own options."""
+    """Returns the command for an experiment that trains networks, with both common and experiment-specific options."""
     own_options = EXPERIMENT_OPTIONS.get(experiment.name, {})
 
     def command(**arguments: Any) -> None:

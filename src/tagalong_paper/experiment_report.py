@@ -81,7 +81,7 @@ class ReportTable:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper and whether it was reproduced.
+    """A claim in the paper and whether it was reproduced.
 
     Attributes:
         text: the claim.

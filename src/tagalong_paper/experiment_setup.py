@@ -142,8 +142,8 @@ def load_setup(
         problem: "faces", "celeba" or "taskonomy".
         size: "small" runs in seconds, and "full" is the paper's size.
         out: the output folder. Defaults to `runs/paper-PROBLEM-SIZE`.
-        seeds: the number of seeds. Defaults to 2 at small size, 3 at full size, and 1 for Taskonomy.
-        tasks: the tasks to use. Defaults to five tasks at small size and all tasks at full size.
+        seeds: the number of seeds. Defaults to 2 if `size` is "small", 3 if it is "full", and 1 for Taskonomy.
+        tasks: the tasks to use. Defaults to five tasks if `size` is "small", and to all tasks if it is "full".
         options: the problem's options, such as its data folder.
         recipe: the recipe settings to change.
         device: the device to train on, as in `Study`.
@@ -151,8 +151,8 @@ def load_setup(
         executor: how to run training jobs, as in `Study`.
 
     Raises:
-        ValueError: the problem or the size is unknown, the problem is not installed, or the folder contains a run of
-            another problem.
+        ValueError: If the problem or the size is unknown, the problem is not installed, or the folder contains a run of
+            a different problem.
     """
     _check_arguments(problem, size, seeds, recipe or {})
     from tagalong.problems import load_problem

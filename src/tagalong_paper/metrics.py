@@ -114,7 +114,7 @@ def subset_table(backend: TrainingBackend, seeds: Sequence[int]) -> dict[TaskSet
     """Returns the mean test results of every subset, except for subsets that diverged.
 
     Raises:
-        Diverged: all networks with a task diverged.
+        Diverged: If all networks trained on one of the tasks diverged.
     """
     found = {subset: network_results(backend, subset, seeds) for subset in backend.subsets()}
     means = {subset: {task: sum(v) / len(v) for task, v in results.items()} for subset, results in found.items()}

@@ -155,7 +155,7 @@ def _merge_settings(first: Affinity, second: Affinity) -> dict[str, Any]:
 
 
 def _join_histories(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the concatenation of both histories."""
+    """Returns the two histories, concatenated."""
     length, n = len(first.steps) + len(second.steps), len(tasks)
     history, null = np.full((length, n, n), np.nan), np.full((length, n), np.nan)
     start = 0
@@ -171,7 +171,7 @@ def _join_histories(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -
 
 
 def _pool_means(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the average of both means, weighted by the number of values."""
+    """Returns the average of the two means, weighted by the number of values."""
     parts = (first, second)
     means = np.stack([_expand_matrix(part.mean, part, tasks, np.nan) for part in parts])
     errors = np.stack([_expand_matrix(part.stderr, part, tasks, np.nan) for part in parts])
@@ -202,7 +202,7 @@ class FieldChecker:
     """Converts values to read-only arrays and collects all problems found.
 
     Args:
-        tasks: the task names. Problems with them are collected as well.
+        tasks: the task names. Problems with the names are collected as well.
 
     Attributes:
         problems: all problems found so far.

@@ -87,7 +87,7 @@ def _max_abs_affinity(affinity: Affinity) -> float:
 
 
 def _scale_exponent(affinity: Affinity) -> int:
-    """Returns the exponent (a multiple of three) of the power of ten that scales the largest value to [1, 1000)."""
+    """Returns the power-of-ten exponent (a multiple of three) that scales the largest value to [1, 1000)."""
     largest = _max_abs_affinity(affinity)
     return 0 if 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
 
@@ -130,7 +130,7 @@ MAX_COLUMNS = 40  # in a notebook
 def html_table(affinity: Affinity) -> str:
     """Returns an HTML table with sources as rows and targets as columns.
 
-    Blue means that the source helps, and red that it hurts. Values within the noise have no color.
+    Blue means that the source helps, and red means that it hurts. Values within the noise have no color.
     """
     shown = min(len(affinity.tasks), MAX_COLUMNS)
     names = affinity.tasks[:shown]
@@ -159,7 +159,7 @@ def _background_style(relative_value: float) -> str:
 def named_values(name: str, tasks: Sequence[str], values: Floats) -> dict[str, float]:
     """Returns the value of each pair of different tasks.
 
-    The keys are chosen to make loggers show all sources of a target together.
+    The keys are chosen so that loggers show all sources of a target together.
 
     Example:
         >>> named_values("lookahead", ["age", "ill"], np.array([[9.0, 0.5], [np.nan, 9.0]]))

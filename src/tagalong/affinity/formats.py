@@ -26,7 +26,7 @@ NEEDS_QUOTES = set('",;\t|\r\n')  # names with one of these are quoted, as reade
 
 
 class AffinityFileError(DocumentError):
-    """The file is corrupted or does not contain an affinity."""
+    """Raised if a file is corrupted or does not contain an affinity."""
 
 
 def csv_text(affinity: Affinity) -> str:
@@ -55,7 +55,7 @@ def square_matrix(table: ParsedTable, axis: str) -> tuple[Floats, tuple[str, ...
     """Returns the matrix and the task names of a square table, both in row order.
 
     Raises:
-        AffinityFileError: the table is not square, its rows and columns have different names, or some cells are not
+        AffinityFileError: If the table is not square, its rows and columns have different names, or some cells are not
             numbers.
     """
     columns, rows = tuple(table.header.cells[1:]), tuple(row.cells[0] for row in table.rows)

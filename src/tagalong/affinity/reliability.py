@@ -28,8 +28,8 @@ class Spread:
     """The difference between the best and the worst partner of each task.
 
     Attributes:
-        values: the spread of each task, i.e. the difference between the highest and lowest affinity of other tasks onto
-            it.
+        values: the spread of each task, i.e. the difference between the highest and lowest affinities of other tasks
+            onto it.
         noise: the 95th percentile of the spread due to noise alone, or NaN if standard errors are unknown.
         flagged: the tasks for which no partner stands out. Their spread is at most `noise`, or at most a quarter of the
             median spread.
@@ -87,7 +87,7 @@ def _noise_spread(affinity: Affinity) -> Floats:
 
 
 def _value_range(matrices: Floats) -> Floats:
-    """Returns the difference between the highest and lowest value over sources, or NaN for fewer than two values."""
+    """Returns the difference between the highest and lowest values over sources, or NaN for fewer than two values."""
     known = np.isfinite(matrices)
     high = np.where(known, matrices, -np.inf).max(axis=1)
     low = np.where(known, matrices, np.inf).min(axis=1)
@@ -124,7 +124,7 @@ class Settled:
             prefix must also be longer than the previous one.
         since: the step after which the groups no longer changed, or None if they have not settled.
         groups: the sets of tasks served together, for each fraction of the history. There are no sets for a fraction if
-            some pair of tasks had not been measured by then.
+            some pair of tasks had not been measured by that point.
     """
 
     settled: bool

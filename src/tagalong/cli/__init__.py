@@ -1,6 +1,6 @@
 """The command line: thin wrappers around the public functions, and helpers for plug-in commands.
 
-Another package can add a command with an entry point in the group "tagalong.commands". The entry point refers to a
+Another package can add a command with an entry point in the "tagalong.commands" group. The entry point refers to a
 function, which becomes a command, or to a typer app, which becomes a group of commands. `tagalong --help` shows the
 first line of the docstring, which is read from the source without importing the package. An "Examples:" section at the
 end of the docstring is shown below the options. If a command raises `ValueError`, its message is printed and the exit

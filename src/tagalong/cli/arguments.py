@@ -291,7 +291,7 @@ def _reject_options(given: dict[str, Any], purpose: str, source: str) -> None:
 
 
 def with_recipe(problem: Problem, texts: Sequence[str]) -> Problem:
-    """Returns the problem with the given recipe settings changed."""
+    """Returns the problem with the given changes to its recipe."""
     known, changed = sorted(one.name for one in fields(problem.recipe)), parse_options(texts, "recipe")
     unknown = [name for name in changed if name not in known]
     if unknown:

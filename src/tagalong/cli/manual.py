@@ -40,7 +40,7 @@ EXAMPLE_PATTERN = re.compile(r" +`([^`\n]+)`: (.+)")
 
 
 def manual(examples: Examples) -> str:
-    """Returns the text below the commands in `tagalong --help`: examples, run files, exit status, environment."""
+    """Returns the text below the commands in `tagalong --help`: examples, run files, exit status and environment."""
     sections = (
         _section("Examples", examples),
         _section("Files in the folder of a run (`--out`; by default in `runs/`)", RUN_FILES),
@@ -56,7 +56,7 @@ def _section(title: str, lines: Examples) -> str:
 
 
 def split_examples(text: str) -> tuple[str, Examples]:
-    """Splits a command's help text into a description and a list of examples, each a command line and its explanation.
+    """Splits a command's help into a description and a list of examples, each a command line with its explanation.
 
     Example:
         >>> split_examples("Rolls a die.\\n\\nExample:\\n    `tagalong roll 6`: as usual\\n")

@@ -26,7 +26,7 @@ FAILED, INVALID, INTERRUPTED = 1, 2, 130  # exit statuses
 
 
 def print_error(message: str) -> None:
-    """Prints a message to stderr, wrapped on a terminal. Lines after the first become list items."""
+    """Prints a message to stderr, wrapped if stderr is a terminal. Lines after the first become list items."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     first, *others = f"tagalong: {message}".split("\n")
     print_line(console, first, hang=2)

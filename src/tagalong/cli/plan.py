@@ -43,7 +43,7 @@ def plan(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Writes a table of the networks to train, including one for all tasks, in which you fill in their losses.
+    """Writes a table of the networks to train, including one for all tasks, for you to fill in with their losses.
 
     Train each network with your own script, fill in its validation and test losses, and run `tagalong verdict`.
 

@@ -16,7 +16,7 @@ from .manual import Command, finish_command, show_examples
 
 
 class PluginCommand(Command):
-    """A command from another package that is not imported; its help text is read from the source."""
+    """A command from another package that is not imported until it runs; its help text is read from the source."""
 
     def __init__(self, plugin: Plugin) -> None:
         super().__init__(plugin.name)
@@ -32,7 +32,7 @@ def load_command(plugin: Plugin) -> Any:
     """Imports a command: a function, or a typer app for a group of commands.
 
     Raises:
-        PluginError: the import fails, or the imported object is neither a function nor a typer app.
+        PluginError: If the import fails, or the imported object is neither a function nor a typer app.
     """
     loaded = plugin.load()
     app = typer.Typer(rich_markup_mode="markdown")

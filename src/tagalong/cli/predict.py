@@ -55,8 +55,8 @@ def predict(
 
     Predictions are class probabilities for classification and numbers in the original units for regression.
 
-    Runs of tables and built-in problems contain no code. A run with an encoder or a head of its own may need to execute
-    code from its folder, which is refused unless you pass --trust.
+    Runs of tables and built-in problems contain no code. A run with a custom encoder or head may need to execute code
+    from its folder, which is refused unless you pass --trust.
 
     Example:
         `tagalong predict runs/table new.csv --out answers.csv`: write predictions for new rows to a file
@@ -88,7 +88,7 @@ def _load_rows(path: Path) -> Any:
 
 
 def _prediction_columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns one column per task, or one per class for multiclass tasks."""
+    """Returns one column per task, or one column per class for multiclass tasks."""
     columns: dict[str, Any] = {}
     for task in best.tasks:
         values = predictions[task.name]

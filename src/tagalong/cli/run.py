@@ -67,8 +67,8 @@ def run(
     PROBLEM is one of the names listed by `tagalong problems`. TABLE.csv is any table with a header row; `--targets`
     lists the columns to predict.
 
-    Everything is saved in `--out`. If you stop the command and run it again, it resumes where it stopped. Adding
-    methods, budgets or seeds reuses the networks that are already trained. Continuing a run never executes code from
+    Everything is saved in `--out`. If you stop the command and run it again, it resumes where it stopped. If you add
+    methods, budgets or seeds, networks that are already trained are reused. Continuing a run never executes code from
     its folder, and damaged networks are trained again.
 
     Examples:

@@ -50,7 +50,7 @@ def print_line(console: Console, text: str, hang: int = 0) -> None:
 
 
 def printable(name: str) -> str:
-    """Replaces characters that would move the cursor or break a table with question marks."""
+    """Substitutes question marks for characters that would move the cursor or break a table."""
     return "".join(sign if sign.isprintable() or sign in INVISIBLE_JOINERS else "?" for sign in name)
 
 
@@ -67,7 +67,7 @@ def print_table(console: Console, table: TextTable, fit: bool = True) -> None:
 
 
 def table_width(console: Console) -> int | None:
-    """Returns the width for tables, or None for a file or a pipe, unless COLUMNS is set."""
+    """Returns the width for tables, or None if the output is a file or a pipe and COLUMNS is not set."""
     return console.width if console.is_terminal or "COLUMNS" in os.environ else None
 
 
@@ -141,7 +141,7 @@ class ProgressLines:
 
 
 class ProgressBars:
-    """Shows a progress bar for each stage of the work, with the number of networks, steps and the time left."""
+    """Shows a progress bar for each stage of the work, with the numbers of networks and steps and the time left."""
 
     def __init__(self, bars: Any) -> None:
         self._progress_bars = bars

@@ -28,7 +28,7 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
         A mapping to pass as `cost` to `select_groups`.
 
     Raises:
-        TableError: the file is invalid. The message lists every problem.
+        TableError: If the file is invalid. The message lists every problem.
 
     Example:
         >>> import pathlib, tempfile

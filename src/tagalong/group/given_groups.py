@@ -24,7 +24,7 @@ EQUALITY_TOLERANCE = 1e-9  # relative
 
 
 def read_groups(text: str) -> tuple[GivenGroup, ...]:
-    """Reads groups from YAML or JSON text, which may be a saved grouping or written by hand.
+    """Reads groups from YAML or JSON text, which may be a saved grouping or may have been written by hand.
 
     Args:
         text: the output of `Grouping.to_json` or `Grouping.to_yaml`, a list of groups, or a mapping from group names to
@@ -34,7 +34,7 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
         The groups. An entry with `serves` is returned as a `Group`, and any other entry as a set of task names.
 
     Raises:
-        GroupingFileError: the text cannot be read as groups.
+        GroupingFileError: If the text cannot be read as groups.
 
     Example:
         >>> [sorted(group) for group in read_groups("hair: [black, blond]\\nbeard: [goatee, mustache]")]
@@ -112,14 +112,15 @@ def score_grouping(
     weights: Mapping[str, float] | None = None,
     complete: Complete = None,
 ) -> Grouping:
-    """Scores an existing grouping in the same way as `select_groups`.
+    """Scores an existing grouping in the same way as `select_groups` does.
 
     Args:
         scores: the scores, in any form that `select_groups` accepts. The other options also have the same meaning as in
             `select_groups`.
         groups: the groups, given as `Group` objects or as sets of task names. A `Group` specifies which tasks it
             serves. Otherwise, each task is served by the network in which it has the best score.
-        budget: the budget to record in the grouping. It is not enforced. Defaults to the total cost of the networks.
+        budget: the budget to record in the grouping. The budget is not enforced. Defaults to the total cost of the
+            networks.
         objective: "max" or "min".
         allow_single: whether a network may be trained on a single task.
         max_size: the maximum number of tasks per network.
@@ -134,7 +135,7 @@ def score_grouping(
         A `Grouping` with solver "given". Its bound is the value that would result if every task had its best partner.
 
     Raises:
-        InvalidInput: a task is unknown or missing, a group has no known result, or a constraint is violated.
+        InvalidInput: If a task is unknown or missing, a group has no known result, or a constraint is violated.
 
     Example:
         >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
@@ -249,7 +250,8 @@ def _find_candidate(
 ) -> Candidate | None:
     """Returns the matching candidate.
 
-    If there are several, candidates with the given cost are preferred, followed by better scores and then lower costs.
+    If there are several, candidates with the given cost are preferred, then those with better scores, and then those
+    with lower costs.
     """
     same = [entry for entry in scores.candidates or () if entry.trains == trains]
     same_cost = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
@@ -307,7 +309,7 @@ def _build_grouping(
 def _assign_tasks(
     networks: Sequence[_ScoredNetwork], scores: Scores, request: SelectionRequest, scaling: ScoreScaling
 ) -> dict[str, int]:
-    """Returns the network that serves each task. Unless specified, this is the network with the best score.
+    """Returns the network that serves each task. Unless specified otherwise, this is the network with the best score.
 
     Linked tasks stay together.
     """
@@ -361,7 +363,7 @@ class Comparison:
 
     Attributes:
         mine: the first grouping, usually made by hand and scored with `score_grouping`.
-        best: the grouping to compare it with, usually found by `select_groups`.
+        best: the grouping to compare `mine` with, usually found by `select_groups`.
 
     Example:
         >>> from tagalong.group import score_grouping, select_groups
@@ -394,7 +396,7 @@ class Comparison:
 
     @property
     def spent(self) -> tuple[float, float]:
-        """The total costs of `mine` and of `best`."""
+        """The total costs of `mine` and `best`."""
         return sum(group.cost for group in self.mine.groups), sum(group.cost for group in self.best.groups)
 
     def __str__(self) -> str:

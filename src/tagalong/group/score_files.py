@@ -41,13 +41,13 @@ def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] =
         path: a file that contains pairwise scores or group results. Pairwise scores are an affinity saved by tagalong,
             JSON of the form `{tasks, matrix}` or `{source: {target: value}}`, or a square table with task names in the
             first row and the first column. Tables may be in any format supported by `Problem.from_table`. Group results
-            are a table or a JSON list of `{trains, values}`. The table has a column `group`, and either one column per
-            task or the columns `task` and `value`. If there is a column or key `cost`, the results are read as
+            are a table or a JSON list of `{trains, values}`. The table has a `group` column, and either one column per
+            task or the columns `task` and `value`. If there is a `cost` column or key, the results are read as
             candidates.
         axis: what the rows of a square table represent. Use "target" if each row contains the scores onto one task.
 
     Raises:
-        InvalidInput: the file is missing, corrupted or in an unknown format. The message lists every problem.
+        InvalidInput: If the file is missing, corrupted or in an unknown format. The message lists every problem.
 
     Example:
         >>> import pathlib, tempfile
@@ -132,7 +132,7 @@ def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
 
 
 def _has_group_column(table: ParsedTable) -> bool:
-    """Returns whether the table has a column of groups.
+    """Returns whether the table has a group column.
 
     If a square table has a task called "group", there is also a row with that name.
     """
@@ -142,7 +142,7 @@ def _has_group_column(table: ParsedTable) -> bool:
 
 
 def _read_results(table: ParsedTable) -> ScoreTable:
-    """Reads a table with a column of groups. If there is also a column of costs, the rows are read as candidates."""
+    """Reads a table with a group column. If there is also a cost column, the rows are read as candidates."""
     header = table.header.cells
     lower = [cell.lower() for cell in header]
     problems = list(table.problems)
@@ -187,7 +187,7 @@ class _ResultReader:
         return candidates
 
     def read_long_table(self) -> list[Candidate]:
-        """Reads a table with one row per group and task, in the columns `task` and `value`."""
+        """Reads a table with one row per group and task, and with the columns `task` and `value`."""
         lower = [cell.lower() for cell in self.header]
         task_at, value_at = lower.index("task"), lower.index("value")
         known = {row.cells[task_at] for row in self.table.rows}
@@ -363,7 +363,7 @@ def _make_results_table(location: str, candidates: list[Candidate], has_costs: b
 
 
 def is_json(text: str) -> bool:
-    """Returns whether a text appears to be JSON rather than a table."""
+    """Returns whether text appears to be JSON rather than a table."""
     return text.lstrip().startswith(("{", "["))
 
 
@@ -386,7 +386,7 @@ def parse_json(text: str, path: Path) -> Any:
 
 
 def group_names(cell: str, known_tasks: Collection[str] | None = None) -> frozenset[str] | None:
-    """Returns the task names in a cell, or None if it cannot be split into names.
+    """Returns the task names in a cell, or None if the cell cannot be split into names.
 
     Args:
         cell: task names joined by a separator, e.g. "age+ill". Enclosing brackets are ignored.

@@ -126,7 +126,7 @@ def read_scores(scores: Any, complete: Complete, has_costs: bool = False) -> Sco
     Args:
         scores: see `select_groups`.
         complete: see `select_groups`.
-        has_costs: whether the option `cost` was passed to `select_groups`.
+        has_costs: whether the `cost` option was passed to `select_groups`.
     """
     if complete is not None and not (isinstance(complete, str) and complete == "pairs"):
         raise InvalidInput("complete", "must be 'pairs' or None", repr(complete))
@@ -283,8 +283,8 @@ def _add_larger_groups(
 ) -> tuple[Candidate, ...]:
     """Fills in missing results of the listed networks and appends networks that are not listed.
 
-    Results are filled in only for networks with the cost `listed_cost`, or for all networks if it is NaN. The added
-    networks have the cost `cost`.
+    Results are filled in only for networks whose cost is `listed_cost`, or for all networks if `listed_cost` is NaN.
+    The added networks have the cost `cost`.
     """
     found, known = [], set()
     for entry in candidates:

@@ -223,7 +223,7 @@ class SelectionRequest:
 
 
 def read_links(links: Any) -> Any:
-    """Returns the links as tuples, which can be iterated more than once.
+    """Returns the links as tuples, which can be iterated over more than once.
 
     Invalid links are rejected later by `check`.
     """
@@ -268,13 +268,14 @@ def _to_float(value: Any) -> float:
 class ScoreScaling:
     """Scales weighted scores by a power of two close to the largest one, so sums neither overflow nor underflow.
 
-    Multiplying by a power of two is exact, so scores of any magnitude are treated in the same way.
+    Multiplying by a power of two is exact, so scores of any magnitude are treated the same way.
 
     Attributes:
-        exponent: the exponent of the power of two used as the common scale.
-        powers: exponents of the powers of two by which the scores of each task are divided first.
+        exponent: the power-of-two exponent that defines the common scale.
+        powers: power-of-two exponents; each task's scores are first divided by the corresponding power.
         weights: the mantissa (between 1/2 and 1) of each task's weight.
-        shifts: exponents of the powers of two by which the weighted scores of each task are finally multiplied.
+        shifts: power-of-two exponents; in the end, each task's weighted scores are multiplied by the corresponding
+            power.
     """
 
     exponent: int

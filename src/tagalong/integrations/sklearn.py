@@ -121,16 +121,16 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
     """Multi-output regression with neural networks. Tasks are grouped if this improves the results.
 
     `fit` trains the networks of each method on the training rows and compares them on the validation and test rows. It
-    keeps one network for all tasks, unless a grouping is significantly better. See `Study` for details.
+    keeps one network for all tasks unless a grouping is significantly better. See `Study` for details.
 
     Args:
         methods: grouping methods to compare. "mtl" (one network for all tasks) is always included.
-        budgets: maximum number of networks, or a list of such numbers. Defaults to 2, 3 and 4, limited by the number of
+        budgets: maximum number of networks, or a list of such limits. Defaults to 2, 3 and 4, up to the number of
             tasks.
         seeds: number of seeds, or a list of seeds. Every network is trained once per seed. With fewer than 3 seeds, the
             verdict is provisional.
         choose: which networks to use for predictions. "verdict" uses the recommended networks. A method name, such as
-            "tag", uses the networks of that method.
+            "tag", selects the networks of that method.
         hidden_sizes: sizes of the hidden layers, which are shared by all tasks of a network.
         optimizer: "sgd", "adam" or "adamw".
         lr: learning rate.
@@ -249,7 +249,7 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
 def _run_study(
     estimator: Any, inputs: NDArray[Any], tasks: Sequence[Task], targets: Columns, out: Path, seeds: tuple[int, int]
 ) -> tuple[Results, Best]:
-    """Runs the study that is described by an estimator's parameters.
+    """Runs the study described by an estimator's parameters.
 
     Args:
         estimator: the estimator whose parameters are used.

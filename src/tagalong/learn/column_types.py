@@ -55,8 +55,8 @@ def read_columns(source: TableSource | Columns, argument: str = "data", keep_emp
         keep_empty: whether to keep rows of a file in which every cell is empty.
 
     Raises:
-        TableError: the file does not exist or does not contain a table, there are no rows, columns differ in length, or
-            a column name is repeated.
+        TableError: If the file does not exist or does not contain a table, there are no rows, columns differ in length,
+            or a column name is repeated.
 
     Example:
         >>> columns = read_columns({"age": ["31", "NA"], "town": ["Ulm", ""]})

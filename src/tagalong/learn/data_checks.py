@@ -30,7 +30,7 @@ def check_data(problem: Problem) -> None:
     than an epoch.
 
     Raises:
-        InvalidInput: lists all problems with the data.
+        InvalidInput: If the data is invalid. The message lists every problem.
     """
     problems = [found for split_name, split in problem.splits.items() for found in _split_problems(split_name, split)]
     if all(isinstance(split, Split) for split in problem.splits.values()):
@@ -112,7 +112,7 @@ def _class_problems(task: Task, values: dict[str, Tensor]) -> list[InvalidInput]
 def label_summary(problem: Problem) -> LabelSummary:
     """Counts the labels of a problem.
 
-    Warns about pairs of tasks that share fewer than 50 training rows, or less than 2% of them.
+    Warns about pairs of tasks that share fewer than 50 training rows, or less than 2% of all training rows.
     """
     present = {split_name: _labeled_rows(split, problem.names) for split_name, split in problem.splits.items()}
     lines = tuple(
@@ -138,7 +138,7 @@ class LabelSummary:
         rows: the number of rows in each split.
         tasks: the label counts of each task.
         overlap: the number of training rows with labels for both tasks, [task, task]. The diagonal contains the number
-            of labels of each task.
+            of labels for each task.
         warnings: warnings about pairs of tasks that share too few training rows to learn from each other, and about
             splits with only one class.
     """
@@ -176,7 +176,7 @@ class TaskLabels:
 
     Attributes:
         task: the name of the task.
-        kind: the kind of the task.
+        kind: the kind of task.
         labels: the number of rows with a label in each split.
         positives: the number of positive labels in each split; None if the task is not binary.
     """

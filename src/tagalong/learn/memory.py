@@ -73,7 +73,7 @@ def _activation_bytes(problem: Problem, network: Network, device: torch.device) 
 
 
 def usable_bytes(device: torch.device) -> int:
-    """Returns a fraction of the free memory. On a CPU, it is capped at the amount that still speeds up training."""
+    """Returns a fraction of the free memory. On a CPU, it is capped where more memory no longer speeds up training."""
     if device.type == "cuda":
         return int(GPU_FRACTION * torch.cuda.mem_get_info(device)[0])
     return min(CPU_BYTES_LIMIT, int(CPU_FRACTION * _free_cpu_bytes()))

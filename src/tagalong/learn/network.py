@@ -156,7 +156,7 @@ class ModuleFactory:
 
 
 class MLP(ModuleFactory):
-    """Creates encoders of fully connected layers.
+    """Creates encoders made of fully connected layers.
 
     Args:
         features: the number of input features.

@@ -79,7 +79,7 @@ class Scaling:
     def fitted(
         inputs: Tensor, rows: RowNumbers, standardize: bool, classes: Classes, dtype: torch.dtype = torch.float32
     ) -> Scaling:
-        """Fits the scaling to some rows of the inputs, and sets the dtype of the scaled inputs."""
+        """Fits the scaling to the given input rows and sets the dtype of the scaled inputs."""
         shape, name = tuple(inputs.shape[1:]), str(dtype).removeprefix("torch.")
         if not standardize:
             return Scaling(shape, name, classes=classes)
@@ -95,10 +95,10 @@ class Scaling:
         """Returns the network inputs for raw rows.
 
         Args:
-            rows: the numbers [rows, …] as a tensor, an array or a DataFrame, or the path of an npy or npz file.
+            rows: the numbers [rows, …] as a tensor, an array or a DataFrame, or the path to an npy or npz file.
 
         Raises:
-            InvalidInput: the rows have the wrong shape or contain values that are not finite.
+            InvalidInput: If the rows have the wrong shape or contain non-finite values.
         """
         raw = read_inputs(load_array(rows) if isinstance(rows, (str, Path)) else rows, argument="rows")
         if tuple(raw.shape[1:]) != self.shape:
@@ -139,7 +139,7 @@ class Scaling:
 
 
 def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
-    """Loads the array of an npy file, or the only array of an npz file."""
+    """Loads the array in an npy file, or the only array in an npz file."""
     if not Path(path).is_file():
         raise InvalidInput(argument, "must be an npy or npz file", f"no file at {path}")
     with Path(path).open("rb") as file:  # NumPy would leave it open after some errors
@@ -159,7 +159,7 @@ def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
 
 
 def read_inputs(inputs: Any, keep_integers: bool = False, argument: str = "inputs") -> Tensor:
-    """Returns inputs as a tensor of finite numbers.
+    """Returns the inputs as a tensor of finite numbers.
 
     Flat inputs keep their full precision, since they are standardized later.
 
@@ -169,7 +169,7 @@ def read_inputs(inputs: Any, keep_integers: bool = False, argument: str = "input
         argument: the name of the argument, for error messages.
 
     Raises:
-        InvalidInput: the inputs contain text or values that are not finite, or have the wrong shape.
+        InvalidInput: If the inputs contain text or non-finite values, or have the wrong shape.
     """
     columns = list(inputs.columns) if hasattr(inputs, "columns") else None
     tensor = inputs.detach() if isinstance(inputs, Tensor) else _as_tensor(inputs, columns, argument)
@@ -261,11 +261,11 @@ class Table:
         """Returns the network inputs for raw rows. Columns that are not features are ignored.
 
         Args:
-            rows: a file, a DataFrame, a mapping from names to columns, or a list with a mapping for each row; see
+            rows: a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row; see
                 `Problem.from_table`. Missing numbers are replaced with the median, and unknown categories with "other".
 
         Raises:
-            InvalidInput: feature columns are missing, or contain text instead of numbers.
+            InvalidInput: If feature columns are missing or contain text instead of numbers.
         """
         columns = read_columns(rows, "rows", keep_empty=True)
         missing = [repr(column.name) for column in self.columns if column.name not in columns]
@@ -295,7 +295,7 @@ class NumberColumn:
         median: the column's median in the training rows.
         mean: the column's mean in the training rows, after imputation.
         deviation: the column's standard deviation in the training rows, after imputation.
-        indicator: whether the column has an indicator input, because values are missing in the training rows.
+        indicator: whether the column has an indicator input, which it does if values are missing in the training rows.
     """
 
     name: str
@@ -322,7 +322,7 @@ class NumberColumn:
         return (self.name, f"{self.name} missing") if self.indicator else (self.name,)
 
     def values(self, column: Column, place: str = "`rows`") -> NDArray[np.float64]:
-        """Returns the inputs [rows, inputs] for a column.
+        """Returns the network inputs [rows, inputs] for a column.
 
         Error messages name `place` as the source of the column.
         """
@@ -369,7 +369,7 @@ class CategoryColumn:
         return tuple(f"{self.name} = {level}" for level in (*self.levels, OTHER_LEVEL))
 
     def values(self, column: Column, place: str = "`rows`") -> NDArray[np.float64]:
-        """Returns the inputs [rows, levels + 1] for a column."""
+        """Returns the network inputs [rows, levels + 1] for a column."""
         numbers = {_to_level(level): number for number, level in enumerate(self.levels)}
         other = len(numbers)
         chosen = [other if level is None else numbers.get(level, other) for level in as_levels(column)]

@@ -143,14 +143,14 @@ def require_in_memory(rows: Rows, operation: str) -> Split:
 
 
 class MappedTensor(Tensor):
-    """A memory-mapped tensor with rows of an npy file, created by `MappedTensor.open`.
+    """A memory-mapped tensor that contains rows of an npy file, created by `MappedTensor.open`.
 
-    Operations on it return plain tensors. Pickles contain the path of the file rather than its content, and
-    fingerprints use `key` instead of reading the file.
+    Operations on a mapped tensor return plain tensors. Pickles contain the path of the file rather than its contents,
+    and fingerprints use `key` instead of reading the file.
 
     Attributes:
         path: the path of the file.
-        key: a short text that identifies the content of the entire file.
+        key: a short string that identifies the contents of the entire file.
         first: the number of the first row in the file.
 
     Example:
@@ -179,7 +179,7 @@ class MappedTensor(Tensor):
             rows: the number of rows. If None, all rows from `first` on are mapped.
 
         Raises:
-            InvalidInput: the file does not exist or is incomplete.
+            InvalidInput: If the file does not exist or is incomplete.
         """
         if not Path(path).is_file():
             raise InvalidInput(path, "does not exist on this machine")

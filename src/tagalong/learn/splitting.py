@@ -1,4 +1,4 @@
-"""Splits rows into training, validation and test rows."""
+"""Splits rows into training, validation and test sets."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class RowSplit(NamedTuple):
 def choose_split(
     targets: Sequence[Target], rows: int, split: Sequence[Any], groups: NDArray[Any] | None, seed: int
 ) -> RowSplit:
-    """Returns the given split, or a random split in which every task has labels and classes.
+    """Returns the given split, or a random split in which every task has enough labels and classes.
 
     Raises:
-        InvalidInput: lists all problems with the split and with the labels of its rows.
+        InvalidInput: If the split or the labels of its rows are invalid; the message lists all problems.
     """
     if not are_fractions(split):
         row_split = read_split(split, rows, groups)
@@ -62,7 +62,7 @@ def are_fractions(split: Sequence[Any]) -> bool:
 def check_fractions(
     split: Sequence[Any], rows: int, groups: NDArray[Any] | None, names: tuple[str, str] = ("`inputs`", "`groups`")
 ) -> None:
-    """Raises an error if fractions are invalid, or if there are too few rows or groups to split.
+    """Raises an error if the fractions are invalid or there are too few rows or groups to split.
 
     Args:
         split: the fractions of training, validation and test rows.
@@ -85,9 +85,9 @@ def check_fractions(
 
 
 def split_rows(rows: int, fractions: Sequence[float], groups: NDArray[Any] | None = None, seed: int = 0) -> RowSplit:
-    """Randomly splits rows into training, validation and test rows. Rows of the same group stay together.
+    """Randomly splits rows into training, validation and test sets. Rows of the same group stay together.
 
-    Without groups, sizes are exact to within one row. With groups, they are exact to within twice the size of the
+    Without groups, sizes are exact to within one row. With groups, sizes are exact to within twice the size of the
     largest group.
 
     Args:
@@ -110,7 +110,7 @@ def split_rows(rows: int, fractions: Sequence[float], groups: NDArray[Any] | Non
 
 
 def _split_sizes(rows: int, fractions: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Returns the size of each split, at least 1. Leftover rows go to the splits with the largest remainders."""
+    """Returns the size (at least 1) of each split. Leftover rows go to the splits with the largest remainders."""
     sizes = np.maximum(np.floor(fractions * rows + 1e-9), 1).astype(np.int64)
     while (left := rows - int(sizes.sum())) != 0:
         sizes[np.argmax(fractions * rows - sizes if left > 0 else sizes)] += np.sign(left)
@@ -136,7 +136,7 @@ def read_split(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = No
     """Checks three arrays of row numbers or booleans, and converts them to a split.
 
     Raises:
-        InvalidInput: a row does not exist or is in two splits, or rows of the same group are in different splits.
+        InvalidInput: If a row does not exist or is in two splits, or rows of the same group are in different splits.
     """
     if len(split) != 3:
         expected = "must be three arrays of row indices (train, validation, test)"
@@ -182,7 +182,7 @@ def _group_problems(groups: list[NDArray[Any]]) -> list[InvalidInput]:
 
 
 def _label_problems(targets: Sequence[Target], row_split: RowSplit) -> list[InvalidInput]:
-    """Finds tasks that have no labels in a split, only one value in train, or a class that is missing from train."""
+    """Finds tasks with no labels in a split, a single value in the training rows, or a class missing from them."""
     problems = []
     for target in targets:
         where = f"`split`: {target.task.name!r}"

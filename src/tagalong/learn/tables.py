@@ -89,7 +89,7 @@ def _read_labels(
     errors: Mapping[str, str],
     problems: list[InvalidInput],
 ) -> list[Target]:
-    """Reads the labels of every task that has a column. Appends any problems to `problems`."""
+    """Reads the labels of every task that has a column. Appends any problems found to `problems`."""
     names = task_names(targets)
     for argument, settings in (("kinds", kinds), ("errors", errors)):
         unknown = [name for name in settings if name not in names]
@@ -165,7 +165,7 @@ class Roles:
 def find_roles(columns: Columns, request: ColumnRequest) -> tuple[Roles, list[InvalidInput]]:
     """Divides the feature columns into numeric and categorical ones, and lists all problems.
 
-    Problems are columns that do not exist, columns with two roles, and numeric columns that contain text.
+    Problems include nonexistent columns, columns with two roles, and numeric columns that contain text.
     """
     missing = missing_column_problems(columns, request)
     others = {*request.targets, *request.ignore, request.split_column, request.group_column}
@@ -258,7 +258,7 @@ def _prepare_columns(columns: Columns, roles: Roles, targets: Sequence[Target]) 
 def _prepare_file(
     path: Path, columns: Columns, request: ColumnRequest, targets: Sequence[Target], encoder: Encoder | None
 ) -> tuple[Prepare, list[InvalidInput]]:
-    """Reads the inputs from an array in another file instead of from columns of the table."""
+    """Reads the inputs from an array in another file rather than from the table's columns."""
     problems = task_name_problems(request.targets, "targets") + missing_column_problems(columns, request)
     if request.features or request.categorical:
         conflict = "cannot be used with `features_file`, which contains all inputs"

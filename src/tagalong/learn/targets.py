@@ -34,7 +34,7 @@ class Target:
     classes: tuple[Label, ...] | None = None
 
     def scale(self, rows: NDArray[np.int64]) -> tuple[float, float]:
-        """Returns the mean and the standard deviation of the labels of some rows."""
+        """Returns the mean and standard deviation of the labels in the given rows."""
         values = self.values[rows]
         return float(np.nanmean(values)), float(np.nanstd(values))
 
@@ -45,11 +45,11 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) ->
     Args:
         task_or_name: the task or its name.
         raw: the labels.
-        kind: the kind of a task that is given by name. If None, the kind is inferred as binary for two values,
-            multiclass for text or few distinct integers, and regression otherwise.
+        kind: the kind of the task, if the task is given by name. If None, the kind is inferred as binary for two
+            values, multiclass for text or few distinct integers, and regression otherwise.
 
     Raises:
-        InvalidInput: the labels do not match the kind, or cannot be learned.
+        InvalidInput: If the labels do not match the kind, or cannot be learned.
     """
     name = task_or_name if isinstance(task_or_name, str) else task_or_name.name
     argument = f"`targets`: {name!r}"
@@ -146,12 +146,12 @@ def _format_some(distinct: NDArray[Any]) -> str:
 
 
 def with_error_measure(target: Target, error: Any) -> Target:
-    """Returns the same target with another error measure."""
+    """Returns the same target with a different error measure."""
     return replace(target, task=replace(target.task, error=error))
 
 
 def task_names(tasks: Sequence[Task | str]) -> tuple[str, ...]:
-    """Returns the names of tasks, which are given as `Task` objects or by name."""
+    """Returns the names of tasks that are given as `Task` objects or as names."""
     return tuple(task.name if isinstance(task, Task) else task for task in tasks)
 
 

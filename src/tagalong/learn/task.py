@@ -28,13 +28,13 @@ class Task:
     """One target that a network learns to predict.
 
     Attributes:
-        name: the name of the task. In a table, this is the name of its column.
+        name: the name of the task. In a table, this is the name of the task's column.
         kind: "binary" (labels 0 and 1), "multiclass" (labels 0, 1, …), "regression", or "custom".
         classes: the number of classes of a multiclass task.
         outputs: the number of outputs of the head. The default depends on the kind.
         loss: a function of outputs [rows, …] and targets [rows, …] (without NaN) that returns one value per row or per
             element of the target. The default is cross-entropy or the squared error. The function must not branch on
-            values, since such networks cannot be batched.
+            values, since networks with such a function cannot be batched.
         error: the error measure, which is reported along with the loss. Lower is better. It is one of "error rate",
             "auroc" or "auprc" (reported as one minus the area), "mae", "rmse", "r2" (reported as one minus R²), "loss",
             or a function that computes a number from outputs and targets.
@@ -172,7 +172,7 @@ class Task:
 
 
 def squeeze_like(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Removes the second dimension of outputs [rows, 1] if targets are [rows]."""
+    """Removes the second dimension of outputs [rows, 1] if the targets have the shape [rows]."""
     return outputs.squeeze(1) if outputs.dim() == targets.dim() + 1 else outputs
 
 

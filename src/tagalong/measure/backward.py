@@ -18,8 +18,8 @@ class TrainingGradient:
     """Accumulates Σ w_t ∇L_t into ``.grad``.
 
     Attributes:
-        losses: The value returned by the last call of the closure.
-        capture: The weighted sum of the task gradients of the last call, if that call was measured.
+        losses: The value returned by the last call to the closure.
+        capture: The weighted sum of the task gradients from the last call, if that call was measured.
         wanted: Whether `backward` has been called before. Until then, the sum is not kept, to save memory.
     """
 
@@ -108,7 +108,7 @@ class TaskGramMatrix:
     """The Gram matrix ⟨g_i, g_j⟩ over the shared parameters, reused from a measured step if possible.
 
     Attributes:
-        found: The tasks and the Gram matrix of the last call, if that call was measured.
+        found: The tasks and the Gram matrix from the last call, if that call was measured.
         wanted: Whether `gram` has been called before. Until then, the matrix is not kept, to save memory.
     """
 

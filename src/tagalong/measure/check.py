@@ -31,7 +31,7 @@ class Check:
     Attributes:
         tasks: Task names.
         shared: The shared parameters by name, each with its shape and the tasks that depend on it.
-        unconnected: Pairs of tasks that do not share any parameter.
+        unconnected: Pairs of tasks that do not share any parameters.
         notes: Notes about frozen, unused, tied or untrained parameters, and about missing tasks.
         memory: An upper bound on the extra bytes that a measured step needs, not counting the activations of one
             forward pass.
@@ -106,7 +106,7 @@ def _measure(
     *,
     verify: bool,
 ) -> dict[str, set[int]]:
-    """Returns the parameters that each task depends on, for all tasks if `verify`, else for the scheduled ones."""
+    """Returns the parameters that each task depends on: for all tasks if `verify`, otherwise for the scheduled ones."""
     measurement = Measurement(
         setup,
         tasks,

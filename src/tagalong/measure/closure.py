@@ -144,7 +144,7 @@ def _autograd_sequence_nr() -> int:
 
 @dataclass
 class TaskLosses:
-    """The scalar losses from one run of a closure by task, and their weights for data parallelism."""
+    """The scalar losses by task from one run of a closure, and their weights for data parallelism."""
 
     losses: dict[str, Tensor] = field(default_factory=dict)
     weights: dict[str, float | Tensor] = field(default_factory=dict)

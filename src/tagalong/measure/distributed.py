@@ -92,7 +92,7 @@ class WrapperFinder:
     """Finds the DDP wrapper of the shared parameters and caches it, since the search is slow.
 
     Attributes:
-        found: The wrapper, or None if there is no wrapper or only one rank.
+        found: The wrapper, or None if there is no wrapper or there is only one rank.
     """
 
     def __init__(self) -> None:
@@ -206,7 +206,7 @@ def agree_on_losses(
         local_losses: The losses of the closures on this rank.
         tasks: All task names.
         problems: The problems on this rank.
-        call: The number of previous calls of the meter.
+        call: The number of previous calls to the meter.
         replicas: The ranks that must agree.
     """
     if replicas.alone:

@@ -76,7 +76,7 @@ class Lookahead(Estimator):
 
 
 class Gradient(Estimator):
-    """Z[i→j] ≈ ⟨g_j, −Δθ_i⟩ / L_j(θ): the first-order approximation of the lookahead without its n forward passes."""
+    """Z[i→j] ≈ ⟨g_j, −Δθ_i⟩ / L_j(θ): a first-order approximation of the lookahead that avoids its n forward passes."""
 
     name = "gradient"
     needs = frozenset({"slopes"})
@@ -87,7 +87,7 @@ class Gradient(Estimator):
 
 
 class Cosine(Estimator):
-    """The cosine similarity between task gradients (the baseline CS in the paper).
+    """The cosine similarity between task gradients (the CS baseline in the paper).
 
     Args:
         kernels_only: Whether to use only weights with more than one dimension, as the published CS does.
@@ -112,11 +112,11 @@ def register_estimator(name: str, estimator: Estimator | type[Estimator]) -> Non
 
     Args:
         name: the name by which users select the estimator; must equal its `name` attribute.
-        estimator: the estimator or its class. Other packages can use the entry point group "tagalong.estimators"
+        estimator: the estimator or its class. Other packages can use the "tagalong.estimators" entry point group
             instead.
 
     Raises:
-        InvalidInput: the name or the estimator cannot be used.
+        InvalidInput: If the name or the estimator cannot be used.
 
     Example:
         >>> class Drop(Estimator):
@@ -142,8 +142,8 @@ def make_estimator(name: str) -> Estimator:
     """Returns the estimator with this name.
 
     Raises:
-        InvalidInput: no estimator has this name; the error message suggests the closest one.
-        PluginError: the package that provides the estimator cannot be loaded.
+        InvalidInput: If no estimator has this name; the error message suggests the closest match.
+        PluginError: If the package that provides the estimator cannot be loaded.
 
     Example:
         >>> sorted(make_estimator("lookahead").needs)

@@ -128,7 +128,7 @@ class EstimatorHistory:
             count += pairs
 
     def affinity(self, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
-        """Returns the affinity over all steps, or only of the last step (without the counts of skipped values)."""
+        """Returns the affinity over all steps, or only that of the last step (without the counts of skipped values)."""
         n, kept = len(self._tasks), slice(-1 if last else None, None)
         return Affinity.from_history(
             np.array(self._values[kept]).reshape(-1, n, n),
@@ -281,6 +281,6 @@ def task_names(tasks: Sequence[str]) -> tuple[str, ...]:
 
 
 def unconnected_pairs(touched: Mapping[str, set[int]]) -> list[tuple[str, str]]:
-    """Returns the pairs of tasks that do not share any parameter."""
+    """Returns the pairs of tasks that do not share any parameters."""
     names = list(touched)
     return [(a, b) for k, a in enumerate(names) for b in names[k + 1 :] if not touched[a] & touched[b]]

@@ -106,14 +106,15 @@ _STANDARD_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
 class ModuleState:
     """A snapshot of the buffers, modes and plain attributes of modules.
 
-    Plain attributes are included because some modules keep state in them: the old ``spectral_norm`` its computed
-        weight, stateful layers their last hidden state, and DistributedDataParallel whether buffers are synchronized.
+    Plain attributes are included because some modules keep state in them: the old ``spectral_norm`` keeps its computed
+    weight, stateful layers keep their last hidden state, and DistributedDataParallel records whether buffers are
+    synchronized.
 
     Args:
         writes: Records the writes to modules that cannot be undone.
 
     Attributes:
-        compiled: Whether torch.compile has compiled any of the modules, whose state then cannot be saved.
+        compiled: Whether torch.compile has compiled any of the modules, in which case their state cannot be saved.
     """
 
     def __init__(self, writes: WriteDetector | None = None) -> None:
@@ -192,7 +193,7 @@ class ModuleState:
 
 
 def _is_writable(buffer: Tensor | None) -> TypeGuard[Tensor]:
-    """Whether `buffer` can be written in place, which requires that its elements do not share memory."""
+    """Whether `buffer` can be written to in place, which requires that its elements do not share memory."""
     if buffer is None or is_lazy(buffer) or buffer.is_inference():
         return False
     return all(stride or size < 2 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))

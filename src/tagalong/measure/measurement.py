@@ -47,7 +47,7 @@ class Measurement:
         held_out: The closure that computes the target losses, if different from `main`; it has already run.
         choose: A function that selects the source tasks to measure from the tasks that are present.
         replicas: The ranks that measure together.
-        call: The number of previous calls of the meter.
+        call: The number of previous calls to the meter.
         known: Tasks whose dependence on the shared parameters is already known.
         verify: Whether to run all checks on the closures.
         keep_training_gradient: Whether to keep the sum of the task gradients.
@@ -150,7 +150,7 @@ class Measurement:
         """Returns the indices of the shared parameters (trainable or frozen) that each task depends on.
 
         A rank without labels for a task cannot tell which parameters the task depends on. Therefore, ranks exchange the
-        indices, but only if they may have changed.
+        indices, but only when the indices may have changed.
         """
         number = {id(p): k for k, p in enumerate(self._setup.parameters)}
         here = {

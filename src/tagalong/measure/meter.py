@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Logger(Protocol):
-    """An object with a method `log(metrics, step)`, such as a wandb run."""
+    """An object with a `log(metrics, step)` method, such as a wandb run."""
 
     def log(self, data: dict[str, float], step: int) -> Any: ...
 
@@ -78,7 +78,7 @@ class AffinityMeter:
             in memory. Gradients that need more memory are computed in blocks, with additional backward passes.
         seed: The seed for breaking ties between round-robin sources.
         log: A function that is called with the metrics and the step number of every measurement, or an object with a
-            method ``log(metrics, step)``.
+            ``log(metrics, step)`` method.
 
     Example:
         >>> import torch
@@ -140,7 +140,7 @@ class AffinityMeter:
         self.reset()
 
     def __call__(self, closure: Callable[[], T], held_out: Callable[[], Any] | None = None) -> T:
-        """Runs `closure`, measures if a measurement is due, and returns the closure's result with its graph intact.
+        """Runs `closure`, takes a measurement if one is due, and returns the closure's result with its graph intact.
 
         Args:
             closure: A function that returns ``{task: loss}``, or ``{task: (loss, weight)}`` with a weight such as the
@@ -160,15 +160,14 @@ class AffinityMeter:
         return returned
 
     def measure_only(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
-        """Measures if a measurement is due. This method is for trainers that run the training step themselves.
+        """Takes a measurement if one is due. This method is for trainers that run the training step themselves.
 
-        Buffers, modes and random states are restored afterwards. The closure runs only if a measurement is due. A
-        measured step therefore needs one more forward pass than a call of the
-            meter.
+        Buffers, modes and random states are restored afterward. The closure runs only if a measurement is due. A
+        measured step therefore needs one more forward pass than with a call to the meter.
 
         Args:
-            closure: A function that returns the losses, as in a call of the meter.
-            held_out: A function that returns the held-out losses, as in a call of the meter.
+            closure: A function that returns the losses, as in a call to the meter.
+            held_out: A function that returns the held-out losses, as in a call to the meter.
 
         Returns:
             Whether this call was measured.
@@ -189,7 +188,7 @@ class AffinityMeter:
         return self._affinity(estimator)
 
     def latest(self, estimator: str | None = None) -> Affinity:
-        """Returns only the affinity of the last measured step, which is fast even if the history is long.
+        """Returns only the affinity of the last measured step, which is fast even when the history is long.
 
         Args:
             estimator: The name of one of the meter's estimators; the first one by default.
@@ -200,8 +199,8 @@ class AffinityMeter:
         """Accumulates gradients in every leaf's ``.grad``, just as ``(Σ w_t L_t + extra).backward()`` would.
 
         From the second measured step on, the task gradients that the step has already computed are reused. This does
-        not apply to other `weights` or data parallelism. Missing tasks are skipped. With a `scaler`, the gradients are
-        scaled, as with ``scaler.scale(...).backward()``.
+        not apply with different `weights` or under data parallelism. Missing tasks are skipped. With a `scaler`, the
+        gradients are scaled, as with ``scaler.scale(...).backward()``.
 
         Args:
             weights: Loss weights by task; the meter's weights by default, or 1 if it has none.
@@ -213,7 +212,7 @@ class AffinityMeter:
         """Returns the Gram matrix of the last call's task gradients, ⟨g_i, g_j⟩ over the shared parameters.
 
         Rows and columns are in the order of the losses that the call returned, without missing tasks. Weights are
-        ignored. Gradient aggregators such as TorchJD's weightings take this matrix as input. From the second call of
+        ignored. Gradient aggregators such as TorchJD's weightings take this matrix as input. From the second call to
         this method on, gradients that a measured step has already computed are reused if they fit in `gradient_memory`.
         Call this method before the backward pass, which frees the graph.
         """
@@ -275,7 +274,7 @@ class AffinityMeter:
 
     @property
     def unconnected(self) -> list[tuple[str, str]]:
-        """Pairs of tasks that do not share any parameter, so a step on one cannot affect the other."""
+        """Pairs of tasks that do not share any parameters, so a step on one cannot affect the other."""
         return self._history.unconnected
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from .steps import Steps
 
 @dataclass
 class StepContext:
-    """The inputs of a measured step.
+    """The inputs to a measured step.
 
     Attributes:
         parameters: The trainable shared parameters, θ.
@@ -25,7 +25,7 @@ class StepContext:
         sources: The tasks on which steps are taken.
         targets: The tasks whose losses are compared before and after the steps.
         gradients: The gradients of the closure's losses (sources).
-        target_gradients: The gradients of the target losses: those of the held-out closure if there is one, else
+        target_gradients: The gradients of the target losses: those of the held-out closure if there is one, otherwise
             `gradients`.
         replay_targets: A function that replays the targets' closure and returns their losses.
         before: The target losses at θ.

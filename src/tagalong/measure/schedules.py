@@ -13,7 +13,7 @@ from tagalong.errors import InvalidInput, is_integer, is_positive, is_positive_i
 
 
 class Schedule(ABC):
-    """Decides which calls of the meter are measured, and which source tasks are measured in each.
+    """Decides which calls to the meter are measured, and which source tasks are measured in each.
 
     Attributes:
         clocked: Whether `timed` must be called after every measurement.
@@ -106,7 +106,7 @@ class Window(Schedule):
 
 
 class About(Schedule):
-    """Makes about `measurements` measurements in total, spread evenly over `steps` calls.
+    """Takes about `measurements` measurements in total, spread evenly over `steps` calls.
 
     Example:
         >>> [call for call in range(12) if About(3, steps=12).due(call)]
@@ -210,7 +210,7 @@ class RoundRobin(Schedule):
 
 
 def as_schedule(every: int | str | Schedule, max_overhead: float) -> Schedule:
-    """Converts the argument `every` to a schedule. Schedules are copied, since they may have state."""
+    """Converts the `every` argument to a schedule. Schedules are copied, since they may have state."""
     if isinstance(every, Schedule):
         return copy.deepcopy(every)
     if isinstance(every, str) and every == "auto":

@@ -191,7 +191,7 @@ def _check_update(setup: Setup) -> None:
 
 
 def shared_parameters(shared: Shared) -> list[Tensor]:
-    """Returns the distinct parameters of `shared` in order of appearance, with tied parameters only once.
+    """Returns the distinct parameters of `shared` in order of appearance, with each tied parameter only once.
 
     Frozen parameters are included here and skipped at each step, so that they can be unfrozen later.
     """

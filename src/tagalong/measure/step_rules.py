@@ -1,4 +1,4 @@
-"""The step that an optimizer would take on one task's gradient: formulas for SGD and Adam, copies of the others."""
+"""The step an optimizer would take on one task's gradient: formulas for SGD and Adam, copies of other optimizers."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ class GenericRule(StepRule):
     """Runs the actual optimizer class on copies of the parameters' state, separately for each task.
 
     The optimizer updates `out` directly if it contains the parameters. If `out` collects only the step, the optimizer
-    updates `origin`, which is reset to θ afterwards.
+    updates `origin`, which is reset to θ afterward.
     """
 
     elementwise = False

@@ -92,11 +92,11 @@ def nhanes(
     blood pressure.
 
     Args:
-        tasks: the targets to predict, in this order. If None, all nine are predicted.
+        tasks: the targets to predict, in this order. If None, all nine targets are predicted.
         size: "small" for one hidden layer of 32 units and up to 40 epochs, or "full" for two hidden layers of 64 units
             and up to 100 epochs.
         seed: the seed for the split.
-        data: a file with the survey's table. If None, the table in the installed package `nhanes` is used.
+        data: a file that contains the survey data. If None, the table in the installed `nhanes` package is used.
     """
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
     unknown = [task for task in chosen if task not in TARGETS]

@@ -44,12 +44,12 @@ def qm9(
     """Nine properties of small molecules, predicted from their composition and Coulomb matrix.
 
     Args:
-        tasks: the properties to predict, in this order. If None, all nine are predicted.
-        rows: the number of molecules, drawn at random. If None, all 130,831 are used.
+        tasks: the properties to predict, in this order. If None, all nine properties are predicted.
+        rows: the number of molecules, drawn at random. If None, all 130,831 molecules are used.
         hidden: the sizes of the encoder's hidden layers.
-        seed: the seed for the choice of molecules and the split.
+        seed: the seed for choosing the molecules and splitting them.
         data: a folder with the tables of `qm9pack` (`qm9_part1.csv`, …), or with `qm9_properties.csv.gz` and
-            `qm9_geometry.npz` (arrays `Z`, `R_mA` and `offset`). If None, the installed package `qm9pack` is used.
+            `qm9_geometry.npz` (arrays `Z`, `R_mA` and `offset`). If None, the installed `qm9pack` package is used.
         recipe: the training recipe. If None, a quick recipe is used.
     """
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
@@ -133,7 +133,7 @@ def molecule_features(numbers: list[NDArray[np.int64]], positions: list[NDArray[
 
     Args:
         numbers: the atomic numbers of each molecule.
-        positions: the coordinates [atoms, 3] of each molecule's atoms in Ångström.
+        positions: the coordinates [atoms, 3] of each molecule's atoms in ångströms.
     """
     parts = [
         _eigenvalues(numbers[start : start + MOLECULES_PER_BATCH], positions[start : start + MOLECULES_PER_BATCH])

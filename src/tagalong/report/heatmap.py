@@ -66,7 +66,7 @@ def affinity_heatmap(
             Use "target" if columns have different levels, e.g. because of momentum or weight decay. Blue and red then
             mean that a task helps more or less than the others. In either case, the numbers in the cells are
             affinities.
-        values: whether to write numbers in the cells; by default, this is done for up to 16 tasks.
+        values: whether to show numbers in the cells; by default, they are shown for up to 16 tasks.
         grouping: a grouping, whose tasks are placed next to each other and framed if the same network serves them.
         compare_with: another affinity whose heat map will be shown next to this one and should have the same unit and
             colors.
@@ -157,7 +157,7 @@ def _layout(cells: HeatmapCells, title: str) -> dict[str, Any]:
 
 
 def _frames(grouping: Grouping) -> list[dict[str, Any]]:
-    """Returns a frame around the tasks that each network serves."""
+    """Returns frames around the tasks that each network serves."""
     frames, start = [], -0.5
     for group in grouping.groups:
         end = start + len(group.serves)
@@ -189,7 +189,7 @@ class HeatmapCells:
         distance: the difference between each affinity and the center of the color scale.
         error: the standard error of `distance`.
         center: "zero" or "target".
-        size: the largest affinity between two tasks, which determines the unit of the numbers.
+        size: the largest affinity between two tasks, which determines the unit of the displayed values.
         reach: the largest distance from the center, which determines the color range.
     """
 
@@ -222,7 +222,7 @@ class HeatmapCells:
 
     @property
     def color(self) -> Floats:
-        """The distances from the center, in the unit of the numbers in the cells."""
+        """The distances from the center, in the unit of the displayed values."""
         return self.distance / 10.0**self.power
 
     @property
@@ -232,7 +232,7 @@ class HeatmapCells:
 
     @property
     def power(self) -> int:
-        """The exponent of the power of ten used as the unit of the numbers."""
+        """The power-of-ten exponent used to scale the displayed values."""
         return power_of_thousand(self.size)
 
     def cell_text(self, i: int, j: int) -> str:

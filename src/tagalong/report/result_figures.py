@@ -40,9 +40,9 @@ ROW_HEIGHT = 24  # pixels
 def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "Cost and benefit") -> Figure:
     """Draws the change in test loss for every method and budget against the relative cost, on a log scale.
 
-    The change is the relative change compared with one network for all tasks, averaged over tasks. The best methods are
-    at the lower left. Bars show ± one standard error over seeds and, if known, over test rows. A line connects the
-    budgets of a method. Methods whose cost is zero or unknown are left out.
+    Changes are relative to one network for all tasks and averaged over tasks. The best methods are at the lower left.
+    Bars show ± one standard error over seeds and, if known, over test rows. A line connects the budgets of a method.
+    Methods whose cost is zero or unknown are left out.
 
     Args:
         results: the results of a study whose methods include `mtl`.

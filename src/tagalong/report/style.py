@@ -102,7 +102,7 @@ def short_label(name: str) -> str:
 
 
 def power_of_thousand(largest: float) -> int:
-    """Returns the exponent, a multiple of three, of the power of ten that suits numbers up to `largest` as a unit.
+    """Returns the power-of-ten exponent, a multiple of three, that suits values up to `largest`.
 
     Example:
         >>> power_of_thousand(0.0042), power_of_thousand(0.3)

@@ -1,7 +1,7 @@
 """A study of networks trained elsewhere.
 
 It determines which networks to train next and computes the verdict. Results are stored in `told.json`. Per-row losses
-and affinities are stored in the folder `told`. An interrupted study can be continued.
+and affinities are stored in the `told` folder. An interrupted study can be continued.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ExternalStudy:
     ) -> TrainingPlan:
         """Specifies what to compare, or continues a study with the same plan.
 
-        Returns the networks that are known to be needed so far.
+        Returns all networks currently known to be needed.
 
         Args:
             affinity: one or more affinities measured in your own training loop. `cs` and `auto` use gradient cosines,
@@ -89,10 +89,10 @@ class ExternalStudy:
                 keys "tag", "cs" and "auto".
             methods: any methods that need only plain networks: "stl", "tag", "cs", "hoa", "optimal", "oracle", "random"
                 or "auto". "mtl" is always included. Defaults to `stl` and the methods that use the affinities, or to
-                `stl` and `hoa` if there are none.
+                `stl` and `hoa` if there are no affinities.
             budgets: the limits on the number of networks. Defaults to 2, 3 and 4, up to the number of tasks.
-            seeds: the number of seeds, or a list of them.
-            options: options by method (see `Study.run`).
+            seeds: the number of seeds, or a list of seeds.
+            options: options for each method (see `Study.run`).
             effort: the search effort of `auto`: a number of training runs, "quick" (20), "normal" (60, the default) or
                 "thorough" (200).
         """
@@ -135,8 +135,8 @@ class ExternalStudy:
         Args:
             tasks: the tasks of the network.
             seed: the seed of the network.
-            val: each task's validation loss, or a pair (loss, error).
-            test: each task's test loss, or a pair (loss, error).
+            val: each task's validation loss, or a (loss, error) pair.
+            test: each task's test loss, or a (loss, error) pair.
             rows: each task's loss on every test row, with NaN for rows without a label. Without these losses, the
                 verdict's confidence interval does not account for noise due to the test rows.
             val_rows: each task's loss on every validation row. `auto` splits these rows into two halves to estimate how
@@ -157,7 +157,7 @@ class ExternalStudy:
         If the study has a folder, the results and a report are written to it.
 
         Raises:
-            ValueError: the results of some networks are missing.
+            ValueError: If the results of some networks are missing.
         """
         if self._run is None and not (self.out is not None and has_plan(self.out)):
             raise InvalidInput("", "there are no results yet", hint="call ask() and tell() first")
@@ -274,7 +274,7 @@ class ExternalRun:
 
 
 def _known_row_noise(records: Sequence[Record], backend: ExternalBackend) -> dict[Label, float]:
-    """Returns the noise due to the test rows for each method and budget for which all per-row losses are known."""
+    """Returns the noise due to the test rows for each method and budget whose per-row losses are all known."""
     rows = {id(record): backend.row_losses(record) for record in records}
     unknown = {record.label for record in records if rows[id(record)] is None}
     return row_noise(

@@ -70,7 +70,7 @@ class ExternalBackend(Backend):
     ) -> tuple[Affinity, dict[int, Cost]]:
         """Returns the affinity provided by the user.
 
-        Each seed incurs the cost of one training run and an equal part of the measuring cost.
+        Each seed incurs the cost of one training run and an equal share of the measuring cost.
         """
         estimator = settings.get("estimator")
         given = self._affinities.get(method) or self._affinities.get(method_of_estimator(estimator))

@@ -46,15 +46,15 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
 
     Args:
         path: a CSV or Parquet file (see `Problem.from_table`) with the columns network, seed, task, val_loss and
-            test_loss. Optional columns are val_error, test_error, test_rows, steps, seconds and parameters. The column
-            test_rows contains the names of npy files with the loss of every test row. With these losses, the verdict's
-            interval accounts for noise due to the test rows. In a plan, the columns `serves` and `decides` say which
-            methods use each network. If a table lacks these columns, the groups with the best validation losses are
-            chosen.
+            test_loss. Optional columns are val_error, test_error, test_rows, steps, seconds and parameters. The
+            test_rows column contains the names of .npy files with the losses on all test rows. With these losses, the
+            verdict's interval accounts for noise due to the test rows. In a plan, the `serves` and `decides` columns
+            indicate which methods use each network. If a table lacks these columns, the groups with the best validation
+            losses are chosen.
         budgets: the limits on the number of networks, if the table is not a plan. Defaults to 2, 3 and 4.
 
     Raises:
-        InvalidInput: the table is incomplete or invalid. The message lists everything that is missing or wrong.
+        InvalidInput: If the table is incomplete or invalid. The message lists everything that is missing or wrong.
     """
     sizes = None if budgets is None else as_tuple(budgets, "budgets", "integers", "[2, 3]")
     file = Path(path)
@@ -176,7 +176,7 @@ def _read_costs(cells_by_task: Mapping[str, Cells]) -> dict[str, Any]:
 
 
 def _read_rows(file: Path) -> tuple[list[tuple[str, Cells]], list[str]]:
-    """Reads the column names and the location and cells of every row."""
+    """Reads the column names, and the location and cells of every row."""
     table = read_table(file)
     columns = table.header.cells
     problems = list(table.problems)

@@ -49,7 +49,7 @@ class Run:
 
     @property
     def affinity(self) -> Affinity | None:
-        """The affinity that groups were selected from, or None if none was measured."""
+        """The affinity from which groups were selected, or None if no affinity was measured."""
         return next(iter(self.affinities.values()), None)
 
     def all_budgets(self) -> dict[int, Grouping]:
@@ -77,7 +77,7 @@ def read_run(folder: str | Path) -> Run:
     """Reads the files of a finished run.
 
     Raises:
-        ValueError: the folder does not contain a finished run, or a file in it is damaged.
+        ValueError: If the folder does not contain a finished run, or a file in it is damaged.
     """
     folder = Path(folder)
     if not (folder / "results.json").exists():
@@ -152,7 +152,7 @@ class GroupingCache:
 
     @staticmethod
     def of(folder: Path, affinity: Affinity, budgets: Sequence[int], options: Mapping[str, Any]) -> GroupingCache:
-        """Returns the cache for an affinity, a list of budgets, and options of `select_groups`."""
+        """Returns the cache for an affinity, a list of budgets, and options for `select_groups`."""
         inputs = [
             VERSION,
             list(affinity.tasks),

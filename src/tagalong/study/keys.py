@@ -37,11 +37,12 @@ class Keys:
     networks can still be found after either changes. `NUMERICS` changes only when training results change.
 
     - A tagalong layer is identified by its class name, its parameters and submodules, and its `extra_repr`, which
-      includes every setting that affects its output. The layer's code and other attributes may change.
+      includes every setting that affects its output. The layer's code and other attributes may change without affecting
+      the key.
 
     - A torch layer is identified by its class name, its parameters and submodules, and its plain public attributes.
 
-    - Any other layer is identified in the same way, and also by its code and its plain private attributes.
+    - Any other layer is identified in the same way, but also by its code and its plain private attributes.
 
     - A top-level function of tagalong or torch is identified by its name. Any other function is identified by its code
       and by the module-level constants and functions that it uses.
@@ -59,7 +60,7 @@ class Keys:
         self._known: dict[Job, str] = {}
 
     def of(self, job: Job) -> str:
-        """Returns the key of a network, which has 64 hexadecimal digits."""
+        """Returns a network's key, which has 64 hexadecimal digits."""
         if job not in self._known:
             self._known[job] = _digest(self.definition(job))
         return self._known[job]

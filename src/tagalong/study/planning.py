@@ -57,13 +57,13 @@ class TrainingPlan:
     def to_csv(self, path: str | Path) -> Path:
         """Writes a CSV file with one row per network, seed and task.
 
-        The loss columns are empty for you to fill in. The column `serves` lists the methods and budgets for which the
-        network serves the task. The column `decides` lists the methods and budgets that need the network's losses to
-        decide.
+        The loss columns are left empty for you to fill in. The `serves` column lists the methods and budgets for which
+        the network serves the task. The `decides` column lists the methods and budgets that need the network's losses
+        to decide.
 
         Raises:
-            InvalidInput: a method decides in multiple rounds, which a single table cannot represent, or the name of a
-                task contains "+".
+            InvalidInput: If a method decides in multiple rounds, which a single table cannot represent, or the name of
+                a task contains "+".
         """
         if "auto" in self.methods:
             expected = "must select groups in a single round to be planned in a table"
@@ -123,12 +123,12 @@ def plan(
         budgets: the limits on the number of networks.
         methods: any methods that need only plain networks ("stl", "tag", "cs", "hoa", "optimal", "random", …). "mtl" is
             always included. Defaults to `stl`, plus `tag` and `cs` if an affinity is provided for them.
-        seeds: the number of seeds, or a list of them.
+        seeds: the number of seeds, or a list of seeds.
         tasks: the names of the tasks. Defaults to the tasks of the affinity.
-        options: options by method (see `Study.run`).
+        options: options for each method (see `Study.run`).
 
     Raises:
-        InvalidInput: the input is invalid, e.g. a method has no affinity or more than one. The message lists every
+        InvalidInput: If the input is invalid, e.g. a method has no affinity or more than one. The message lists every
             problem.
 
     Example:
@@ -151,7 +151,7 @@ class PlanRequest:
         tasks: the names of all tasks.
         study: the methods, budgets and seeds.
         affinities: the measured affinities, keyed by the method that uses them ("tag", "cs" or "auto").
-        options: the options by method.
+        options: the options of each method.
     """
 
     tasks: tuple[str, ...]

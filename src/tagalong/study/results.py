@@ -61,8 +61,8 @@ class Results:
         out: the folder of the run, which contains the recommended networks.
 
     Raises:
-        InvalidInput: there are no records, two of them have the same method, budget and seed, or one of them lacks a
-            validation or test score for some task.
+        InvalidInput: If there are no records, if two records have the same method, budget and seed, or if a record
+            lacks a validation or test score for some task.
     """
 
     def __init__(
@@ -129,17 +129,17 @@ class Results:
         - `val_change` and `test_change` are the relative changes in loss from `mtl` with the same seed (negative is
           better).
 
-        - `network` is a sorted tuple of the tasks of the network that serves the task. The value is None for `random`,
+        - `network` is a sorted tuple of the tasks in the network that serves this task. The value is None for `random`,
           which is an average over many groupings.
 
         - `networks`, `honest`, `diverged`, `deciding_cost`, `training_cost`, `parameters` and `latency` are the same
-          for all tasks of a method, budget and seed (see `MethodSummary`), except that `diverged` is True or False.
+          for all tasks of a method, budget and seed (see `MethodSummary`), except that `diverged` is a boolean.
 
         Returns:
             A `pandas.DataFrame`.
 
         Raises:
-            ImportError: pandas is not installed.
+            ImportError: If pandas is not installed.
 
         Example:
             >>> from tagalong.group import Group
@@ -175,7 +175,7 @@ class Results:
             at_least: the fraction by which grouping must reduce the losses, averaged over tasks, to be worth it.
 
         Raises:
-            InvalidInput: there are no results for `mtl` to compare with, or `at_least` is negative.
+            InvalidInput: If there are no results for `mtl` to compare with, or `at_least` is negative.
         """
         return self._make_verdict(at_least) if at_least else self._default_verdict
 
@@ -183,11 +183,11 @@ class Results:
         """Loads the recommended networks from the run's folder, with heads only for the tasks that each network serves.
 
         Args:
-            trust: whether to run code from the folder, which only networks with an encoder or a head of your own need;
-                see `Best.load`. `Study.best` builds such networks without it.
+            trust: whether to run code from the folder, which is needed only for custom encoders and heads; see
+                `Best.load`. `Study.best` builds such networks without running code from the folder.
 
         Raises:
-            InvalidInput: the results were not written to a folder.
+            InvalidInput: If the results were not written to a folder.
         """
         from .best import Best
 
@@ -208,7 +208,7 @@ class Results:
             budget: the maximum number of networks, or None for methods without a budget.
 
         Raises:
-            InvalidInput: the method was not run with this budget, or it has no seeds in common with `mtl`.
+            InvalidInput: If the method was not run with this budget, or it has no seeds in common with `mtl`.
         """
         together = {record.seed: record for record in self.records_of(TOGETHER)}
         mine = self.records_of((method, budget))

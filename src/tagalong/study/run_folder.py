@@ -41,7 +41,7 @@ def claim_folder(out: str | Path, problem: Problem, about: Mapping[str, Any] | N
         The settings.
 
     Raises:
-        ValueError: the folder contains a run of a different problem, or networks that cannot be used.
+        ValueError: If the folder contains a run of a different problem, or networks that cannot be used.
     """
     folder = Path(out)
     check_folder(folder, problem.fingerprint)
@@ -126,7 +126,7 @@ def _git_commit() -> str | None:
 
 @contextmanager
 def log_to_file(path: Path) -> Iterator[None]:
-    """Also sends the library's log messages to this file."""
+    """Also writes the library's log messages to this file."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     levels = {own: own.level for own in map(logging.getLogger, OWN_PACKAGES)}

@@ -16,7 +16,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -78,14 +78,15 @@ class NetworkResult:
         test: the test score of each task.
         steps: the total number of training steps.
         seconds: the training time in seconds.
-        parameters: the number of parameters of the encoder and heads, or 0 if unknown.
+        parameters: the number of parameters in the encoder and heads, or 0 if unknown.
         best_epoch: the epoch whose weights were kept, or -1 if training diverged.
         halves: each task's loss on each half of the validation rows. Empty if unknown.
         key: the key in the store (see `Keys`), or an empty string if the result was not read from a store.
         curve: the validation losses of each epoch as float32.
         weights: the serialized state dict.
-        losses: the validation and test losses of every row.
-        affinity: the measured affinity, or None if there was no meter. Measuring it again gives the same bytes.
+        losses: the validation and test losses on every row.
+        affinity: the measured affinity, or None if there was no meter. Measuring the affinity again gives the same
+            bytes.
         overhead: the measuring time divided by the training time. Unlike `affinity`, the overhead varies from run to
             run.
     """
@@ -112,7 +113,7 @@ class NetworkResult:
 
     @property
     def diverged(self) -> bool:
-        """Whether no validation loss was finite.
+        """Whether training never reached a finite validation loss.
 
         In that case, all scores are NaN and there are no weights.
         """
@@ -147,11 +148,11 @@ class Store:
     Multiple processes can use the same store. Each row is written atomically by the process that finishes first.
 
     Args:
-        path: the file; created if it does not exist.
-        verify: whether to look for damage: rows with a wrong checksum are dropped with a warning.
+        path: the file, which is created if it does not exist.
+        verify: whether to check for damage and drop rows with a wrong checksum, with a warning.
 
     Raises:
-        StoreError: the file is not a store, is damaged beyond single rows, or has an unsupported version.
+        StoreError: If the file is not a store, has an unsupported version, or has damage beyond individual rows.
     """
 
     def __init__(self, path: Path, verify: bool = True) -> None:
@@ -161,7 +162,7 @@ class Store:
             self._connection = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT)
         except sqlite3.OperationalError as error:
             raise StoreError(f"could not open {self.path} ({error}); choose another folder") from error
-        self._connection.text_factory = _decode_text
+        self._connection.text_factory = partial(str, encoding="utf-8", errors="replace")  # damaged text, too
         try:
             self._prepare_tables(verify)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
@@ -181,26 +182,27 @@ class Store:
         if version == 2:
             _add_checksums(self._connection)
         if verify:
-            is_rebuilt = self._check_structure()
-            damaged = {table: self._drop_damaged_rows(table) for table in CHECKED}
-            if is_rebuilt or damaged["networks"]:
-                self._drop_incomplete_batches()
+            self._check_structure()
+            for table in CHECKED:
+                self._drop_damaged_rows(table)
+            self._drop_incomplete_batches()
 
-    def _check_structure(self) -> bool:
-        """Rebuilds damaged indexes, which are only copies of the keys; returns whether there were any."""
+    def _check_structure(self) -> None:
+        """Rebuilds damaged indexes, which are only copies of the keys."""
 
         def problem() -> str:
             return str(self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
 
         if problem() == "ok":
-            return False
+            return
         self._connection.execute("REINDEX")
         if (found := problem()) != "ok":
             raise StoreError(f"{self.path} is damaged ({' '.join(found.split())}); {TRAIN_AGAIN}")
-        damage_logger.warning("%s was damaged and has been repaired; networks that were lost will be trained again", self.path)
-        return True
+        damage_logger.warning(
+            "%s was damaged and has been repaired; networks that were lost will be trained again", self.path
+        )
 
-    def _drop_damaged_rows(self, table: str) -> int:
+    def _drop_damaged_rows(self, table: str) -> None:
         rows = self._connection.execute(f"SELECT rowid, checksum, {CHECKED[table]} FROM {table}")
         damaged = [row for row, found, *values in rows if found != _row_checksum(values)]
         if damaged:
@@ -210,27 +212,29 @@ class Store:
                 self.path,
                 pluralize(len(damaged), what),
             )
-            with self._connection:
-                self._connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", [(row,) for row in damaged])
-                _drop_pieces(self._connection)
-        return len(damaged)
+            self._delete(table, damaged)
 
     @_naming_damage
     def _drop_incomplete_batches(self) -> None:
-        """Drops all networks that were trained in the same computation as a lost one.
+        """Drops networks that were trained in the same computation as a damaged one.
 
-        Training only some of a batch again could give results that differ in the last bits.
+        The last bits of a network's results can depend on the other networks, so the whole batch is trained again.
         """
-        with self._connection:
-            while True:
-                batches = dict(self._connection.execute("SELECT key, batch FROM networks").fetchall())
-                incomplete = [key for key, batch in batches.items() if not batches.keys() >= set(json.loads(batch))]
-                if not incomplete:
-                    break
-                self._connection.executemany("DELETE FROM networks WHERE key = ?", [(key,) for key in incomplete])
-            _drop_pieces(self._connection)
+        rows = self._connection.execute("SELECT rowid, key, batch FROM networks").fetchall()
+        known = {key for _, key, _ in rows}
+        batches = {batch: known.issuperset(json.loads(batch)) for batch in {batch for *_, batch in rows}}
+        incomplete = [row for row, _, batch in rows if not batches[batch]]
+        if incomplete:
+            self._delete("networks", incomplete)
+            self._drop_incomplete_batches()  # a network may also be part of a batch of another process
 
-    def _unreadable(self, error: Exception) -> StoreError:
+    def _delete(self, table: str, rows: Sequence[int]) -> None:
+        if rows:
+            with self._connection:
+                self._connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", [(row,) for row in rows])
+                _drop_pieces(self._connection)
+
+    def _unreadable(self, error: sqlite3.Error | UnicodeDecodeError) -> StoreError:
         if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
             return StoreError(f"could not read or write {self.path} ({error}); if it is damaged, {TRAIN_AGAIN}")
         return StoreError(f"{self.path} is not a network store, or it is damaged ({error}); {TRAIN_AGAIN}")
@@ -252,7 +256,7 @@ class Store:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
-        if isinstance(error, sqlite3.DatabaseError):
+        if isinstance(error, (sqlite3.DatabaseError, UnicodeDecodeError)):
             raise self._unreadable(error) from error
 
     def add(
@@ -311,7 +315,7 @@ class Store:
 
     @_naming_damage
     def losses(self, key: str, part: str = "test") -> Losses | None:
-        """Returns the loss of every row by task; None if losses were not kept."""
+        """Returns each task's loss on every row, or None if the losses were not kept."""
         ((_, definition, content),) = self._select_rows("key, definition, losses", [key])
         return (
             None if content is None else _unpack_losses(unseal(content), _read_job(json.loads(definition)).tasks, part)
@@ -320,7 +324,7 @@ class Store:
     def pruned(self, keys: Iterable[str]) -> list[str]:
         """Returns the keys of networks whose weights or losses were dropped or are damaged.
 
-        Diverged networks never had any.
+        Diverged networks are not included, since they never had any weights or losses.
         """
         wanted = list(keys)
         self._drop_damaged_blobs(wanted)
@@ -413,12 +417,12 @@ class Store:
 
     @_naming_damage
     def latency(self, key: str) -> float | None:
-        """Returns the time of a forward pass in seconds, or None if it was not measured."""
+        """Returns the duration of a forward pass in seconds, or None if it was not measured."""
         found = self._connection.execute("SELECT seconds FROM latencies WHERE key = ?", (key,)).fetchone()
         return None if found is None else float(found[0])
 
     def add_latency(self, key: str, seconds: float) -> None:
-        """Writes the time of a forward pass in seconds."""
+        """Writes the duration of a forward pass in seconds."""
         with self._connection:
             self._insert("latencies", (key, float(seconds)))
 
@@ -439,13 +443,8 @@ class Store:
             ).fetchall()
 
 
-def _decode_text(content: bytes) -> str:
-    """Decodes text of a row; damaged text is kept, so that its checksum does not match."""
-    return content.decode(errors="surrogateescape")
-
-
 def _row_checksum(values: Sequence[Any]) -> str:
-    """Returns a checksum of the plain columns of a row; values of other types than written give another one."""
+    """Returns a checksum of the plain columns of a row; changing the type of a value changes the checksum."""
     return hashlib.sha256(repr(tuple(values)).encode(errors="backslashreplace")).hexdigest()[:32]
 
 
@@ -465,7 +464,7 @@ def _is_intact(sealed: Any) -> bool:
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
-    """Converts a store of version 2, which had no checksums, in one transaction."""
+    """Converts a version 2 store, which has no checksums, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     with connection:
         if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:  # another process was faster
@@ -513,7 +512,7 @@ def _read_result(
 
 
 def _scores_to_json(result: NetworkResult) -> str:
-    """Formats scores and half losses as JSON, with null for non-finite values."""
+    """Formats scores and losses on the halves as JSON, with null for non-finite values."""
     scores: dict[str, Any] = {
         part: {
             task: [_none_if_not_finite(score.loss), _none_if_not_finite(score.error)]
@@ -555,7 +554,7 @@ def _get_weights(connection: sqlite3.Connection, key: str, stored: bytes | int |
 
 
 def _drop_pieces(connection: sqlite3.Connection) -> None:
-    """Removes the pieces of weights that were dropped."""
+    """Removes the pieces of dropped weights."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'pieces'").fetchone():
         connection.execute("DELETE FROM pieces WHERE key NOT IN (SELECT key FROM networks WHERE weights IS NOT NULL)")
 
@@ -571,7 +570,7 @@ def _measurement_cost(steps: int, seconds: float, settings: str) -> Cost:
 
 
 def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
-    """Converts the number of steps of a training run with a meter to the number of plain steps with the same cost.
+    """Converts the number of steps in a training run with a meter to the equivalent number of plain steps.
 
     A plain step costs as much as three forward passes, since the backward pass counts as two. Measuring n tasks takes n
     backward passes. Lookahead takes n additional forward passes.
@@ -698,7 +697,7 @@ def _pack_affinity(affinity: Affinity) -> bytes:
 
 
 def _unpack_affinity(packed: bytes) -> Affinity:
-    """Deserializes an affinity, which is bit-identical to the original."""
+    """Deserializes an affinity; the result is bit-identical to the original."""
     arrays = unpack_arrays(packed)
     about = json.loads(str(arrays["about"]))
     skipped = {why: arrays[f"skipped {i}"] for i, why in enumerate(about["skipped"])}

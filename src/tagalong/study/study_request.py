@@ -20,10 +20,10 @@ class StudyRequest:
     """The methods, budgets and seeds of a study, after validation.
 
     Attributes:
-        methods: the methods to compare. `mtl`, the baseline, is added first if it is missing.
+        methods: the methods to compare. If the baseline `mtl` is missing, it is added before the other methods.
         budgets: the limits on the number of networks.
         seeds: the seeds of the networks.
-        price_per_hour: the price of an hour of compute, which adds a cost column to the table.
+        price_per_hour: the price of an hour of compute. If given, a cost column is added to the table.
         confirming: fresh seeds for the verdict, which are not used to choose groups.
     """
 

@@ -178,7 +178,7 @@ def percent(value: float) -> str:
 
 
 def _format_short(value: float, sign: str = "") -> str:
-    """Formats a number with one decimal, or in scientific notation if it is very large."""
+    """Formats a number with one decimal place, or in scientific notation if it is very large."""
     return f"{value:{sign}.1e}" if abs(value) >= HUGE else f"{value:{sign}.1f}"
 
 

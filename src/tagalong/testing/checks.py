@@ -48,7 +48,7 @@ class Checks:
         """Raises a single error for all failed checks, if there are any.
 
         Raises:
-            FailedChecks: at least one check failed; the error message lists each failed check with its first failure.
+            FailedChecks: If at least one check fails; the error message lists each failed check with its first failure.
         """
         if self._failures:
             raise FailedChecks(self._subject, tuple(_format_failure(*failure) for failure in self._failures.items()))
@@ -74,7 +74,7 @@ def expect(condition: bool, message: str) -> None:
 
 @contextmanager
 def temporary_seed(seed: int) -> Iterator[None]:
-    """Seeds all global random number generators inside the block, and restores their state afterwards.
+    """Seeds all global random number generators inside the block, and restores their state afterward.
 
     The block runs on a single thread, so that floating-point sums are computed in a fixed order.
     """

@@ -42,7 +42,7 @@ def check_estimator(estimator: str | Estimator | Callable[[nn.Module], Estimator
             of the network is its `encoder`.
 
     Raises:
-        FailedChecks: at least one check failed; the error message lists all failed checks.
+        FailedChecks: If at least one check fails; the error message lists all failed checks.
 
     Example:
         >>> check_estimator("cosine")
@@ -296,7 +296,7 @@ def _check_in_meter(checks: Checks, make: EstimatorFactory, reference: Affinity)
 
 
 def _check_missing(make: EstimatorFactory) -> None:
-    """Trains for four steps, where `b` is missing in the second and third step and `c` in the third."""
+    """Trains for four steps; `b` is missing in the second and third steps, and `c` in the third."""
     missing: dict[int, dict[str, Any]] = {1: {"b": torch.nan}, 2: {"b": ABSENT, "c": None}}
     affinity = _TrainingRun(make, missing=missing).steps().meter.affinity()
     counts = affinity.count

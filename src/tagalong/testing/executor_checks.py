@@ -40,7 +40,7 @@ def check_executor(executor: str | Executor, *, device: str = "cpu", tolerance: 
         tolerance: the maximum difference in losses and weights from the reference; 0 requires bit-for-bit equality.
 
     Raises:
-        FailedChecks: at least one check failed; the error message lists all failed checks.
+        FailedChecks: If at least one check fails; the error message lists all failed checks.
 
     Example:
         >>> check_executor("serial")

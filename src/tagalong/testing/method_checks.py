@@ -62,7 +62,7 @@ def check_method(
         **options: options for the method.
 
     Raises:
-        FailedChecks: at least one check failed; the error message lists all failed checks.
+        FailedChecks: If at least one check fails; the error message lists all failed checks.
 
     Example:
         >>> check_method("stl")

@@ -49,7 +49,7 @@ def check_problem(
         **options: options for the problem.
 
     Raises:
-        FailedChecks: at least one check failed; the error message lists all failed checks.
+        FailedChecks: If at least one check fails; the error message lists all failed checks.
 
     Example:
         >>> check_problem("faces", rows=300, pixels=8)

@@ -19,7 +19,7 @@ TASK_KINDS = ("regression", "binary", "multiclass")
 def small_problem(names: Sequence[str], order: Sequence[int] | None = None, *, test_seed: int = 2) -> Problem:
     """Returns a float64 problem with tasks of different kinds and some missing labels.
 
-    A task's data depends only on its position in `names`.
+    A task's data depend only on its position in `names`.
 
     Args:
         names: the names of the tasks.

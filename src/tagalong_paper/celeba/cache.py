@@ -44,7 +44,7 @@ class ImageCache:
         folder: the cache folder.
 
     Attributes:
-        key: a hash of the file names, their sizes and order, and the decoding settings.
+        key: a hash of the names, sizes and order of the files, and of the decoding settings.
         path: the file that contains the decoded images.
     """
 
@@ -58,8 +58,8 @@ class ImageCache:
         """Decodes all images that are not cached yet. Waits if another process is decoding images.
 
         Raises:
-            InvalidInput: the folder is not writable, the disk does not have enough space, or images are damaged.
-            ImportError: Pillow is not installed.
+            InvalidInput: If the folder is not writable, the disk does not have enough space, or images are damaged.
+            ImportError: If Pillow is not installed.
         """
         if self.path.exists():
             return
@@ -177,7 +177,7 @@ def decode_all(
         pixels: the width and height of a decoded image.
 
     Raises:
-        BrokenProcessPool: a worker process died.
+        BrokenProcessPool: If a worker process dies.
     """
     from .decode import decode_chunk, start_worker  # imports Pillow, which is optional
 
@@ -218,8 +218,8 @@ def hold_lock(path: Path) -> Iterator[None]:
     If a process dies, its lock is released.
 
     Raises:
-        InvalidInput: the file cannot be locked because it is a folder, belongs to another user, or is on a file system
-            without locking.
+        InvalidInput: If the file cannot be locked because it is a folder, belongs to another user, or is on a file
+            system without locking.
     """
     lock = FileLock(path)
     try:

@@ -46,7 +46,7 @@ def find_file(data: Path, name: str) -> Path:
     """Returns the path of a data set file.
 
     Raises:
-        InvalidInput: the file is not in any of the expected folders.
+        InvalidInput: If the file is not in any of the expected folders.
     """
     found = _existing_paths(data, name)
     if not found:
@@ -58,7 +58,7 @@ def find_images(data: Path) -> ImageFiles:
     """Returns the images in the image folder or, if it has none, in the archive.
 
     Raises:
-        InvalidInput: neither exists, the archive is damaged, or it has no images where they are expected.
+        InvalidInput: If neither exists, or the archive is damaged or has no images where they are expected.
     """
     for folder in (place for place in _existing_paths(data, FOLDER) if place.is_dir()):
         for prefix in ("", FOLDER):  # some archives unpack into a second folder of that name
@@ -87,7 +87,7 @@ def check_images(images: ImageFiles, names: Iterable[str], list_name: str) -> No
     """Checks that every listed image exists.
 
     Raises:
-        InvalidInput: images are missing.
+        InvalidInput: If images are missing.
     """
     absent = [name for name in names if name not in images.members]
     if absent:
@@ -119,7 +119,7 @@ def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArr
     """Returns the image names, and whether each image has each wanted attribute [images, attributes].
 
     Raises:
-        InvalidInput: the file is invalid or lacks some of the attributes. The message lists all problems.
+        InvalidInput: If the file is invalid or lacks some of the attributes. The message lists all problems.
     """
     with _open_text(path) as file:
         count, header = file.readline().strip(), file.readline().split()
@@ -151,7 +151,7 @@ def read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int64]:
     """Returns the split of each image: 0 for training, 1 for validation, 2 for test.
 
     Raises:
-        InvalidInput: the file is invalid, lacks images, or lists images without attributes. The message lists all
+        InvalidInput: If the file is invalid, lacks images, or lists images without attributes. The message lists all
             problems.
     """
     listed: list[str] = []

@@ -56,14 +56,15 @@ def celeba(
     `img_align_celeba.zip`), the attributes (`list_attr_celeba.txt`) and the official split (`list_eval_partition.txt`).
 
     The images are decoded once, on all cores, into a memory-mapped file. For all images at 64 pixels, this file takes
-    2.5 GB. As in the published code, each aligned image (178×218) is resized to a square by bilinear interpolation
+    up 2.5 GB. As in the published code, each aligned image (178×218) is resized to a square by bilinear interpolation
     without antialiasing. Unlike in the published code, pixel values are rounded down to integers from 0 to 255, and
     then scaled to the range from -1 to 1 instead of 0 to 1.
 
     Args:
         data: the folder that contains the official files.
         attributes: the attribute names, as a list or a comma-separated string. Defaults to the paper's nine attributes.
-        rows: the number of images to sample, proportionally from each split. The default depends on `size`.
+        rows: the number of images to sample from the splits, in proportion to their sizes. The default depends on
+            `size`.
         pixels: the width and height of an image, from 8 to 178. The default depends on `size`.
         channels: the number of channels in the convolutions. The default depends on `size`.
         cache: the folder for decoded images. Defaults to `tagalong-cache` in the data folder.
@@ -74,8 +75,8 @@ def celeba(
         progress: reports the number of images decoded so far.
 
     Raises:
-        InvalidInput: options or files are invalid. The message lists all problems.
-        ImportError: images must be decoded, but Pillow is not installed.
+        InvalidInput: If options or files are invalid. The message lists all problems.
+        ImportError: If images must be decoded but Pillow is not installed.
     """
     if size not in SIZES:
         raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
@@ -127,7 +128,7 @@ class LabeledImages(NamedTuple):
         )
 
     def sample(self, rows: int | None, seed: int) -> LabeledImages:
-        """Samples about `rows` images, proportionally from each split. Returns all images if there are not enough."""
+        """Samples about `rows` images, in proportion to the split sizes. Returns all images if there are fewer."""
         if rows is None or rows >= len(self.names):
             return self
         random = np.random.default_rng(derive_seed(seed, "celeba"))

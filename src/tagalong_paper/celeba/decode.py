@@ -86,7 +86,7 @@ def _open_source(source: Path) -> Callable[[str], bytes]:
 
 
 def _try_decode(member: str, read: Callable[[str], bytes], pixels: int) -> bytes | str:
-    """Returns the decoded image, or the reason that it cannot be decoded."""
+    """Returns the decoded image, or the reason why it cannot be decoded."""
     try:
         return decode(read(member), pixels)
     except UnidentifiedImageError:

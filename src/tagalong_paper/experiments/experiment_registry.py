@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Experiment(NamedTuple):
-    """An experiment of the paper.
+    """An experiment from the paper.
 
     Attributes:
         name: the command-line name of the experiment.
@@ -51,7 +51,7 @@ def run_experiment(name: str, setup: ExperimentSetup | None = None, **options: A
     """Runs an experiment.
 
     Args:
-        name: the name of one of `EXPERIMENTS`. For "selection", call `selections` instead.
+        name: the name of an experiment in `EXPERIMENTS`. For "selection", call `selections` instead.
         setup: the problem, the seeds and the output folder, or None for experiments that do not train networks.
         **options: the experiment's options.
 

@@ -84,7 +84,7 @@ def _pool_schedule(by_seed: dict[int, Affinity], schedule: MeasuringSchedule) ->
 def _gains(
     setup: ExperimentSetup, backend: TrainingBackend, affinities: dict[str, Affinity], baseline: np.ndarray
 ) -> Gains:
-    """Returns the reduction of the total relative to random groups, in percent, by schedule and seed."""
+    """Returns the reduction in the total relative to random groups, in percent, by schedule and seed."""
     gains = {}
     for name, affinity in affinities.items():
         groupings = select_groups_by_budget(affinity, setup.budgets, resamples=0)

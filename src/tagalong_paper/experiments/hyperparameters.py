@@ -1,4 +1,4 @@
-"""`hyperparameters`: are the best groups of one setting also good in another?"""
+"""`hyperparameters`: are the best groups for one setting also good in another?"""
 
 from __future__ import annotations
 

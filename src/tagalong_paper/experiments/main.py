@@ -46,8 +46,8 @@ def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
 
     Args:
         setup: the problem, the seeds and the output folder.
-        as_published: whether TAG measures affinities as in the published code instead of equation 1. The published code
-            includes momentum in the step, and divides affinities by the learning rate.
+        as_published: whether TAG measures affinities as in the published code rather than with equation 1. The
+            published code includes momentum in the step, and divides affinities by the learning rate.
     """
     check_task_count(setup.chosen)
     with setup.open_backend() as backend:

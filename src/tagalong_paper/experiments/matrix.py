@@ -65,7 +65,7 @@ def natural_groups(affinity: Affinity, threshold: float = THRESHOLD) -> list[fro
     the median spread over targets. Two tasks help each other if the mean of both directions is at least `threshold`.
     With a
     threshold of 0.3, the published matrices yield exactly the groups named in the paper. See `threshold_range` for
-    other thresholds with the same groups.
+    other thresholds that yield the same groups.
 
     Args:
         affinity: the affinities.
@@ -120,10 +120,10 @@ def threshold_range(affinity: Affinity, groups: Iterable[Collection[str]]) -> tu
 
 
 def group_margin(affinity: Affinity, group: Collection[str], threshold: float = THRESHOLD) -> float:
-    """Returns the margin by which a group is natural. A negative margin means that it is not.
+    """Returns the margin by which a group is natural. A negative margin means that the group is not natural.
 
-    The margin is how far all pairs in the group exceed the threshold, or how far all other tasks fall short of it with
-    at least one member, whichever is smaller.
+    The margin is the smaller of two distances: how far all pairs in the group exceed the threshold, and how far every
+    other task falls short of it with at least one member.
 
     Example:
         >>> affinity = Affinity.from_matrix([[0, 9, 1, 1], [9, 0, 1, 1], [1, 2, 0, 8], [2, 1, 8, 0]], list("abcd"))

@@ -72,7 +72,7 @@ def epoch_sums(affinity: Affinity, steps: int) -> Floats:
 
 
 def split_first_steps(affinity: Affinity) -> tuple[Affinity, Affinity | None]:
-    """Splits the measured steps into the first 1 % of training (at least three steps) and all later steps, if any."""
+    """Splits the measured steps into the first 1% of training (at least three steps) and all later steps, if any."""
     count = max(3, round(INITIAL_FRACTION * len(affinity.steps)))
     if count >= len(affinity.steps):
         return affinity, None
@@ -177,7 +177,7 @@ def claim_order_changes(epochs: Floats, half_sums: Sequence[Floats]) -> Claim:
     """Judges whether the ranking of sources changes more often between epochs than noise explains.
 
     Args:
-        epochs: the sums per epoch of the seed whose reversals are reported.
+        epochs: the per-epoch sums for the seed whose reversals are reported.
         half_sums: the `half_epoch_sums` of every seed. The network is nearly the same for both halves of an epoch, so
             the halves differ only by noise.
     """

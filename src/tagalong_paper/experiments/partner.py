@@ -63,7 +63,7 @@ def pair_errors(backend: TrainingBackend, seeds: Sequence[int]) -> Errors:
     """Returns the test results of each task with each partner, except for pairs that diverged.
 
     Raises:
-        Diverged: all networks with a task diverged.
+        Diverged: If all networks trained on one of the tasks diverged.
     """
     pairs = backend.subsets(largest=2, smallest=2)
     backend.networks([backend.job(pair, seed) for seed in seeds for pair in pairs], "all pairs", diverged=True)
@@ -214,7 +214,7 @@ def judge_worst_chosen(
     """Judges whether the chosen partner is the worst one, given the gains of all seeds.
 
     "yes" means that no partner has a lower gain, and that the chosen one is clearly worse than a random partner. "no"
-    means that it is clearly better than the worst one. For `per_row`, see `judge_negative`.
+    means that the chosen partner is clearly better than the worst one. For `per_row`, see `judge_negative`.
 
     Example:
         >>> judge_worst_chosen([2.0, 2.1], [-3.0, -3.1], [-3.0, -3.1])

@@ -1,4 +1,4 @@
-"""`task-sets`: does the affinity between two tasks stay the same if they are trained with other tasks?"""
+"""`task-sets`: does the affinity between two tasks stay the same when the other tasks change?"""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def candidate_tasks(setup: ExperimentSetup) -> Tasks:
     """Returns the tasks to draw sets from: the user's choice, or by default all tasks, even at small size.
 
     Raises:
-        ValueError: there are too few tasks to ensure that any two sets share a pair.
+        ValueError: If there are too few tasks to ensure that any two sets share a pair.
     """
     # The default tasks at small size are too few for the paper's sets.
     names = setup.problem.names if setup.tasks is None or setup.tasks is SMALL_TASKS else setup.chosen.names
@@ -257,7 +257,7 @@ def claim_affinities_change(correlations: Sequence[tuple[float, float]], is_harm
 
     Args:
         correlations: two correlations per seed. The first is between sets without the destructive task, and the second
-            is between one set with and without it.
+            is between the same set with and without that task.
         is_harmful: whether the destructive task clearly increases the total of the other tasks. If the answer is
             "no", the claim cannot be tested.
     """

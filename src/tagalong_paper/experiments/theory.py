@@ -21,7 +21,7 @@ COLUMNS = ("statement", "conditions met", "broken", "share broken, %")
 
 
 def run(count: int = CASE_COUNT) -> Report:
-    """Searches for counterexamples, which meet the conditions of a statement but contradict it.
+    """Searches for counterexamples: cases that meet a statement's conditions but contradict its conclusion.
 
     Args:
         count: the number of random cases per statement.

@@ -117,7 +117,7 @@ def best_alpha(totals: dict[float, float]) -> float:
 
 
 def tuned_gradnorm(setup: ExperimentSetup, backend: TrainingBackend) -> str:
-    """Returns GradNorm's training rule with the best α on validation data. Reuses the networks of `tune`.
+    """Returns GradNorm's training rule with the α that is best on validation data. Reuses the networks of `tune`.
 
     For Taskonomy, which is too large for a search, α is 1.5, as in the paper.
     """

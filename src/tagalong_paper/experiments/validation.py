@@ -27,7 +27,7 @@ PRINTED_MEAN = {"train": EVERY_STEP_ERROR, "validation": VALIDATION_ERROR}
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Measures affinities for both losses at every step. Groups chosen on validation data may have a single task."""
+    """Measures affinities for both losses at every step. Groups chosen on validation data may have just one task."""
     with setup.open_backend() as backend:
         found = {
             "train": pool_seeds(measure_every_step(backend, setup.seeds)),

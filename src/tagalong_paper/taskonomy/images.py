@@ -213,7 +213,7 @@ def drop_undecodable(reader: ViewReader, folder: Path, progress: Progress) -> Vi
 
     Args:
         reader: the reader for all views.
-        folder: an existing folder for the file with the flaws.
+        folder: an existing folder for the file that lists the flaws.
         progress: reports progress.
     """
     file = folder / f"taskonomy-{_cache_key(reader)}.json"

@@ -38,10 +38,10 @@ Lists = Mapping[str, tuple[str, ...]]
 def read_lists(folder: Path) -> Lists:
     """Reads the names of the buildings for training, validation and test.
 
-    The files are named like `train_models.txt`, as in the paper's code, or `train.txt`. Comments start with #.
+    The files have names such as `train_models.txt`, as in the paper's code, or `train.txt`. Comments start with #.
 
     Raises:
-        ValueError: a list is missing or empty, or a building is listed twice.
+        ValueError: If a list is missing or empty, or a building is listed twice.
     """
     files = {part: _find_list(folder, part) for part in PARTS}
     missing = [f"{part}_models.txt" for part, path in files.items() if path is None]
@@ -115,7 +115,7 @@ def find_folders(data: Path, domains: Sequence[str]) -> Mapping[str, Folders]:
     The supported layouts are DATA/DOMAIN/BUILDING, DATA/DOMAIN/taskonomy/BUILDING and DATA/BUILDING/DOMAIN.
 
     Raises:
-        ValueError: the folder does not have any of these layouts.
+        ValueError: If the folder does not have any of these layouts.
     """
     if not data.is_dir():
         raise InvalidInput("data", "must be the folder with the Taskonomy images", f"{data}, which is not a folder")
@@ -147,7 +147,7 @@ def open_building(name: str, folders: Folders, domains: Sequence[str]) -> Buildi
     """Finds the views of a building that have an image in every domain.
 
     Raises:
-        InvalidInput: a domain is missing or empty.
+        InvalidInput: If a domain is missing or empty.
     """
     missing = [domain for domain in domains if domain not in folders]
     if missing:
@@ -211,7 +211,7 @@ def usable_views(
     Args:
         buildings: the buildings, in row order.
         domains: the domains to read.
-        pixels: the width and height of the images. Images whose size is a multiple are also accepted.
+        pixels: the width and height of the images. Images whose size is a multiple of this size are also accepted.
         max_views: the maximum number of views per building. If None, all views are used.
     """
     kept: list[Building] = []

@@ -20,8 +20,8 @@ class Xception(ModuleFactory):
     blocks of three separable convolutions, and a final separable convolution with BatchNorm.
 
     Args:
-        channels: a multiplier for the paper's number of channels. `width` is another multiplier, which does not affect
-            the output channels.
+        channels: a multiplier for the paper's number of channels. `width` is an additional multiplier, which does not
+            affect the output channels.
 
     Example:
         >>> import torch
@@ -54,7 +54,7 @@ class Xception(ModuleFactory):
 
 
 class Decoders(ModuleFactory):
-    """Creates decoders with four transposed convolutions that double the resolution.
+    """Creates decoders with four transposed convolutions, each of which doubles the resolution.
 
     Args:
         channels: a multiplier for the paper's number of channels.

@@ -132,16 +132,16 @@ def taskonomy(
         pixels: the width and height of the images, a multiple of 16. Larger images are downsampled.
         channels: a multiplier for the number of channels in the encoder and the decoders.
         per_building: the maximum number of images per building for validation and test. If None, all images are used.
-        check: how to check images before training. Damaged images are skipped and counted. "header" only reads their
-            first and last bytes. Views with other damage are logged when they are read, and have no labels. "decode"
-            decodes all images once, which takes as long as reading them for one epoch.
+        check: how to check images before training. Damaged images are skipped and counted. "header" reads only the
+            first and last bytes of each image. Views with other damage are logged when they are read, and have no
+            labels. "decode" decodes all images once, which takes as long as reading them for one epoch.
         cache: the folder for the results of `check="decode"`. Defaults to `tagalong-cache` in `data`.
         recipe: the training recipe. Defaults to the paper's recipe, or to a quick recipe if `size` is "small".
         progress: reports progress while images are decoded.
 
     Raises:
-        ValueError: the folder, the lists or the options are invalid.
-        ImportError: Pillow is not installed.
+        ValueError: If the folder, the lists or the options are invalid.
+        ImportError: If Pillow is not installed.
     """
     require_package("the problem 'taskonomy'", "PIL", "tagalong[images]")
     chosen = _choose_tasks(tasks)
@@ -220,7 +220,7 @@ def _check_options(data: Any, tasks: Sequence[str], size: Any, per_building: Any
 
 
 def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Sequence[str]) -> dict[str, list[Building]]:
-    """Opens the buildings in each list. Reports all problems in one error, the first few in detail."""
+    """Opens the buildings in each list. Reports all problems in one error, with the first few in detail."""
     problems: list[InvalidInput] = []
     flaws: list[InvalidInput] = []
     opened: dict[str, list[Building]] = {part: [] for part in PARTS}
@@ -258,7 +258,7 @@ def check_views(views: Mapping[str, Views]) -> None:
     """Checks that every split has a usable view.
 
     Raises:
-        ValueError: a split has no usable views. The message says why views were skipped.
+        ValueError: If a split has no usable views. The message says why views were skipped.
     """
     empty = {part: found for part, found in views.items() if not len(found)}
     raise_problems(
@@ -276,7 +276,7 @@ def check_labels(unlabeled: Mapping[str, Sequence[str]]) -> None:
         unlabeled: the tasks without labels in each split.
 
     Raises:
-        ValueError: a task has no labels in a split.
+        ValueError: If a task has no labels in a split.
     """
     raise_problems(
         [

@@ -1,4 +1,4 @@
-"""`tagalong leaderboard`: which affinity estimator best predicts the tasks that actually help?"""
+"""`tagalong leaderboard`: which affinity estimator best predicts which tasks actually help?"""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def leaderboard(
     """Compares affinity estimators using truth tables, for which every subset of tasks was trained.
 
     The columns "pairs" and "joining" are correlations with the true gain from adding a task: to one other task, and on
-    average over all groups that it can join. Columns like "k=2" show the change in test loss relative to one network
-    for all tasks, where negative values are better. Costs are relative to training that network. Other packages can
-    add estimators with the entry point group "tagalong.estimators". Those estimators are measured on tagalong's own
-    problems, which takes minutes.
+    average over all groups that it can join. Columns such as "k=2" show the change in test loss relative to one network
+    for all tasks, where negative values are better. Costs are relative to the cost of training that network. Other
+    packages can add estimators through the "tagalong.estimators" entry point group. Those estimators are measured on
+    tagalong's own problems, which takes minutes.
 
     Example:
         `tagalong leaderboard --tables nhanes,faces`: compare estimators on two tables

@@ -150,7 +150,7 @@ def estimate_from_pairs(table: TruthTable, logs: Array, fraction: float) -> Esti
 
 
 def plugin_estimators() -> dict[str, object]:
-    """Returns the estimators from other packages by entry point name (group "tagalong.estimators")."""
+    """Returns the estimators from other packages by entry point name (in the "tagalong.estimators" group)."""
     return load_plugins("estimators")
 
 
@@ -180,7 +180,7 @@ def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: 
         every: the number of steps between measurements.
 
     Raises:
-        ValueError: the gains have the wrong shape.
+        ValueError: If the gains have the wrong shape.
     """
     if isinstance(estimator, type) and issubclass(estimator, Estimator):
         estimator = estimator()

@@ -1,4 +1,4 @@
-"""The leaderboard: which estimator best predicts the tasks that actually help, and how good are its groups?"""
+"""The leaderboard: which estimator best predicts which tasks actually help, and how good are its groups?"""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def leaderboard(
 ) -> list[Standing]:
     """Scores every estimator on every table.
 
-    Estimates are looked up in the tables, except for estimators from other packages (entry point group
-    "tagalong.estimators"). Those estimators are measured on tagalong's own problems during the call.
+    Estimates are looked up in the tables, except for estimators from other packages (in the "tagalong.estimators" entry
+    point group). Those estimators are measured on tagalong's own problems during the call.
 
     Args:
         tables: the names of the truth tables. Defaults to all.
@@ -74,7 +74,7 @@ def leaderboard(
         progress: a function that is called with a message before each measurement.
 
     Raises:
-        ValueError: a table is unknown, `seeds` is not positive, or an argument is not a list.
+        ValueError: If a table is unknown, `seeds` is not positive, or an argument is not a list.
     """
     if not is_positive_integer(seeds):
         raise InvalidInput("seeds", "must be a positive integer", repr(seeds))

@@ -176,7 +176,7 @@ def load_truth(name: str) -> TruthTable:
     """Loads a table that is included in the package.
 
     Raises:
-        ValueError: no table has this name.
+        ValueError: If no table has this name.
 
     Example:
         >>> load_truth("nhanes").tasks[:2]

@@ -41,7 +41,7 @@ def choose_solver(name: str, problem: SelectionProblem, budgets: Sequence[float]
     reproducible.
 
     Raises:
-        InvalidInput: the requested solver cannot solve the problem.
+        InvalidInput: If the requested solver cannot solve the problem.
     """
     if problem.relaxed is not None:
         if name not in ("auto", "search"):

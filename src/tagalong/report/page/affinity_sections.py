@@ -136,7 +136,7 @@ def budget_section(groupings: Mapping[int, Grouping], shown: int) -> Html:
 
 
 def budgets_data(groupings: Mapping[int, Grouping], results: Results) -> list[dict[str, Any]]:
-    """Returns the data of the slider, ordered by the number of networks k."""
+    """Returns the data for the slider, ordered by the number of networks, k."""
     largest = max(abs(grouping.value) for grouping in groupings.values())
     power = power_of_thousand(largest)
     measured = any(grouping.resampled is not None for grouping in groupings.values())

@@ -58,7 +58,7 @@ def _format_seeds(verdict: Verdict) -> str:
 
 
 def _facts(verdict: Verdict) -> Html | None:
-    """Returns the confidence interval and the costs of the best grouping on the validation rows."""
+    """Returns the confidence interval and the costs of the grouping that is best on the validation rows."""
     if verdict.candidate is None or verdict.estimate is None:
         return None
     costs = [

@@ -72,7 +72,7 @@ def reading_section(methods: Iterable[str]) -> Html:
 
 
 def disclaimer_section(tasks: Iterable[str]) -> Html:
-    """Explains what affinity does not mean, and lists the tasks that are about traits of people."""
+    """Explains what affinity does not mean, and lists the tasks that concern personal traits."""
     found = find_sensitive_tasks(tasks)
     traits = "; ".join(f"{trait}: {', '.join(names)}" for trait, names in found.items())
     return tag(
@@ -144,7 +144,7 @@ def _format_value(value: Any) -> str:
 
 
 def total_cost(results: Results) -> str:
-    """Returns the cost of all networks in the run or, if unknown, the sum over the methods."""
+    """Returns the cost of all networks in the run or, if it is unknown, the sum of the methods' costs."""
     known = results.settings.get("spent")
     total = Cost(**known) if known else _sum_over_methods(results)
     parts = [

@@ -51,7 +51,7 @@ def write_report(run: str | Path | Run, path: str | Path | None = None) -> Path:
         The path of the page.
 
     Raises:
-        InvalidInput: the folder does not contain a finished run, or a file in it is damaged.
+        InvalidInput: If the folder does not contain a finished run, or a file in it is damaged.
     """
     found = run if isinstance(run, Run) else read_run(run)
     file = found.folder / REPORT_FILE if path is None else Path(path)
@@ -110,7 +110,7 @@ def _read_static(name: str) -> str:
 
 
 def page_data(run: Run, groupings: Mapping[int, Grouping], shown: int) -> dict[str, Any]:
-    """Returns the data of all plots. Task names are plain text, which the scripts escape."""
+    """Returns the data for all plots. Task names are plain text, which the scripts escape."""
     grouping, results = groupings.get(shown), run.results
     order = task_order(grouping) if grouping else []
     return {
