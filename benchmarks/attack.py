@@ -43,9 +43,12 @@ FAULTS = OUTCOMES[2:]
 WRITTEN_BY_PEOPLE = ("*.csv", "*.yaml", "*.npy", "files/scores.json")
 TABLES, ARRAYS = "random tables", "random arrays"
 OTHER_NAMES = ("column", "--")  # messages about a table may also name its columns, or options
+STORE = "table/run.sqlite"
 STORE_FLIPS, RANDOM_FILES = 6, 20  # per attempt on any other file
 SECONDS, MEMORY = 180, 8 * 2**30  # limits of an attempt
 UNEXPLAINED = 99  # exit status
+NUMBERS = "numbers"
+OUTPUTS = ("stdout", "stderr", NUMBERS)  # files of an attempt
 KEY = re.compile(r"[0-9a-f]{16,}")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 Damager = Callable[[Path, random.Random], str]
@@ -75,13 +78,15 @@ class Ending:
 
     Attributes:
         status: the exit status; negative if a signal ended it.
-        numbers: what it printed, and the numbers that it computed.
-        said: its error messages.
+        printed: what it printed to standard output.
+        said: its messages on standard error.
+        numbers: the numbers that it computed, if it did not print them.
     """
 
     status: int
-    numbers: str
+    printed: str
     said: str
+    numbers: str
 
 
 def run_isolated(call: Callable[[], str], work: Path) -> Ending:
@@ -90,21 +95,23 @@ def run_isolated(call: Callable[[], str], work: Path) -> Ending:
     if (child := os.fork()) == 0:
         _run_child(call, work)
     _, status = os.waitpid(child, 0)
-    numbers, said, printed = ((work / name).read_text(errors="replace") for name in ("numbers", "stderr", "stdout"))
-    return Ending(os.waitstatus_to_exitcode(status), printed + numbers, said.replace(f"{work}/", ""))
+    printed, said, numbers = ((work / name).read_text(errors="replace") for name in OUTPUTS)
+    return Ending(os.waitstatus_to_exitcode(status), printed, said.replace(f"{work}/", ""), numbers)
 
 
 def _run_child(call: Callable[[], str], work: Path) -> None:
     status = UNEXPLAINED
     try:
-        for number, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(work / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        (work / "numbers").write_text("")
+        for number, name in enumerate(OUTPUTS, 1):
+            file = os.open(work / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            if name != NUMBERS:
+                os.dup2(file, number)
         os.chdir(work)
         signal.alarm(SECONDS)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         warnings.resetwarnings()
-        (work / "numbers").write_text(call())
+        numbers = call()
+        (work / NUMBERS).write_text(numbers)
         status = 0
     except Ended as ended:
         status = ended.args[0]
@@ -152,8 +159,9 @@ def find_targets(sample: Path, command: Command) -> list[Target]:
         if ending.status or ending.said:
             raise SystemExit(f"{command} does not succeed on intact files: {ending.said or ending.status}")
         found = (work / "opened").read_text().splitlines()
+    intact = ending.printed + ending.numbers
     own = {KEY.sub("*", name) for name in found if name.startswith(f"{command.folder}/") or name == command.also}
-    return [Target(name, command, None if _is_written_by_people(name) else ending.numbers) for name in sorted(own)]
+    return [Target(name, command, None if _is_written_by_people(name) else intact) for name in sorted(own)]
 
 
 def _is_written_by_people(name: str) -> bool:
@@ -168,7 +176,7 @@ def damagers(target: Target, attempts: int) -> list[Damager]:
         return [_write_random(random_array)] * (RANDOM_FILES * attempts)
     kinds = damages_for(target.file)
     chosen = [kinds[number % len(kinds)] for number in range(attempts)]
-    if target.file.endswith("run.sqlite"):
+    if target.file == STORE:
         chosen += [(flip_byte, flip_bytes)[number % 2] for number in range(STORE_FLIPS * attempts)]
 
     def damage_file(kind: Callable[[bytes, random.Random], bytes]) -> Damager:
@@ -199,13 +207,14 @@ def classify(ending: Ending, target: Target, names: Collection[str]) -> str:
     """
     if ending.status < 0 or ending.status == UNEXPLAINED or "Traceback" in ending.said or "Warning: " in ending.said:
         return "traceback"
-    is_same = target.intact is None or ending.numbers == target.intact
+    if CONTROL.search(ending.printed + ending.said):
+        return "vague"
+    is_same = target.intact is None or ending.printed + ending.numbers == target.intact
     if ending.status == 0 and not is_same and not (ending.said and target.file.endswith(".json")):
         return "silent"
     if not ending.said:
         return "fine" if ending.status == 0 else "vague"
-    is_clear = any(name in ending.said for name in names) and not CONTROL.search(ending.said + ending.numbers)
-    return "sentence" if is_clear else "vague"
+    return "sentence" if any(name in ending.said for name in names) else "vague"
 
 
 def attack(sample: Path, target: Target, attempts: int, seed: int, only: str) -> Iterator[tuple[str, str, str]]:
@@ -220,6 +229,11 @@ def attack(sample: Path, target: Target, attempts: int, seed: int, only: str) ->
         if target.file in (TABLES, ARRAYS):
             names += OTHER_NAMES
         yield label, classify(ending, target, names), ending.said
+
+
+def _may_match(command: Command, only: str) -> bool:
+    folder, slash, _ = only.partition("/")
+    return not slash or folder in ("", command.folder)
 
 
 def main() -> int:
@@ -237,7 +251,8 @@ def main() -> int:
         made = run_isolated(lambda: make_sample() or "", sample)
         if made.status:
             raise SystemExit(made.said)
-        targets = [target for command in COMMANDS for target in find_targets(sample, command)]
+        commands = [command for command in COMMANDS if _may_match(command, args.only)]
+        targets = [target for command in commands for target in find_targets(sample, command)]
         targets += [Target(TABLES, command, None) for command in (run_odd, predict_odd)]
         targets += [Target(ARRAYS, predict_odd, None)]
         rows, faults = [], []

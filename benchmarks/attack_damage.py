@@ -67,5 +67,6 @@ BYTE_DAMAGES: tuple[Damage, ...] = (flip_byte, flip_bytes, truncate, empty, dupl
 
 
 def damages_for(name: str) -> tuple[Damage, ...]:
-    """Returns the damages for a file of this name; half of those for a JSON file are edits."""
-    return (*BYTE_DAMAGES, *[edit_json] * len(BYTE_DAMAGES)) if name.endswith(".json") else BYTE_DAMAGES
+    """Returns the damages for a file of this name; every other one for a JSON file is an edit."""
+    is_json = name.endswith(".json")
+    return tuple(kind for damage in BYTE_DAMAGES for kind in ((damage, edit_json) if is_json else (damage,)))

@@ -20,7 +20,7 @@ from tagalong import Affinity, select_groups
 from tagalong.cli import main
 from tagalong.learn import Problem, Recipe, Task, trainer
 from tagalong.problems import load_problem
-from tagalong.study import Best, ExternalStudy, Study, executors, finished_run
+from tagalong.study import Best, ExternalStudy, Study, executors, finished_run, study
 from tagalong.study import plan as make_plan
 from tagalong_paper.truth import TruthTable
 
@@ -189,6 +189,7 @@ def _predict_odd() -> str:
 def prepare() -> None:
     """Makes small runs write every kind of file, and imports what would take long in every attempt."""
     finished_run.MAX_UNCACHED_TASKS = 2  # so that the report writes budgets.json
+    study.write_run_report = lambda out: None  # slow, and attacked through its own command
     torch.set_num_threads(1)
     for module in SLOW_IMPORTS:
         importlib.import_module(module)
@@ -270,14 +271,14 @@ def _fill_plan(path: Path, rng: np.random.Generator) -> None:
 
 
 def _make_external(affinity: Affinity, rng: np.random.Generator) -> None:
-    study = ExternalStudy(TASKS, "external")
-    study.plan(affinity, budgets=[2], seeds=2)
-    while (network := study.ask()) is not None:
+    external = ExternalStudy(TASKS, "external")
+    external.plan(affinity, budgets=[2], seeds=2)
+    while (network := external.ask()) is not None:
         tasks, seed = network
         rows = {task: rng.uniform(1, 2, size=20) for task in tasks}
         losses = {task: float(values.mean()) for task, values in rows.items()}
-        study.tell(tasks, seed, val=losses, test=losses, rows=rows)
-    study.results()
+        external.tell(tasks, seed, val=losses, test=losses, rows=rows)
+    external.results()
 
 
 def copy_folder(sample: Path, folder: str, target: Path) -> None:

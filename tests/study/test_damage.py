@@ -229,7 +229,7 @@ def change_row(path: Path, table: str, **changed: Any) -> None:
         ("networks", {"definition": "{}"}),
         ("networks", {"definition": '{"tasks": 1, "seed": 0, "rule": "plain", "width": 1.0}'}),
         ("networks", {"losses": seal(b"no archive")}),
-        ("networks", {"weights": None, "batch": '["unknown"]'}),
+        ("networks", {"batch": "{"}),
         ("affinities", {"affinity": seal(b"no archive")}),
         ("affinities", {"settings": "[]"}),
     ],
