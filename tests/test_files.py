@@ -86,8 +86,8 @@ def test_objects_need_a_conversion(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "must be valid JSON, found Expecting value: line 1 column 1 (char 0); is it truncated?"),
-        ('{"loss": NaN}', "must be valid JSON, found the constant NaN; is it truncated?"),
+        ("", "is not valid JSON: Expecting value: line 1 column 1 (char 0); is it truncated?"),
+        ('{"loss": NaN}', "is not valid JSON: the constant NaN; is it truncated?"),
         ("[1]", "must have the format 'tagalong-example', found 'list'; choose another file"),
         ("{}", "must have the format 'tagalong-example', found None; choose another file"),
         ('{"format": "x", "version": 2}', "must have the format 'tagalong-example', found 'x'; choose another file"),

@@ -139,7 +139,7 @@ def task_name_problems(tasks: tuple[Any, ...], argument: str = "tasks") -> list[
         problems.append(InvalidInput(argument, "must be non-empty strings", ", ".join(map(repr, invalid))))
     if repeated:
         found = f"{', '.join(repeated)} more than once"
-        problems.append(InvalidInput(argument, "must be distinct", found, "rename them"))
+        problems.append(InvalidInput(argument, "must be distinct", found, "rename the duplicates"))
     return problems
 
 
@@ -159,10 +159,10 @@ def as_tuple(values: Any, argument: str, items: str, example: str) -> tuple[Any,
     Example:
         >>> as_tuple(3, "budgets", "integers", "[2, 3]")
         Traceback (most recent call last):
-        tagalong.errors.InvalidInput: `budgets` must be a list of integers, found 3; write [2, 3]
+        tagalong.errors.InvalidInput: `budgets` must be a list of integers, found 3; write a list such as [2, 3]
     """
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        raise InvalidInput(argument, f"must be a list of {items}", repr(values), f"write {example}")
+        raise InvalidInput(argument, f"must be a list of {items}", repr(values), f"write a list such as {example}")
     return tuple(values)
 
 

@@ -190,7 +190,7 @@ def parse_document(
     try:
         document = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as reason:
-        raise error(source, "must be valid JSON", str(reason), "is it truncated?") from reason
+        raise error(source, f"is not valid JSON: {reason}", hint="is it truncated?") from reason
     checked = check_document(document, source, kind, versions, error, hint)
     if checked.pop(CHECKSUM, None) not in (None, _document_checksum(checked)):
         damage_logger.warning(

@@ -226,7 +226,9 @@ def _header_problems(place: str, names: Iterable[str]) -> list[InvalidInput]:
     if not repeated:
         return []
     return [
-        TableError(place, "must name each column once", f"{', '.join(repeated)} more than once", "rename one of them")
+        TableError(
+            place, "must have unique column names", f"{', '.join(repeated)} more than once", "rename the duplicates"
+        )
     ]
 
 
@@ -256,7 +258,7 @@ def _parse_rows(text: str, place: str) -> tuple[str, list[TableRow]]:
         at = rows[-1].line + 1 if rows else 1
         place = f"{place}, line {at}"
         hint = "is there an unclosed quotation mark?"
-        raise TableError(place, "must be a row of a table", str(error), hint) from error
+        raise TableError(place, f"is not a valid table row: {error}", hint=hint) from error
     return delimiter, rows
 
 
@@ -320,7 +322,7 @@ def _read_content(path: Path) -> bytes:
         try:
             return gzip.decompress(content)
         except (EOFError, OSError, zlib.error) as error:
-            raise TableError(place, "must be a complete gzip file", str(error), "is it truncated?") from error
+            raise TableError(place, f"is not a valid gzip file: {error}", hint="is it truncated?") from error
     return _unzip(content, place) if content.startswith(ZIP_SIGNATURE) else content
 
 
@@ -342,7 +344,7 @@ def _unzip(content: bytes, place: str) -> bytes:
 
 def _decode(content: bytes, place: str) -> str:
     if content.startswith(OLD_WORKBOOK_SIGNATURE):
-        raise TableError(place, "must be a CSV or Parquet file", "an old workbook", "save it as CSV")
+        raise TableError(place, "must be a CSV or Parquet file", "an old Excel workbook", "save it as CSV")
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
         text = content.decode(encoding)
@@ -350,7 +352,7 @@ def _decode(content: bytes, place: str) -> str:
         # Western spreadsheets are often in Latin-1, which decodes any bytes.
         text = "\0" if encoding == "utf-16" else content.decode("latin-1")
     if "\0" in text:
-        raise TableError(place, "is not a text file", hint="save the table as CSV in UTF-8")
+        raise TableError(place, "is not a text file", hint="save the table as a UTF-8 CSV file")
     if not text.strip():
         raise TableError(place, "is empty")
     return text
@@ -363,7 +365,7 @@ def _read_parquet(content: bytes, place: str) -> Any:
         return importlib.import_module("pandas").read_parquet(io.BytesIO(content))
     except (ValueError, OSError, EOFError, LookupError) as error:
         message = (str(error).splitlines() or [""])[0]
-        raise TableError(place, "must be a complete Parquet file", message, "is it truncated?") from error
+        raise TableError(place, f"is not a valid Parquet file: {message}", hint="is it truncated?") from error
 
 
 def _with_index(frame: Any) -> Any:

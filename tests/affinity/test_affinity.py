@@ -121,10 +121,10 @@ def test_average_is_recorded_and_taken_from_settings() -> None:
         ({"steps": [0.5, 1]}, "`steps` must be an array of numbers.*not integers"),
         (
             {"skipped": {"nan": [[1, 2], [3, -4]]}},
-            r"`skipped\['nan'\]` must be non-negative numbers of values, found -4",
+            r"`skipped\['nan'\]` must contain only non-negative integers, found -4",
         ),
-        ({"settings": {"x": np.zeros(3)}}, "`settings` must contain only values that JSON can represent"),
-        ({"settings": {"x": float("nan")}}, "`settings` must contain only values that JSON can represent"),
+        ({"settings": {"x": np.zeros(3)}}, "`settings` must contain only JSON-compatible values"),
+        ({"settings": {"x": float("nan")}}, "`settings` must contain only JSON-compatible values"),
         (
             {"settings": {"average": "mode"}},
             "`average` must be one of 'mean', 'trimmed', 'median', found 'mode'",

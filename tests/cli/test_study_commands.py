@@ -121,7 +121,10 @@ def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: T
         (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--size", "full"], "--size"),
         (["run", "faces", "--targets", "a"], "--targets"),
         (["run", "faces", "--with", "color=1"], "color"),
-        (["run", "faces", "--with", "recipe=1"], "--with cannot be used for a setting that has its own option, found"),
+        (
+            ["run", "faces", "--with", "recipe=1"],
+            "cannot be used for settings that have their own option, found",
+        ),
         (["run", "faces", "--with", "seed=one"], "--with seed must be an integer, found 'one'"),
         (["run", "faces", "--device", "meta"], "--device must be available, found 'meta'"),
         (["run", "faces", "--tasks", "Nose"], "'Nose'"),

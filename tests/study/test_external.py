@@ -118,7 +118,7 @@ def test_results_before_the_end_name_what_is_missing() -> None:
     study = planned_study(methods=("stl",), seeds=1)
     train_pending(study, 2)
     with pytest.raises(
-        ValueError, match=r"results of 3 networks are missing: b \(seed 0\), c \(seed 0\), d \(seed 0\)"
+        ValueError, match=r"results are missing for 3 networks: b \(seed 0\), c \(seed 0\), d \(seed 0\)"
     ):
         study.results()
 
@@ -140,7 +140,7 @@ def test_results_come_in_any_order_and_invalid_ones_are_rejected() -> None:
         study.tell(["a"], 0, val={"a": float("nan")}, test={"b": 1.0}, rows={"a": [[1.0]]}, seconds=-1)
     message = str(caught.value)
     assert "`val`: the loss of 'a' must be a finite number, found nan" in message
-    assert "`test` must have a value for each of a, found none for 'a', one for unknown task 'b'" in message
+    assert "`test` must have a value for each of a, found none for 'a', one for the unknown task 'b'" in message
     assert "`rows` must contain one loss per row" in message
     assert "`seconds` must be a non-negative number, found -1" in message
     with pytest.raises(ValueError, match="must be a loss or a pair \\(loss, error\\), found 'low'"):
@@ -207,7 +207,7 @@ def test_a_folder_with_a_plan_for_other_tasks_is_rejected(tmp_path: Path) -> Non
 def test_a_damaged_file_of_results_is_an_error(tmp_path: Path, content: str) -> None:
     ExternalStudy(TASKS, tmp_path).plan(methods=["stl"])
     (tmp_path / "told.json").write_text(content)
-    with pytest.raises(ValueError, match=r"told\.json (must be valid JSON|must have the format|is damaged)"):
+    with pytest.raises(ValueError, match=r"told\.json (is not valid JSON|must have the format|is damaged)"):
         ExternalStudy(TASKS, tmp_path).ask()
 
 

@@ -147,7 +147,7 @@ def test_a_study_of_one_task_works(tmp_path):
         ({"budgets": [4]}, r"`budgets` must be between 1 and the number of tasks \(3\), found 4"),
         ({"budgets": [0]}, r"`budgets` must be between 1 and the number of tasks \(3\), found 0"),
         ({"budgets": [2.5]}, "`budgets` must be integers, found 2.5"),
-        ({"budgets": 2}, r"`budgets` must be a list of integers, found 2; write \[2, 3\]"),
+        ({"budgets": 2}, r"`budgets` must be a list of integers, found 2; write a list such as \[2, 3\]"),
         ({"budgets": []}, "`budgets` must contain at least one budget for tag, found none"),
         ({"seeds": 0}, "`seeds` must be a positive integer"),
         ({"seeds": [1, 1]}, "`seeds` must be a positive integer"),
@@ -186,7 +186,7 @@ def test_a_folder_of_the_old_layout_is_rejected_before_anything_is_written(tmp_p
 
 def test_a_folder_of_another_problem_is_rejected(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
-    with pytest.raises(ValueError, match=r"`out`: .* contains a run of a different problem or of different data"):
+    with pytest.raises(ValueError, match=r"`out`: .* contains a run on a different problem or different data"):
         Study(small_problem(seed=1), tmp_path).run(["mtl"], seeds=1)
     (tmp_path / "settings.json").write_text("{}")
     with pytest.raises(ValueError, match="does not contain the settings of a run"):
@@ -273,7 +273,7 @@ def test_there_are_no_results_before_a_run_or_a_plan(tmp_path):
 
 def test_results_of_another_problem_are_rejected(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
-    with pytest.raises(ValueError, match="contains a run of a different problem"):
+    with pytest.raises(ValueError, match="contains a run on a different problem"):
         Study(small_problem(seed=1), tmp_path).results()
     elsewhere = ExternalStudy(["x", "y"], tmp_path / "elsewhere")
     elsewhere.plan(methods=["mtl"], seeds=1)
@@ -299,7 +299,7 @@ def test_a_budget_without_a_method_does_not_identify_networks(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"budgets": 3}, r"`budgets` must be a list of integers, found 3; write \[2, 3\]"),
+        ({"budgets": 3}, r"`budgets` must be a list of integers, found 3; write a list such as \[2, 3\]"),
         ({"budgets": "23"}, "`budgets` must be a list of integers, found '23'"),
         ({"methods": "tag"}, r"`methods` must be a list of names, found 'tag'; write \['tag'\]"),
         (

@@ -90,7 +90,7 @@ def parse_pairs(text: str | None, option: str) -> dict[str, str]:
     for part in parse_names(text or ""):
         name, sign, word = part.rpartition("=")
         if not sign:
-            raise InvalidInput(option, "must be comma-separated pairs such as name=value", repr(part))
+            raise InvalidInput(option, "must be comma-separated NAME=VALUE pairs", repr(part))
         found[name.strip()] = word.strip()
     return found
 
@@ -115,7 +115,8 @@ def parse_problem_options(texts: Sequence[str], *options: str) -> dict[str, Any]
     """Parses problem options, rejecting settings that have their own command-line option."""
     found = parse_options(texts, "with")
     for name in (name for name in found if name in options):
-        raise InvalidInput("with", "cannot be used for a setting that has its own option", repr(name), f"use `{name}`")
+        hint = f"use `{name}` instead"
+        raise InvalidInput("with", "cannot be used for settings that have their own option", repr(name), hint)
     return found
 
 
@@ -145,7 +146,7 @@ def parse_budgets(text: str, tasks: int) -> list[float]:
     """
     if text.strip().lower() == "all":
         return list(range(1, tasks + 1))
-    expected = "must be numbers or ranges, e.g. 1,2,3 or 1-5, or 'all'"
+    expected = "must be 'all', or a list of numbers or ranges (e.g. 1,2,3 or 1-5)"
     found: list[float] = []
     for part in parse_names(text):
         span = RANGE_PATTERN.fullmatch(part)
@@ -190,7 +191,9 @@ def parse_weights(texts: Sequence[str]) -> dict[str, float] | None:
         except (ValueError, OverflowError):
             sign = ""
         if not sign:
-            raise InvalidInput("weights", "must be comma-separated pairs such as age=2,ill=0.5", repr(part))
+            raise InvalidInput(
+                "weights", "must be comma-separated TASK=WEIGHT pairs (e.g. age=2,income=0.5)", repr(part)
+            )
         if name.strip() in found:
             raise InvalidInput("weights", "must name each task only once", f"{name.strip()!r} twice")
         found[name.strip()] = weight
@@ -202,7 +205,7 @@ def parse_links(texts: Sequence[str], option: str) -> list[tuple[str, ...]]:
     found = [tuple(parse_names(text)) for text in texts]
     short = [text for text, link in zip(texts, found, strict=True) if len(set(link)) < 2]
     if short:
-        raise InvalidInput(option, "must list two or more names, e.g. age,ill", repr(short[0]))
+        raise InvalidInput(option, "must list two or more names (e.g. age,income)", repr(short[0]))
     return found
 
 
@@ -228,7 +231,7 @@ def parse_cost(text: str | None, tasks: Collection[str]) -> Any:
     if len(parts) == 2:
         return _encoder_and_heads(*parts)
     if not Path(text).exists():
-        expected = "must be a number, half-single, ENCODER+HEAD (e.g. 10+0.5), or a file with the cost of each group"
+        expected = "must be a number, 'half-single', ENCODER+HEAD (e.g. 10+0.5), or a file that lists group costs"
         raise InvalidInput("cost", expected, repr(text))
     from tagalong.group import read_costs
 

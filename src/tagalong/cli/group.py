@@ -110,9 +110,9 @@ def _check_option_conflicts(
 ) -> None:
     """Rejects conflicting options before reading any file."""
     if budget is not None and budgets is not None:
-        raise InvalidInput("`budget` and `budgets`", "cannot be used together", hint="pass one of them")
+        raise InvalidInput("`budget` and `budgets`", "cannot be used together", hint="pass only one of them")
     if budget is None and budgets is None and compare is None:
-        raise InvalidInput("`budget` or `budgets`", "is required", hint="pass `budget=3` or `budgets=1-5`")
+        raise InvalidInput("`budget` or `budgets`", "is required", hint="for example `budget=3` or `budgets=1-5`")
     if budgets is not None and (compare is not None or detail):
         options = "`compare`, `explain` and `together`"
         raise InvalidInput(options, "require a single grouping", hint="pass `budget` instead of `budgets`")
@@ -128,7 +128,8 @@ def _restrict_table(table: ScoreTable, tasks: Sequence[str] | None, average: str
     if average is None:
         return part
     if part.kind != "affinity":
-        raise InvalidInput("average", "requires an affinity that was saved with its history", f"a {part}")
+        found = f"a {part}" if part.kind == "square" else str(part)
+        raise InvalidInput("average", "requires an affinity that was saved with its history", found)
     return replace(part, scores=part.scores.averaged(average))
 
 
@@ -160,7 +161,9 @@ def _selected_budgets(
     if budgets is not None:
         if budgets.strip().lower() == "all" and (costs or table.kind == "candidates"):
             raise InvalidInput(
-                "`budgets=all`", "cannot be used with costs", hint="list total costs instead: `budgets=1,2.5,4`"
+                "`budgets=all`",
+                "cannot be used with costs",
+                hint="list total costs instead, for example `budgets=1,2.5,4`",
             )
         return arguments.parse_budgets(budgets, len(table.tasks))
     if budget is not None:

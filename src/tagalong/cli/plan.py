@@ -24,7 +24,8 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="An affinity in JSON or CSV format, with sources as rows. Cosines are used for cs, all others for tag.",
+        help="An affinity in JSON or CSV format, with sources as rows. Cosine affinities are used for cs, all others "
+        "for tag.",
         show_default=False,
     ),
 ]
@@ -78,7 +79,7 @@ def _read_affinity(file: Path) -> Affinity:
 
     table = read_table(file)
     if table.kind not in ("affinity", "square"):
-        raise InvalidInput(file, "must contain an affinity", "the results of groups", "use tagalong verdict for those")
+        raise InvalidInput(file, "must contain an affinity", "group results", "use tagalong verdict instead")
     affinity: Affinity = table.scores
     return affinity
 

@@ -171,7 +171,7 @@ def show_results(results: Results, quiet: bool, out: Path) -> None:
         return
     console = screen()
     console.print()
-    print_line(console, f"{out}: results, groupings, affinities and the recommended networks")
+    print_line(console, f"{out} contains the results, groupings, affinities and recommended networks")
     if (page := out / "report.html").exists():
         print_line(console, f"report: {page}")
     print_line(console, f"to make predictions: tagalong predict {out} NEW.csv")

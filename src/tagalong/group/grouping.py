@@ -257,7 +257,7 @@ class Grouping:
         try:
             document = read_yaml(text)
         except ValueError as error:
-            raise GroupingFileError("a grouping", "must be valid YAML", str(error)) from error
+            raise GroupingFileError("the grouping", f"is not valid YAML: {error}") from error
         return Grouping.from_document(document)
 
     def __str__(self) -> str:

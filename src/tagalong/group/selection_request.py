@@ -174,13 +174,13 @@ class SelectionRequest:
     def _cost_table_problems(self, table: Mapping[Any, Any]) -> list[InvalidInput]:
         keys = [key for key in table if isinstance(key, bool) or not isinstance(key, (frozenset, tuple, Integral))]
         if keys:
-            expected = "must map sets or numbers of tasks to costs"
+            expected = "must map groups or group sizes to costs"
             hint = "use keys like frozenset({'a', 'b'}) or 2"
-            return [InvalidInput("cost", expected, f"key {short(keys[0])}", hint)]
+            return [InvalidInput("cost", expected, f"the key {short(keys[0])}", hint)]
         problems = []
         if len(self._listed_costs) < len(table):
-            found = "a group listed twice (as tuples in different orders, or as a tuple and a frozenset)"
-            problems.append(InvalidInput("cost", "must list each group once", found))
+            found = "one listed twice (as tuples in different orders, or as a tuple and a frozenset)"
+            problems.append(InvalidInput("cost", "must list each group only once", found))
         for key, cost in table.items():
             unlisted = isinstance(cost, (float, np.floating)) and np.isnan(cost)  # NaN means that the key is not listed
             if not unlisted and not is_positive(cost):
@@ -314,6 +314,6 @@ def _range_problems(max_scores: Floats, weights: Floats) -> list[InvalidInput]:
         total = float(scaling.weighted(max_scores).sum())
         if total and math.frexp(total)[1] + scaling.exponent > MAX_EXPONENT:
             expected = f"must sum to less than {math.ldexp(1.0, MAX_EXPONENT):.0e} over all tasks"
-            found = f"values of up to {max_scores.max():.3g} for {len(max_scores)} tasks"
+            found = f"values up to {max_scores.max():.3g} for {len(max_scores)} tasks"
             return [InvalidInput(name, expected, found, "divide all scores by the same number")]
     return []

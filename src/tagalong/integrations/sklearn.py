@@ -405,7 +405,7 @@ def _mean_score(score: Callable[..., float], labels: Columns, predictions: Colum
         if here.any():
             scores.append(score(column[here], predicted[here]))
     if not scores:
-        raise InvalidInput("y", "must contain labels to compute a score", "none")
+        raise InvalidInput("y", "must contain at least one label to compute a score", "none")
     return float(np.mean(scores))
 
 

@@ -98,7 +98,7 @@ def feature_count(encoder: nn.Module, inputs: Tensor) -> int:
         features = encoder(inputs)
     if not isinstance(features, Tensor) or features.dim() < 2 or len(features) != len(inputs):
         found = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        inputs_given = f"{len(inputs)} rows of inputs {list(inputs.shape[1:])}"
+        inputs_given = f"inputs of shape {list(inputs.shape)}"
         raise InvalidInput(
             "encoder", "must return a tensor of shape [rows, features, …]", f"{found} for {inputs_given}"
         )

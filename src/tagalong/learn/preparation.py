@@ -48,7 +48,7 @@ def read_preparation(document: Mapping[str, Any]) -> Preparation:
     """Restores a `Scaling` or a `Table` from a JSON document."""
     kinds: dict[str, Any] = {"scaling": Scaling, "table": Table}
     if document.get("kind") not in kinds:
-        raise InvalidInput("document", "must have the kind 'scaling' or 'table'", repr(document.get("kind")))
+        raise InvalidInput("document", "must be of kind 'scaling' or 'table'", repr(document.get("kind")))
     prepared: Preparation = kinds[document["kind"]].from_document(document)
     return prepared
 
@@ -107,7 +107,9 @@ class Scaling:
         inputs = self.apply(raw)
         if inputs.is_floating_point() and not inputs.isfinite().all():
             raise InvalidInput(
-                "rows", "must have a scale similar to that of the training rows", f"{float(raw.abs().max()):g}"
+                "rows",
+                "must have a scale similar to that of the training rows",
+                f"values up to {float(raw.abs().max()):g}",
             )
         return inputs
 
@@ -147,7 +149,7 @@ def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
             loaded = np.load(file, allow_pickle=False)
         except (ValueError, EOFError, BadZipFile) as error:
             found = f"a different format in {path}"
-            raise InvalidInput(argument, "must be an npy or npz file of numbers", found) from error
+            raise InvalidInput(argument, "must be a numeric npy or npz file", found) from error
         if isinstance(loaded, np.ndarray):
             return loaded
         if len(loaded.files) != 1:
@@ -213,7 +215,7 @@ def _check_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> N
     named = [f"{_column_name(number, columns)} ({count} rows)" for number, count in enumerate(counts) if count]
     if named:
         found = f"NaN or inf in column {first_few(named, 10)}"
-        raise InvalidInput(argument, "must be finite", found, "impute or remove them")
+        raise InvalidInput(argument, "must be finite", found, "impute or remove these values")
     largest = float(tensor.abs().max()) if tensor.numel() else 0.0
     if largest > MAX_MAGNITUDE:
         raise InvalidInput(argument, f"must be at most {MAX_MAGNITUDE:g} in magnitude", f"{largest:g}")
@@ -336,7 +338,9 @@ class NumberColumn:
         scaled = (np.where(missing, self.median, column) - self.mean) / self.deviation
         if np.abs(scaled).max(initial=0.0) > np.finfo(np.float32).max:
             found = float(np.abs(column[~missing]).max())
-            raise InvalidInput(where, "must have a scale similar to that of the training rows", f"{found:g}")
+            raise InvalidInput(
+                where, "must have a scale similar to that of the training rows", f"values up to {found:g}"
+            )
         return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
     def to_document(self) -> dict[str, Any]:

@@ -287,7 +287,7 @@ class TrainingBackend(Backend):
             logger.info("%s: training %d of %d networks", what, len(missing), len(jobs))
             self._train(missing, what)
             if still := self.missing(missing):
-                raise RuntimeError(f"{len(still)} networks were trained but not found in {self.store.path} afterwards")
+                raise RuntimeError(f"{len(still)} networks were trained but are missing from {self.store.path}")
         return self._known
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
@@ -408,7 +408,7 @@ class TrainingBackend(Backend):
     def _batched(self) -> bool:
         reason = why_not_batched(self.problem, device=self.device)
         if reason is not None:
-            logger.warning("networks of %s are trained one by one: %s", self.problem.name, reason)
+            logger.warning("training the networks of %s one at a time: %s", self.problem.name, reason)
         return reason is None
 
     def _make_chunk(self, jobs: Sequence[Job]) -> Chunk:

@@ -244,7 +244,7 @@ def recommended_record(results: Results, label: Label | None = None) -> Record:
     wanted = label or results.verdict().recommended
     found = [record for record in results.records_of(wanted) if not record.diverged]
     if not found:
-        expected = f"{wanted[0]!r} has no usable networks, since at least one diverged with every seed"
+        expected = f"{wanted[0]!r} has no usable networks: with every seed, at least one network diverged"
         raise InvalidInput("", expected, hint="lower `lr`")
     mean_records = [Record("mean", None, record.seed, (), _mean_val_scores(found), {}) for record in found]
     change_from_mean = dict(zip((record.seed for record in found), changes(found, mean_records, "val"), strict=True))

@@ -263,8 +263,8 @@ class ExternalRun:
         """Returns the results, or raises an error that lists the missing networks."""
         if waiting := self.pending:
             names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
-            expected = f"results of {len(names)} networks are missing: {first_few(names, MOST_NAMED)}"
-            raise InvalidInput("", expected, hint="train them and add their results")
+            expected = f"results are missing for {len(names)} networks: {first_few(names, MOST_NAMED)}"
+            raise InvalidInput("", expected, hint="train these networks and add their results")
         backend, study = self._backend, self.request.study
         decisions = decide_all(backend, study)
         records = train_choices(backend, decisions, study.seeds)
@@ -331,7 +331,7 @@ def _check_tasks(problems: list[InvalidInput], argument: str, given: Mapping[str
     missing = [task for task in tasks if task not in given]
     extra = [task for task in given if task not in tasks]
     if missing or extra:
-        found = [f"none for {name!r}" for name in missing] + [f"one for unknown task {name!r}" for name in extra]
+        found = [f"none for {name!r}" for name in missing] + [f"one for the unknown task {name!r}" for name in extra]
         expected = f"must have a value for each of {', '.join(tasks)}"
         problems.append(InvalidInput(argument, expected, ", ".join(found)))
 
@@ -352,7 +352,7 @@ def _score(
         problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or a pair (loss, error)", repr(given)))
         return Score(math.nan, math.nan)
     if not math.isfinite(loss):
-        hint = "did it diverge?"
+        hint = "did training diverge?"
         problems.append(InvalidInput(f"`{part}`: the loss of {task!r}", "must be a finite number", str(loss), hint))
     return Score(loss, error[0] if error else math.nan, rows)
 

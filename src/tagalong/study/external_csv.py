@@ -147,8 +147,8 @@ def _check_served(groupings: Mapping[Label, tuple[Group, ...]], tasks: Sequence[
         served = [task for group in groups for task in group.serves]
         wrong = sorted(set(tasks) ^ set(served)) + sorted(task for task in set(served) if served.count(task) > 1)
         if wrong:
-            expected = f"must name {csv_label(label)} exactly once for each task, but does not for: {', '.join(wrong)}"
-            problems.append(TableError("column 'serves'", expected))
+            expected = f"must name {csv_label(label)} exactly once for each task"
+            problems.append(TableError("column 'serves'", expected, f"a different count for {', '.join(wrong)}"))
     raise_problems(problems, TableError)
 
 
@@ -219,12 +219,14 @@ def _group_by_network(rows: Sequence[tuple[str, Cells]], file: Path) -> Networks
             continue
         by_task = networks.setdefault((cells["network"], int(cells["seed"])), {})
         if cells["task"] in by_task:
-            problems.append(TableError(place, f"must list {row} only once"))
+            repeated = f"{cells['task']} in {cells['network']} (seed {cells['seed']})"
+            hint = "list each network, seed and task only once"
+            problems.append(TableError(place, f"repeats the result for {repeated}", hint=hint))
         by_task[cells["task"]] = cells
         empty += [f"{column} of {row}" for column in REQUIRED_COLUMNS if not cells[column]]
         wrong = [column for column in NUMERIC_COLUMNS if cells.get(column) and not is_number(cells[column])]
         problems += [TableError(f"{place}: {column}", "must be a number", repr(cells[column])) for column in wrong]
     if empty:
-        problems.append(TableError(file, f"is incomplete: missing {first_few(empty, MOST_LISTED)}"))
+        problems.append(TableError(file, f"is missing required values: {first_few(empty, MOST_LISTED)}"))
     raise_problems(problems, TableError)
     return networks

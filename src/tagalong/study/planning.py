@@ -67,7 +67,7 @@ class TrainingPlan:
         """
         if "auto" in self.methods:
             expected = "must select groups in a single round to be planned in a table"
-            raise InvalidInput("methods", expected, "'auto'", "use ExternalStudy in Python, or remove it")
+            raise InvalidInput("methods", expected, "'auto'", "use ExternalStudy in Python, or remove 'auto'")
         joined = [task for task in self.tasks if "+" in task]
         if joined:
             hint = "rename them, since '+' joins the tasks of a network in the table"
@@ -291,7 +291,7 @@ def _read_affinities(given: Affinities) -> tuple[Affinity, ...]:
 def _task_names(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> tuple[str, ...]:
     if tasks is None and len({frozenset(affinity.tasks) for affinity in affinities}) > 1:
         found = " and ".join(", ".join(affinity.tasks) for affinity in affinities)
-        raise InvalidInput("affinity", "must contain affinities of the same tasks", found)
+        raise InvalidInput("affinity", "must contain affinities for the same tasks", found)
     return as_names(tasks if tasks is not None else affinities[0].tasks if affinities else ())
 
 

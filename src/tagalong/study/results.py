@@ -91,8 +91,8 @@ class Results:
                 tasks = set(getattr(record, part))
                 if tasks != set(self.problem.tasks):
                     wrong = ", ".join(sorted(tasks ^ set(self.problem.tasks)))
-                    expected = f"{label} must have one {part} score per task, but does not for: {wrong}"
-                    problems.append(InvalidInput("`records`:", expected))
+                    expected = f"{label} must have one {part} score per task"
+                    problems.append(InvalidInput("`records`:", expected, f"missing or unknown tasks: {wrong}"))
             if label in seen:
                 problems.append(InvalidInput("records", "must be distinct", f"{label} more than once"))
             seen.add(label)

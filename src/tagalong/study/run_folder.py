@@ -71,7 +71,7 @@ def check_folder(out: Path, fingerprint: str) -> None:
         raise InvalidInput("`out`:", f"{path} does not contain the settings of a run", hint=hint) from error
     if other != fingerprint:
         conflict = (
-            f"{out} contains a run of a different problem or of different data ({name!r}, {other}; this one is "
+            f"{out} contains a run on a different problem or different data ({name!r}, {other}; this run is on "
             f"{fingerprint})"
         )
         raise InvalidInput("`out`:", conflict, hint="choose another folder")

@@ -115,7 +115,7 @@ def _read_methods(
         problems.append(InvalidInput("methods", "must be a list of names", repr(methods), f"write [{methods!r}]"))
         return []
     if not len(methods):
-        problems.append(InvalidInput("methods", "must name at least one method", "none", "write ['mtl', 'tag']"))
+        problems.append(InvalidInput("methods", "must name at least one method", "none", "for example ['mtl', 'tag']"))
     made: dict[str, Method] = {}
     for entry in methods:
         try:
@@ -141,7 +141,7 @@ def _read_budgets(
     budgets: Sequence[int], n: int, methods: Sequence[Method], problems: list[InvalidInput]
 ) -> tuple[int, ...]:
     if not isinstance(budgets, Sequence) or isinstance(budgets, str):
-        hint = "write [2, 3]"
+        hint = "write a list such as [2, 3]"
         problems.append(InvalidInput("budgets", "must be a list of integers", repr(budgets), hint))
         return ()
     for budget in budgets:
@@ -152,7 +152,7 @@ def _read_budgets(
     grouping = [method.name for method in methods if method.budgeted]
     if grouping and not len(budgets):
         expected = f"must contain at least one budget for {', '.join(grouping)}"
-        problems.append(InvalidInput("budgets", expected, "none", "write [2, 3]"))
+        problems.append(InvalidInput("budgets", expected, "none", "for example [2, 3]"))
     return tuple(dict.fromkeys(int(budget) for budget in budgets if is_integer(budget)))
 
 

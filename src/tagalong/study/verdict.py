@@ -177,7 +177,7 @@ def decide(
         raise InvalidInput("at_least", "must be a non-negative fraction", repr(at_least))
     choosing = by_label([record for record in records if record.seed not in confirming])
     if TOGETHER not in choosing:
-        raise InvalidInput("records", "must include results for 'mtl' as a baseline", "none", "add it to `methods`")
+        raise InvalidInput("records", "must include results for 'mtl' as a baseline", "none", "add 'mtl' to `methods`")
     diverged = tuple(dict.fromkeys(record.label for record in records if record.diverged))
     candidates = {label: change for label, change in _candidate_changes(choosing).items() if label not in diverged}
     candidates = {label: change for label, change in candidates.items() if label[0] == "auto"} or candidates

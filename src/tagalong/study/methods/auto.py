@@ -194,7 +194,7 @@ def read_effort(effort: Any) -> Effort:
     if isinstance(effort, (int, float)) and not isinstance(effort, bool) and math.isfinite(effort) and effort >= 1:
         return Effort(float(effort))
     expected = (
-        "must be a number of training runs (at least 1), 'quick' (20), 'normal' (60), 'thorough' (200), or a time, "
-        "e.g. '10min'"
+        "must be a number of training runs (at least 1), 'quick' (20), 'normal' (60), 'thorough' (200), or a duration "
+        "such as '10min'"
     )
     raise InvalidInput("effort", expected, repr(effort))

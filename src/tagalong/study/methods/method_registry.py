@@ -104,7 +104,7 @@ def _create_method(name: str, factory: Factory, options: Mapping[str, Any]) -> M
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         unknown = [option for option in options if option not in parameters]
         if unknown:
-            known = ", ".join(parameters) or "no options"
+            known = f"only {', '.join(parameters)}" if parameters else "no options"
             raise InvalidInput("`options`:", f"{name!r} accepts {known}", ", ".join(unknown))
     return factory(**options)
 
