@@ -146,3 +146,12 @@ def test_plain_english_draws_the_same_sentences_and_names_for_a_seed() -> None:
     assert first.count("src/tagalong") >= 10  # four sentences and six names of twelve come from the code
     assert "sentences:" in first
     assert "names:" in first
+
+
+def test_attack_finds_neither_tracebacks_nor_silent_damage() -> None:
+    printed = _run("attack.py", "--attempts", "7", "--only", "table/networks/")
+    assert "| table/networks/networks.json | predict" in printed
+    totals = printed.splitlines()[-1].split("|")[3:-1]
+    tried, *outcomes = map(int, totals)
+    assert tried == sum(outcomes) == 21
+    assert outcomes[2:] == [0, 0, 0]
