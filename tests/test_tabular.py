@@ -6,6 +6,7 @@ import gzip
 import io
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from itertools import product
@@ -216,10 +217,47 @@ INVALID: dict[str, tuple[Callable[[Rows], bytes], str]] = {
     ),
 }
 
+DAMAGED = "; it is damaged; create or download it again"
+UNCLOSED = "is there an unclosed quotation mark?"
+LONG = f"must have cells of at most 131,072 characters, found a longer one; {UNCLOSED}"
+INVALID |= {
+    "empty zip": (
+        lambda rows: b"PK\x05\x06" + bytes(18),
+        "{file} must be a zip archive with one file, found 0; extract the one you need",
+    ),
+    "gzip with a changed length": (
+        lambda rows: changed(gzip.compress(text_of(rows).encode()), -1),
+        "{file} is not a valid gzip file: Incorrect length of data produced" + DAMAGED,
+    ),
+    "gzip of another method": (
+        lambda rows: changed(gzip.compress(text_of(rows).encode()), 2),
+        "{file} is not a valid gzip file: Unknown compression method" + DAMAGED,
+    ),
+    "long first line": (lambda rows: b"x" * 140_000, f"{{file}}, line 1 {LONG}"),
+    "long name": (
+        lambda rows: text_of([["x" * 140_000, *rows[0][1:]], *rows[1:]]).encode(),
+        f"{{file}}, line 1 {LONG}",
+    ),
+    "long cell": (lambda rows: (text_of(rows) + "x" * 140_000 + ",2\n").encode(), f"{{file}}, line {{end}} {LONG}"),
+    "unclosed quotation mark": (
+        lambda rows: (text_of(rows) + '"' + text_of(rows[1:])).encode(),
+        f"{{file}}, line {{end}} must have {{width}} cells, found 1; {UNCLOSED}",
+    ),
+}
+
+
+def changed(content: bytes, at: int) -> bytes:
+    """Flips some bits of one byte."""
+    flipped = bytearray(content)
+    flipped[at] ^= 0x55
+    return bytes(flipped)
+
 
 def expected_words(path: object, rows: Rows, what: str) -> str:
     width = len(rows[0])
-    return INVALID[what][1].format(file=path, width=width, less=width - 1, more=width + 1, last=rows[0][-1])
+    return INVALID[what][1].format(
+        file=path, width=width, less=width - 1, more=width + 1, last=rows[0][-1], end=len(rows) + 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -465,3 +503,56 @@ def test_columns_in_memory_are_checked(source: Any, problem: str) -> None:
     with pytest.raises(TableError) as caught:
         Problem.from_table(source, ["y"])
     assert str(caught.value) == problem
+
+
+def test_any_changed_byte_of_an_archive_gives_a_sentence_or_the_same_table(tmp_path: Path) -> None:
+    path = tmp_path / "table.zip"
+    content = archive(**{"table.csv": text_of(NUMBERS)})
+    for at in range(len(content)):
+        path.write_bytes(changed(content, at))
+        try:
+            assert read_columns(path).rows == len(NUMBERS) - 1
+        except TableError as error:
+            assert str(path) in str(error)  # noqa: PT017 - both outcomes are fine
+
+
+def test_a_path_that_cannot_exist_is_named() -> None:
+    with pytest.raises(TableError, match=r"^'a\\x00b\.csv' cannot be the path of a file: embedded null byte$"):
+        read_text("a\0b.csv")
+    with pytest.raises(TableError, match=r"cannot be read: File name too long$"):
+        read_text("a" * 5000 + ".csv")
+
+
+REPEATED = "a,b,y\n" + "1.5,2.5,3.5\n" * 100_000  # compresses to a thousandth
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lambda content: archive(**{"t.csv": content.decode()})])
+def test_files_are_limited_by_memory_and_not_by_compression(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "table.csv.gz"
+    path.write_bytes(pack(REPEATED.encode()))
+    assert read_columns(path).rows == 100_000
+    monkeypatch.setattr("tagalong.tabular.free_memory", lambda: 4 * 10**6)
+    monkeypatch.setattr("tagalong.tabular.PIECE", 2**16)
+    with pytest.raises(TableError) as caught:
+        read_text(path)
+    assert str(caught.value) == (
+        f"{path} must fit into memory, of which 4 MB are free, found more than 1 MB; use fewer rows or columns"
+    )
+    monkeypatch.setattr("tagalong.tabular.free_memory", lambda: 20 * 10**6)
+    with pytest.raises(TableError, match=r"of which 20 MB are free, found about 300,003 cells; use fewer rows"):
+        read_columns(path)
+
+
+def test_a_bomb_is_not_unpacked_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bomb.csv.gz"
+    path.write_bytes(gzip.compress(bytes(50 * 2**20), 1))
+    monkeypatch.setattr("tagalong.tabular.free_memory", lambda: 8 * 2**20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TableError, match="must fit into memory"):
+            read_columns(path)
+        assert tracemalloc.get_traced_memory()[1] < 8 * 2**20
+    finally:
+        tracemalloc.stop()

@@ -7,17 +7,22 @@ import csv
 import gzip
 import importlib
 import io
+import lzma
+import math
 import os
 import re
+import struct
 import zipfile
 import zlib
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol, cast
 
 from .errors import InvalidInput, is_installed, missing_package, raise_problems
+from .free_memory import free_memory
 
 DELIMITERS = ("\t", ";", ",", "|")  # in order of preference
 SAMPLE_SIZE = 200_000  # number of characters that are searched for the delimiter
@@ -26,7 +31,16 @@ QUOTED_CELL = re.compile(r'(?:^|(?<=[\r\n,;\t|])) *"(?:[^"]|"")*"(?= *(?:[\r\n,;
 MAX_SHOWN = 5  # maximum number of invalid rows, or of files in an archive, that are listed individually
 MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", "."})
 DECIMAL_COMMA_HINT = "if commas are decimal separators, use points instead or separate columns with semicolons"
-ZIP_SIGNATURE, PARQUET_SIGNATURE = b"PK\x03\x04", b"PAR1"
+UNCLOSED_HINT = "is there an unclosed quotation mark?"
+GZIP_SIGNATURE, PARQUET_SIGNATURE = b"\x1f\x8b", b"PAR1"
+ZIP_SIGNATURES = (b"PK\x03\x04", b"PK\x05\x06")  # the latter is an archive without files
+ZIP_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(RuntimeError, EOFError, OSError, ValueError),
+)
+PIECE = 2**20  # number of bytes that are read at once
+COPIES = 4  # of the content of a file that have to fit into memory while it is parsed
+CELL_BYTES = 80  # memory for a short cell and its place in a row
 OLD_WORKBOOK_SIGNATURE = b"\xd0\xcf\x11\xe0"
 
 
@@ -103,6 +117,7 @@ class RawColumns:
         rows: the number of rows.
         unnamed: the number of unnamed columns that were dropped, such as a saved index.
         decimal_comma: see `ParsedTable`.
+        lines: the line of the file on which each row starts; empty if the table is not a text file.
     """
 
     place: str
@@ -110,6 +125,7 @@ class RawColumns:
     rows: int
     unnamed: int = 0
     decimal_comma: bool = False
+    lines: Sequence[int] = ()
 
 
 def read_table(path: str | os.PathLike[str]) -> ParsedTable:
@@ -176,7 +192,8 @@ def read_columns(source: TableSource, argument: str = "data", keep_empty: bool =
         return _read_frame_columns(source, place)
     if isinstance(source, Mapping):
         return _make_columns(source, place)
-    rows: list[Any] = list(source) if isinstance(source, Iterable) else [source]
+    is_list = isinstance(source, Iterable) and getattr(source, "ndim", 1) > 0
+    rows: list[Any] = list(cast("Iterable[Any]", source)) if is_list else [source]
     if not all(isinstance(row, Mapping) for row in rows):
         expected = "must be a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row"
         raise TableError(place, expected, type(source).__name__)
@@ -201,7 +218,8 @@ def _read_file_columns(path: Path, keep_empty: bool) -> RawColumns:
     raise_problems(problems, TableError)
     columns = zip(names, zip(*(row.cells for row in rows), strict=True), strict=True)
     named = {name: cells for name, cells in columns if name}
-    return RawColumns(place, named, len(rows), names.count(""), delimiter != ",")
+    lines = array("q", (row.line for row in rows))
+    return RawColumns(place, named, len(rows), names.count(""), delimiter != ",", lines)
 
 
 def _read_frame_columns(frame: Any, place: str) -> RawColumns:
@@ -212,6 +230,11 @@ def _read_frame_columns(frame: Any, place: str) -> RawColumns:
 
 
 def _make_columns(columns: Mapping[str, Any], place: str, unnamed: int = 0) -> RawColumns:
+    single = [name for name, column in columns.items() if _is_single_value(column)]
+    raise_problems(
+        [TableError(f"{place}: column {name!r}", "must be a list or an array", repr(columns[name])) for name in single],
+        TableError,
+    )
     lengths = {len(column) for column in columns.values()}
     if len(lengths) != 1:
         found = ", ".join(map(str, sorted(lengths))) or "no columns"
@@ -219,6 +242,10 @@ def _make_columns(columns: Mapping[str, Any], place: str, unnamed: int = 0) -> R
     if lengths == {0}:
         raise TableError(place, "must have at least one row", "none")
     return RawColumns(place, columns, lengths.pop(), unnamed)
+
+
+def _is_single_value(column: Any) -> bool:
+    return isinstance(column, (str, bytes)) or not hasattr(column, "__len__") or getattr(column, "ndim", 1) == 0
 
 
 def _header_problems(place: str, names: Iterable[str]) -> list[InvalidInput]:
@@ -239,6 +266,7 @@ def _row_problems(place: str, rows: Sequence[TableRow], width: int, delimiter: s
     problems: list[InvalidInput] = []
     for line, cells in wrong[:MAX_SHOWN]:
         hint = DECIMAL_COMMA_HINT if delimiter == "," and len(cells) > width else ""
+        hint = UNCLOSED_HINT if any("\n" in cell for cell in cells) else hint
         problems.append(TableError(f"{place}, line {line}", f"must have {width} cells", str(len(cells)), hint))
     if len(wrong) > MAX_SHOWN:
         more = f"{len(wrong) - MAX_SHOWN:,} more rows of a different length"
@@ -251,15 +279,23 @@ def _parse_rows(text: str, place: str) -> tuple[str, list[TableRow]]:
     if not text.strip(BLANK_CHARACTERS + "\r\n"):
         raise TableError(place, "must contain a table", "only delimiters")
     delimiter = _find_delimiter(text)
+    _check_memory(text.count(delimiter) + text.count("\n"), place)
     rows: list[TableRow] = []
     try:
         rows += _iterate_rows(text, delimiter)
     except csv.Error as error:
         at = rows[-1].line + 1 if rows else 1
         place = f"{place}, line {at}"
-        hint = "is there an unclosed quotation mark?"
-        raise TableError(place, f"is not a valid table row: {error}", hint=hint) from error
+        if "field limit" in str(error):
+            expected = f"must have cells of at most {csv.field_size_limit():,} characters"
+            raise TableError(place, expected, "a longer one", UNCLOSED_HINT) from error
+        raise TableError(place, f"is not a valid table row: {error}", hint=UNCLOSED_HINT) from error
     return delimiter, rows
+
+
+def _check_memory(cells: int, place: str) -> None:
+    if CELL_BYTES * cells > free_memory():
+        raise _too_large(f"about {cells:,} cells", place)
 
 
 def _iterate_rows(text: str, delimiter: str) -> Iterator[TableRow]:
@@ -310,20 +346,50 @@ def _display_name(path: str | os.PathLike[str]) -> str:
 def _read_content(path: Path) -> bytes:
     """Reads the bytes of a file and decompresses them."""
     place = _display_name(path)
-    if path.is_dir():
-        raise TableError(place, "must be a file", "a folder", "specify a file in it")
     try:
-        content = path.read_bytes()
+        if path.is_dir():
+            raise TableError(place, "must be a file", "a folder", "specify a file in it")
+        with path.open("rb") as file:
+            content = _read_pieces(file, place)
     except FileNotFoundError:
         raise TableError(place, "does not exist") from None
     except OSError as error:
         raise TableError(place, f"cannot be read: {error.strerror}") from None
-    if content.startswith(b"\x1f\x8b"):
-        try:
-            return gzip.decompress(content)
-        except (EOFError, OSError, zlib.error) as error:
-            raise TableError(place, f"is not a valid gzip file: {error}", hint="is it truncated?") from error
-    return _unzip(content, place) if content.startswith(ZIP_SIGNATURE) else content
+    except ValueError as error:
+        if isinstance(error, TableError):
+            raise
+        raise TableError(repr(place), f"cannot be the path of a file: {error}") from None
+    if content.startswith(GZIP_SIGNATURE):
+        return _gunzip(content, place)
+    return _unzip(content, place) if content.startswith(ZIP_SIGNATURES) else content
+
+
+def _read_pieces(file: IO[bytes] | gzip.GzipFile, place: str) -> bytes:
+    """Reads a whole file, as long as it fits into memory; compressed files may be far larger than they look."""
+    limit = free_memory() // COPIES
+    pieces, size = [], 0
+    while piece := file.read(PIECE):
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
+            raise _too_large(f"more than {size / 1e6:,.0f} MB", place)
+    return b"".join(pieces)
+
+
+def _too_large(found: str, place: str) -> TableError:
+    expected = f"must fit into memory, of which {free_memory() / 1e6:,.0f} MB are free"
+    return TableError(place, expected, found, "use fewer rows or columns")
+
+
+def _gunzip(content: bytes, place: str) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            return _read_pieces(file, place)
+    except EOFError as error:
+        raise TableError(place, f"is not a valid gzip file: {error}", hint="is it truncated?") from error
+    except (OSError, zlib.error, struct.error) as error:
+        hint = "it is damaged; create or download it again"
+        raise TableError(place, f"is not a valid gzip file: {error}", hint=hint) from error
 
 
 def _unzip(content: bytes, place: str) -> bytes:
@@ -336,8 +402,11 @@ def _unzip(content: bytes, place: str) -> bytes:
             if len(tables) != 1:
                 found = f"{len(tables)}" + (f": {', '.join(tables[:MAX_SHOWN])}" if tables else "")
                 raise TableError(place, "must be a zip archive with one file", found, "extract the one you need")
-            return archive.read(tables[0])
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError) as error:
+            with archive.open(tables[0]) as file:
+                return _read_pieces(file, place)
+    except TableError:
+        raise
+    except ZIP_DAMAGE as error:
         found = f"a workbook or archive that cannot be opened ({error})"
         raise TableError(place, "must be a CSV or Parquet file", found, "save it as CSV") from error
 
@@ -416,4 +485,7 @@ def as_number(value: Any) -> float:
     """Converts a cell to a number. Raises ValueError or TypeError if the cell does not contain a number."""
     if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
         raise ValueError(value)
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits; as text, float reads it as infinite
+        return math.inf if value > 0 else -math.inf

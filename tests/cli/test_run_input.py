@@ -40,7 +40,7 @@ def with_column(name: str, values: Any) -> Callable[[Columns], Columns]:
 
 
 TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
-    "no targets": (dict, ["--targets", ""], "--targets must name the columns of table.csv"),
+    "no targets": (dict, ["--targets", ","], "--targets must name at least one column, found ','"),
     "constant": (with_column("ill", [1] * ROWS), [], "'ill' must have at least two distinct labels, found only 1"),
     "all missing": (with_column("ill", [""] * ROWS), [], "'ill' must have labels, but all 60 are missing"),
     "new class": (
@@ -74,6 +74,69 @@ def test_a_table_that_cannot_be_learnt_from_is_rejected(tagalong: Terminal, case
     targets = [] if "--targets" in more else ["--targets", "age,ill"]
     assert words in tagalong.error_of("run", "table.csv", *targets, *more)
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("--targets", "--features", "--ignore", "--categorical", "--kinds", "--errors", "--split-column"),
+        *("--group-column", "--features-file", "--tasks", "--methods", "--budgets", "--device", "--out", "-o"),
+    ],
+)
+def test_empty_options_are_rejected_by_name(tagalong: Terminal, option: str) -> None:
+    write("table.csv", columns())
+    for words in ([option, ""], [option, "  "], *([[f"{option}="]] if option.startswith("--") else [])):
+        error = tagalong.error_of("run", "table.csv", "--targets", "age,ill", *words)
+        assert error == f"{'--out' if option == '-o' else option} must not be empty (see `tagalong run --help`)"
+    assert [path.name for path in Path().iterdir()] == ["table.csv"]
+
+
+def test_empty_arguments_are_rejected(tagalong: Terminal) -> None:
+    for command in (["run", ""], ["predict", "", "new.csv"], ["group", " ", "--budget", "2"], ["verdict", ""]):
+        assert tagalong.error_of(*command) == f"arguments must not be empty (see `tagalong {command[0]} --help`)"
+
+
+def test_a_table_needs_targets(tagalong: Terminal) -> None:
+    write("table.csv", columns())
+    assert "--targets must name the columns of table.csv" in tagalong.error_of("run", "table.csv")
+
+
+def test_a_file_that_does_not_exist_is_named_with_or_without_a_suffix(tagalong: Terminal) -> None:
+    assert tagalong.error_of("run", "nothing", "--targets", "y") == "the file nothing does not exist"
+    assert tagalong.error_of("run", "nothing.csv", "--targets", "y") == "nothing.csv does not exist"
+    Path("folder").mkdir()
+    error = tagalong.error_of("run", "folder", "--targets", "y")
+    assert error == "the file folder must be a file, found a folder; specify a file in it"
+
+
+def test_a_typing_error_is_shown_with_its_line(tagalong: Terminal) -> None:
+    table = columns()
+    table["x"] = ["oops" if row == 7 else x for row, x in enumerate(table["x"])]
+    table["age"] = ["12 kg" if row == 9 else age for row, age in enumerate(table["age"])]
+    write("table.csv", table)
+    assert tagalong.error_of("run", "table.csv", "--targets", "age,ill").split("\n")[1:] == [
+        "  - --targets: 'age' must be numeric, found '12 kg' in line 11; write NA where a value is missing, or pass "
+        "--kinds if the labels are classes",
+        "  - table.csv: column 'x' must be numeric, found 'oops' in line 9; write NA where a value is missing; if the "
+        "column is not numeric, add it to --categorical or to --ignore",
+    ]
+
+
+def test_warnings_about_the_data_are_shown_once_before_training(tagalong: Terminal) -> None:
+    table = columns()
+    write("table.csv", {**table, "copy": table["age"], "id": range(ROWS)})
+    short = ("--methods", "mtl", "--seeds", "1", "--recipe", "epochs=1", "--device", "cpu", "--out", "out")
+    status, out, err = tagalong("run", "table.csv", "--targets", "age,ill", *short)
+    assert status == 0, err
+    lines = out.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("warning: "))
+    assert lines[first].startswith("warning: feature 'copy' determines the target 'age' almost exactly")
+    assert lines[first + 1].startswith("warning: feature 'id' numbers the rows")
+    assert out.count("'copy'") == 1
+    assert "'copy'" not in err
+    status, out, err = tagalong("run", "table.csv", "--targets", "age,ill", *short, "--quiet")
+    assert "'copy'" not in out
+    assert err.startswith("warning: feature 'copy' determines the target 'age' almost exactly")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,9 @@
+import io
 import json
 import re
+import zipfile
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,7 +11,8 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tagalong.learn import MLP, Job, Problem, Task, build_network, label_summary, read_preparation
+from tagalong.errors import InvalidInput
+from tagalong.learn import MLP, Job, Problem, Task, build_network, label_summary, load_array, read_preparation
 from tagalong.learn.splitting import read_split, split_rows
 
 
@@ -375,3 +380,114 @@ def test_dates_are_not_read_as_numbers(data) -> None:
     dates[3] = np.datetime64("NaT")
     (found,) = problems_of(inputs, {"when": dates}, ["when"])
     assert "'when' must have at most 50 distinct text labels, found 199" in found
+
+
+MISUSE = {
+    "inputs": [3, None, "x", [], [[]], np.zeros((60, 0)), [[1], [1, 2]], np.zeros((60, 2), complex), 10**400],
+    "targets": [3, None, {"y": 3}, {"y": None}, {"y": "x"}],
+    "tasks": [3, None, "y"],
+    "recipe": [3, {}],
+    "encoder": [3],
+    "seed": ["x", None],
+    "split": ["x", 3, None],
+    "groups": [3, "x"],
+    "name": [3],
+    "notes": [3, "abc"],
+}
+
+
+@pytest.mark.parametrize(("argument", "value"), [(name, value) for name, values in MISUSE.items() for value in values])
+def test_arguments_of_the_wrong_type_are_refused_by_name(argument: str, value: Any) -> None:
+    draw = np.random.default_rng(0)
+    usual = {"inputs": draw.normal(size=(60, 2)), "targets": {"y": draw.normal(size=60)}, "tasks": ["y"]}
+    with pytest.raises(InvalidInput) as caught:
+        Problem.from_arrays(**{**usual, argument: value})
+    assert str(caught.value.problems[0]).startswith(f"`{argument}`")
+
+
+def saved(array: Any, **options: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+def saved_together(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
+
+
+def damaged(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :]
+
+
+def zipped(**files: str) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return packed.getvalue()
+
+
+SQUARE = np.ones((3, 3))
+FORMAT = "`rows` must be a numeric npy or npz file, found a different format in {}"
+ONE = "`rows` must contain exactly one array, found "
+ARRAY_FILES: dict[str, tuple[bytes, str]] = {
+    "scalar": (saved(3.0), "`rows` must have at least two dimensions, found shape []; try reshape(-1, 1)"),
+    "empty": (saved(np.zeros((0, 3))), "`rows` must not be empty, found shape [0, 3]"),
+    "objects": (saved(np.array([{}, []], dtype=object), allow_pickle=True), FORMAT),
+    "objects, npz": (saved_together(a=np.array([{}], dtype=object)), FORMAT),
+    "structured": (
+        saved(np.zeros((3, 3), dtype=[("a", "f4")])),
+        "`rows` must be an array of numbers, found ndarray with dtype [('a', '<f4')]",
+    ),
+    "dates": (
+        saved(np.zeros((3, 3), dtype="M8[s]")),
+        "`rows` must be an array of numbers, found ndarray with dtype datetime64[s]",
+    ),
+    "no arrays": (saved_together(), f"{ONE}none"),
+    "two arrays": (saved_together(a=SQUARE, b=SQUARE), f"{ONE}2: a, b"),
+    "no file": (b"PK\x05\x06" + bytes(18), f"{ONE}none"),
+    "another file": (zipped(**{"a.txt": "hello"}), f"{ONE}another file"),
+    "truncated": (saved(SQUARE)[:-5], FORMAT),
+    "truncated, npz": (saved_together(a=SQUARE)[:-30], FORMAT),
+    "damaged, npz": (damaged(saved_together(a=np.arange(300)), 80), FORMAT),
+    "nothing": (b"", FORMAT),
+    "pickle": (b"\x80\x04K\x01.", FORMAT),
+}
+
+
+@pytest.mark.parametrize("what", ARRAY_FILES)
+def test_files_without_an_array_of_numbers_are_refused(tmp_path: Path, what: str) -> None:
+    draw = np.random.default_rng(0)
+    scaling = Problem.from_arrays(draw.normal(size=(60, 3)), draw.normal(size=60), ["y"]).table
+    content, message = ARRAY_FILES[what]
+    path = tmp_path / "rows.npy"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput) as caught:
+        scaling.inputs(path)
+    assert str(caught.value) == message.format(path)
+
+
+def test_an_archive_larger_than_memory_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rows.npz"
+    path.write_bytes(saved_together(a=np.zeros((1000, 1000))))
+    assert load_array(path).shape == (1000, 1000)
+    monkeypatch.setattr("tagalong.learn.preparation.free_memory", lambda: 10**7)
+    with pytest.raises(InvalidInput, match=r"^`rows` must fit into memory, of which 10 MB are free, found 8 MB$"):
+        load_array(path)
+
+
+@pytest.mark.parametrize("dtype", [">f8", "<f4", "longdouble", "float16", ">i4", "uint64"])
+def test_numbers_of_any_type_are_read(dtype: str) -> None:
+    draw = np.random.default_rng(0)
+    inputs = draw.integers(0, 9, size=(60, 2)).astype(dtype)
+    problem = Problem.from_arrays(inputs, draw.normal(size=60), ["y"])
+    expected = Problem.from_arrays(inputs.astype(float), {"y": np.random.default_rng(1).normal(size=60)}, ["y"])
+    assert problem.train.inputs.allclose(expected.train.inputs, atol=1e-6)
+
+
+def test_unsigned_integers_beyond_the_signed_ones_stay_positive() -> None:
+    inputs = np.full((60, 1), 2**63, np.uint64) + np.arange(60, dtype=np.uint64)[:, None] * 2**40
+    problem = Problem.from_arrays(inputs, np.arange(60.0), ["y"])
+    assert problem.table.mean[0] > 2**63

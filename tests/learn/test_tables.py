@@ -2,11 +2,13 @@ import csv
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from tagalong.errors import InvalidInput
 from tagalong.learn import Problem, Task, read_columns, read_preparation
 
 pd = pytest.importorskip("pandas")
@@ -270,7 +272,10 @@ def test_notes_say_what_was_left_out(frame, tmp_path) -> None:
     problem = Problem.from_csv(path, **SETTINGS)
     assert problem.name == "indexed"
     assert "dropped because they do not vary in train: same" in problem.notes
-    assert "these features seem to number the rows; consider `ignore` for number" in problem.notes
+    assert (
+        "warning: feature 'number' numbers the rows, like an ID; remove it, since it says nothing about new rows"
+        in (problem.notes)
+    )
     assert "dropped 1 unnamed column" in problem.notes
 
 
@@ -325,3 +330,95 @@ def test_columns_of_a_frame_that_occur_twice_are_refused() -> None:
         (found,) = refused(pd.DataFrame(values, columns=names), targets=["y"])
         repeated = f"{str(names[0])!r} more than once"
         assert found == f"`data` must have unique column names, found {repeated}; rename the duplicates"
+
+
+def test_cells_that_are_not_numbers_are_shown_with_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    rows = [[f"{row}.25", f"{row * row % 17}.5", f"{row % 7}.75"] for row in range(100)]
+    rows[3][0], rows[50][1], rows[60][1], rows[70][1], rows[80][1] = "oops", "1 kg", "\x1b[31m", "x" * 50, "n.a."
+    path.write_text("\n\na;b;y\n" + "".join(";".join(row) + "\n" for row in rows))
+    write_na = (
+        "; write NA where a value is missing; if the column is not numeric, add it to `categorical` or to `ignore`"
+    )
+    assert refused(path, targets=["y"]) == [
+        f"{path}: column 'a' must be numeric, found 'oops' in line 7{write_na}",
+        f"{path}: column 'b' must be numeric, found '1 kg' in line 54, '\\x1b[31m' in line 64, "
+        f"'{'x' * 40}…' in line 74 and 1 more{write_na}",
+    ]
+    path.write_text(path.read_text().replace(".", ","))  # decimal commas
+    assert refused(path, targets=["y"])[0] == f"{path}: column 'a' must be numeric, found 'oops' in line 7{write_na}"
+
+
+def test_labels_that_are_not_numbers_are_shown_with_their_rows() -> None:
+    draw = np.random.default_rng(0)
+    table = {"x": draw.normal(size=200), "y": [*map(str, draw.normal(size=200))], "grade": ["1", "2", "3", "4"] * 50}
+    table["y"][17] = table["grade"][18] = "oops"
+    hint = "; write NA where a value is missing"
+    found = refused(table, targets=["y", "grade"])
+    assert found == [
+        f"`targets`: 'y' must be numeric, found 'oops' in row 17 (counted from 0){hint}, or pass `kinds` if the labels "
+        "are classes",
+        f"`targets`: 'grade' must be numeric, found 'oops' in row 18 (counted from 0){hint}, or pass `kinds` if the "
+        "labels are classes",
+    ]
+    assert refused(table, targets=["y"], kinds={"y": "regression"})[0].endswith(f"(counted from 0){hint}")
+
+
+def test_texts_that_occur_often_are_classes_not_typing_errors() -> None:
+    draw = np.random.default_rng(0)
+    labels = np.array(["1", "2", "3", "other"])[draw.choice(4, size=200, p=[0.32, 0.32, 0.32, 0.04])]
+    problem = Problem.from_table({"x": draw.normal(size=200), "kind": labels}, ["kind"])
+    assert problem.tasks[0].classes == 4
+
+
+def test_new_rows_that_are_not_numbers_are_shown_with_their_lines(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    table = {name: draw.normal(size=60) for name in ("a", "b", "y")}
+    prepared = Problem.from_table(table, ["y"]).table
+    path = tmp_path / "new.csv"
+    path.write_text("a,b\n" + "1,2\n" * 20 + "oops,3\n")
+    with pytest.raises(InvalidInput) as caught:
+        prepared.inputs(path)
+    assert str(caught.value) == (
+        f"{path}: column 'a' must be numeric, found 'oops' in line 22; write NA where a value is missing"
+    )
+    for rows in (np.float64(3), np.zeros((2, 2)), np.zeros(0)):
+        with pytest.raises(InvalidInput, match=r"^`rows` must be a table with the columns 'a', 'b', found an array$"):
+            prepared.inputs(np.asarray(rows))
+
+
+MISUSE = {
+    "targets": [3, None, b"y", [["y"]]],
+    "features": [3, [["a"]]],
+    "ignore": [3, None],
+    "categorical": [3, None, [[1]]],
+    "recipe": [3, "x", {}],
+    "encoder": [3, "mlp"],
+    "seed": ["x", None, 1.5],
+    "split": ["x", 3, None, 0.7, {}],
+    "split_column": [3, ["a"]],
+    "group_column": [3, {}],
+    "kinds": [3, "x", ["y"], {"y": [1]}],
+    "errors": [3, "x", {"y": 3}],
+    "name": [3, b"x", []],
+    "features_file": [3],
+    "data": [3, None, {"y": 3}, {"y": "abc"}, np.float64(3), b"abc", [1]],
+}
+
+
+@pytest.mark.parametrize(("argument", "value"), [(name, value) for name, values in MISUSE.items() for value in values])
+def test_arguments_of_the_wrong_type_are_refused_by_name(argument: str, value: Any) -> None:
+    draw = np.random.default_rng(0)
+    table = {name: draw.normal(size=60) for name in ("a", "b", "y")}
+    with pytest.raises(InvalidInput) as caught:
+        Problem.from_table(**{"data": table, "targets": ["y"], argument: value})
+    named = {"kinds": "`targets`: 'y'"} if isinstance(value, dict) and argument == "kinds" else {}
+    assert str(caught.value).startswith(named.get(argument, f"`{argument}`"))
+
+
+def test_integers_without_end_are_infinite() -> None:
+    table = {"a": [10**400, *range(1, 60)], "y": [*range(59), -(10**400)]}
+    assert refused(table, targets=["y"]) == [
+        "`targets`: 'y' must be finite or missing (NaN), found 1 infinite labels",
+        "`features`: column 'a' must be finite, found inf in 1 rows",
+    ]

@@ -10,6 +10,7 @@ from study_small import small_problem
 
 from old_run import old_run
 from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput
 from tagalong.group import Grouping
 from tagalong.learn import MLP
 from tagalong.study import ExternalStudy, Results, Store, Study, TrainingBackend
@@ -342,3 +343,9 @@ def test_wrong_types_are_rejected_with_one_message(tmp_path, given, message):
             ask(**{"methods": ["tag"], **given})
         assert "\n" not in str(caught.value)
     assert not study.out.exists()
+
+
+@pytest.mark.parametrize("out", [None, 3, "", b"out", "a\0b"])
+def test_a_study_needs_a_folder(out):
+    with pytest.raises(InvalidInput, match=r"^`out` must be a folder, found "):
+        Study(small_problem(), out)

@@ -21,6 +21,7 @@ from .plugin_commands import PluginCommand, load_command
 from .predict import predict
 from .report import report
 from .run import demo, problems, run
+from .terminal import PrintableFormatter
 
 COMPLETION_VARIABLE = "_TAGALONG_COMPLETE"  # set by the shell during tab completion
 
@@ -139,6 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         True
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(PrintableFormatter())
     if COMPLETION_VARIABLE in os.environ:
         logging.disable()  # warnings would show up in the line being typed
     try:

@@ -101,6 +101,20 @@ def check_exists(path: Path, expected: str) -> None:
         raise InvalidInput(path, "does not exist", hint=f"pass {expected}")
 
 
+def parse_columns(text: str | None, option: str) -> list[str] | None:
+    """Parses comma-separated names of columns; an option that is given must name at least one.
+
+    Example:
+        >>> parse_columns(" , ", "ignore")
+        Traceback (most recent call last):
+        tagalong.errors.InvalidInput: `ignore` must name at least one column, found ' , '
+    """
+    names = parse_names(text)
+    if names == []:
+        raise InvalidInput(option, "must name at least one column", repr(text))
+    return names
+
+
 def parse_pairs(text: str | None, option: str) -> dict[str, str]:
     """Parses comma-separated pairs of the form name=word.
 
@@ -292,7 +306,7 @@ def load_input(
     """
     given = {name: option for name, option in table.items() if option not in (None, [], {})}
     chosen = {name: option for name, option in problem.items() if option is not None}
-    if is_table(source):
+    if is_table(source) or (given and not _is_problem(source)):
         _reject_options(chosen, "named problems", source)
         if "targets" not in given:
             raise InvalidInput(
@@ -311,6 +325,12 @@ def is_table(source: str) -> bool:
     """Returns whether the text refers to a table file rather than to a named problem."""
     path = Path(source)
     return path.suffix.lower() in (".csv", ".tsv", ".txt", ".gz", ".zip", ".parquet") or path.is_file()
+
+
+def _is_problem(source: str) -> bool:
+    from tagalong.problems import known_problems
+
+    return source in {known.name for known in known_problems()}
 
 
 def _reject_options(given: dict[str, Any], purpose: str, source: str) -> None:

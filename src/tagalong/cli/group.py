@@ -19,7 +19,7 @@ from tagalong.rendering import TextTable
 from . import arguments
 from . import group_options as options
 from .messages import InterruptRequest, name_arguments
-from .terminal import print_line, print_table, printable, screen, spinner
+from .terminal import print_line, print_table, print_text, printable, screen, spinner
 
 if TYPE_CHECKING:
     from tagalong.group import Comparison, Group, Grouping, ScoreTable, Stability
@@ -105,7 +105,7 @@ def group(
         return
     _Display(answer, quiet=quiet, costs=cost is not None).show(budgets is not None, explain or [], together)
     if out is not None and not quiet:
-        print(f"saved to {out}")
+        print_text(f"saved to {out}")
 
 
 def _check_option_conflicts(

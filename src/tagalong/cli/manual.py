@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from inspect import cleandoc
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .messages import end_with_message
@@ -85,7 +86,12 @@ def finish_command(command: Any) -> None:
 
 
 class Command(TyperCommand):
-    """A command whose help page does not show a type for flags."""
+    """A command whose help page does not show a type for flags, and whose options must not be empty."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the command line."""
+        _reject_empty_values(ctx, args, super().get_params(ctx))
+        return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Returns the command's options and arguments."""
@@ -98,6 +104,23 @@ class Commands(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         """Returns the command's options and arguments."""
         return _without_flag_types(super().get_params(ctx))
+
+
+def _reject_empty_values(ctx: Any, args: Sequence[str], parameters: Sequence[Any]) -> None:
+    """Rejects empty options and arguments; as a path, an empty text would be the current folder."""
+    options = {
+        name: parameter
+        for parameter in parameters
+        for name in parameter.opts
+        if name.startswith("-") and not parameter.is_flag
+    }
+    for before, word in zip(["", *args], args, strict=False):
+        name, equals, value = word.partition("=")
+        empty = name if name in options and equals and not value.strip() else before if not word.strip() else ""
+        if empty in options:
+            raise typer.BadParameter("must not be empty", ctx=ctx, param=options[empty])
+        if not word.strip():
+            ctx.fail("arguments must not be empty")
 
 
 def _without_flag_types(parameters: Sequence[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ from .arguments import check_exists, check_folder, parse_integer_budgets, parse_
 from .group_options import AxisChoice, AxisOption
 from .messages import name_arguments
 from .run import show_table
-from .terminal import print_line, screen
+from .terminal import print_line, print_text, screen
 
 if TYPE_CHECKING:
     from tagalong.affinity import Affinity
@@ -71,7 +71,7 @@ def plan(
         print(dumps({"file": str(path), "networks": networks}, indent=1))
         return
     if quiet:
-        print(path)
+        print_text(str(path))
         return
     console = screen()
     count = pluralize(len(planned.networks), "network")

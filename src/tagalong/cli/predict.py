@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ from tagalong.errors import pluralize
 from . import options
 from .arguments import check_exists
 from .messages import name_arguments
+from .terminal import print_text, printable
 
 if TYPE_CHECKING:
     from tagalong.study import Best
@@ -59,6 +60,8 @@ def predict(
     Runs of tables and built-in problems contain no code. A run with a custom encoder or head may need to execute code
     from its folder, which is refused unless you pass --trust.
 
+    On standard output, control characters in names are replaced with question marks; `--out` and `--json` keep them.
+
     Example:
         `tagalong predict runs/table new.csv --out answers.csv`: write predictions for new rows to a file
     """
@@ -69,15 +72,14 @@ def predict(
         best = Best.load(run, trust=trust)
         check_exists(new, "a table with the features, or an npy or npz file")
         columns = _prediction_columns(best, best.predict(_load_rows(new)))
-    text = _to_csv(columns)
     if out is not None:
-        write_atomic(out, text)
+        write_atomic(out, _to_csv(columns, list(columns)))
     if json:
         print(dumps({name: [float(f"{value:.6g}") for value in values] for name, values in columns.items()}))
     elif out is None:
-        sys.stdout.write(text)
+        sys.stdout.write(_to_csv(columns, list(map(printable, columns))))
     elif not quiet:
-        print(f"{pluralize(text.count(chr(10)) - 1, 'row')} written to {out}")
+        print_text(f"{pluralize(len(next(iter(columns.values()))), 'row')} written to {out}")
 
 
 def _load_rows(path: Path) -> Any:
@@ -102,9 +104,9 @@ def _prediction_columns(best: Best, predictions: Mapping[str, Any]) -> dict[str,
     return columns
 
 
-def _to_csv(columns: Mapping[str, Any]) -> str:
+def _to_csv(columns: Mapping[str, Any], header: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow(header)
     writer.writerows([f"{value:.6g}" for value in row] for row in zip(*columns.values(), strict=True))
     return text.getvalue()

@@ -12,7 +12,7 @@ from tagalong.errors import InvalidInput
 from tagalong.rendering import TextTable
 
 from . import options
-from .terminal import print_line, print_table, printable, prose_width, screen, spinner
+from .terminal import print_line, print_table, print_text, printable, prose_width, screen, spinner
 
 if TYPE_CHECKING:
     from tagalong.study import MethodSummary, RunComparison
@@ -90,7 +90,7 @@ def _print_path(page: Path, json: bool, quiet: bool) -> None:
     if json:
         print(dumps({"page": str(page)}))
     elif quiet:
-        print(page)
+        print_text(str(page))
     else:
         print_line(screen(), f"report: {page}")
 

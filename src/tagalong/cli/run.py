@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from json import dumps
 from pathlib import Path
@@ -14,11 +17,13 @@ from tagalong.errors import InvalidInput
 from tagalong.rendering import TextTable
 
 from . import arguments, options
-from .arguments import check_folder, parse_integer_budgets, parse_names
+from .arguments import check_folder, parse_columns, parse_integer_budgets, parse_names
 from .messages import FAILED, name_arguments, resumable
-from .terminal import print_line, print_table, printable, prose_width, screen, show_progress, table_width
+from .terminal import print_line, print_table, print_text, printable, prose_width, screen, show_progress, table_width
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tagalong.learn import Problem
     from tagalong.study import Results
 
@@ -37,7 +42,8 @@ LOADED_SPELLINGS = {
     "kind": "--kinds",
 }
 SPLITS = ("train", "val", "test")
-MAX_WARNINGS, MAX_NOTE_LENGTH = 5, 160
+MAX_WARNINGS, MAX_NOTE_LENGTH = 10, 160
+WARNING = "warning: "
 BOLD_PREFIXES = ("method ", "task ", "Verdict: ", "Provisional verdict: ")
 
 
@@ -82,10 +88,10 @@ def run(
         `tagalong run table.csv --targets age,ill,weight --ignore id`: your own table
     """
     table = {
-        "targets": parse_names(targets),
-        "features": parse_names(features),
-        "ignore": parse_names(ignore),
-        "categorical": parse_names(categorical),
+        "targets": parse_columns(targets, "targets"),
+        "features": parse_columns(features, "features"),
+        "ignore": parse_columns(ignore, "ignore"),
+        "categorical": parse_columns(categorical, "categorical"),
         "kinds": arguments.parse_pairs(kinds, "kinds"),
         "errors": arguments.parse_pairs(errors, "errors"),
         "split_column": split_column,
@@ -95,8 +101,10 @@ def run(
     check_folder(out)  # before loading the problem, which can take minutes
     chosen = {"size": size, **arguments.parse_problem_options(with_ or [], "recipe")}
     named = {**LOADED_SPELLINGS, **{name: f"--with {name}" for name in chosen if name != "size"}}
-    with name_arguments(path=what, name="PROBLEM", **named), show_progress(json or quiet) as progress:
-        problem = arguments.load_input(what, table, chosen, progress)
+    silent = json or quiet
+    with name_arguments(path=what, name="PROBLEM", **named), show_progress(silent) as progress:
+        with _hold_warnings():
+            problem = arguments.load_input(what, table, chosen, progress)
         if tasks is not None:
             problem = problem.only(parse_names(tasks))
     compare(
@@ -114,6 +122,17 @@ def run(
         json=json,
         quiet=quiet,
     )
+
+
+@contextmanager
+def _hold_warnings() -> Iterator[None]:
+    """Keeps warnings about the data out of the log, since `show_warnings` shows them."""
+    log = logging.getLogger("tagalong.learn.table_warnings")
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = False
 
 
 def compare(
@@ -137,7 +156,9 @@ def compare(
     try:
         with name_arguments(**OPTION_SPELLINGS):
             Study(problem, out, executor=executor, device=device).check(**wanted)
-        if not silent:
+        if silent:
+            show_warnings(screen(stderr=True), _data_warnings(problem))
+        else:
             show_labels(problem)
         with name_arguments(**OPTION_SPELLINGS), show_progress(silent) as progress:
             study = Study(problem, out, executor=executor, device=device, progress=progress)
@@ -168,12 +189,22 @@ def show_labels(problem: Problem) -> None:
     print_table(console, shown)
     print_line(console, summary.pairs)
     for note in problem.notes:
-        print_line(console, shorten(note, MAX_NOTE_LENGTH, placeholder=" …"))
-    for warning in summary.warnings[:MAX_WARNINGS]:
-        print_line(console, f"warning: {warning}")
-    if (more := len(summary.warnings) - MAX_WARNINGS) > 0:
-        print_line(console, f"and {more} more warnings")
+        if not note.startswith(WARNING):
+            print_line(console, shorten(note, MAX_NOTE_LENGTH, placeholder=" …"))
+    show_warnings(console, [*_data_warnings(problem), *summary.warnings])
     console.print()
+
+
+def _data_warnings(problem: Problem) -> list[str]:
+    return [note.removeprefix(WARNING) for note in problem.notes if note.startswith(WARNING)]
+
+
+def show_warnings(console: Console, warnings: Sequence[str]) -> None:
+    """Shows the first warnings and counts the others."""
+    for warning in warnings[:MAX_WARNINGS]:
+        print_line(console, f"{WARNING}{warning}")
+    if (more := len(warnings) - MAX_WARNINGS) > 0:
+        print_line(console, f"and {more} more warnings")
 
 
 def show_results(results: Results, quiet: bool, out: Path) -> None:
@@ -279,7 +310,8 @@ def problems(json: options.JsonOption = False, quiet: options.QuietOption = Fals
         print(dumps({"problems": listed}, indent=1))
         return
     if quiet:
-        print("\n".join(one.name for one in known))
+        for one in known:
+            print_text(one.name)
         return
     console, shown = screen(), TextTable("problem", "tasks", "what it is", "size", numbers=("tasks",))
     for one in known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -22,9 +23,9 @@ BAR_WIDTH = 10  # in columns
 INVISIBLE_JOINERS = "\u200c\u200d"  # invisible characters that Persian, Hindi and emoji need
 
 
-def screen() -> Console:
-    """Returns a console for the current standard output."""
-    return Console(highlight=False, markup=False, emoji=False)
+def screen(stderr: bool = False) -> Console:
+    """Returns a console for the current standard output or standard error."""
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def prose_width(console: Console) -> int:
@@ -54,6 +55,19 @@ def printable(name: str) -> str:
     return "".join(sign if sign.isprintable() or sign in INVISIBLE_JOINERS else "?" for sign in name)
 
 
+def print_text(text: str) -> None:
+    """Prints a line without wrapping it, for use in scripts."""
+    print(printable(text))
+
+
+class PrintableFormatter(logging.Formatter):
+    """Formats log messages for a terminal: names in them may contain any characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the text of a message."""
+        return "\n".join(map(printable, super().format(record).split("\n")))
+
+
 def print_table(console: Console, table: TextTable, fit: bool = True) -> None:
     """Prints a table.
 
@@ -80,7 +94,7 @@ def _paint(console: Console) -> Paint | None:
 @contextmanager
 def spinner(what: str, quiet: bool = False) -> Iterator[None]:
     """Shows a spinner with the elapsed time if the output is a terminal."""
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console = screen(stderr=True)
     if quiet or not console.is_terminal:
         yield
         return
@@ -88,14 +102,14 @@ def spinner(what: str, quiet: bool = False) -> Iterator[None]:
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        bar.add_task(what, total=None)
+        bar.add_task(printable(what), total=None)
         yield
 
 
 @contextmanager
 def show_progress(quiet: bool = False) -> Iterator[Progress | None]:
     """Yields a progress display on stderr for a study, or None if `quiet`."""
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console = screen(stderr=True)
     if quiet:
         yield None
     elif not console.is_terminal:
@@ -129,7 +143,7 @@ class ProgressLines:
     """Prints a line after each stage of the work."""
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
-        self._total, self._what, self._unit, self._began = total, what, unit, time.monotonic()
+        self._total, self._what, self._unit, self._began = total, printable(what), unit, time.monotonic()
         self._finished = 0
 
     def advance(self, n: int) -> None:
@@ -148,7 +162,7 @@ class ProgressBars:
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
         self._progress_bars.start()
-        self._task = self._progress_bars.add_task(what, total=total, unit=unit, steps="", clock="")
+        self._task = self._progress_bars.add_task(printable(what), total=total, unit=unit, steps="", clock="")
         self._finished = self._steps = 0
         self._total, self._began = total, time.monotonic()
 

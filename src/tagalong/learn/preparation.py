@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import struct
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 from zipfile import BadZipFile
 
 import numpy as np
@@ -16,15 +19,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.entries import Entry
-from tagalong.errors import InvalidInput, first_few
+from tagalong.errors import InvalidInput, first_few, raise_problems
+from tagalong.free_memory import free_memory
 from tagalong.tabular import TableSource, as_number
 
-from .column_types import BOOLEAN_WORDS, MAX_MAGNITUDE, Column, Columns, as_column, read_columns
+from .column_types import (
+    BOOLEAN_WORDS,
+    MAX_MAGNITUDE,
+    MISSING_HINT,
+    Column,
+    Columns,
+    as_column,
+    locate_text,
+    read_columns,
+    show_cell,
+    text_cells,
+)
 from .rows import MAX_CHUNK_ROWS
 from .splitting import RowNumbers
 from .targets import Label
 
 MAX_LEVELS = 50
+# Errors that reading a damaged npy or npz file may raise.
+DAMAGE = (
+    *(ValueError, EOFError, LookupError, OSError, TypeError, RuntimeError),
+    *(BadZipFile, zlib.error, struct.error),
+)
 OTHER_LEVEL = "other or missing"
 Classes = Mapping[str, Sequence[Label]]
 
@@ -157,22 +177,38 @@ class Scaling:
 
 def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
     """Loads the array in an npy file, or the only array in an npz file."""
+    expected = "must be an npy or npz file"
+    if not isinstance(path, (str, PathLike)):
+        raise InvalidInput(argument, expected, repr(path))
     if not Path(path).is_file():
-        raise InvalidInput(argument, "must be an npy or npz file", f"no file at {path}")
+        raise InvalidInput(argument, expected, f"no file at {path}")
     with Path(path).open("rb") as file:  # NumPy would leave it open after some errors
         try:
-            loaded = np.load(file, allow_pickle=False)
-        except (ValueError, EOFError, BadZipFile) as error:
-            found = f"a different format in {path}"
-            raise InvalidInput(argument, "must be a numeric npy or npz file", found) from error
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        if len(loaded.files) != 1:
+            return _load_only_array(file, argument)
+        except InvalidInput:
+            raise
+        except MemoryError as error:
+            raise InvalidInput(argument, "must fit into memory", str(error)) from error
+        except DAMAGE as error:
             raise InvalidInput(
-                argument, "must contain exactly one array", f"{len(loaded.files)}: {', '.join(loaded.files)}"
-            )
-        only: NDArray[Any] = loaded[loaded.files[0]]
-        return only
+                argument, "must be a numeric npy or npz file", f"a different format in {path}"
+            ) from error
+
+
+def _load_only_array(file: IO[bytes], argument: str) -> NDArray[Any]:
+    loaded: Any = np.load(file, allow_pickle=False)
+    if not isinstance(loaded, np.ndarray):
+        if len(loaded.files) != 1:
+            found = f"{len(loaded.files)}: {first_few(loaded.files)}" if loaded.files else "none"
+            raise InvalidInput(argument, "must contain exactly one array", found)
+        size, free = loaded.zip.infolist()[0].file_size, free_memory()
+        if size > free // 2:
+            expected = f"must fit into memory, of which {free / 1e6:,.0f} MB are free"
+            raise InvalidInput(argument, expected, f"{size / 1e6:,.0f} MB")
+        loaded = loaded[loaded.files[0]]
+    if not isinstance(loaded, np.ndarray):
+        raise InvalidInput(argument, "must contain exactly one array", "another file")
+    return loaded
 
 
 def read_inputs(inputs: Any, keep_integers: bool = False, argument: str = "inputs") -> Tensor:
@@ -193,6 +229,8 @@ def read_inputs(inputs: Any, keep_integers: bool = False, argument: str = "input
     if tensor.dim() < 2:
         shape = str(list(tensor.shape))
         raise InvalidInput(argument, "must have at least two dimensions", f"shape {shape}", "try reshape(-1, 1)")
+    if not tensor.numel():
+        raise InvalidInput(argument, "must not be empty", f"shape {list(tensor.shape)}")
     if tensor.is_complex():
         raise InvalidInput(argument, "must be real numbers", "complex numbers")
     if tensor.is_floating_point():
@@ -203,20 +241,34 @@ def read_inputs(inputs: Any, keep_integers: bool = False, argument: str = "input
 
 
 def _as_tensor(inputs: Any, columns: list[Any] | None, argument: str) -> Tensor:
-    array = np.asarray(inputs)
+    try:
+        array = np.asarray(inputs)
+    except ValueError as error:
+        raise InvalidInput(argument, "must be an array of numbers", "rows of different lengths") from error
     if array.dtype.kind in "fiub":
-        if array.dtype.kind in "iu" and array.dtype != np.uint8:
-            array = array.astype(np.int64)
+        array = _as_torch_dtype(array)
         return torch.as_tensor(array if array.flags.writeable else array.copy())
-    if array.ndim == 2:
+    if array.ndim == 2 and array.dtype.kind in "OSTU":
         # A DataFrame with columns of different types is converted to objects.
         read = [as_column(column) for column in array.T]
         text = [_column_name(number, columns) for number, column in enumerate(read) if column.dtype == object]
         if not text:
             return torch.as_tensor(np.stack(read, axis=1))
-        found = f"text in column {', '.join(text)}"
+        first = next(column for column in read if column.dtype == object)
+        cells = locate_text(first)
+        found = f"text in column {', '.join(text)}" + (f": {cells}" if cells and len(text) == 1 else "")
         raise InvalidInput(argument, "must be numeric", found, "try Problem.from_table")
     raise InvalidInput(argument, "must be an array of numbers", f"{type(inputs).__name__} with dtype {array.dtype}")
+
+
+def _as_torch_dtype(array: NDArray[Any]) -> NDArray[Any]:
+    """Converts numbers to a type that torch supports."""
+    if array.dtype.kind == "f":
+        return array.astype(np.float64 if array.dtype.itemsize > 8 else array.dtype.newbyteorder("="), copy=False)
+    if array.dtype.kind == "b" or array.dtype == np.uint8:
+        return array
+    too_large = array.dtype == np.uint64 and array.max(initial=0) > np.iinfo(np.int64).max
+    return array.astype(np.float64 if too_large else np.int64)
 
 
 def _check_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> None:
@@ -284,11 +336,15 @@ class Table:
         Raises:
             InvalidInput: If feature columns are missing or contain text instead of numbers.
         """
+        if isinstance(rows, (np.ndarray, Tensor)):
+            names = first_few([repr(column.name) for column in self.columns])
+            raise InvalidInput("rows", f"must be a table with the columns {names}", "an array")
         columns = read_columns(rows, "rows", keep_empty=True)
         missing = [repr(column.name) for column in self.columns if column.name not in columns]
         if missing:
             expected = "must have the same columns as the training table"
             raise InvalidInput(columns.place, expected, f"no {', '.join(missing)}")
+        raise_problems([found for column in self.columns for found in _text_problems(column, columns)])
         values = [column.values(columns[column.name], columns.place) for column in self.columns]
         return torch.as_tensor(np.concatenate(values, axis=1), dtype=torch.float32)
 
@@ -302,6 +358,14 @@ class Table:
         """Restores a table from a document returned by `to_document`."""
         entry = Entry(dict(document), "table")
         return Table(tuple(map(_read_column, entry["columns"].some())), _read_classes(entry))
+
+
+def _text_problems(column: NumberColumn | CategoryColumn, columns: Columns) -> list[InvalidInput]:
+    if isinstance(column, CategoryColumn) or columns[column.name].dtype != object:
+        return []
+    place, text = f"{columns.place}: column {column.name!r}", columns[column.name]
+    cells = columns.locate_text(column.name) or f"{show_cell(text[text_cells(text)[0]])} and other texts"
+    return [InvalidInput(place, "must be numeric", cells, MISSING_HINT)]
 
 
 @dataclass(frozen=True)
@@ -346,8 +410,7 @@ class NumberColumn:
         """
         where = f"{place}: column {self.name!r}"
         if column.dtype == object:
-            found = next(value for value in column if value is not None)
-            raise InvalidInput(where, "must be numeric", repr(found))
+            raise InvalidInput(where, "must be numeric", repr(column[text_cells(column)[0]]))
         if np.isinf(column).any():
             raise InvalidInput(where, "must be finite", f"inf in {np.isinf(column).sum()} rows")
         missing = np.isnan(column)

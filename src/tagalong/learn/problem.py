@@ -67,6 +67,11 @@ class Problem:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))
         problems = task_name_problems(self.names, "tasks")
+        if not isinstance(self.recipe, Recipe):
+            problems.append(InvalidInput("recipe", "must be a Recipe", repr(self.recipe), "write Recipe(epochs=10)"))
+        if not callable(self.encoder):
+            expected = "must be a module, or a function that creates one"
+            problems.append(InvalidInput("encoder", expected, repr(self.encoder)))
         for part, split in self.splits.items():
             missing = [name for name in self.names if name not in split.tasks]
             if missing:
@@ -156,6 +161,10 @@ class Problem:
         of the 50 most frequent levels in the training rows, and one input for all other values. Unnamed columns are
         dropped.
 
+        Suspicious data is reported by warnings, which are logged and added to `notes`: a feature that determines a
+        target, a feature that looks like an ID, a target with few labels in a split, and rows of the validation or test
+        split that also occur in the training split.
+
         Args:
             data: the path of a CSV or Parquet file, a DataFrame (whose index is ignored), a mapping from names to
                 columns, or a list of mappings, one per row. A CSV file needs a header. It can be delimited by commas,
@@ -185,7 +194,7 @@ class Problem:
             ImportError: If the file is a Parquet file and no Parquet reader is installed.
 
         Example:
-            >>> table = {"age": range(60), "town": ["Ulm", "Bonn", ""] * 20, "ill": ["yes", "no"] * 30}
+            >>> table = {"age": [31, 47, 52] * 20, "town": ["Ulm", "Bonn", ""] * 20, "ill": ["yes", "no"] * 30}
             >>> problem = Problem.from_table(table, targets=["ill"], categorical=["town"])
             >>> problem.tasks[0].kind, problem.table.names
             ('binary', ('age', 'town = Bonn', 'town = Ulm', 'town = other or missing'))

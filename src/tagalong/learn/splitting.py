@@ -229,6 +229,8 @@ def _original_label(target: Target, code: float) -> Any:
 def group_labels(groups: Any, argument: str = "`groups`") -> NDArray[Any]:
     """Returns the group label of each row, converted to a common type so that labels can be sorted."""
     labels = as_column(groups)
+    if not labels.ndim:
+        raise InvalidInput(argument, "must have a label for every row", repr(groups))
     missing = [label is None or label != label for label in labels.tolist()]
     if any(missing):
         raise InvalidInput(argument, "must have a label for every row", f"{sum(missing)} missing")

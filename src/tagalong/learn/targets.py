@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,12 @@ from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput
 
-from .column_types import MAX_MAGNITUDE, Column, as_column
+from .column_types import MAX_MAGNITUDE, MISSING_HINT, Column, as_column, locate_text, text_cells
 from .task import DEFAULT_ERROR_MEASURES, Kind, Task
 
 MAX_INTEGER_CLASSES = 10
 MAX_TEXT_CLASSES = 50
+MAX_REPEATED_ERRORS = 2  # a text that occurs more often among numbers is likely the name of a class
 Label = str | float | int
 
 
@@ -39,7 +42,9 @@ class Target:
         return float(np.nanmean(values)), float(np.nanstd(values))
 
 
-def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) -> Target:
+def read_target(
+    task_or_name: Task | str, raw: Any, kind: Kind | None = None, locate: Callable[[], str | None] | None = None
+) -> Target:
     """Reads the labels of one task.
 
     Args:
@@ -47,6 +52,7 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) ->
         raw: the labels.
         kind: the kind of the task, if the task is given by name. If None, the kind is inferred as binary for two
             values, multiclass for text or few distinct integers, and regression otherwise.
+        locate: locates the few labels that are not numbers. If None, they are located by their row numbers.
 
     Raises:
         InvalidInput: If the labels do not match the kind, or cannot be learned.
@@ -56,6 +62,8 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) ->
     kind = kind if isinstance(task_or_name, str) else task_or_name.kind
     values = as_column(raw)
     present = values[_is_present(values)]
+    if values.dtype == object and values.ndim == 1 and kind not in ("binary", "multiclass"):
+        _check_typing_errors(argument, values, kind, locate or partial(locate_text, values))
     _check_labels(argument, present, values, kind)
     distinct = np.unique(present.astype(str) if present.dtype == object else present)
     kind = kind or _guess_kind(distinct, len(present))
@@ -70,8 +78,20 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) ->
     return _encode_classes(task_or_name, name, kind, values, distinct)
 
 
+def _check_typing_errors(argument: str, values: Column, kind: Kind | None, locate: Callable[[], str | None]) -> None:
+    """Raises an error for labels that are numbers with few exceptions, unless these could be names of classes."""
+    cells = locate()
+    if cells is None:
+        return
+    few = len(set(values.tolist()) - {None}) <= MAX_TEXT_CLASSES
+    if kind is None and few and max(Counter(values[text_cells(values)].tolist()).values()) > MAX_REPEATED_ERRORS:
+        return
+    hint = MISSING_HINT if kind else f"{MISSING_HINT}, or pass `kinds` if the labels are classes"
+    raise InvalidInput(argument, "must be numeric", cells, hint)
+
+
 def _check_labels(argument: str, present: Column, values: Column, kind: Kind | None) -> None:
-    if kind is not None and kind not in DEFAULT_ERROR_MEASURES:
+    if kind is not None and (not isinstance(kind, str) or kind not in DEFAULT_ERROR_MEASURES):
         raise InvalidInput(
             argument, f"must have a known kind ({', '.join(map(repr, DEFAULT_ERROR_MEASURES))})", repr(kind)
         )
@@ -147,6 +167,9 @@ def _format_some(distinct: NDArray[Any]) -> str:
 
 def with_error_measure(target: Target, error: Any) -> Target:
     """Returns the same target with a different error measure."""
+    if not isinstance(error, str) and not callable(error):
+        expected = "must be the name of an error measure or a function"
+        raise InvalidInput(f"`errors`: {target.task.name!r}", expected, repr(error))
     return replace(target, task=replace(target.task, error=error))
 
 

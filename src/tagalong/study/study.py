@@ -77,6 +77,8 @@ class Study:
         if not isinstance(problem, Problem):
             hint = "for networks trained by your own script, use ExternalStudy"
             raise InvalidInput("problem", "must be a Problem", repr(problem), hint)
+        if not isinstance(out, (str, os.PathLike)) or not os.fspath(out) or "\0" in os.fspath(out):
+            raise InvalidInput("out", "must be a folder", repr(out))
         self.problem, self.out = problem, Path(out)
         self._executor = make_executor(executor)
         self._executor_name = executor if isinstance(executor, str) else type(executor).__name__
