@@ -77,7 +77,7 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         move_into_place(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+        if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(temporary)):
             error.filename = str(path)  # a full disk is reported without a name
         raise
 
