@@ -3,7 +3,7 @@ import pytest
 from affinity_oracle import ar1, ar1_mean_deviation, names
 
 from tagalong.affinity import Affinity
-from tagalong.affinity.averaging import Average, averages, history_onto
+from tagalong.affinity.averaging import Average, averages, target_history
 from tagalong.affinity.bootstrap import block_length, block_weights, lag_one_autocorrelation
 
 
@@ -53,7 +53,7 @@ def test_bootstrap_averages_each_resample_of_whole_steps(average: str, kind: str
         null = np.zeros((61, 3))
     affinity = Affinity.from_history(history, names(3), null=null, settings={"average": average})
     draws = affinity.bootstrap(n=7, seed=3)
-    length = block_length([history_onto(history, null, j) for j in range(3)], 61)
+    length = block_length([target_history(history, null, j) for j in range(3)], 61)
     for draw, weights in zip(draws, block_weights(61, length, 7, 3), strict=True):
         steps = np.repeat(np.arange(61), weights.astype(int))
         np.testing.assert_allclose(draw, averages(history[steps], null[steps], Average(average)), atol=1e-12)
@@ -94,7 +94,7 @@ def test_equal_values_have_no_scatter(average: str) -> None:
 def test_block_lengths_follow_the_stated_rule() -> None:
     history = ar1(np.random.default_rng(0), 1000, (8, 8), 0.6)
     rho = np.median([lag_one_autocorrelation(history[:, i, j]) for i in range(8) for j in range(8)])
-    length = block_length([history_onto(history, np.full((1000, 8), np.nan), j) for j in range(8)], 1000)
+    length = block_length([target_history(history, np.full((1000, 8), np.nan), j) for j in range(8)], 1000)
     assert length == round((2 * rho / (1 - rho**2)) ** (2 / 3) * 1000 ** (1 / 3))
     assert lag_one_autocorrelation(history[:, 0, 0]) == pytest.approx(
         np.corrcoef(history[1:, 0, 0], history[:-1, 0, 0])[0, 1], abs=0.01
@@ -104,7 +104,7 @@ def test_block_lengths_follow_the_stated_rule() -> None:
 def test_blocks_are_at_least_one_step_and_at_most_a_quarter() -> None:
     rising = np.arange(40.0).reshape(40, 1, 1)
     falling_back = (-1.0) ** np.arange(40).reshape(40, 1, 1)
-    lengths = [block_length([history_onto(h, np.full((40, 1), np.nan), 0)], 40) for h in (rising, falling_back)]
+    lengths = [block_length([target_history(h, np.full((40, 1), np.nan), 0)], 40) for h in (rising, falling_back)]
     assert lengths == [10, 1]
 
 

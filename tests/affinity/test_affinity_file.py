@@ -53,7 +53,7 @@ def test_everything_is_read_back_bit_for_bit(
 
 @pytest.mark.parametrize("inline", [True, False])
 def test_short_and_long_histories_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: bool) -> None:
-    monkeypatch.setattr(formats, "MAX_INLINE", 10**9 if inline else 0)
+    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 10**9 if inline else 0)
     measured().save(tmp_path / "affinity.json")
     assert len(list(tmp_path.iterdir())) == (1 if inline else 2)
     assert_same(Affinity.load(tmp_path / "affinity.json"), measured())
@@ -87,7 +87,7 @@ def test_a_long_history_is_saved_in_an_archive_named_by_its_hash(tmp_path: Path)
 
 
 def test_saving_again_removes_the_stale_archive_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "MAX_INLINE", 0)
+    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 0)
     for path in ("affinity.json", "affinity.json2", "affinity2.json"):
         measured().save(tmp_path / path)
     (tmp_path / "affinity.json.notes.npz").touch()
@@ -95,7 +95,7 @@ def test_saving_again_removes_the_stale_archive_and_no_other(tmp_path: Path, mon
     assert len(list(tmp_path.glob("*.npz"))) == 4
     for path in ("affinity.json", "affinity.json2", "affinity2.json"):
         Affinity.load(tmp_path / path)
-    monkeypatch.setattr(formats, "MAX_INLINE", 10**9)
+    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 10**9)
     measured().save(tmp_path / "affinity.json")
     assert len(list(tmp_path.glob("*.npz"))) == 3
 
@@ -113,12 +113,12 @@ def run_before_first_call(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 
 
 @pytest.mark.parametrize("steps", [5, 7])
-@pytest.mark.parametrize("moment", ["_remove_stale_archives", "_has_archive"])
+@pytest.mark.parametrize("moment", ["_remove_stale_archives", "_archive_exists"])
 def test_two_processes_that_save_at_once_do_not_remove_the_archive_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, moment: str
 ) -> None:
     path, first, second = tmp_path / "affinity.json", measured(steps=steps), measured(steps=6)
-    monkeypatch.setattr(formats, "MAX_INLINE", 5 * 9)  # only the shortest history has no archive
+    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 5 * 9)  # only the shortest history has no archive
     run_before_first_call(monkeypatch, formats, moment, lambda: second.save(path))
     first.save(path)
     found = Affinity.load(path)
@@ -129,7 +129,7 @@ def test_a_save_by_another_process_between_archive_and_json_harms_neither(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, replace, put = tmp_path / "affinity.json", os.replace, []
-    monkeypatch.setattr(formats, "MAX_INLINE", 0)
+    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 0)
 
     def watched(new: Any, file: Any) -> None:
         replace(new, file)
@@ -147,7 +147,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_completely(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "affinity.json"
-    monkeypatch.setattr(formats, "MAX_INLINE", 0)
+    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 0)
     measured().save(path)
     run_before_first_call(monkeypatch, formats, "_read_archive", lambda: measured(steps=7).save(path))
     assert_same(Affinity.load(path), measured(steps=7))
@@ -163,7 +163,7 @@ def test_a_relative_path_without_a_folder_works(tmp_path: Path, monkeypatch: pyt
 def test_a_failed_save_leaves_the_old_file_intact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
-    monkeypatch.setattr(formats, "MAX_INLINE", 0)
+    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 0)
     path = tmp_path / "affinity.json"
     measured().save(path)
     before = len(list(tmp_path.iterdir()))
@@ -256,7 +256,7 @@ def archive_of(**arrays: Any) -> bytes:
 
 
 def test_archives_of_another_file_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "MAX_INLINE", 0)
+    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 0)
     path = tmp_path / "affinity.json"
     measured().save(path)
     archive = next(tmp_path.glob("*.npz"))

@@ -36,7 +36,7 @@ def test_every_group_with_too_much_surplus_is_checked(seed: int) -> None:
     scores, prices = random.standard_normal((n, n)), random.normal(0.5, 0.3, n)
     largest, network = n - seed % 4, float(random.uniform(0.2, 1.5))
     everything = np.concatenate(list(certificates._all_groups(n)))
-    surplus = certificates._surplus(everything, scores, prices, np.eye(n), False, largest)
+    surplus = certificates._group_surplus(everything, scores, prices, np.eye(n), False, largest)
     earning = {tuple(row) for row in everything[surplus > network].tolist()}
     found = [tuple(row) for some in doubtful_groups(scores, prices, network, largest) for row in some.tolist()]
     assert earning <= set(found)

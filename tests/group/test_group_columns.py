@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from tagalong.group import select_groups
-from tagalong.group.selection_problem import Limits, SelectionProblem, membership, solution_value, splits_no_link
+from tagalong.group.selection_problem import Limits, SelectionProblem, keeps_links_whole, membership, solution_value
 from tagalong.group.solvers.column_generation import NodeBudget, Pricing, PricingQuery, solve_columns
 from tagalong.group.solvers.local_search import solve_search
 from tagalong.group.solvers.served_sets import served_values
@@ -89,7 +89,7 @@ def test_pricing_finds_exactly_the_sets_worth_more_than_their_prices(seed: int, 
         prices[membership(np.array([link]), n)[0]] = random.uniform(-0.5, 0.5)
     sets = np.arange(1, 2**n)
     earned = served_values(problem)[1:] - membership(sets, n) @ prices
-    paying = sets[(earned > least + 1e-9) & splits_no_link(sets, problem.links)]
+    paying = sets[(earned > least + 1e-9) & keeps_links_whole(sets, problem.links)]
     pricing, found = Pricing(problem), {}
     for every in (True, False):
         rows = pricing.find(PricingQuery(prices, least, every), NodeBudget(float("inf")), Limits())
@@ -97,7 +97,7 @@ def test_pricing_finds_exactly_the_sets_worth_more_than_their_prices(seed: int, 
     assert found[True] == set(paying.tolist())
     assert found[False] <= found[True]
     if len(paying):
-        assert int(sets[np.where(splits_no_link(sets, problem.links), earned, -np.inf).argmax()]) in found[False]
+        assert int(sets[np.where(keeps_links_whole(sets, problem.links), earned, -np.inf).argmax()]) in found[False]
 
 
 @pytest.mark.parametrize("nodes", [0, 1_000, 20_000, 10**9])

@@ -1,4 +1,7 @@
-"""Affinities: how much each task helps the others, with error bars. Measuring produces them, grouping uses them."""
+"""Affinities: how much each task helps the others, with error bars.
+
+They are produced by `tagalong.measure` and used by `tagalong.group`.
+"""
 
 from .affinity import Affinity as Affinity
 from .display import named_values as named_values

@@ -1,4 +1,4 @@
-"""`Affinity`: how much each task helps the others, with error bars and the history of measured steps."""
+"""Defines `Affinity`: how much each task helps the others, with error bars and a history of measurements."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tagalong.errors import InvalidInput, as_names, raise_problems
 from tagalong.files import report_damage, write_atomic
 from tagalong.rendering import terminal_width
 
-from .averaging import TRIM, Average, Floats, Ints, averages, level_history
-from .bootstrap import RESAMPLES, resamples, standard_errors
+from .averaging import DEFAULT_TRIM, Average, Floats, Ints, averages, level_history
+from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, standard_errors
 from .building import (
     FieldChecker,
     fields_for_steps,
@@ -27,31 +27,33 @@ from .building import (
     merge_fields,
 )
 from .display import html_table, named_values, text_table
-from .formats import SAVE_AGAIN, AffinityFileError, csv_text, read_csv, read_json, write_json
-from .reliability import FRACTIONS, Settled, Spread, settle, spread
+from .formats import SAVE_AGAIN_HINT, AffinityFileError, csv_text, read_csv, read_json, write_json
+from .reliability import PREFIX_FRACTIONS, Settled, Spread, check_settled, compute_spread
 
 PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Affinity:
-    """How much each task helps the others, with error bars. Every matrix is [source, target]: the row helps the column.
+    """How much each task helps the others, with error bars. In every matrix, rows are sources and columns are targets.
 
-    Created by a meter, or with `from_history`, `from_matrix`, `from_csv` or `load`. Arrays are read-only.
+    Affinities are returned by a meter, or created with `from_history`, `from_matrix`, `from_csv` or `load`. Arrays are
+    read-only.
 
     Attributes:
         tasks: the task names, in the order of the rows and columns.
-        mean: the average over steps. The diagonal is self-affinity; pairs that were never measured are NaN.
-        stderr: the standard error of `mean`, NaN with fewer than two values. Consecutive steps are correlated, so whole
-            steps are resampled in blocks of length b = (2ρ / (1 − ρ²))^(2/3) · T^(1/3), clipped to [1, T/4], where T is
-            the number of steps and ρ the median lag-one autocorrelation over pairs, clipped to [0, 0.97].
+        mean: the average over steps. The diagonal contains self-affinities. Pairs that were never measured are NaN.
+        stderr: the standard error of `mean`, or NaN if a pair has fewer than two values. Consecutive steps are
+            correlated, so whole steps are resampled in blocks. The block length is b = (2ρ / (1 − ρ²))^(2/3) · T^(1/3),
+            clipped to [1, T/4]. Here, T is the number of steps, and ρ is the median lag-one autocorrelation over pairs,
+            clipped to [0, 0.97].
         count: the number of values averaged for each pair.
         steps: the call number of each measured step.
-        history: all measured values (steps × n × n), NaN for pairs that were not measured at that step.
-        null: the effect on each target of an optimizer step with zero gradient (steps × n). If finite, it has been
-            subtracted from the history of that step; if NaN, the history of that step is raw.
+        history: all measured values (steps × n × n). Pairs that were not measured at a step are NaN.
+        null: the effect on each target of an optimizer step with zero gradient (steps × n). Finite values have already
+            been subtracted from `history`. If a value is NaN, nothing was subtracted for that target and step.
         skipped: the number of skipped values per pair, keyed by reason.
-        settings: what was measured and how, as JSON-compatible values (estimator, update, held_out, per_lr, average …).
+        settings: the measurement settings (estimator, update, held_out, per_lr, average, …), as JSON-compatible values.
 
     Example:
         >>> print(Affinity.from_matrix([[2.0, 0.5], [-0.25, 1.0]], tasks=["age", "ill"]))
@@ -73,20 +75,22 @@ class Affinity:
 
     def __post_init__(self) -> None:
         tasks = as_names(self.tasks)
-        check, n, length = FieldChecker(tasks), len(tasks), np.size(self.steps)
-        skipped = {reason: check.counts(f"skipped[{reason!r}]", counts) for reason, counts in self.skipped.items()}
+        checker, n, length = FieldChecker(tasks), len(tasks), np.size(self.steps)
+        skipped = {
+            reason: checker.check_counts(f"skipped[{reason!r}]", counts) for reason, counts in self.skipped.items()
+        }
         checked: dict[str, Any] = {
             "tasks": tasks,
-            "mean": check.array("mean", self.mean, (n, n)),
-            "stderr": check.errors(self.stderr),
-            "count": check.counts("count", self.count),
-            "steps": check.steps(self.steps),
-            "history": check.array("history", self.history, (length, n, n)),
-            "null": check.array("null", self.null, (length, n)),
+            "mean": checker.check_array("mean", self.mean, (n, n)),
+            "stderr": checker.check_errors(self.stderr),
+            "count": checker.check_counts("count", self.count),
+            "steps": checker.check_steps(self.steps),
+            "history": checker.check_array("history", self.history, (length, n, n)),
+            "null": checker.check_array("null", self.null, (length, n)),
             "skipped": MappingProxyType(skipped),
-            "settings": check.settings(self.settings),
+            "settings": checker.check_settings(self.settings),
         }
-        raise_problems(check.problems)
+        raise_problems(checker.problems)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -101,19 +105,19 @@ class Affinity:
         skipped: Mapping[str, ArrayLike] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Affinity:
-        """Averages a history of measured steps.
+        """Creates an affinity by averaging a history of measured steps.
 
-        If `null` is finite for some steps of a target and NaN for others, that target's raw steps are shifted by a
-        constant to the level of the others to keep sources comparable.
+        If `null` is known for only some of a target's steps, the target's other steps are raw. They are shifted by a
+        constant to the same level, which keeps sources comparable.
 
         Args:
-            history: the measured values (steps × sources × targets), NaN where nothing was measured, with `null`
-                already subtracted.
+            history: the measured values (steps × sources × targets), with `null` already subtracted. Use NaN for
+                missing values.
             tasks: the task names, in the order of the history's axes.
             steps: the call numbers, in increasing order. Defaults to 0, 1, ….
-            null: the effect on each target of a step with zero gradient (steps × tasks), NaN where unknown.
+            null: the effect on each target of a step with zero gradient (steps × tasks). Use NaN for unknown values.
             skipped: the number of skipped values per pair, keyed by reason.
-            settings: what was measured and how; `average` and `trim` select the kind of average.
+            settings: the measurement settings. `average` and `trim` select the type of average.
 
         Example:
             >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
@@ -132,15 +136,15 @@ class Affinity:
         count: ArrayLike | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Affinity:
-        """Wraps a matrix of averages without a history.
+        """Creates an affinity without a history from a matrix of averages.
 
         Args:
-            matrix: a square matrix, NaN for unknown values; the diagonal may be NaN.
+            matrix: a square matrix. Unknown values may be NaN, including those on the diagonal.
             tasks: the task names. Defaults to "0", "1", ….
-            axis: whether rows are sources or targets. With "target", `matrix`, `stderr` and `count` are transposed.
-            stderr: the standard errors. Unknown (NaN) by default.
+            axis: what the rows represent. With "target", `matrix`, `stderr` and `count` are transposed.
+            stderr: the standard errors. Defaults to NaN (unknown).
             count: the number of values averaged for each pair. Defaults to 1.
-            settings: what was measured and how.
+            settings: the measurement settings.
 
         Example:
             >>> Affinity.from_matrix([[1, 2], [3, 4]], axis="target").mean.tolist()
@@ -153,13 +157,13 @@ class Affinity:
         """Reads a square table with task names in the first row and the first column.
 
         Args:
-            path: a CSV or Parquet file, in any form that `Problem.from_table` accepts. Missing values are NaN, and the
-                columns may be in a different order than the rows.
-            axis: whether rows are sources or targets; "target" if each row contains the affinities onto one task.
+            path: a CSV or Parquet file in any format supported by `Problem.from_table`. Empty cells are read as NaN.
+                Rows and columns may be in different orders.
+            axis: what the rows represent. Use "target" if each row contains the affinities onto one task.
 
         Raises:
             FileNotFoundError: the file does not exist.
-            AffinityFileError: the file is invalid; the message lists every problem with its line number.
+            AffinityFileError: the file is invalid. The message lists every problem with its line number.
 
         Example:
             >>> import tempfile, pathlib
@@ -178,18 +182,18 @@ class Affinity:
 
         Raises:
             FileNotFoundError: the file does not exist.
-            AffinityFileError: the file is damaged, has a different format or a newer version, or its archive is missing
-                or does not match.
+            AffinityFileError: the file is corrupted, has an unsupported format or version, or its archive is missing or
+                does not match.
         """
         values = read_json(Path(path))
-        with report_damage(Path(path), AffinityFileError, SAVE_AGAIN):
+        with report_damage(Path(path), AffinityFileError, SAVE_AGAIN_HINT):
             return cls(**values)
 
     def save(self, path: PathLike) -> None:
-        """Writes everything atomically, such that `load` restores it bit for bit.
+        """Saves the affinity atomically. `load` restores it bit for bit.
 
-        The file is versioned JSON. A history of more than 100,000 numbers is stored in an archive next to it,
-        `<name>.<hash>.npz`, which the JSON refers to. Archives of earlier saves are removed.
+        The file is versioned JSON. If the history has more than 100,000 values, it is stored next to the file in
+        `<name>.<hash>.npz`, and the JSON refers to it. Archives from earlier saves are deleted.
 
         Args:
             path: the file to write, usually `affinity.json`.
@@ -205,13 +209,13 @@ class Affinity:
         write_json(self, Path(path))
 
     def to_csv(self, path: PathLike | None = None) -> str:
-        """Returns the matrix as comma-separated values: a header row of targets, then one row per source.
+        """Returns the matrix as comma-separated values, with a header row of targets and one row per source.
 
         Args:
-            path: a file to write the text to as well.
+            path: an optional file to which the text is also written.
 
         Returns:
-            The text, with numbers in full precision and empty cells for pairs that were never measured.
+            The CSV text. Numbers have full precision, and the cells of pairs that were never measured are empty.
 
         Example:
             >>> affinity = Affinity.from_matrix([[1.0, 0.5], [0.0, float("nan")]], ["age", "ill"])
@@ -225,11 +229,12 @@ class Affinity:
             write_atomic(Path(path), text)
         return text
 
-    def averaged(self, average: Literal["mean", "trimmed", "median"], trim: float = TRIM) -> Affinity:
-        """Averages the same history in a different way.
+    def averaged(self, average: Literal["mean", "trimmed", "median"], trim: float = DEFAULT_TRIM) -> Affinity:
+        """Returns the affinity with a different type of average over its history.
 
-        Trimming and medians are applied to differences between sources: each value minus the mean of the other sources
-        for the same target and step. The target's level is then added back, so effects common to all sources cancel.
+        The trimmed mean and the median are computed from differences between sources: each value minus the mean of the
+        other sources for the same target and step. This cancels effects common to all sources. The target's level is
+        then added back.
 
         Args:
             average: "mean", "trimmed" or "median".
@@ -240,7 +245,7 @@ class Affinity:
             >>> Affinity.from_history(history, ["a", "b"]).averaged("median").mean.tolist()
             [[0.0, 21.0], [2.0, 19.0]]
         """
-        self._need_history("averaged")
+        self._require_history("averaged")
         chosen = Average(average, trim)
         settings = {key: value for key, value in self.settings.items() if key != "trim"} | chosen.settings
         return replace(
@@ -251,30 +256,31 @@ class Affinity:
         )
 
     def leveled(self) -> Affinity:
-        """Shifts all steps to a common level to make different parts of the history comparable.
+        """Shifts all steps to a common level, which makes different parts of the history comparable.
 
-        Some steps may be relative to the null step and others raw (see `null`). Averaging shifts each target's raw
-        steps by a constant to the level of the others; this method returns the history after that shift.
+        Some steps may be relative to the null step and others raw (see `null`). Before averaging, each target's raw
+        steps are shifted by a constant to the level of the relative ones. This method returns the history after that
+        shift.
 
         Example:
             >>> history, null = [[[1, 1], [3, 3]], [[0, 0], [2, 2]]], [[float("nan")] * 2, [5, 5]]
             >>> Affinity.from_history(history, ["a", "b"], null=null).leveled().history[0].tolist()
             [[0.0, 0.0], [2.0, 2.0]]
         """
-        self._need_history("leveled")
+        self._require_history("leveled")
         return Affinity.from_history(
             level_history(self.history, self.null), self.tasks, self.steps, skipped=self.skipped, settings=self.settings
         )
 
     def between(self, first: int, last: int) -> Affinity:
-        """Keeps the steps with first <= call number < last, like a slice.
+        """Keeps the steps from call number `first` up to, but not including, `last`.
 
         Example:
             >>> affinity = Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"], steps=[0, 10, 20])
             >>> affinity.between(10, 30).mean.item()
             4.0
         """
-        self._need_history("between")
+        self._require_history("between")
         rows = np.flatnonzero((self.steps >= first) & (self.steps < last))
         if not len(rows):
             raise InvalidInput(
@@ -286,13 +292,13 @@ class Affinity:
         return type(self)(**fields_for_steps(self, rows))
 
     def every(self, n: int) -> Affinity:
-        """Keeps every n-th measured step, to show the effect of measuring less often.
+        """Keeps every n-th measured step. This shows the effect of measuring less often.
 
         Example:
             >>> Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"]).every(2).steps.tolist()
             [0, 2]
         """
-        self._need_history("every")
+        self._require_history("every")
         _check_positive("n", n)
         return type(self)(**fields_for_steps(self, np.arange(0, len(self.steps), n)))
 
@@ -306,15 +312,16 @@ class Affinity:
         return type(self)(**fields_for_tasks(self, tasks))
 
     def merge(self, other: Affinity) -> Affinity:
-        """Combines two affinities over the union of their tasks. Pairs measured by neither are NaN with count 0.
+        """Combines two affinities over the union of their tasks.
 
-        The history of `other` is appended, and its steps are renumbered if they would not come later. If either
-        affinity has no history, neither does the result, and means are weighted by their counts. Levels are not
-        adjusted, so runs with different optimizers should be measured relative to the null step.
+        The history of `other` is appended. If necessary, its steps are renumbered to follow the steps of this affinity.
+        If either affinity has no history, the result has none either, and its means are weighted by the counts. Pairs
+        that neither affinity measured are NaN with count 0. Levels are not adjusted, so runs with different optimizers
+        should be measured relative to the null step.
 
         Raises:
-            InvalidInput: the affinities differ in a setting that defines the measured quantity (estimator, update,
-                held_out, per_lr, average). Settings that only one of them has are kept.
+            InvalidInput: the affinities measure different quantities, i.e. they differ in estimator, update, held_out,
+                per_lr or average. Settings that only one of the affinities has are kept.
 
         Example:
             >>> first = Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"])
@@ -325,8 +332,8 @@ class Affinity:
             raise TypeError(f"`other` must be an Affinity, found {type(other).__name__}")
         return type(self)(**merge_fields(self, other))
 
-    def bootstrap(self, n: int = RESAMPLES, seed: int = 0) -> Floats:
-        """Resamples whole steps in blocks and returns the averaged matrix of each resample (n × tasks × tasks).
+    def bootstrap(self, n: int = STDERR_RESAMPLES, seed: int = 0) -> Floats:
+        """Returns the averaged matrix of each block-bootstrap resample of the steps (n × tasks × tasks).
 
         Args:
             n: the number of resamples.
@@ -337,37 +344,39 @@ class Affinity:
             >>> affinity.bootstrap(n=50).shape
             (50, 2, 2)
         """
-        self._need_history("bootstrap")
+        self._require_history("bootstrap")
         _check_positive("n", n)
-        return resamples(self.history, self.null, Average.from_settings(self.settings), n, seed)
+        return bootstrap_averages(self.history, self.null, Average.from_settings(self.settings), n, seed)
 
-    def settled(self, budget: int, fractions: Sequence[float] = FRACTIONS) -> Settled:
-        """Checks whether the groups have stopped changing, by selecting groups on growing prefixes of the history.
+    def settled(self, budget: int, fractions: Sequence[float] = PREFIX_FRACTIONS) -> Settled:
+        """Checks whether the groups have stopped changing.
+
+        Groups are selected from increasingly long prefixes of the history.
 
         Args:
             budget: the number of groups.
-            fractions: the length of each prefix, as a fraction of the measured steps.
+            fractions: the prefix lengths, as fractions of the number of measured steps.
 
         Example:
             >>> affinity = Affinity.from_history([[[9, 1, 0], [1, 9, 0], [0, 0, 9]]] * 10, ["a", "b", "c"])
             >>> bool(affinity.settled(budget=2)), affinity.settled(budget=2).since
             (True, 4)
         """
-        self._need_history("settled")
-        return settle(self, budget, fractions)
+        self._require_history("settled")
+        return check_settled(self, budget, fractions)
 
     def spread(self) -> Spread:
-        """Compares the best and worst partner of each task and flags the tasks for which no partner stands out.
+        """Compares the best and worst partner of each task, and flags tasks for which no partner stands out.
 
         Example:
             >>> affinity = Affinity.from_matrix([[0, 5, 0.1], [9, 0, 0], [2, 1, 0]], ["a", "b", "c"])
             >>> affinity.spread().flagged
             ('c',)
         """
-        return spread(self)
+        return compute_spread(self)
 
     def metrics(self) -> dict[str, float]:
-        """Returns the averages as named numbers for loggers: `run.log(affinity.metrics(), step)`.
+        """Returns the averages as a dictionary for loggers, for example `run.log(affinity.metrics(), step)`.
 
         Example:
             >>> Affinity.from_matrix([[9, 2], [-1, 9]], ["age", "ill"]).metrics()
@@ -391,7 +400,7 @@ class Affinity:
         values = (getattr(self, entry.name) for entry in fields(self))
         return type(self), tuple(dict(value) if isinstance(value, MappingProxyType) else value for value in values)
 
-    def _need_history(self, method: str) -> None:
+    def _require_history(self, method: str) -> None:
         if not len(self.steps):
             raise InvalidInput(
                 f"{method}()",

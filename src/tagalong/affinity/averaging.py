@@ -1,4 +1,4 @@
-"""Averages over the steps of a history, and the shifts that make the sources of a target comparable."""
+"""Averages a history over its steps, with shifts that make the sources of a target comparable."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 AVERAGES = ("mean", "trimmed", "median")
-TRIM = 0.05  # default fraction to drop at each end
+DEFAULT_TRIM = 0.05  # default fraction to drop at each end
 
 
 @dataclass(frozen=True)
 class Average:
-    """A kind of average: "mean", "trimmed" (a fraction `trim` of the values is dropped at each end) or "median"."""
+    """A type of average: "mean", "trimmed" (which drops a fraction `trim` of the values at each end) or "median"."""
 
     name: str = "mean"
-    trim: float = TRIM
+    trim: float = DEFAULT_TRIM
 
     def __post_init__(self) -> None:
         if self.name not in AVERAGES:
@@ -33,62 +33,62 @@ class Average:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Average:
-        """Returns the kind of average specified in the settings of an affinity."""
-        return cls(settings.get("average", "mean"), settings.get("trim", TRIM))
+        """Returns the type of average specified in the settings of an affinity."""
+        return cls(settings.get("average", "mean"), settings.get("trim", DEFAULT_TRIM))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The affinity settings that specify this average."""
+        """The affinity settings that describe this average."""
         return {"average": self.name, **({"trim": self.trim} if self.name == "trimmed" else {})}
 
-    def cut(self, counts: NDArray[Any]) -> Floats:
-        """Returns how many of `counts` values are dropped at each end."""
+    def trim_counts(self, counts: NDArray[Any]) -> Floats:
+        """Returns the number of values to drop at each end, given the total number of values."""
         if self.name == "median":
             return np.maximum((counts - 1.0) // 2, 0.0)
         return np.asarray(np.floor(counts * (self.trim if self.name == "trimmed" else 0.0)))
 
 
 def averages(history: Floats, null: Floats, average: Average) -> Floats:
-    """Returns the averaged matrix [source, target] of a history and its null steps."""
-    targets = (history_onto(history, null, j) for j in range(history.shape[1]))
-    return np.stack([_average(target, average) for target in targets], axis=1)
+    """Returns the matrix [source, target] of averages over a history."""
+    targets = (target_history(history, null, j) for j in range(history.shape[1]))
+    return np.stack([_target_averages(target, average) for target in targets], axis=1)
 
 
-def _average(aligned: TargetHistory, average: Average) -> Floats:
+def _target_averages(history: TargetHistory, average: Average) -> Floats:
     if average.name == "mean":
-        return aligned.means()
-    ordered = np.sort(center(aligned), axis=0)
-    counts = aligned.counts()
-    cut = average.cut(counts)
+        return history.means()
+    ordered = np.sort(center_values(history), axis=0)
+    counts = history.counts()
+    cut = average.trim_counts(counts)
     rank = np.arange(len(ordered))[:, None]
     kept = (rank >= cut) & (rank < counts - cut)
-    return ratio(np.where(kept, ordered, 0.0).sum(axis=0), counts - 2 * cut)
+    return safe_divide(np.where(kept, ordered, 0.0).sum(axis=0), counts - 2 * cut)
 
 
-def center(aligned: TargetHistory) -> Floats:
-    """Subtracts from each value the part of its step that is common to all sources. NaN where nothing was measured.
+def center_values(history: TargetHistory) -> Floats:
+    """Subtracts the part common to all sources of a step from each value. Missing values are NaN.
 
-    The common part can be many times larger than the differences between sources. Trimming and medians are nonlinear,
-    so they must be applied to these differences alone.
+    The common part can be much larger than the differences between sources. Trimmed means and medians are nonlinear, so
+    they must be computed from these differences alone.
     """
-    return np.where(aligned.present, aligned.values - step_levels(aligned)[:, None], np.nan)
+    return np.where(history.present, history.values - step_levels(history)[:, None], np.nan)
 
 
-def ratio(sums: Floats, counts: NDArray[Any]) -> Floats:
-    """Divides sums by counts. NaN where there is nothing to average."""
+def safe_divide(sums: Floats, counts: NDArray[Any]) -> Floats:
+    """Divides sums by counts. Returns NaN for counts of zero."""
     return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)
 
 
 @dataclass(frozen=True, eq=False)
 class TargetHistory:
-    """The history onto one target (steps × sources).
+    """The measured affinities of all sources onto one target (steps × sources).
 
     Attributes:
-        values: the measured values. Zero elsewhere, so sums need no mask.
-        present: marks the measured values.
-        relative: marks the steps whose values are relative to the null step. The others are raw and include the effect
-            of an optimizer step with zero gradient.
-        others: marks the sources other than the target itself.
+        values: the measured values. Missing values are zero, so sums need no mask.
+        present: a mask of the measured values.
+        relative: a mask of the steps whose values are relative to the null step. The other steps are raw, i.e. they
+            include the effect of an optimizer step with zero gradient.
+        others: a mask of the sources other than the target itself.
     """
 
     values: Floats
@@ -97,37 +97,36 @@ class TargetHistory:
     others: Mask
 
     @property
-    def mixed(self) -> bool:
-        """Whether there are both raw and relative steps."""
+    def is_mixed(self) -> bool:
+        """Whether the history contains both raw and relative steps."""
         measured = self.present.any(axis=1)
         return bool(self.relative[measured].any() and not self.relative[measured].all())
 
     def counts(self, steps: Mask | None = None) -> NDArray[Any]:
-        """Returns the number of values per source in `steps`."""
+        """Returns the number of values of each source in `steps`."""
         present = self.present if steps is None else self.present[steps]
         return np.asarray(np.count_nonzero(present, axis=0))
 
     def means(self, steps: Mask | None = None) -> Floats:
-        """Returns the mean of each source over `steps`. NaN for sources without values."""
+        """Returns the mean of each source over `steps`, or NaN for sources without values."""
         counts = self.counts(steps)
         sums = (self.values if steps is None else self.values[steps]).sum(axis=0)
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def history_onto(history: Floats, null: Floats, target: int) -> TargetHistory:
-    """Returns the history onto a target, with raw steps shifted to the level of the relative ones.
+def target_history(history: Floats, null: Floats, target: int) -> TargetHistory:
+    """Returns the history of one target, with raw steps shifted to the level of the relative ones.
 
-    Raw steps include a term common to all sources (momentum, weight decay); relative steps do not. Sources differ in
-    how many relative steps they have, so averaging both kinds unchanged would include that term to a different extent
-    for each source. Every source occurs in every complete step, so shifting these steps by one constant keeps sources
-    comparable.
+    Raw steps include an effect common to all sources (momentum, weight decay), but relative steps do not. The fraction
+    of relative steps varies between sources, so a plain average would include more of that effect for some sources than
+    for others. Shifting all raw steps by the same constant removes this imbalance.
     """
     column = np.ascontiguousarray(history[:, :, target])
     present = np.isfinite(column)
     relative = np.isfinite(null[:, target])
     others = np.arange(present.shape[1]) != target
     measured = TargetHistory(np.where(present, column, 0.0), present, relative, others)
-    if not measured.mixed:
+    if not measured.is_mixed:
         return measured
     raw = present & ~relative[:, None]
     return TargetHistory(measured.values + level_gap(measured) * raw, present, relative, others)
@@ -135,47 +134,47 @@ def history_onto(history: Floats, null: Floats, target: int) -> TargetHistory:
 
 def level_history(history: Floats, null: Floats) -> Floats:
     """Returns the entire history, with raw steps shifted to the level of the relative ones."""
-    targets = (history_onto(history, null, j) for j in range(history.shape[1]))
+    targets = (target_history(history, null, j) for j in range(history.shape[1]))
     return np.stack([np.where(target.present, target.values, np.nan) for target in targets], axis=2)
 
 
-def level_gap(measured: TargetHistory) -> float:
-    """Returns how much higher the relative steps are than the raw ones, on average over the sources in both."""
-    gap = measured.means(measured.relative) - measured.means(~measured.relative)
+def level_gap(history: TargetHistory) -> float:
+    """Returns the average difference between relative and raw steps, over the sources that have both."""
+    gap = history.means(history.relative) - history.means(~history.relative)
     shared = np.isfinite(gap)
     return float(gap[shared].mean()) if shared.any() else 0.0
 
 
-def step_levels(aligned: TargetHistory) -> Floats:
-    """Returns the part of each step that is common to all sources, relative to the target's level (steps,).
+def step_levels(history: TargetHistory) -> Floats:
+    """Returns the part of each step's values that is common to all sources, relative to the target's level (steps,).
 
-    In a complete step, this is the mean over sources minus the target's level, which is the mean of all source means.
-    In a raw step with fewer sources, it is the mean deviation of these sources from their own means. It is zero
-    elsewhere: an incomplete relative step no longer has a common term, and with a single source (round robin) the
-    entire effect would count as common.
+    In a complete step, the common part is the mean over sources minus the target's level, which is the mean of all
+    source means. In a raw step with missing sources, it is the mean deviation of the measured sources from their own
+    means. In all other steps, it is zero. An incomplete relative step has no common part. If only one source was
+    measured (round robin), its entire effect would be treated as common.
 
-    The target itself counts as a source only in steps with at most one other source. Self-affinity is large and skewed,
-    and its skew would carry over to all other sources.
+    The target itself is used as a source only in steps with at most one other source. Self-affinity is large and
+    skewed, and would otherwise skew the values of all other sources.
     """
-    alone = (aligned.present & aligned.others).sum(axis=1) < 2
-    counted = aligned.others | alone[:, None]
-    present = aligned.present & counted
+    alone = (history.present & history.others).sum(axis=1) < 2
+    counted = history.others | alone[:, None]
+    present = history.present & counted
     sources = present.sum(axis=1)
-    deviations = np.where(present, aligned.values - np.nan_to_num(aligned.means()), 0.0)
-    complete = sources == (counted & (aligned.counts() > 0)).sum(axis=1)
-    is_centered = (complete | ~aligned.relative) & (sources > 1)
+    deviations = np.where(present, history.values - np.nan_to_num(history.means()), 0.0)
+    complete = sources == (counted & (history.counts() > 0)).sum(axis=1)
+    is_centered = (complete | ~history.relative) & (sources > 1)
     return np.where(is_centered, deviations.sum(axis=1) / np.maximum(sources, 1), 0.0)
 
 
-def shift_influence(aligned: TargetHistory) -> Floats:
-    """Returns how drawing each step once more changes the means through the shift of raw steps, to first order."""
-    if not aligned.mixed:
-        return np.zeros_like(aligned.values)
-    raw = ~aligned.relative
-    shared = (aligned.counts(raw) > 0) & (aligned.counts(~raw) > 0)
+def shift_influence(history: TargetHistory) -> Floats:
+    """Returns each step's influence on the means through the shift of raw steps, to first order."""
+    if not history.is_mixed:
+        return np.zeros_like(history.values)
+    raw = ~history.relative
+    shared = (history.counts(raw) > 0) & (history.counts(~raw) > 0)
     effect = np.zeros(len(raw))
     for steps, sign in ((~raw, 1.0), (raw, -1.0)):
-        deviations = (aligned.values[steps] - np.nan_to_num(aligned.means(steps))) * aligned.present[steps]
-        per_source = deviations[:, shared] / aligned.counts(steps)[shared]
+        deviations = (history.values[steps] - np.nan_to_num(history.means(steps))) * history.present[steps]
+        per_source = deviations[:, shared] / history.counts(steps)[shared]
         effect[steps] = sign * per_source.sum(axis=1) / max(int(shared.sum()), 1)
-    return np.asarray(effect[:, None] * (aligned.counts(raw) / np.maximum(aligned.counts(), 1)))
+    return np.asarray(effect[:, None] * (history.counts(raw) / np.maximum(history.counts(), 1)))

@@ -1,4 +1,4 @@
-"""Standard errors and resamples of a history, from a block bootstrap of whole steps."""
+"""Computes standard errors and resamples of a history with a block bootstrap of whole steps."""
 
 from __future__ import annotations
 
@@ -6,20 +6,32 @@ from math import isqrt
 
 import numpy as np
 
-from .averaging import Average, Floats, TargetHistory, center, history_onto, ratio, shift_influence, step_levels
+from .averaging import (
+    Average,
+    Floats,
+    TargetHistory,
+    center_values,
+    safe_divide,
+    shift_influence,
+    step_levels,
+    target_history,
+)
 
-RESAMPLES = 200  # makes standard errors accurate to about 5%
-BATCH = 50  # resamples to compute at once, few enough for their weights to stay in the CPU cache
+STDERR_RESAMPLES = 200  # makes standard errors accurate to about 5%
+RESAMPLES_PER_BATCH = 50  # resamples to compute at once, few enough for their weights to stay in the CPU cache
 MAX_CORRELATION = 0.97  # above this, the block length would exceed any history
 
 
 def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
-    """Returns standard errors [source, target], in closed form for the mean and from resamples otherwise."""
-    targets = [history_onto(history, null, j) for j in range(history.shape[1])]
+    """Returns standard errors [source, target].
+
+    They are computed in closed form for the mean, and from resamples otherwise.
+    """
+    targets = [target_history(history, null, j) for j in range(history.shape[1])]
     length = block_length(targets, len(history))
     if average.name == "mean":
         return np.stack([block_stderr(_mean_influence(t), t, length) for t in targets], axis=1)
-    weights = block_weights(len(history), length, RESAMPLES, seed=0)
+    weights = block_weights(len(history), length, STDERR_RESAMPLES, seed=0)
     columns = [
         _standard_deviation(_resampled_averages(t, average, weights)) * np.sqrt(small_sample_correction(t, length))
         for t in targets
@@ -27,52 +39,54 @@ def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
     return np.stack(columns, axis=1)
 
 
-def resamples(history: Floats, null: Floats, average: Average, n: int, seed: int) -> Floats:
-    """Returns the averaged matrices of `n` resamples of whole steps (n × sources × targets)."""
-    targets = [history_onto(history, null, j) for j in range(history.shape[1])]
+def bootstrap_averages(history: Floats, null: Floats, average: Average, n: int, seed: int) -> Floats:
+    """Returns the averages over each of `n` resamples of the steps (n × sources × targets)."""
+    targets = [target_history(history, null, j) for j in range(history.shape[1])]
     weights = block_weights(len(history), block_length(targets, len(history)), n, seed)
     return np.stack([_resampled_averages(target, average, weights) for target in targets], axis=2)
 
 
-def _resampled_averages(aligned: TargetHistory, average: Average, weights: Floats) -> Floats:
+def _resampled_averages(history: TargetHistory, average: Average, weights: Floats) -> Floats:
     """Returns the average of each source in each resample (resamples × sources)."""
     if average.name == "mean":
-        return _weighted_means(aligned, weights)
+        return _weighted_means(history, weights)
     # Levels contribute to every average but are not trimmed, so they are resampled separately.
-    return _trimmed_means(center(aligned), average, weights) + weights @ _level_influence(aligned)
+    return _trimmed_means(center_values(history), average, weights) + weights @ _level_influence(history)
 
 
-def _weighted_means(aligned: TargetHistory, weights: Floats) -> Floats:
-    sums, counts = weights @ aligned.values, weights @ aligned.present
-    if not aligned.mixed:
-        return ratio(sums, counts)
-    raw = weights * ~aligned.relative
-    raw_sums, raw_counts = raw @ aligned.values, raw @ aligned.present
+def _weighted_means(history: TargetHistory, weights: Floats) -> Floats:
+    sums, counts = weights @ history.values, weights @ history.present
+    if not history.is_mixed:
+        return safe_divide(sums, counts)
+    raw = weights * ~history.relative
+    raw_sums, raw_counts = raw @ history.values, raw @ history.present
     # As in the full history, the raw steps of each resample are shifted to the level of its relative steps.
-    gap = ratio(sums - raw_sums, counts - raw_counts) - ratio(raw_sums, raw_counts)
+    gap = safe_divide(sums - raw_sums, counts - raw_counts) - safe_divide(raw_sums, raw_counts)
     known = np.isfinite(gap)
-    shift = ratio(np.where(known, gap, 0.0).sum(axis=1), known.sum(axis=1))
-    return ratio(sums + np.nan_to_num(shift)[:, None] * raw_counts, counts)
+    shift = safe_divide(np.where(known, gap, 0.0).sum(axis=1), known.sum(axis=1))
+    return safe_divide(sums + np.nan_to_num(shift)[:, None] * raw_counts, counts)
 
 
-def _mean_influence(aligned: TargetHistory) -> Floats:
-    deviations = (aligned.values - np.nan_to_num(aligned.means())) * aligned.present
-    return np.asarray(deviations / np.maximum(aligned.counts(), 1) + shift_influence(aligned))
+def _mean_influence(history: TargetHistory) -> Floats:
+    deviations = (history.values - np.nan_to_num(history.means())) * history.present
+    return np.asarray(deviations / np.maximum(history.counts(), 1) + shift_influence(history))
 
 
-def _level_influence(aligned: TargetHistory) -> Floats:
-    counts = np.maximum(aligned.counts(), 1)
-    levels = step_levels(aligned)[:, None] * aligned.present
-    deviations = (levels - levels.sum(axis=0) / counts) * aligned.present
-    return np.asarray(deviations / counts + shift_influence(aligned))
+def _level_influence(history: TargetHistory) -> Floats:
+    counts = np.maximum(history.counts(), 1)
+    levels = step_levels(history)[:, None] * history.present
+    deviations = (levels - levels.sum(axis=0) / counts) * history.present
+    return np.asarray(deviations / counts + shift_influence(history))
 
 
 def _trimmed_means(values: Floats, average: Average, weights: Floats) -> Floats:
-    """Returns, for each source and resample, the mean of the drawn values after trimming both ends."""
+    """Returns the trimmed mean of each source in each resample (resamples × sources)."""
     steps, sources = values.shape
     # The additional row of zeros stands for missing values, which are never drawn.
     draws = np.concatenate([weights.T, np.zeros((1, len(weights)))])
-    batches = [np.ascontiguousarray(draws[:, i : i + BATCH]) for i in range(0, len(weights), BATCH)]
+    batches = [
+        np.ascontiguousarray(draws[:, i : i + RESAMPLES_PER_BATCH]) for i in range(0, len(weights), RESAMPLES_PER_BATCH)
+    ]
     chunk = isqrt(steps) + 1
     means = np.empty((len(weights), sources))
     for i in range(sources):
@@ -85,44 +99,44 @@ def _trimmed_means(values: Floats, average: Average, weights: Floats) -> Floats:
     return means
 
 
-def _trimmed_mean(ordered: Floats, drawn: Floats, average: Average) -> Floats:
-    """Returns the trimmed mean of each resample, given the sorted values and how often each was drawn.
+def _trimmed_mean(sorted_values: Floats, draw_counts: Floats, average: Average) -> Floats:
+    """Returns the trimmed mean of each resample, given the sorted values and the number of times that each was drawn.
 
-    Values are first summed per chunk. Only the two chunks that contain a cut are searched value by value.
+    Values are first summed per chunk. Only the chunks in which trimming starts or ends are searched value by value.
     """
-    per_chunk = np.stack([np.ones_like(ordered), ordered], axis=1) @ drawn
+    per_chunk = np.stack([np.ones_like(sorted_values), sorted_values], axis=1) @ draw_counts
     cumulative = np.concatenate([np.zeros_like(per_chunk[:1]), np.cumsum(per_chunk, axis=0)])
     counts = cumulative[-1, 0]
-    cut = average.cut(counts)
-    middle = _sum_of_smallest(ordered, drawn, cumulative, counts - cut) - _sum_of_smallest(
-        ordered, drawn, cumulative, cut
+    cut = average.trim_counts(counts)
+    middle = _sum_of_smallest(sorted_values, draw_counts, cumulative, counts - cut) - _sum_of_smallest(
+        sorted_values, draw_counts, cumulative, cut
     )
-    return ratio(middle, counts - 2 * cut)
+    return safe_divide(middle, counts - 2 * cut)
 
 
-def _sum_of_smallest(ordered: Floats, drawn: Floats, cumulative: Floats, rank: Floats) -> Floats:
+def _sum_of_smallest(sorted_values: Floats, draw_counts: Floats, cumulative_sums: Floats, rank: Floats) -> Floats:
     """Returns the sum of the `rank` smallest values drawn in each resample."""
     resample = np.arange(len(rank))
-    chunk = np.minimum((cumulative[1:, 0] <= rank).sum(axis=0), len(ordered) - 1)
-    room = rank - cumulative[chunk, 0, resample]
-    taken = np.minimum(np.cumsum(drawn[chunk, :, resample], axis=1), room[:, None])
-    within = (np.diff(taken, axis=1, prepend=0.0) * ordered[chunk]).sum(axis=1)
-    return np.asarray(cumulative[chunk, 1, resample] + within)
+    chunk = np.minimum((cumulative_sums[1:, 0] <= rank).sum(axis=0), len(sorted_values) - 1)
+    room = rank - cumulative_sums[chunk, 0, resample]
+    taken = np.minimum(np.cumsum(draw_counts[chunk, :, resample], axis=1), room[:, None])
+    within = (np.diff(taken, axis=1, prepend=0.0) * sorted_values[chunk]).sum(axis=1)
+    return np.asarray(cumulative_sums[chunk, 1, resample] + within)
 
 
-def _standard_deviation(draws: Floats) -> Floats:
-    """Returns the standard deviation over the resamples in which a source has values."""
-    known = np.isfinite(draws)
+def _standard_deviation(values: Floats) -> Floats:
+    """Returns the standard deviation of each source over the resamples in which it has values."""
+    known = np.isfinite(values)
     counts = known.sum(axis=0)
-    residuals = np.where(known, draws - ratio(np.where(known, draws, 0.0).sum(axis=0), counts), 0.0)
-    return np.sqrt(ratio((residuals**2).sum(axis=0), np.maximum(counts - 1, 0)))
+    residuals = np.where(known, values - safe_divide(np.where(known, values, 0.0).sum(axis=0), counts), 0.0)
+    return np.sqrt(safe_divide((residuals**2).sum(axis=0), np.maximum(counts - 1, 0)))
 
 
 def block_length(targets: list[TargetHistory], steps: int) -> int:
-    """Returns the block length, which is at least 1 and at most a quarter of the measured steps.
+    """Returns the block length, which is at least 1 and at most a quarter of the number of measured steps.
 
-    ρ is the median over pairs of the lag-one autocorrelation of the measured values, clipped to [0, 0.97]. If pairs
-    have missing values, T is the median number of values per pair, and the length is converted from values to steps.
+    The formula is given in the documentation of `Affinity.stderr`. If pairs have missing values, T is the median number
+    of values per pair, and the resulting length is converted to steps.
     """
     series = [target.values[target.present[:, i], i] for target in targets for i in range(len(targets))]
     known = [(lag_one_autocorrelation(one), len(one)) for one in series if len(one) > 2 and np.ptp(one) > 0]
@@ -142,30 +156,30 @@ def lag_one_autocorrelation(series: Floats) -> float:
 
 
 def block_weights(steps: int, length: int, n: int, seed: int) -> Floats:
-    """Returns how often each step was drawn in each resample (n × steps)."""
+    """Returns the number of times that each step is drawn in each resample (n × steps)."""
     starts = np.random.default_rng(seed).integers(steps, size=(n, -(-steps // length)))
     drawn = (starts[:, :, None] + np.arange(length)) % steps
     drawn = drawn.reshape(n, -1)[:, :steps] + steps * np.arange(n)[:, None]
     return np.bincount(drawn.ravel(), minlength=n * steps).reshape(n, steps).astype(np.float64)
 
 
-def block_stderr(influence: Floats, target: TargetHistory, length: int) -> Floats:
-    """Returns the standard error of each source's mean in the limit of infinitely many resamples, to first order.
+def block_stderr(influence: Floats, history: TargetHistory, length: int) -> Floats:
+    """Returns the first-order standard error of each source's mean, in the limit of infinitely many resamples.
 
-    `influence` (steps × sources) is the change in the mean from drawing a step once more. A resample consists of T / b
-    blocks, so the variance is T / b times that of one block sum.
+    `influence` (steps × sources) is the change in the mean if a step is drawn once more. A resample consists of T / b
+    blocks, so its variance is T / b times the variance of one block sum.
     """
     variance = (_block_sums(influence, length) ** 2).sum(axis=0) / length
-    return np.asarray(np.sqrt(variance * small_sample_correction(target, length)))
+    return np.asarray(np.sqrt(variance * small_sample_correction(history, length)))
 
 
-def small_sample_correction(target: TargetHistory, length: int) -> Floats:
-    """Returns the factor that corrects the variance for the use of the sample mean.
+def small_sample_correction(history: TargetHistory, length: int) -> Floats:
+    """Returns the factor that corrects the variance for the bias caused by using the sample mean.
 
-    It is N / (N − 1) for blocks of one step, and NaN for sources with fewer than two values.
+    For blocks of one step, the factor is N / (N − 1). For sources with fewer than two values, it is NaN.
     """
-    counts = target.counts()
-    blocks = _block_sums(target.present.astype(np.float64), length)
+    counts = history.counts()
+    blocks = _block_sums(history.present.astype(np.float64), length)
     lost = (blocks**2).sum(axis=0) / (length * np.maximum(counts, 1.0) ** 2)
     return np.where(counts > 1, 1 / (1 - np.where(counts > 1, lost, 0.0)), np.nan)
 

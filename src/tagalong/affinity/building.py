@@ -1,4 +1,4 @@
-"""Builds and checks the fields of an affinity: from a history, a matrix, part of an affinity, or two merged ones."""
+"""Builds and checks the fields of an affinity from a history, a matrix, or one or two existing affinities."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from .bootstrap import standard_errors
 if TYPE_CHECKING:
     from .affinity import Affinity
 
-DEFINING_SETTINGS = ("estimator", "update", "held_out", "per_lr", "average", "trim")  # what quantity is measured
+DEFINING_SETTINGS = (
+    "estimator",
+    "update",
+    "held_out",
+    "per_lr",
+    "average",
+    "trim",
+)  # these define the measured quantity
 
 
 def fields_from_history(
@@ -29,17 +36,17 @@ def fields_from_history(
     skipped: Mapping[str, ArrayLike] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns the fields of an affinity with the averages and standard errors of a history."""
+    """Returns the fields of an affinity with the given history."""
     names = as_names(tasks)
-    check, n = FieldChecker(names), len(names)
+    checker, n = FieldChecker(names), len(names)
     average = Average.from_settings(settings or {})
-    length = _length("history", history)
-    values = check.array("history", history, (length, n, n))
-    nulls = check.array("null", np.full((length, n), np.nan) if null is None else null, (length, n))
-    calls = check.steps(np.arange(length) if steps is None else steps)
+    length = _checked_length("history", history)
+    values = checker.check_array("history", history, (length, n, n))
+    nulls = checker.check_array("null", np.full((length, n), np.nan) if null is None else null, (length, n))
+    calls = checker.check_steps(np.arange(length) if steps is None else steps)
     if calls.size != length:
-        check.add("steps", f"must contain {length} call numbers, one per step of `history`", str(calls.size))
-    raise_problems(check.problems)
+        checker.add_problem("steps", f"must contain {length} call numbers, one per step of `history`", str(calls.size))
+    raise_problems(checker.problems)
     return {
         "tasks": names,
         "mean": averages(values, nulls, average),
@@ -61,18 +68,18 @@ def fields_from_matrix(
     count: ArrayLike | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns the fields of an affinity with the given averages and no history."""
-    n = _length("matrix", matrix)
+    """Returns the fields of an affinity with the given averages but no history."""
+    n = _checked_length("matrix", matrix)
     names = tuple(map(str, range(n))) if tasks is None else as_names(tasks)
-    check = FieldChecker(names)
+    checker = FieldChecker(names)
     if axis not in ("source", "target"):
-        check.add("axis", 'must be "source" or "target"', repr(axis))
+        checker.add_problem("axis", 'must be "source" or "target"', repr(axis))
     if len(names) != n:
-        check.add("tasks", f"must contain {n} names, one per row of `matrix`", str(len(names)))
-    mean = check.array("matrix", matrix, (n, n))
-    errors = check.errors(np.full((n, n), np.nan) if stderr is None else stderr)
-    counts = check.counts("count", np.isfinite(mean) * 1 if count is None else count)
-    raise_problems(check.problems)
+        checker.add_problem("tasks", f"must contain {n} names, one per row of `matrix`", str(len(names)))
+    mean = checker.check_array("matrix", matrix, (n, n))
+    errors = checker.check_errors(np.full((n, n), np.nan) if stderr is None else stderr)
+    counts = checker.check_counts("count", np.isfinite(mean) * 1 if count is None else count)
+    raise_problems(checker.problems)
     orient = np.transpose if axis == "target" else np.asarray
     parts: dict[str, NDArray[Any]] = {"mean": orient(mean), "stderr": orient(errors), "count": orient(counts)}
     empty = {"steps": np.zeros(0), "history": np.zeros((0, n, n)), "null": np.zeros((0, n))}
@@ -80,9 +87,9 @@ def fields_from_matrix(
 
 
 def fields_for_steps(affinity: Affinity, rows: NDArray[Any]) -> dict[str, Any]:
-    """Returns the fields of an affinity restricted to some of its measured steps.
+    """Returns the fields of an affinity for only some of its measured steps.
 
-    `skipped` is omitted because it is known only for all steps together.
+    `skipped` is omitted because it is not recorded per step.
     """
     return fields_from_history(
         affinity.history[rows], affinity.tasks, affinity.steps[rows], affinity.null[rows], settings=affinity.settings
@@ -90,7 +97,7 @@ def fields_for_steps(affinity: Affinity, rows: NDArray[Any]) -> dict[str, Any]:
 
 
 def fields_for_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]:
-    """Returns the fields of an affinity restricted to the given tasks, in the given order."""
+    """Returns the fields of an affinity for only the given tasks, in the given order."""
     names = as_names(tasks)
     unknown = [task for task in names if task not in affinity.tasks]
     if unknown:
@@ -112,7 +119,7 @@ def fields_for_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]
     return {**part, "skipped": skipped}
 
 
-def _length(name: str, value: Any) -> int:
+def _checked_length(name: str, value: Any) -> int:
     try:
         return len(value)
     except TypeError:
@@ -120,7 +127,7 @@ def _length(name: str, value: Any) -> int:
 
 
 def merge_fields(first: Affinity, second: Affinity) -> dict[str, Any]:
-    """Returns the fields of the combination of two affinities, over the union of their tasks."""
+    """Returns the fields of the affinity that combines two others over the union of their tasks."""
     settings = _merge_settings(first, second)
     tasks = (*first.tasks, *(task for task in second.tasks if task not in first.tasks))
     skipped = {reason: _sum_skipped(reason, first, second, tasks) for reason in (*first.skipped, *second.skipped)}
@@ -130,7 +137,10 @@ def merge_fields(first: Affinity, second: Affinity) -> dict[str, Any]:
 
 
 def _merge_settings(first: Affinity, second: Affinity) -> dict[str, Any]:
-    """Returns the settings on which both agree or that only one has. Those that define the quantity must agree."""
+    """Returns the settings of both affinities, except those that differ.
+
+    Settings that define the measured quantity must not differ.
+    """
     ours, theirs = first.settings, second.settings
     differ = [key for key in ours if key in theirs and ours[key] != theirs[key]]
     clash = [f"{key} ({ours[key]!r} and {theirs[key]!r})" for key in differ if key in DEFINING_SETTINGS]
@@ -161,11 +171,11 @@ def _join_histories(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -
 
 
 def _pool_means(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the average of both means, weighted by their numbers of values."""
+    """Returns the average of both means, weighted by the number of values."""
     parts = (first, second)
-    means = np.stack([_widen(part.mean, part, tasks, np.nan) for part in parts])
-    errors = np.stack([_widen(part.stderr, part, tasks, np.nan) for part in parts])
-    counts = np.stack([_widen(part.count, part, tasks, 0.0) for part in parts])
+    means = np.stack([_expand_matrix(part.mean, part, tasks, np.nan) for part in parts])
+    errors = np.stack([_expand_matrix(part.stderr, part, tasks, np.nan) for part in parts])
+    counts = np.stack([_expand_matrix(part.count, part, tasks, 0.0) for part in parts])
     known = np.isfinite(means)
     weights = np.where(known, np.maximum(counts, 1.0), 0.0)
     total = weights.sum(axis=0)
@@ -177,22 +187,22 @@ def _pool_means(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> di
 
 def _sum_skipped(reason: str, first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> Floats:
     parts = [part for part in (first, second) if reason in part.skipped]
-    return np.asarray(np.sum([_widen(part.skipped[reason], part, tasks, 0.0) for part in parts], axis=0))
+    return np.asarray(np.sum([_expand_matrix(part.skipped[reason], part, tasks, 0.0) for part in parts], axis=0))
 
 
-def _widen(matrix: NDArray[Any], part: Affinity, tasks: tuple[str, ...], fill: float) -> Floats:
-    """Extends the matrix of one part to all tasks."""
-    at = [tasks.index(task) for task in part.tasks]
-    wide = np.full((len(tasks), len(tasks)), fill)
+def _expand_matrix(matrix: NDArray[Any], affinity: Affinity, tasks: tuple[str, ...], fill_value: float) -> Floats:
+    """Returns a matrix for all tasks, with the values of one affinity and `fill_value` everywhere else."""
+    at = [tasks.index(task) for task in affinity.tasks]
+    wide = np.full((len(tasks), len(tasks)), fill_value)
     wide[np.ix_(at, at)] = matrix
     return wide
 
 
 class FieldChecker:
-    """Converts values to read-only arrays and collects the problems found along the way.
+    """Converts values to read-only arrays and collects all problems found.
 
     Args:
-        tasks: the task names, which are also checked.
+        tasks: the task names. Problems with them are collected as well.
 
     Attributes:
         problems: all problems found so far.
@@ -202,13 +212,13 @@ class FieldChecker:
         self.n = len(tasks)
         self.problems = task_name_problems(tasks)
 
-    def add(self, argument: str, expected: str, found: str = "", hint: str = "") -> None:
+    def add_problem(self, argument: str, expected: str, found: str = "", hint: str = "") -> None:
         """Adds a problem."""
         is_name = argument.isidentifier()
         self.problems.append(InvalidInput(argument if is_name else f"`{argument}`", expected, found, hint))
 
-    def array(self, name: str, value: Any, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> Any:
-        """Returns a read-only copy of `value` with the given type, and checks its shape."""
+    def check_array(self, name: str, value: Any, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> Any:
+        """Checks the shape of `value` and returns it as a read-only array of the given type."""
         try:
             array = np.asarray(value)
             if array.dtype.kind in "cmM":
@@ -217,43 +227,45 @@ class FieldChecker:
                 raise ValueError("not integers")
             array = np.asarray(array, dtype=dtype)
         except (TypeError, ValueError, OverflowError) as error:
-            self.add(name, "must be an array of numbers", f"{type(value).__name__}: {error}")
+            self.add_problem(name, "must be an array of numbers", f"{type(value).__name__}: {error}")
             return np.zeros(shape, dtype)
         if array.size == 0 and 0 in shape:
             array = array.reshape(shape)  # the shape of an empty list does not show the number of tasks
         if array.shape != shape:
-            self.add(name, f"must have shape {shape} for {self.n} tasks", str(array.shape))
+            self.add_problem(name, f"must have shape {shape} for {self.n} tasks", str(array.shape))
         elif np.issubdtype(array.dtype, np.floating):
             infinite = int(np.isinf(array).sum())
             if infinite:
                 expected = "must be finite, or NaN where nothing was measured"
-                self.add(name, expected, f"{infinite} infinite values", "has the loss diverged?")
-        return read_only(array)
+                self.add_problem(name, expected, f"{infinite} infinite values", "has the loss diverged?")
+        return as_read_only(array)
 
-    def counts(self, name: str, value: Any) -> Ints:
-        array: Ints = self.array(name, value, (self.n, self.n), np.int64)
+    def check_counts(self, name: str, value: Any) -> Ints:
+        array: Ints = self.check_array(name, value, (self.n, self.n), np.int64)
         if (array < 0).any():
-            self.add(name, "must be non-negative numbers of values", str(array.min()))
+            self.add_problem(name, "must be non-negative numbers of values", str(array.min()))
         return array
 
-    def errors(self, value: Any) -> Floats:
-        array: Floats = self.array("stderr", value, (self.n, self.n))
+    def check_errors(self, value: Any) -> Floats:
+        array: Floats = self.check_array("stderr", value, (self.n, self.n))
         if (array < 0).any():
-            self.add("stderr", "must be at least 0, or NaN where unknown", str(array[array < 0].min()))
+            self.add_problem("stderr", "must be at least 0, or NaN where unknown", str(array[array < 0].min()))
         return array
 
-    def steps(self, value: Any) -> Ints:
-        array: Ints = self.array("steps", value, (np.size(value),), np.int64)
+    def check_steps(self, value: Any) -> Ints:
+        array: Ints = self.check_array("steps", value, (np.size(value),), np.int64)
         if array.ndim == 1 and (np.diff(array) <= 0).any():
-            self.add("steps", "must be strictly increasing call numbers, one per measured step", hint="sort them")
+            self.add_problem(
+                "steps", "must be strictly increasing call numbers, one per measured step", hint="sort them"
+            )
         return array
 
-    def settings(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns a copy that has been through JSON, so a loaded affinity equals the saved one."""
+    def check_settings(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns a copy converted to JSON and back, so a loaded affinity equals the saved one."""
         try:
             return MappingProxyType(json.loads(json.dumps(dict(value), allow_nan=False)))
         except (TypeError, ValueError) as error:
-            self.add(
+            self.add_problem(
                 "settings",
                 "must contain only values that JSON can represent (numbers, strings, lists, None)",
                 str(error),
@@ -261,8 +273,8 @@ class FieldChecker:
             return MappingProxyType({})
 
 
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Returns a read-only array that shares no memory with a writable one. Copies only if necessary."""
+def as_read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Returns a read-only array that shares no memory with writable arrays, making a copy only if necessary."""
     if array.flags.writeable or array.base is not None:
         array = array.copy()
         array.setflags(write=False)

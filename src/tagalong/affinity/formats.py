@@ -1,4 +1,4 @@
-"""File formats of an affinity: CSV for people, and JSON with a separate archive for long histories."""
+"""Reads and writes affinities as CSV, or as JSON with a separate archive for long histories."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ NEEDS_QUOTES = set('",;\t|\r\n')  # names with one of these are quoted, as reade
 
 
 class AffinityFileError(DocumentError):
-    """The file does not contain an affinity or is damaged."""
+    """The file is corrupted or does not contain an affinity."""
 
 
 def csv_text(affinity: Affinity) -> str:
-    """Returns the matrix with task names, numbers in full precision, and empty cells where nothing was measured."""
-    lines = [["source", *map(_quote, affinity.tasks)]]
+    """Returns the matrix as CSV, with numbers in full precision and empty cells for pairs that were never measured."""
+    lines = [["source", *map(_quote_csv_cell, affinity.tasks)]]
     for task, row in zip(affinity.tasks, affinity.mean.tolist(), strict=True):
-        lines.append([_quote(task), *("" if np.isnan(value) else repr(value) for value in row)])
+        lines.append([_quote_csv_cell(task), *("" if np.isnan(value) else repr(value) for value in row)])
     return "".join(",".join(line) + "\n" for line in lines)
 
 
-def _quote(name: str) -> str:
+def _quote_csv_cell(name: str) -> str:
     doubled = name.replace('"', '""')
     return f'"{doubled}"' if NEEDS_QUOTES & set(name) else name
 
@@ -63,7 +63,7 @@ def square_matrix(table: ParsedTable, axis: str) -> tuple[Floats, tuple[str, ...
     columns, rows = tuple(table.header.cells[1:]), tuple(row.cells[0] for row in table.rows)
     _check_header(table, columns, rows)
     problems = table.problems + _header_problems(table, columns, axis)
-    if rows and len(set(columns)) == len(columns):  # or every row would be blamed for its header
+    if rows and len(set(columns)) == len(columns):  # otherwise, every row would be reported because of the header
         problems += _row_problems(table, rows, columns)
     matrix = np.array([_parse_row(table, row, columns, problems) for row in table.rows])
     raise_problems(problems, AffinityFileError)
@@ -71,7 +71,7 @@ def square_matrix(table: ParsedTable, axis: str) -> tuple[Floats, tuple[str, ...
 
 
 def _check_header(table: ParsedTable, columns: tuple[str, ...], rows: tuple[str, ...]) -> None:
-    """Raises an error if the first line is not a header, so that nothing else can be said about the table."""
+    """Raises an error if the first line is not a header, which is required to check the rest of the table."""
     place, expected = table.at(table.header), "must be a header: a label for the rows, then one task name per column"
     if not columns:
         raise AffinityFileError(place, expected, "one cell", "are the columns separated by commas?")
@@ -130,19 +130,19 @@ def _parse_row(
 FORMAT = "tagalong-affinity"
 VERSION = 1
 DIRECTION = "[source][target]"
-MAX_INLINE = 100_000  # numbers; a longer history goes into an archive, as the JSON would exceed about 2 MB
-ALWAYS_INLINE = ("tasks", "mean", "stderr", "count", "skipped", "settings")
-PER_STEP = ("steps", "history", "null")
-SAVE_AGAIN = "save the affinity again"
+MAX_INLINE_VALUES = 100_000  # longer histories are archived, because the JSON would exceed about 2 MB
+INLINE_FIELDS = ("tasks", "mean", "stderr", "count", "skipped", "settings")
+PER_STEP_FIELDS = ("steps", "history", "null")
+SAVE_AGAIN_HINT = "save the affinity again"
 
 
 def write_json(affinity: Affinity, path: Path) -> None:
-    """Writes an affinity as JSON. A long history goes into an archive, which is written first."""
+    """Writes an affinity as JSON. If the history is long, it is first written to a separate archive."""
     document: dict[str, Any] = {"direction": DIRECTION, "caution": disclaimer(affinity.tasks)}
-    document |= {name: getattr(affinity, name) for name in ALWAYS_INLINE}
-    per_step = {name: getattr(affinity, name) for name in PER_STEP}
+    document |= {name: getattr(affinity, name) for name in INLINE_FIELDS}
+    per_step = {name: getattr(affinity, name) for name in PER_STEP_FIELDS}
     archive, content = None, b""
-    if affinity.history.size + affinity.null.size > MAX_INLINE:
+    if affinity.history.size + affinity.null.size > MAX_INLINE_VALUES:
         content = pack_arrays(per_step)
         digest = hashlib.sha256(content).hexdigest()
         archive = f"{path.name}.{digest[:16]}.npz"
@@ -154,7 +154,7 @@ def write_json(affinity: Affinity, path: Path) -> None:
             write_atomic(path.with_name(archive), content)
         write_document(path, FORMAT, VERSION, document)
         _remove_stale_archives(path, archive)
-        if _has_archive(path):  # otherwise, a concurrent save has removed the archive
+        if _archive_exists(path):  # otherwise, a concurrent save has removed the archive
             return
 
 
@@ -165,19 +165,22 @@ def _remove_stale_archives(path: Path, archive: str | None) -> None:
             other.unlink(missing_ok=True)
 
 
-def _has_archive(path: Path) -> bool:
-    """Whether the archive that the JSON refers to exists. True if it does not refer to one."""
+def _archive_exists(path: Path) -> bool:
+    """Returns True if the JSON file does not refer to an archive, or if that archive exists."""
     entry = _read_fields(path).get("archive")
     return entry is None or path.with_name(entry["file"]).exists()
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Reads the fields of an affinity. If another process saves to the same path meanwhile, the newer one is read."""
+    """Reads the fields of an affinity.
+
+    If another process overwrites the file in the meantime, the new version is read.
+    """
     found = _read_fields(path)
     try:
         if "archive" not in found:
             return found
-        return {name: found[name] for name in ALWAYS_INLINE} | _read_archive(path, found["archive"])
+        return {name: found[name] for name in INLINE_FIELDS} | _read_archive(path, found["archive"])
     except AffinityFileError:
         if _read_fields(path) == found:
             raise
@@ -185,16 +188,16 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_fields(path: Path) -> dict[str, Any]:
-    """Reads the fields in the JSON; "archive" locates the other fields if they are stored separately."""
-    document = read_document(path, FORMAT, (VERSION,), dict, AffinityFileError, SAVE_AGAIN)
+    """Reads the fields in the JSON file. If other fields are stored in an archive, "archive" specifies its location."""
+    document = read_document(path, FORMAT, (VERSION,), dict, AffinityFileError, SAVE_AGAIN_HINT)
     direction = document.get("direction", DIRECTION)
     if direction != DIRECTION:
         hint = 'read its matrix with from_matrix(..., axis="target")'
         raise AffinityFileError(path, f"must have direction {DIRECTION!r}", repr(direction), hint)
-    names = (*ALWAYS_INLINE, "archive") if "archive" in document else ALWAYS_INLINE + PER_STEP
+    names = (*INLINE_FIELDS, "archive") if "archive" in document else INLINE_FIELDS + PER_STEP_FIELDS
     missing = [name for name in names if name not in document]
     if missing:
-        raise AffinityFileError(path, f"is damaged: {', '.join(missing)} missing", hint=SAVE_AGAIN)
+        raise AffinityFileError(path, f"is damaged: {', '.join(missing)} missing", hint=SAVE_AGAIN_HINT)
     return {name: document[name] for name in names}
 
 
@@ -202,7 +205,7 @@ def _read_archive(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
     name, digest = (entry.get("file"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
     if not isinstance(name, str) or Path(name).name != name:
         problem = f"is damaged: the archive must be a file in the same folder, found {name!r}"
-        raise AffinityFileError(path, problem, hint=SAVE_AGAIN)
+        raise AffinityFileError(path, problem, hint=SAVE_AGAIN_HINT)
     archive = path.with_name(name)
     try:
         content = archive.read_bytes()
@@ -210,9 +213,9 @@ def _read_archive(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
         raise AffinityFileError(path, f"needs its history in {archive}, which is missing; copy both files") from None
     if hashlib.sha256(content).hexdigest() != digest:
         problem = f"is not the history saved with {path}: the hashes differ"
-        raise AffinityFileError(archive, problem, hint=SAVE_AGAIN)
+        raise AffinityFileError(archive, problem, hint=SAVE_AGAIN_HINT)
     try:
-        return unpack_arrays(content, PER_STEP)
+        return unpack_arrays(content, PER_STEP_FIELDS)
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        problem = f"is not an archive of {', '.join(PER_STEP)}: {error}"
-        raise AffinityFileError(archive, problem, hint=SAVE_AGAIN) from error
+        problem = f"is not an archive of {', '.join(PER_STEP_FIELDS)}: {error}"
+        raise AffinityFileError(archive, problem, hint=SAVE_AGAIN_HINT) from error

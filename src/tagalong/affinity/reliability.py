@@ -1,4 +1,4 @@
-"""Whether an affinity is reliable: do partners differ by more than noise, and have the groups stopped changing?"""
+"""Checks whether partners differ by more than noise, and whether the groups have stopped changing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .averaging import Average, Floats, averages
 if TYPE_CHECKING:
     from .affinity import Affinity
 
-SMALL_SPREAD = 0.25  # relative to the median spread: the paper's task a8 has 0.13, the next smallest 0.52
-PERCENTILE = 95.0  # of the spreads due to noise alone
+SMALL_SPREAD_RATIO = 0.25  # relative to the median spread: the paper's task a8 has 0.13, the next smallest 0.52
+NOISE_PERCENTILE = 95.0  # of the spreads due to noise alone
 NOISE_DRAWS = 200
 NUMBER_HEADINGS = ("   spread", "    noise")  # padded to the width of the widest number, so all tables look alike
 
@@ -28,10 +28,11 @@ class Spread:
     """The difference between the best and the worst partner of each task.
 
     Attributes:
-        values: the difference between the highest and lowest affinity of other tasks onto each task.
-        noise: the 95th percentile of the spread due to noise alone. NaN if standard errors are unknown.
-        flagged: the tasks for which no partner stands out, because their spread is at most `noise` or at most a quarter
-            of the median spread.
+        values: the spread of each task, i.e. the difference between the highest and lowest affinity of other tasks onto
+            it.
+        noise: the 95th percentile of the spread due to noise alone, or NaN if standard errors are unknown.
+        flagged: the tasks for which no partner stands out. Their spread is at most `noise`, or at most a quarter of the
+            median spread.
         best: the partner with the highest affinity onto each task.
         worst: the partner with the lowest affinity onto each task.
     """
@@ -51,28 +52,28 @@ class Spread:
         return str(table)
 
 
-def spread(affinity: Affinity) -> Spread:
-    """Returns each task's spread over the other tasks as sources, and the tasks for which no partner stands out."""
+def compute_spread(affinity: Affinity) -> Spread:
+    """Computes the spread of each task and flags the tasks for which no partner stands out."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
-    values = _range(others[None])[0]
-    noise = _noise(affinity)
+    values = _value_range(others[None])[0]
+    noise = _noise_spread(affinity)
     known = values[np.isfinite(values)]
-    small = SMALL_SPREAD * float(np.median(known)) if known.size else np.nan
+    small = SMALL_SPREAD_RATIO * float(np.median(known)) if known.size else np.nan
     limit = np.fmax(small, noise)
     flagged = tuple(task for task, low in zip(affinity.tasks, values <= limit, strict=True) if low)
     return Spread(
-        values=_by_task(affinity, values),
-        noise=_by_task(affinity, noise),
+        values=_keyed_by_task(affinity, values),
+        noise=_keyed_by_task(affinity, noise),
         flagged=flagged,
         best=_best_partners(affinity, others),
         worst=_best_partners(affinity, -others),
     )
 
 
-def _noise(affinity: Affinity) -> Floats:
-    """Returns the spread due to errors alone, from resamples around the average or, without them, from normal errors.
+def _noise_spread(affinity: Affinity) -> Floats:
+    """Returns the spread due to noise alone, estimated from resamples or, without a history, from normal errors.
 
-    Errors common to all sources of a target cancel in the spread of a resample.
+    Errors that are common to all sources of a target cancel out.
     """
     n = len(affinity.tasks)
     if len(affinity.steps) > 1:
@@ -80,13 +81,13 @@ def _noise(affinity: Affinity) -> Floats:
     else:
         errors = np.random.default_rng(0).standard_normal((NOISE_DRAWS, n, n)) * affinity.stderr
     errors[:, np.eye(n, dtype=bool) | ~np.isfinite(affinity.stderr)] = np.nan
-    ranges = _range(errors)
+    ranges = _value_range(errors)
     known = np.isfinite(ranges).all(axis=0)
-    return np.where(known, np.percentile(np.where(known, ranges, 0.0), PERCENTILE, axis=0), np.nan)
+    return np.where(known, np.percentile(np.where(known, ranges, 0.0), NOISE_PERCENTILE, axis=0), np.nan)
 
 
-def _range(matrices: Floats) -> Floats:
-    """Returns the difference between the highest and lowest value over sources. NaN with fewer than two values."""
+def _value_range(matrices: Floats) -> Floats:
+    """Returns the difference between the highest and lowest value over sources, or NaN for fewer than two values."""
     known = np.isfinite(matrices)
     high = np.where(known, matrices, -np.inf).max(axis=1)
     low = np.where(known, matrices, np.inf).min(axis=1)
@@ -94,13 +95,13 @@ def _range(matrices: Floats) -> Floats:
     return np.where(enough, np.where(enough, high, 0.0) - np.where(enough, low, 0.0), np.nan)
 
 
-def _by_task(affinity: Affinity, values: Floats) -> dict[str, float]:
+def _keyed_by_task(affinity: Affinity, values: Floats) -> dict[str, float]:
     return dict(zip(affinity.tasks, values.tolist(), strict=True))
 
 
-def _best_partners(affinity: Affinity, others: Floats) -> dict[str, str]:
-    known = np.isfinite(others).sum(axis=0) > 0
-    best = np.where(np.isfinite(others), others, -np.inf).argmax(axis=0)
+def _best_partners(affinity: Affinity, off_diagonal: Floats) -> dict[str, str]:
+    known = np.isfinite(off_diagonal).sum(axis=0) > 0
+    best = np.where(np.isfinite(off_diagonal), off_diagonal, -np.inf).argmax(axis=0)
     return {task: affinity.tasks[best[j]] for j, task in enumerate(affinity.tasks) if known[j]}
 
 
@@ -108,22 +109,22 @@ def _format_number(value: float) -> str:
     return f"{value:.3g}" if np.isfinite(value) else "-"
 
 
-FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-MIN_AGREEING = 3  # prefixes that must agree; two consecutive ones agree too easily
+PREFIX_FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+MIN_AGREEING_PREFIXES = 3  # prefixes that must agree; two consecutive ones agree too easily
 
 ServedSets = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
 class Settled:
-    """Whether the groups stopped changing as the history grew. The truth value is that of `settled`.
+    """Whether the groups stopped changing as the history grew. Its truth value is that of `settled`.
 
     Attributes:
-        settled: whether the last three prefixes of the history (80, 90 and 100% by default) lead to the same groups,
-            and every prefix is longer than the previous one.
-        since: the last step of the first prefix after which the groups did not change. None if they have not settled.
-        groups: the sets of tasks served together, for each fraction of the history. Empty if some pair of tasks had not
-            been measured yet.
+        settled: whether the last three prefixes of the history (80, 90 and 100% by default) give the same groups. Every
+            prefix must also be longer than the previous one.
+        since: the step after which the groups no longer changed, or None if they have not settled.
+        groups: the sets of tasks served together, for each fraction of the history. There are no sets for a fraction if
+            some pair of tasks had not been measured by then.
     """
 
     settled: bool
@@ -139,24 +140,24 @@ class Settled:
         return "\n".join([verdict, *lines])
 
 
-def settle(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settled:
-    """Selects groups on growing prefixes of the history."""
+def check_settled(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settled:
+    """Selects groups from increasingly long prefixes of the history."""
     unique_fractions = sorted(set(fractions))
     if len(unique_fractions) < 2 or not 0 < unique_fractions[0] <= unique_fractions[-1] <= 1:
         raise InvalidInput(
             "fractions", "must contain at least two different fractions in (0, 1]", repr(list(fractions))
         )
     ends = [ceil(fraction * len(affinity.steps)) for fraction in unique_fractions]
-    groups = [_served_sets(affinity, end, budget) for end in ends]
+    groups = [_select_served_sets(affinity, end, budget) for end in ends]
     same = 1
     while same < len(groups) and groups[-same - 1] == groups[-1]:
         same += 1
-    settled = bool(groups[-1]) and same >= min(MIN_AGREEING, len(groups)) and len({*ends}) == len(ends)
+    settled = bool(groups[-1]) and same >= min(MIN_AGREEING_PREFIXES, len(groups)) and len({*ends}) == len(ends)
     since = int(affinity.steps[ends[-same] - 1]) if settled else None
     return Settled(settled, since, dict(zip(unique_fractions, groups, strict=True)))
 
 
-def _served_sets(affinity: Affinity, steps: int, budget: int) -> ServedSets:
+def _select_served_sets(affinity: Affinity, steps: int, budget: int) -> ServedSets:
     from tagalong.group import (
         select_groups,
     )  # imported here because an affinity is data and must load without the solvers
@@ -168,5 +169,5 @@ def _served_sets(affinity: Affinity, steps: int, budget: int) -> ServedSets:
     return tuple(sorted(tuple(sorted(group.serves)) for group in grouping.groups))
 
 
-def _format_sets(served: ServedSets) -> str:
-    return "  ".join("{" + ", ".join(group) + "}" for group in served)
+def _format_sets(served_sets: ServedSets) -> str:
+    return "  ".join("{" + ", ".join(group) + "}" for group in served_sets)

@@ -1,4 +1,4 @@
-"""Selects which networks to train (`select_groups`), and defines the input and output of that selection."""
+"""Selects the networks to train (`select_groups`), and defines the inputs and outputs of the selection."""
 
 from tagalong.tabular import TableError as TableError
 

@@ -1,4 +1,4 @@
-"""Reads cost files, which list costs by group or by number of tasks."""
+"""Reads files that list costs by group or by number of tasks."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
     """Reads the cost of each group, or of each number of tasks.
 
     Args:
-        path: a two-column table with or without a header, which contains groups (`age+ill`, or a number of tasks) and
-            their costs; or JSON `{group: cost}`.
+        path: a table with two columns, or JSON of the form `{group: cost}`. The first column contains groups (such as
+            `age+ill`) or numbers of tasks, and the second column contains their costs. A header is optional.
         tasks: the names of all tasks.
 
     Returns:
         A mapping to pass as `cost` to `select_groups`.
 
     Raises:
-        TableError: the file is invalid; the message lists every problem.
+        TableError: the file is invalid. The message lists every problem.
 
     Example:
         >>> import pathlib, tempfile
@@ -43,7 +43,7 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
     problems: list[InvalidInput] = []
     costs: Costs = {}
     for place, group, cell, cost in _read_entries(file):
-        key = _read_key(group, tasks)
+        key = _read_group(group, tasks)
         if key is None:
             expected = f"must be task names ({known}) joined by +, or a number of tasks"
             problems.append(TableError(place, expected, repr(group)))
@@ -60,27 +60,29 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
 
 
 def _read_entries(path: Path) -> list[tuple[str, str, Any, float]]:
-    """Reads the entries: where each is in the file, its group, and its cost as written and as a number."""
+    """Reads the location, group and cost of each entry. The cost is returned both as written and as a number."""
     text = read_text(path)
     if is_json(text):
         document = parse_json(text, path)
         if not isinstance(document, dict):
             raise TableError(path, "must be {group: cost}", "a list")
-        return [(f"{path}, {group!r}", group, cost, _parse(as_number, cost)) for group, cost in document.items()]
+        return [(f"{path}, {group!r}", group, cost, _parse_cost(as_number, cost)) for group, cost in document.items()]
     table = parse_table(text, path, default_header=("group", "cost"))
     raise_problems(table.problems, TableError)
-    return [(table.at(row), row.cells[0], row.cells[1], _parse(table.parse_number, row.cells[1])) for row in table.rows]
+    return [
+        (table.at(row), row.cells[0], row.cells[1], _parse_cost(table.parse_number, row.cells[1])) for row in table.rows
+    ]
 
 
-def _read_key(group: str, tasks: Collection[str]) -> frozenset[str] | int | None:
+def _read_group(group: str, tasks: Collection[str]) -> frozenset[str] | int | None:
     names = group_names(group, tasks)
     if names is None and group.isdecimal():
         return int(group)
     return names
 
 
-def _parse(parse: Callable[[Any], float], cost: Any) -> float:
+def _parse_cost(parse_number: Callable[[Any], float], cost: Any) -> float:
     try:
-        return parse(cost)
+        return parse_number(cost)
     except (TypeError, ValueError):
         return math.nan

@@ -1,4 +1,4 @@
-"""Reads, scores and compares groups that were chosen by hand or by another method."""
+"""Reads, scores and compares groups chosen by hand or by another method."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ import numpy as np
 from tagalong.errors import InvalidInput, is_number, raise_problems
 
 from .grouping import FORMAT, Group, Grouping, GroupingFileError, Option, read_yaml
-from .problem_building import components
+from .problem_building import link_components
 from .scores import Candidate, Complete, Scores, group_name, read_scores
-from .selection_problem import indices
-from .selection_request import Cost, SelectionRequest, Units, read_links
+from .selection_problem import tasks_in_mask
+from .selection_request import Cost, ScoreScaling, SelectionRequest, read_links
 
 GivenGroup = Group | frozenset[str]
 EQUALITY_TOLERANCE = 1e-9  # relative
-EXPECTED = "must be a list of lists of names, a mapping 'name: [names]', or entries with 'trains' and 'serves'"
+EXPECTED_FORMS = "must be a list of lists of names, a mapping 'name: [names]', or entries with 'trains' and 'serves'"
 
 
 def read_groups(text: str) -> tuple[GivenGroup, ...]:
-    """Reads groups from YAML or JSON text, either a saved grouping or one written by hand.
+    """Reads groups from YAML or JSON text, which may be a saved grouping or written by hand.
 
     Args:
-        text: a list of lists of task names; a mapping from group names to lists of task names; a list (or mapping) of
-            entries with `trains` and, if some tasks only help, `serves`; or the output of `Grouping.to_json` or
-            `Grouping.to_yaml`.
+        text: the output of `Grouping.to_json` or `Grouping.to_yaml`, a list of groups, or a mapping from group names to
+            groups. A group is a list of task names, or an entry with `trains` and optionally `serves`.
 
     Returns:
-        A `Group` for each entry that specifies the tasks it serves, and a set of names for each other entry.
+        The groups. An entry with `serves` is returned as a `Group`, and any other entry as a set of task names.
 
     Raises:
-        GroupingFileError: the text is in none of these forms.
+        GroupingFileError: the text cannot be read as groups.
 
     Example:
         >>> [sorted(group) for group in read_groups("hair: [black, blond]\\nbeard: [goatee, mustache]")]
@@ -53,7 +52,7 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
     entries = list(document.values()) if isinstance(document, Mapping) else document
     if not isinstance(entries, list) or not entries:
         found = "nothing" if not entries else type(entries).__name__
-        raise GroupingFileError("groups", EXPECTED, found)
+        raise GroupingFileError("groups", EXPECTED_FORMS, found)
     return tuple(_read_entry(entry) for entry in entries)
 
 
@@ -74,19 +73,19 @@ def _parse_document(text: str) -> Any:
 
 def _read_entry(entry: Any) -> GivenGroup:
     if not isinstance(entry, Mapping):
-        return _names(entry)
+        return _read_names(entry)
     if "trains" not in entry or set(entry) - {"trains", "serves", "cost", "name"}:
-        raise GroupingFileError("groups", EXPECTED, f"an entry with {', '.join(map(repr, entry))}")
-    trains = _names(entry["trains"])
+        raise GroupingFileError("groups", EXPECTED_FORMS, f"an entry with {', '.join(map(repr, entry))}")
+    trains = _read_names(entry["trains"])
     if "serves" not in entry:
         return trains
     try:
-        return Group(trains, _names(entry["serves"]), float(entry.get("cost", 1)))
+        return Group(trains, _read_names(entry["serves"]), float(entry.get("cost", 1)))
     except (TypeError, ValueError) as error:
         raise GroupingFileError("`groups`:", str(error)) from None
 
 
-def _names(entry: Any) -> frozenset[str]:
+def _read_names(entry: Any) -> frozenset[str]:
     names = re.split(r"\s*[,+;]\s*", entry.strip()) if isinstance(entry, str) else entry
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
         raise GroupingFileError("`groups`:", "each group must be a list of names", repr(entry))
@@ -112,28 +111,29 @@ def score_grouping(
     weights: Mapping[str, float] | None = None,
     complete: Complete = None,
 ) -> Grouping:
-    """Scores a grouping made by hand or by another method in the same way as `select_groups`.
+    """Scores an existing grouping in the same way as `select_groups`.
 
     Args:
-        scores: the scores, in any form that `select_groups` accepts. The options below also have the same meaning.
-        groups: the groups, each a `Group`, which specifies the tasks it serves, or a set of names of tasks to train. In
-            the latter case, each task is served by the best of the networks that train it.
-        budget: the budget recorded in the grouping, which is not enforced. Defaults to the total cost of the networks.
+        scores: the scores, in any form that `select_groups` accepts. The other options also have the same meaning as in
+            `select_groups`.
+        groups: the groups, given as `Group` objects or as sets of task names. A `Group` specifies which tasks it
+            serves. Otherwise, each task is served by the network in which it has the best score.
+        budget: the budget to record in the grouping. It is not enforced. Defaults to the total cost of the networks.
         objective: "max" or "min".
-        allow_single: whether a network may train a single task.
-        max_size: the largest number of tasks that a network may train.
-        cost: the cost of a network given its tasks.
-        max_cost: the largest cost of a single network.
+        allow_single: whether a network may be trained on a single task.
+        max_size: the maximum number of tasks per network.
+        cost: the cost of a network as a function of its tasks.
+        max_cost: the maximum cost of a single network.
         must_link: sets of tasks that must be served by the same network.
-        cannot_link: sets of tasks of which no network may train more than one.
+        cannot_link: sets of tasks that must not be trained in the same network.
         weights: the weight of each task in the sum.
-        complete: "pairs" computes missing results of larger groups from pairs.
+        complete: if "pairs", missing results of larger groups are computed from pairs.
 
     Returns:
-        A `Grouping` with solver "given". Its bound assumes the best possible partners for every task.
+        A `Grouping` with solver "given". Its bound is the value that would result if every task had its best partner.
 
     Raises:
-        InvalidInput: the groups contain unknown tasks, omit tasks, have no known result or violate a constraint.
+        InvalidInput: a task is unknown or missing, a group has no known result, or a constraint is violated.
 
     Example:
         >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
@@ -151,7 +151,7 @@ def score_grouping(
         cannot_link=read_links(cannot_link),
         weights=weights,
     )
-    read = read_scores(scores, complete, costs=cost is not None)
+    read = read_scores(scores, complete, has_costs=cost is not None)
     request.check(read)
     if budget is not None and not (is_number(budget) and budget > 0):
         raise InvalidInput("budget", "must be a positive number", short(budget))
@@ -178,13 +178,13 @@ def _check_groups(groups: Any) -> list[GivenGroup]:
 
 @dataclass(frozen=True)
 class _ScoredNetwork:
-    """A given network with the scores of the tasks it can serve.
+    """A network in a given grouping, with the scores of the tasks that it can serve.
 
     Attributes:
-        trains: the tasks it trains.
-        serves: the tasks it serves. None if the scores decide.
-        values: the score of each task it can serve.
-        cost: its cost, NaN if the cost table does not list it.
+        trains: the tasks on which the network is trained.
+        serves: the tasks that the network must serve, or None if they are not specified.
+        values: the score of each task that the network can serve.
+        cost: the cost of the network, or NaN if the cost table does not list it.
     """
 
     trains: frozenset[str]
@@ -194,7 +194,7 @@ class _ScoredNetwork:
 
     @classmethod
     def look_up(cls, group: GivenGroup, scores: Scores, request: SelectionRequest) -> _ScoredNetwork:
-        """Looks up the scores of a group. Unknown tasks have none, which `problems` reports."""
+        """Looks up the scores of a group. Unknown tasks are reported later by `problems`."""
         trains, serves = (group.trains, group.serves) if isinstance(group, Group) else (group, None)
         if not trains or not trains <= set(scores.tasks):
             return cls(trains, serves, {}, 1.0)
@@ -211,53 +211,58 @@ class _ScoredNetwork:
         return cls(trains, serves, {task: value for task, value in values.items() if np.isfinite(value)}, cost)
 
     def problems(self, scores: Scores, request: SelectionRequest) -> list[InvalidInput]:
-        """Returns the problems of this network, e.g. violated constraints."""
+        """Returns the problems with this network, such as violated constraints."""
         name = group_name(self.trains)
         unknown = sorted(self.trains - set(scores.tasks))
         if unknown or not self.trains:
             known, found = ", ".join(map(repr, scores.tasks)), ", ".join(map(repr, unknown)) or "an empty group"
             return [InvalidInput("groups", f"must contain only known tasks ({known})", found)]
-        if len(self.trains) == 1 and len(scores.tasks) > 1 and not request.singles(scores):
-            return [_problem(f"{name} trains a single task, but `allow_single` is off for these scores")]
+        if len(self.trains) == 1 and len(scores.tasks) > 1 and not request.allows_single_tasks(scores):
+            return [_group_problem(f"{name} trains a single task, but `allow_single` is off for these scores")]
         problems = []
         if not set(self.serves or ()) <= set(self.values) or not self.values:
-            problems.append(_problem(f"`scores` has no result for {name}"))
+            problems.append(_group_problem(f"`scores` has no result for {name}"))
         if request.max_size is not None and len(self.trains) > request.max_size:
-            problems.append(_problem(f"{name} trains {len(self.trains)} tasks, but `max_size` is {request.max_size}"))
+            problems.append(
+                _group_problem(f"{name} trains {len(self.trains)} tasks, but `max_size` is {request.max_size}")
+            )
         if np.isnan(self.cost):
-            problems.append(_problem(f"`cost` does not list {name}"))
+            problems.append(_group_problem(f"`cost` does not list {name}"))
         if request.max_cost is not None and self.cost > request.max_cost * (1 + 1e-9):
-            problems.append(_problem(f"{name} costs {self.cost:g}, but `max_cost` is {request.max_cost:g}"))
+            problems.append(_group_problem(f"{name} costs {self.cost:g}, but `max_cost` is {request.max_cost:g}"))
         for link in request.cannot_link:
             if len(self.trains & set(link)) > 1:
                 both = ", ".join(sorted(self.trains & set(link)))
-                problems.append(_problem(f"{name} trains {both} together, which `cannot_link` forbids"))
+                problems.append(_group_problem(f"{name} trains {both} together, which `cannot_link` forbids"))
         return problems
 
 
-def _problem(text: str) -> InvalidInput:
+def _group_problem(text: str) -> InvalidInput:
     return InvalidInput("`groups`:", text)
 
 
 def _find_candidate(
     group: GivenGroup, trains: frozenset[str], scores: Scores, request: SelectionRequest
 ) -> Candidate | None:
-    """Returns the candidate that trains these tasks, preferring the given cost, then the best score, then low cost."""
+    """Returns the matching candidate.
+
+    If there are several, candidates with the given cost are preferred, followed by better scores and then lower costs.
+    """
     same = [entry for entry in scores.candidates or () if entry.trains == trains]
     same_cost = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
     if len(same_cost or same) < 2:
         return next(iter(same_cost or same), None)
-    units = request.units(scores)
+    scaling = request.scaling(scores)
 
-    def worth(entry: Candidate) -> tuple[float, float]:
-        total = sum(units.weighted_score(scores.tasks.index(task), value) for task, value in entry.values.items())
+    def preference(entry: Candidate) -> tuple[float, float]:
+        total = sum(scaling.weighted_score(scores.tasks.index(task), value) for task, value in entry.values.items())
         return request.sign * total, -entry.cost
 
-    return max(same_cost or same, key=worth)
+    return max(same_cost or same, key=preference)
 
 
 def _coverage_problems(networks: Sequence[_ScoredNetwork], scores: Scores) -> list[InvalidInput]:
-    """Returns a problem for tasks that are not served, and one for tasks served by more than one network."""
+    """Checks that every task is served by exactly one network, and returns the problems found."""
     stated = [task for network in networks for task in network.serves or ()]
     reached = set(stated).union(*(network.values for network in networks if network.serves is None))
     missing = sorted(set(scores.tasks) - reached)
@@ -275,11 +280,11 @@ def _coverage_problems(networks: Sequence[_ScoredNetwork], scores: Scores) -> li
 def _build_grouping(
     networks: Sequence[_ScoredNetwork], scores: Scores, request: SelectionRequest, budget: float | None
 ) -> Grouping:
-    units = request.units(scores)
+    scaling = request.scaling(scores)
     number = {task: i for i, task in enumerate(scores.tasks)}
-    place = _assign(networks, scores, request, units)
+    place = _assign_tasks(networks, scores, request, scaling)
     per_task = {task: networks[at].values[task] for task, at in place.items()}
-    value = units.to_scores(sum(units.weighted_score(number[task], score) for task, score in per_task.items()))
+    value = scaling.to_scores(sum(scaling.weighted_score(number[task], score) for task, score in per_task.items()))
     spent = float(sum(network.cost for network in networks))
     return Grouping(
         groups=tuple(
@@ -287,23 +292,26 @@ def _build_grouping(
             for row, network in enumerate(networks)
         ),
         value=value,
-        bound=request.sign * max(_best_partners(scores, request, units), request.sign * value),
+        bound=request.sign * max(_upper_bound(scores, request, scaling), request.sign * value),
         status="feasible",
         per_task={task: per_task[task] for task in scores.tasks},
         budget=budget if budget is not None else (int(spent) if spent.is_integer() else spent),
         objective=request.objective,
-        options={task: _options(networks, task, request.sign) for task in scores.tasks},
+        options={task: _scored_options(networks, task, request.sign) for task in scores.tasks},
     )
 
 
-def _assign(
-    networks: Sequence[_ScoredNetwork], scores: Scores, request: SelectionRequest, units: Units
+def _assign_tasks(
+    networks: Sequence[_ScoredNetwork], scores: Scores, request: SelectionRequest, scaling: ScoreScaling
 ) -> dict[str, int]:
-    """Returns which network serves each task: the specified one or else the best one. Linked tasks stay together."""
+    """Returns the network that serves each task. Unless specified, this is the network with the best score.
+
+    Linked tasks stay together.
+    """
     place: dict[str, int] = {}
     problems = []
-    for bits in components(scores.tasks, request.must_link):
-        link = [scores.tasks[i] for i in indices(bits)]
+    for bits in link_components(scores.tasks, request.must_link):
+        link = [scores.tasks[i] for i in tasks_in_mask(bits)]
         stated = {at for at, network in enumerate(networks) for task in link if task in (network.serves or ())}
         eligible = [
             at
@@ -311,10 +319,11 @@ def _assign(
             if set(link) <= set(network.values) and (stated == {at} or (not stated and network.serves is None))
         ]
         if not eligible:
-            problems.append(_problem(f"no network serves {', '.join(link)} together, which `must_link` requires"))
+            problems.append(_group_problem(f"no network serves {', '.join(link)} together, which `must_link` requires"))
             continue
         worth = [
-            request.sign * sum(units.weighted_score(i, networks[at].values[scores.tasks[i]]) for i in indices(bits))
+            request.sign
+            * sum(scaling.weighted_score(i, networks[at].values[scores.tasks[i]]) for i in tasks_in_mask(bits))
             for at in eligible
         ]
         best = eligible[worth.index(max(worth))]
@@ -323,29 +332,29 @@ def _assign(
     return place
 
 
-def _options(networks: Sequence[_ScoredNetwork], task: str, sign: float) -> tuple[Option, ...]:
+def _scored_options(networks: Sequence[_ScoredNetwork], task: str, sign: float) -> tuple[Option, ...]:
     known = [Option(network.trains, network.values[task]) for network in networks if task in network.values]
     return tuple(sorted(known, key=lambda option: (-sign * option.score, sorted(option.trains))))
 
 
-def _best_partners(scores: Scores, request: SelectionRequest, units: Units) -> float:
-    """Returns an upper bound on the value, in which every task has its best possible partners."""
+def _upper_bound(scores: Scores, request: SelectionRequest, scaling: ScoreScaling) -> float:
+    """Returns an upper bound on the value, assuming that every task has its best partner."""
     best = dict.fromkeys(scores.tasks, -np.inf)
     for entry in scores.candidates or [Candidate(group, values) for group, values in scores.given.items()]:
         for task, value in entry.values.items():
             best[task] = max(best[task], request.sign * value)
     if scores.matrix is not None:
         known = np.where(np.isfinite(scores.matrix), request.sign * scores.matrix, -np.inf)
-        if not request.singles(scores) and len(known) > 1:
+        if not request.allows_single_tasks(scores) and len(known) > 1:
             np.fill_diagonal(known, -np.inf)
         best = {task: max(best[task], top) for task, top in zip(scores.tasks, known.max(axis=0).tolist(), strict=True)}
     top = [best[task] if np.isfinite(best[task]) else 0.0 for task in scores.tasks]
-    return units.to_scores(sum(units.weighted_score(i, score) for i, score in enumerate(top)))
+    return scaling.to_scores(sum(scaling.weighted_score(i, score) for i, score in enumerate(top)))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two groupings of the same tasks under the same scores.
+    """A comparison of two groupings of the same tasks, based on the same scores.
 
     Attributes:
         mine: the first grouping, usually made by hand and scored with `score_grouping`.
@@ -368,7 +377,7 @@ class Comparison:
 
     @property
     def loss(self) -> float:
-        """How much worse `mine` is in total. Negative if it is better, 0 if they are equal up to rounding."""
+        """How much worse `mine` is in total. A negative value means that `mine` is better."""
         sign = 1.0 if self.best.objective == "max" else -1.0
         loss = sign * (self.best.value - self.mine.value)
         largest = max(abs(self.best.value), abs(self.mine.value))
@@ -376,7 +385,7 @@ class Comparison:
 
     @property
     def per_task(self) -> dict[str, float]:
-        """How much worse `mine` is for each task, without weights. Negative if it is better."""
+        """How much worse `mine` is for each task, ignoring weights. Negative values mean that `mine` is better."""
         sign = 1.0 if self.best.objective == "max" else -1.0
         return {task: sign * (score - self.mine.per_task[task]) for task, score in self.best.per_task.items()}
 

@@ -1,4 +1,4 @@
-"""`Grouping`: the selected networks with the tasks that each trains and serves, which can be saved as JSON or YAML."""
+"""Defines `Grouping`, the networks selected for a budget. Groupings can be saved as JSON or YAML."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .stability import Stability
 
 FORMAT = "tagalong-grouping"
 VERSION = 1
-SAVE_AGAIN = "save the grouping again"
+SAVE_AGAIN_HINT = "save the grouping again"
 PLAIN_FIELDS = ("value", "bound", "status", "budget", "objective", "solver")  # stored unchanged in a document
 
 
@@ -28,7 +28,7 @@ class GroupingFileError(DocumentError):
 
 @dataclass(frozen=True, init=False)
 class Group:
-    """A network: the tasks it trains, the ones among them that it serves, and its cost.
+    """A network with its cost, the tasks on which it is trained, and the subset of these tasks that it serves.
 
     Example:
         >>> print(Group(trains={"age", "ill"}, serves={"age"}))
@@ -49,7 +49,7 @@ class Group:
 
     @property
     def helpers(self) -> frozenset[str]:
-        """The tasks that are trained only to help the served ones."""
+        """The tasks that are trained but not served."""
         return self.trains - self.serves
 
     def __str__(self) -> str:
@@ -57,16 +57,16 @@ class Group:
         return f"serves {{{', '.join(sorted(self.serves))}}}{helped}"
 
     def __lt__(self, other: Group) -> bool:
-        return self._order < other._order
+        return self._sort_key < other._sort_key
 
     @property
-    def _order(self) -> tuple[list[str], list[str], float]:
+    def _sort_key(self) -> tuple[list[str], list[str], float]:
         return sorted(self.serves), sorted(self.trains), self.cost
 
 
 @dataclass(frozen=True)
 class Option:
-    """A network that could serve a task, and the task's score in it."""
+    """A network that could serve a task, and the score of the task in that network."""
 
     trains: frozenset[str]
     score: float
@@ -74,22 +74,23 @@ class Option:
 
 @dataclass(frozen=True)
 class Grouping:
-    """The networks chosen for a budget, how good they are, and whether they are proven optimal.
+    """The networks chosen for a budget, their scores, and whether they are proven optimal.
 
     Attributes:
-        groups: the networks, sorted. Every task is served by exactly one of them.
-        value: the (weighted) sum of the scores of all tasks.
-        bound: a bound on the value of any choice, up to a tie (1e-9 of the largest score). Equals `value` if optimal.
-        status: "optimal" if proven optimal up to ties, "feasible" otherwise.
+        groups: the networks, in sorted order. Every task is served by exactly one network.
+        value: the sum of the scores of all tasks, weighted if weights were given.
+        bound: a bound on the value of any grouping, up to a tolerance of 1e-9 times the largest score. If the grouping
+            is proven optimal, the bound equals `value`.
+        status: "optimal" if the grouping is proven optimal up to ties, otherwise "feasible".
         per_task: the score of each task in the network that serves it.
         budget: the requested budget.
         objective: "max" or "min".
-        solver: the name of the solver that found it.
-        ties: up to eight other choices with the same value and the same number of groups.
-        options: the score of each task in each of the chosen networks, best first.
-        certificate: the dual prices of the linear program, which prove `certificate.bound`. That bound equals `value`
-            unless the program left a gap that was closed by branching.
-        resampled: the result of repeating the selection on bootstrap resamples of the history. None without a history.
+        solver: the name of the solver that found the grouping.
+        ties: up to eight other groupings with the same value and the same number of groups.
+        options: the score of each task in each of the chosen networks, sorted from best to worst.
+        certificate: the dual prices of the linear program, which prove `certificate.bound`. This bound equals `value`
+            unless branching was necessary to close a gap.
+        resampled: the result of repeating the selection on bootstrap resamples, or None if there is no history.
 
     Example:
         >>> from tagalong.group import select_groups
@@ -121,18 +122,18 @@ class Grouping:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The names of all tasks, sorted."""
+        """The names of all tasks, in alphabetical order."""
         return tuple(sorted(self.per_task))
 
     @property
     def gap(self) -> float:
-        """The relative difference between bound and value. 0 if they are equal."""
+        """The relative difference between `bound` and `value`."""
         distance = abs(self.bound - self.value)
         return distance / abs(self.value) if self.value else (float("inf") if distance else 0.0)
 
     @property
     def stability(self) -> float | None:
-        """The fraction of bootstrap resamples with the same served sets. None without a history."""
+        """The fraction of bootstrap resamples that lead to the same grouping, or None if there is no history."""
         return None if self.resampled is None else self.resampled.share
 
     def served_by(self, task: str) -> Group:
@@ -143,7 +144,7 @@ class Grouping:
         raise InvalidInput("task", f"must be one of {', '.join(map(repr, self.tasks))}", repr(task))
 
     def loss_mask(self, group: Group | int) -> dict[str, bool]:
-        """Returns, for each task, whether the network of a group trains on its loss.
+        """Returns whether the network of a group is trained on each task's loss.
 
         Args:
             group: one of `groups`, or its index.
@@ -160,7 +161,7 @@ class Grouping:
         return {task: task in chosen.trains for task in self.tasks}
 
     def explain(self, task: str) -> str:
-        """Explains why a task is served by its network, and names the next best one.
+        """Explains why a task is served by its network, and names the second-best network.
 
         Example:
             >>> from tagalong.group import select_groups
@@ -172,21 +173,21 @@ class Grouping:
 
     @property
     def summary(self) -> str:
-        """A one-line summary with the number of networks, their value, and whether it is proven optimal."""
+        """A one-line summary: the number of networks, their total score, and whether it is proven optimal."""
         return summary(self)
 
     @property
     def remarks(self) -> list[str]:
-        """Further remarks, as a list of lines, about equally good groupings and the stability of this one."""
+        """Remarks about equally good groupings and the stability of this one, one line each."""
         return remarks(self)
 
     def to_document(self) -> dict[str, Any]:
         """Returns the grouping as a JSON-compatible dictionary, which `from_document` reads."""
         document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         document |= {name: getattr(self, name) for name in PLAIN_FIELDS}
-        document["groups"] = _plain_groups(self.groups)
+        document["groups"] = _groups_to_document(self.groups)
         document["per_task"] = dict(self.per_task)
-        document["ties"] = [_plain_groups(tie) for tie in self.ties]
+        document["ties"] = [_groups_to_document(tie) for tie in self.ties]
         document["options"] = {
             task: [{"trains": sorted(option.trains), "score": option.score} for option in options]
             for task, options in self.options.items()
@@ -206,9 +207,9 @@ class Grouping:
     @staticmethod
     def from_document(document: Any) -> Grouping:
         """Reads a dictionary created by `to_document`."""
-        checked = check_document(document, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN)
-        with report_damage("the grouping", GroupingFileError, SAVE_AGAIN):
-            return _grouping_from(checked)
+        checked = check_document(document, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN_HINT)
+        with report_damage("the grouping", GroupingFileError, SAVE_AGAIN_HINT):
+            return _read_grouping(checked)
 
     def to_json(self) -> str:
         """Returns the grouping as JSON text, which `from_json` reads."""
@@ -224,7 +225,7 @@ class Grouping:
             >>> Grouping.from_json(grouping.to_json()) == grouping
             True
         """
-        checked = parse_document(text, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN)
+        checked = parse_document(text, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN_HINT)
         return Grouping.from_document(checked)
 
     def to_yaml(self) -> str:
@@ -266,12 +267,12 @@ class Grouping:
         return html_table(self)
 
 
-def _grouping_from(document: dict[str, Any]) -> Grouping:
+def _read_grouping(document: dict[str, Any]) -> Grouping:
     certificate, resampled = document.get("certificate"), document.get("resampled")
     return Grouping(
-        groups=_groups(document["groups"]),
+        groups=_read_groups(document["groups"]),
         per_task=document["per_task"],
-        ties=tuple(_groups(tie) for tie in document["ties"]),
+        ties=tuple(_read_groups(tie) for tie in document["ties"]),
         options={
             task: tuple(Option(frozenset(option["trains"]), option["score"]) for option in options)
             for task, options in document["options"].items()
@@ -289,16 +290,16 @@ def _grouping_from(document: dict[str, Any]) -> Grouping:
     )
 
 
-def _plain_groups(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
+def _groups_to_document(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
     return [{"trains": sorted(group.trains), "serves": sorted(group.serves), "cost": group.cost} for group in groups]
 
 
-def _groups(entries: list[dict[str, Any]]) -> tuple[Group, ...]:
+def _read_groups(entries: list[dict[str, Any]]) -> tuple[Group, ...]:
     return tuple(Group(entry["trains"], entry["serves"], entry["cost"]) for entry in entries)
 
 
 def read_yaml(text: str, as_text: bool = False) -> Any:
-    """Parses YAML. With `as_text`, every value is a string, which allows task names like `no` or `1`.
+    """Parses YAML. With `as_text`, every value is read as a string, so task names like `no` or `1` are allowed.
 
     Raises:
         ValueError: the text is not valid YAML, or a mapping contains a repeated key.
@@ -310,19 +311,19 @@ def read_yaml(text: str, as_text: bool = False) -> Any:
     try:
         return yaml.load(text, _TextLoader if as_text else _TypedLoader)
     except yaml.YAMLError as error:
-        raise ValueError(_describe(error)) from error
+        raise ValueError(_describe_yaml_error(error)) from error
     except RecursionError:
         raise ValueError("too deeply nested") from None
 
 
-def _describe(error: yaml.YAMLError) -> str:
+def _describe_yaml_error(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     return f"{problem} in line {mark.line + 1}" if mark is not None else str(problem)
 
 
-class _UniqueKeys:
-    """Rejects mappings with repeated keys. PyYAML's own loaders silently keep the last value."""
+class _UniqueKeysMixin:
+    """Makes a YAML loader reject repeated keys. PyYAML's own loaders silently keep the last value."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen: set[str] = set()
@@ -333,9 +334,9 @@ class _UniqueKeys:
         return super().construct_mapping(node, deep)  # type: ignore[misc]
 
 
-class _TypedLoader(_UniqueKeys, yaml.SafeLoader):
+class _TypedLoader(_UniqueKeysMixin, yaml.SafeLoader):
     pass
 
 
-class _TextLoader(_UniqueKeys, yaml.BaseLoader):
+class _TextLoader(_UniqueKeysMixin, yaml.BaseLoader):
     pass

@@ -1,4 +1,4 @@
-"""Renders a grouping as text and HTML: a table, a one-line summary, and an explanation of where a task is served."""
+"""Renders a grouping as text or HTML, summarizes it, and explains why a task is served by its network."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from .solvers import MAX_TIES
 if TYPE_CHECKING:
     from .grouping import Group, Grouping
 
-HEADINGS = ("network", "serves", "helped by", "score")
+COLUMN_HEADINGS = ("network", "serves", "helped by", "score")
 
 
 def text_table(grouping: Grouping) -> str:
     """Returns a summary and a table with one row per network."""
-    made = TextTable(*HEADINGS, numbers=("network", "score"))
+    made = TextTable(*COLUMN_HEADINGS, numbers=("network", "score"))
     for number, group in enumerate(grouping.groups, 1):
-        made.add_row(str(number), _names(group.serves), _names(group.helpers), f"{_score(grouping, group):.6g}")
+        made.add_row(
+            str(number), _join_names(group.serves), _join_names(group.helpers), f"{_group_score(grouping, group):.6g}"
+        )
     return "\n".join([summary(grouping), *made.lines(), *remarks(grouping)])
 
 
 def html_table(grouping: Grouping) -> str:
-    """Returns HTML with a table of one row per network, and the remarks."""
+    """Returns HTML that contains a table with one row per network, followed by the remarks."""
     rows = [
-        [number, _names(group.serves), _names(group.helpers) or "–", f"{_score(grouping, group):.4g}"]
+        [number, _join_names(group.serves), _join_names(group.helpers) or "–", f"{_group_score(grouping, group):.4g}"]
         for number, group in enumerate(grouping.groups, 1)
     ]
-    made = table(HEADINGS, rows, caption=summary(grouping))
+    made = table(COLUMN_HEADINGS, rows, caption=summary(grouping))
     return join([made, *(tag("div", tag("small", remark)) for remark in remarks(grouping))])
 
 
 def summary(grouping: Grouping) -> str:
-    """Returns one line with the number of networks, their total score and whether it is proven optimal."""
+    """Returns a one-line summary: the number of networks, their total score, and whether it is proven optimal."""
     count, n = len(grouping.groups), len(grouping.tasks)
     networks = f"{count} network{'s' * (count != 1)} for {n} task{'s' * (n != 1)}"
     gap = f"feasible, bound {grouping.bound:.6g}, gap {grouping.gap:.1%}"
@@ -55,23 +57,23 @@ def remarks(grouping: Grouping) -> list[str]:
 
 
 def explanation(grouping: Grouping, task: str) -> str:
-    """Returns a sentence about the network that serves a task and about the next best one."""
+    """Returns a sentence about the network that serves a task and about the second-best network."""
     group, score = grouping.served_by(task), grouping.per_task[task]
-    start = f"{task} is served by {{{_names(group.trains)}}} with {score:.6g}"
+    start = f"{task} is served by {{{_join_names(group.trains)}}} with {score:.6g}"
     sign = 1 if grouping.objective == "max" else -1
     others = [option for option in grouping.options.get(task, ()) if option.trains != group.trains]
     if not others:
         return f"{start}, the only chosen network that can."
     best = others[0]
-    next_best = f"{{{_names(best.trains)}}} with {best.score:.6g}"
+    next_best = f"{{{_join_names(best.trains)}}} with {best.score:.6g}"
     if sign * best.score > sign * score:
         return f"{start}; {next_best} would be better for it alone, but not for all tasks together."
     return f"{start}, the best of the {len(grouping.groups)} networks for it; next best: {next_best}."
 
 
-def _score(grouping: Grouping, group: Group) -> float:
+def _group_score(grouping: Grouping, group: Group) -> float:
     return sum(grouping.per_task[task] for task in sorted(group.serves))  # sorted to make rounding deterministic
 
 
-def _names(tasks: frozenset[str]) -> str:
+def _join_names(tasks: frozenset[str]) -> str:
     return ", ".join(sorted(tasks))

@@ -1,4 +1,4 @@
-"""Explains why no choice of networks serves all tasks, and which budget or cost limit would suffice."""
+"""Explains why no choice of networks serves all tasks, and what budget or cost limit would be sufficient."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .selection_request import SelectionRequest
 from .solvers import MAX_LISTED, MAX_PAIRWISE, best_split, listed_values, served_values
 
 
-def explain_infeasible(scaled: ScaledProblem, request: SelectionRequest, budget: float) -> InvalidInput:
-    """Returns an error that states the smallest feasible budget or cost limit, if it can be computed."""
-    needed = _cheapest(scaled.problem)
+def explain_infeasible(scaled_problem: ScaledProblem, request: SelectionRequest, budget: float) -> InvalidInput:
+    """Returns an error that suggests the smallest feasible budget or cost limit, if it can be computed."""
+    needed = _min_total_cost(scaled_problem.problem)
     expected = f"of {budget:g} cannot serve all tasks under these constraints"
-    cost = float(request.cost) if isinstance(request.cost, (int, float)) and scaled.networks is None else 1.0
+    cost = float(request.cost) if isinstance(request.cost, (int, float)) and scaled_problem.networks is None else 1.0
     if 0 <= needed * cost <= budget * (1 + 1e-9):
         failed = f"found no grouping within the `budget` of {budget:g}, although one exists"
         return InvalidInput("solver", failed, hint="try `solver='exact'`")
     if 0 <= needed < np.inf:
         return InvalidInput("budget", expected, hint=f"the smallest feasible one is {needed * cost:g}")
-    limit = _smallest_limit(scaled, budget) if request.max_cost is not None else None
+    limit = _smallest_cost_limit(scaled_problem, budget) if request.max_cost is not None else None
     if limit is not None:
         unserved = f"of {request.max_cost:g} leaves some tasks unserved"
         return InvalidInput("max_cost", unserved, hint=f"the smallest feasible one is {limit:g}")
@@ -31,21 +31,21 @@ def explain_infeasible(scaled: ScaledProblem, request: SelectionRequest, budget:
     return InvalidInput("budget", expected, hint=f"{advice}: check {constraints}")
 
 
-def _smallest_limit(scaled: ScaledProblem, budget: float) -> float | None:
-    networks = scaled.networks
-    if networks is None or scaled.problem.n > MAX_LISTED:
+def _smallest_cost_limit(scaled_problem: ScaledProblem, budget: float) -> float | None:
+    networks = scaled_problem.networks
+    if networks is None or scaled_problem.problem.n > MAX_LISTED:
         return None
     limits = np.unique(networks.cost)
     low, high = 0, len(limits)
     while low < high:
         middle = (low + high) // 2
-        problem = scaled.problem.with_networks(networks.only(networks.cost <= limits[middle]))
-        low, high = (low, middle) if _cheapest(problem) <= budget * (1 + 1e-9) else (middle + 1, high)
+        problem = scaled_problem.problem.with_networks(networks.only(networks.cost <= limits[middle]))
+        low, high = (low, middle) if _min_total_cost(problem) <= budget * (1 + 1e-9) else (middle + 1, high)
     return float(limits[low]) if low < len(limits) else None
 
 
-def _cheapest(problem: SelectionProblem) -> float:
-    """Returns the minimum cost of serving all tasks: infinity if impossible, −1 with too many tasks to compute it."""
+def _min_total_cost(problem: SelectionProblem) -> float:
+    """Returns the minimum cost of serving all tasks (infinity if impossible), or −1 if there are too many tasks."""
     if not problem.serves_all:
         return float("inf")
     if problem.networks is None:
@@ -58,14 +58,14 @@ def _cheapest(problem: SelectionProblem) -> float:
         costs, table = listed_values(problem, np.zeros(len(problem.networks.cost)))
         worth = np.where(np.isfinite(table), -costs[:, None], -np.inf).max(axis=0)
     worth[0] = 0.0
-    return -float(_best_over_splits(worth)[-1])
+    return -float(_best_partition_values(worth)[-1])
 
 
-def _best_over_splits(worth: Floats) -> Floats:
-    """Returns the best value of each set, over splits into any number of sets."""
-    best = worth
+def _best_partition_values(values: Floats) -> Floats:
+    """Returns the best value of each set over all of its partitions."""
+    best = values
     while True:
-        better = best_split(worth, best)
+        better = best_split(values, best)
         if (better <= best).all():
             return best
         best = better

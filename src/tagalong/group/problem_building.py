@@ -1,7 +1,7 @@
-"""Converts scores and options to a problem for the solvers: scaled, to be maximized, and with indices as task names.
+"""Converts scores and options to a problem for the solvers, with scaled scores to maximize and tasks as integers.
 
-Solvers use pairwise scores if all groups exist and have the same cost. Otherwise, every network is listed, or only a
-pool of promising networks if there are too many to list.
+Solvers use pairwise scores if all groups are allowed and have the same cost. Otherwise, they use a list of all
+networks, or only of promising networks if there are too many to list.
 """
 
 from __future__ import annotations
@@ -15,89 +15,102 @@ import numpy as np
 from tagalong.errors import InvalidInput
 
 from .scores import Scores
-from .selection_problem import Bools, Floats, Ints, Limits, Networks, SelectionProblem, bits_of, indices
-from .selection_request import SelectionRequest, Units
+from .selection_problem import Bools, Floats, Ints, Limits, Networks, SelectionProblem, tasks_in_mask, to_bit_mask
+from .selection_request import ScoreScaling, SelectionRequest
 from .solvers import MAX_LISTED, all_networks, solve_search
 
-POOL_BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # for which the search on the plain problem yields promising groups
-QUICK = Limits(kicks=5)
+POOL_BUDGETS = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    24,
+    32,
+)  # budgets of the searches for promising groups
+QUICK_LIMITS = Limits(kicks=5)
 
-ForbiddenPairs = Bools  # tasks × tasks: pairs that no network may train
-CostOf = Callable[[tuple[int, ...]], float]  # the cost of a network that trains these tasks; NaN if there is none
+ForbiddenPairs = Bools  # a mask (tasks × tasks) of the pairs that must not be trained in the same network
+CostOf = Callable[[tuple[int, ...]], float]  # returns the cost of a network with the given tasks, or NaN
 
 
 @dataclass(frozen=True)
 class ScaledProblem:
-    """A problem for the solvers, and how to convert its solution back.
+    """A problem for the solvers, and the information needed to convert its solution back.
 
     Attributes:
         problem: the problem to solve.
-        budgets: the budgets in the units of the problem, i.e. numbers of networks if all have the same cost.
-        scale: the divisor of the weighted scores, in `units`.
-        sign: −1 if scores are minimized, 1 otherwise.
-        units: the units of the weighted scores.
-        rows: the index of each network of the problem in the list of all networks.
-        networks: the listed networks before `max_cost` is applied, used to find the smallest feasible limit.
+        budgets: the budgets. If all networks have the same cost, budgets are numbers of networks.
+        scale: the value by which the weighted scores are divided after applying `scaling`.
+        sign: −1 if scores are minimized, otherwise 1.
+        scaling: the scaling of the weighted scores by powers of two.
+        rows: the index of each of the problem's networks in the list of all networks.
+        networks: the networks before `max_cost` is applied, which are used to find the smallest feasible limit.
     """
 
     problem: SelectionProblem
     budgets: tuple[float, ...]
     scale: float
     sign: float
-    units: Units
+    scaling: ScoreScaling
     rows: Ints | None = None
     networks: Networks | None = None
 
     def to_scores(self, value: float) -> float:
-        """Converts a value from the units of the problem to those of the scores."""
-        return self.units.to_scores(self.sign * self.scale * value)
+        """Converts a value of the problem back to the original scale of the scores."""
+        return self.scaling.to_scores(self.sign * self.scale * value)
 
 
 def build_problem(scores: Scores, request: SelectionRequest) -> ScaledProblem:
     """Builds the problem from checked scores and options."""
-    units = request.units(scores)
+    scaling = request.scaling(scores)
     n = len(scores.tasks)
-    bare = SelectionProblem(n, None, None, components(scores.tasks, request.must_link), min(n, request.max_size or n))
+    bare = SelectionProblem(
+        n, None, None, link_components(scores.tasks, request.must_link), min(n, request.max_size or n)
+    )
     if scores.matrix is None:
-        return _build_from_networks(bare, _candidate_networks(scores, request, units), scores, request, units)
-    pairs = _weighted_scores(scores.matrix, units, request.sign, request.singles(scores))
-    if _is_plain(scores, request):
-        scale = _largest(pairs)
+        return _build_from_networks(bare, _candidate_networks(scores, request, scaling), scores, request, scaling)
+    pairs = _weighted_scores(scores.matrix, scaling, request.sign, request.allows_single_tasks(scores))
+    if _is_unconstrained(scores, request):
+        scale = _max_abs_score(pairs)
         return ScaledProblem(
-            replace(bare, scores=pairs / scale), tuple(_network_counts(request, n)), scale, request.sign, units
+            replace(bare, scores=pairs / scale), tuple(_network_counts(request, n)), scale, request.sign, scaling
         )
     if n > MAX_LISTED and not scores.given:
-        return _build_from_pool(replace(bare, scores=pairs), scores, request, units)
-    networks = _group_networks(replace(bare, scores=pairs), scores, request, units)
-    return _build_from_networks(bare, networks, scores, request, units)
+        return _build_from_pool(replace(bare, scores=pairs), scores, request, scaling)
+    networks = _group_networks(replace(bare, scores=pairs), scores, request, scaling)
+    return _build_from_networks(bare, networks, scores, request, scaling)
 
 
-def components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[int, ...]:
+def link_components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[int, ...]:
     """Returns the connected components of the links, as bit masks ordered by their first task."""
     sets = [1 << i for i in range(len(tasks))]
     for link in links:
-        joined = bits_of([tasks.index(task) for task in set(link)])
+        joined = to_bit_mask([tasks.index(task) for task in set(link)])
         touched = [bits for bits in sets if bits & joined]
         sets = [bits for bits in sets if not bits & joined] + [sum(touched)]
-    return tuple(sorted(sets, key=lambda bits: bits & -bits))
+    return tuple(sorted(sets, key=lambda bit_mask: bit_mask & -bit_mask))
 
 
-def _weighted_scores(matrix: Floats, units: Units, sign: float, singles: bool) -> Floats:
+def _weighted_scores(matrix: Floats, scaling: ScoreScaling, sign: float, allow_single: bool) -> Floats:
     if len(matrix) == 1:
-        return sign * units.weighted(np.nan_to_num(matrix))  # there is only one network
-    used = matrix if singles else np.where(np.eye(len(matrix), dtype=bool), 0.0, matrix)
-    scores: Floats = sign * units.weighted(used)
-    if not singles:
+        return sign * scaling.weighted(np.nan_to_num(matrix))  # there is only one network
+    used = matrix if allow_single else np.where(np.eye(len(matrix), dtype=bool), 0.0, matrix)
+    scores: Floats = sign * scaling.weighted(used)
+    if not allow_single:
         np.fill_diagonal(scores, -np.inf)
     return scores
 
 
-def _largest(values: Floats) -> float:
+def _max_abs_score(values: Floats) -> float:
     return float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
 
 
-def _is_plain(scores: Scores, request: SelectionRequest) -> bool:
-    """Returns whether all groups of allowed size exist and have the same cost, so helpers can be found by sorting."""
+def _is_unconstrained(scores: Scores, request: SelectionRequest) -> bool:
+    """Returns whether all groups up to the maximum size are allowed and have the same cost."""
     constant = request.cost is None or not (callable(request.cost) or isinstance(request.cost, Mapping))
     free = request.max_cost is None or not constant or request.cost <= request.max_cost  # type: ignore[operator]
     return constant and free and not request.cannot_link and not scores.given
@@ -109,17 +122,17 @@ def _network_counts(request: SelectionRequest, n: int) -> list[float]:
 
 
 def _build_from_networks(
-    bare: SelectionProblem, networks: Networks, scores: Scores, request: SelectionRequest, units: Units
+    base_problem: SelectionProblem, networks: Networks, scores: Scores, request: SelectionRequest, scaling: ScoreScaling
 ) -> ScaledProblem:
-    scale = _largest(networks.values)
+    scale = _max_abs_score(networks.values)
     networks = replace(networks, values=networks.values / scale)
     separate = _respects_cannot_link(networks.trains, scores.tasks, request)
     affordable = networks.cost <= (np.inf if request.max_cost is None else request.max_cost * (1 + 1e-9))
-    problem = bare.with_networks(networks.only(separate & affordable))
-    max_total = bare.n * float(networks.cost[separate & affordable].max(initial=0.0))  # no grouping costs more
+    problem = base_problem.with_networks(networks.only(separate & affordable))
+    max_total = base_problem.n * float(networks.cost[separate & affordable].max(initial=0.0))  # no grouping costs more
     budgets = tuple(min(float(budget), max(max_total, 1e-300)) for budget in request.budgets)
     rows = np.flatnonzero(separate & affordable)
-    return ScaledProblem(problem, budgets, scale, request.sign, units, rows, networks.only(separate))
+    return ScaledProblem(problem, budgets, scale, request.sign, scaling, rows, networks.only(separate))
 
 
 def _respects_cannot_link(trains: Bools, tasks: tuple[str, ...], request: SelectionRequest) -> Bools:
@@ -130,10 +143,10 @@ def _respects_cannot_link(trains: Bools, tasks: tuple[str, ...], request: Select
     return allowed
 
 
-def _candidate_networks(scores: Scores, request: SelectionRequest, units: Units) -> Networks:
-    """Returns one row per candidate. Candidates that may not be chosen serve no tasks."""
+def _candidate_networks(scores: Scores, request: SelectionRequest, scaling: ScoreScaling) -> Networks:
+    """Returns the candidates as networks. Candidates that violate a constraint serve no tasks."""
     assert scores.candidates is not None
-    n, count, singles = len(scores.tasks), len(scores.candidates), request.singles(scores)
+    n, count, singles = len(scores.tasks), len(scores.candidates), request.allows_single_tasks(scores)
     place = {task: i for i, task in enumerate(scores.tasks)}
     trains = np.zeros((count, n), dtype=bool)
     values, cost = np.full((count, n), np.nan), np.ones(count)
@@ -143,14 +156,16 @@ def _candidate_networks(scores: Scores, request: SelectionRequest, units: Units)
         if len(entry.trains) <= (request.max_size or n) and (len(entry.trains) > 1 or singles):
             for task, value in entry.values.items():
                 values[row, place[task]] = value
-    values = np.where(np.isnan(values), -np.inf, request.sign * units.weighted(values))
+    values = np.where(np.isnan(values), -np.inf, request.sign * scaling.weighted(values))
     kept = np.isfinite(cost)
     values[~kept], cost[~kept] = -np.inf, 1.0
     return Networks(trains, values, cost)
 
 
-def _group_networks(problem: SelectionProblem, scores: Scores, request: SelectionRequest, units: Units) -> Networks:
-    """Returns every group as a network, with its cost and any results given for it."""
+def _group_networks(
+    problem: SelectionProblem, scores: Scores, request: SelectionRequest, scaling: ScoreScaling
+) -> Networks:
+    """Returns a network for every group, with its cost and any results given for it."""
     if problem.n > MAX_LISTED:
         expected = f"with results of larger groups must have at most {MAX_LISTED} tasks"
         hint = "omit some tasks, or list the networks as Candidates"
@@ -158,20 +173,22 @@ def _group_networks(problem: SelectionProblem, scores: Scores, request: Selectio
     names = scores.tasks
     networks = all_networks(problem, lambda group: request.cost_of(frozenset(names[i] for i in group)))
     values = networks.values.copy()
-    row_of = {bits_of(np.flatnonzero(row)): i for i, row in enumerate(networks.trains)}
+    row_of = {to_bit_mask(np.flatnonzero(row)): i for i, row in enumerate(networks.trains)}
     for group, results in scores.given.items():
-        row = row_of.get(bits_of([names.index(task) for task in group]))
+        row = row_of.get(to_bit_mask([names.index(task) for task in group]))
         for task, value in results.items() if row is not None else ():
-            values[row, names.index(task)] = request.sign * units.weighted_score(names.index(task), value)
+            values[row, names.index(task)] = request.sign * scaling.weighted_score(names.index(task), value)
     return Networks(networks.trains, values, networks.cost)
 
 
-def _build_from_pool(plain: SelectionProblem, scores: Scores, request: SelectionRequest, units: Units) -> ScaledProblem:
-    """Uses a pool of promising networks because there are too many to list. The plain problem provides a bound."""
-    assert plain.scores is not None
-    scale, names = _largest(plain.scores), scores.tasks
-    plain = replace(plain, scores=plain.scores / scale)
-    forbidden = np.zeros((plain.n, plain.n), dtype=bool)
+def _build_from_pool(
+    relaxed: SelectionProblem, scores: Scores, request: SelectionRequest, scaling: ScoreScaling
+) -> ScaledProblem:
+    """Builds a problem from promising networks only, because there are too many to list."""
+    assert relaxed.scores is not None
+    scale, names = _max_abs_score(relaxed.scores), scores.tasks
+    relaxed = replace(relaxed, scores=relaxed.scores / scale)
+    forbidden = np.zeros((relaxed.n, relaxed.n), dtype=bool)
     for link in request.cannot_link:
         tasks = [names.index(task) for task in set(link)]
         forbidden[np.ix_(tasks, tasks)] = True
@@ -182,19 +199,19 @@ def _build_from_pool(plain: SelectionProblem, scores: Scores, request: Selection
         spent = request.cost_of(frozenset(names[i] for i in group))
         return spent if spent <= most else np.nan
 
-    pool = _feasible_networks(plain, forbidden, cost, _promising_groups(plain, forbidden))
+    pool = _feasible_networks(relaxed, forbidden, cost, _promising_groups(relaxed, forbidden))
     problem = replace(
-        plain,
+        relaxed,
         scores=None,
-        relaxed=plain,
-        cheapest=_cheapest(request),
-        more=partial(_feasible_networks, plain, forbidden, cost),
+        relaxed=relaxed,
+        cheapest=_min_network_cost(request),
+        more=partial(_feasible_networks, relaxed, forbidden, cost),
     ).with_networks(pool)
-    return ScaledProblem(problem, tuple(map(float, request.budgets)), scale, request.sign, units)
+    return ScaledProblem(problem, tuple(map(float, request.budgets)), scale, request.sign, scaling)
 
 
-def _cheapest(request: SelectionRequest) -> float:
-    """Returns a lower bound on the cost of a network, which is unknown (almost 0) if `cost` is a callable."""
+def _min_network_cost(request: SelectionRequest) -> float:
+    """Returns a lower bound on the cost of a network. If `cost` is a callable, the bound is almost 0."""
     if request.cost is None:
         return 1.0
     if isinstance(request.cost, Mapping):
@@ -202,51 +219,53 @@ def _cheapest(request: SelectionRequest) -> float:
     return 1e-300 if callable(request.cost) else float(request.cost)
 
 
-def _feasible_networks(problem: SelectionProblem, forbidden: ForbiddenPairs, cost: CostOf, sets: set[int]) -> Networks:
-    """Returns the given groups as networks, without those that are too large, contain a forbidden pair or cost NaN."""
+def _feasible_networks(
+    problem: SelectionProblem, forbidden_pairs: ForbiddenPairs, cost: CostOf, sets: set[int]
+) -> Networks:
+    """Returns a network for each given group that is allowed and has a known cost."""
     kept = []
     for bits in sorted(sets):
-        group = list(indices(bits))
-        alone = len(group) == 1 and not np.isfinite(problem.alone[group[0]])
-        if not alone and len(group) <= problem.largest and not forbidden[np.ix_(group, group)].any():
+        group = list(tasks_in_mask(bits))
+        alone = len(group) == 1 and not np.isfinite(problem.single_task_scores[group[0]])
+        if not alone and len(group) <= problem.largest and not forbidden_pairs[np.ix_(group, group)].any():
             kept.append((group, cost(tuple(group))))
     kept = [(group, spent) for group, spent in kept if not np.isnan(spent)]
     member = np.zeros((len(kept), problem.n), dtype=bool)
     for row, (group, _) in enumerate(kept):
         member[row, group] = True
     size = member.sum(axis=1)[:, None]
-    mean = np.where(size == 1, problem.alone, (member @ problem.pairwise) / np.maximum(size - 1, 1))
+    mean = np.where(size == 1, problem.single_task_scores, (member @ problem.pairwise_scores) / np.maximum(size - 1, 1))
     return Networks(member, np.where(member, mean, -np.inf), np.array([spent for _, spent in kept]))
 
 
-def _promising_groups(problem: SelectionProblem, forbidden: ForbiddenPairs) -> set[int]:
-    """Returns all pairs, groups of tasks with their nearest tasks, and groups that the search finds ignoring costs."""
-    near = problem.pairwise + problem.pairwise.T
-    found = {1 << task for task in range(problem.n) if np.isfinite(problem.alone[task])}
+def _promising_groups(problem: SelectionProblem, forbidden_pairs: ForbiddenPairs) -> set[int]:
+    """Returns all pairs, groups of tasks with high affinity, and groups found by a search that ignores costs."""
+    near = problem.pairwise_scores + problem.pairwise_scores.T
+    found = {1 << task for task in range(problem.n) if np.isfinite(problem.single_task_scores[task])}
     found |= {1 << a | 1 << b for a in range(problem.n) for b in range(a)}
     for link in problem.links:
-        found |= set(_grown_groups(list(indices(link)), near, forbidden))
+        found |= set(_grown_groups(list(tasks_in_mask(link)), near, forbidden_pairs))
     for count in POOL_BUDGETS:
         if count <= problem.n and problem.largest * count >= problem.n:
-            for choice in solve_search(problem, [count], QUICK)[0].choices:
-                found |= set(_shrunk_groups(list(indices(choice.trains)), near, forbidden))
+            for choice in solve_search(problem, [count], QUICK_LIMITS)[0].choices:
+                found |= set(_shrunk_groups(list(tasks_in_mask(choice.trains)), near, forbidden_pairs))
     return found
 
 
-def _grown_groups(group: list[int], near: Floats, forbidden: ForbiddenPairs) -> Iterator[int]:
-    """Yields a group, then the group with its nearest task added, its two nearest, etc., without forbidden pairs."""
+def _grown_groups(group: list[int], similarity: Floats, forbidden_pairs: ForbiddenPairs) -> Iterator[int]:
+    """Yields a group and then repeatedly adds the nearest task, skipping tasks that form a forbidden pair."""
     grown = list(group)
-    yield bits_of(grown)
-    for task in np.argsort(-near[group].sum(axis=0), kind="stable").tolist():
-        if task not in grown and not forbidden[task, grown].any():
+    yield to_bit_mask(grown)
+    for task in np.argsort(-similarity[group].sum(axis=0), kind="stable").tolist():
+        if task not in grown and not forbidden_pairs[task, grown].any():
             grown.append(task)
-            yield bits_of(grown)
+            yield to_bit_mask(grown)
 
 
-def _shrunk_groups(group: list[int], near: Floats, forbidden: ForbiddenPairs) -> Iterator[int]:
-    """Yields a group, then the group without its most distant task, etc., removing forbidden pairs first."""
+def _shrunk_groups(group: list[int], similarity: Floats, forbidden_pairs: ForbiddenPairs) -> Iterator[int]:
+    """Yields a group and then repeatedly removes the most distant task, starting with tasks in forbidden pairs."""
     while group:
-        yield bits_of(group)
+        yield to_bit_mask(group)
         inside = np.ix_(group, group)
-        loose = near[inside].sum(axis=1) - 1e6 * forbidden[inside].any(axis=1)
+        loose = similarity[inside].sum(axis=1) - 1e6 * forbidden_pairs[inside].any(axis=1)
         group = [task for place, task in enumerate(group) if place != int(loose.argmin())]

@@ -29,29 +29,29 @@ from .scores import Candidate
 
 GROUP_COLUMNS = ("group", "groups", "trains", "network", "networks")  # possible names of the column of groups
 LONG_COLUMNS = {"task", "value"}  # the other columns of a table with one row per group and task
-COST = "cost"
+COST_COLUMN = "cost"
 MATRIX_KEYS = ("matrix", "mean", "affinity", "scores")  # possible names of a matrix in JSON
 NAME_SEPARATORS = ("+", ";", ",", "|", "&", "/")  # between the task names in a cell
-EXPECTED = (
+EXPECTED_FORMS = (
     "must be a saved affinity, {tasks, matrix}, {source: {target: value}}, or a list of {trains, values} with "
     "an optional cost"
 )
 
 
 def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] = "source") -> ScoreTable:
-    """Reads a table of scores for `select_groups`. The kind of table is detected from its content.
+    """Reads a table of scores for `select_groups`. The type of table is detected from its content.
 
     Args:
-        path: a file with pairwise scores or group results. Pairwise scores are a square table with task names in the
-            first row and the first column (CSV or Parquet, in any form that `Problem.from_table` accepts), an affinity
-            saved by tagalong, or JSON of the form `{tasks, matrix}` or `{source: {target: value}}`. Group results are a
-            table with a column `group` and one column per task (or the columns `task` and `value`), or a JSON list of
-            `{trains, values}`. A column or key `cost` turns them into candidates.
-        axis: whether the rows of a square table are sources or targets; "target" if each row contains the scores onto
-            one task.
+        path: a file that contains pairwise scores or group results. Pairwise scores are an affinity saved by tagalong,
+            JSON of the form `{tasks, matrix}` or `{source: {target: value}}`, or a square table with task names in the
+            first row and the first column. Tables may be in any format supported by `Problem.from_table`. Group results
+            are a table or a JSON list of `{trains, values}`. The table has a column `group`, and either one column per
+            task or the columns `task` and `value`. If there is a column or key `cost`, the results are read as
+            candidates.
+        axis: what the rows of a square table represent. Use "target" if each row contains the scores onto one task.
 
     Raises:
-        InvalidInput: the file is missing, damaged or of a different kind; the message lists every problem.
+        InvalidInput: the file is missing, corrupted or in an unknown format. The message lists every problem.
 
     Example:
         >>> import pathlib, tempfile
@@ -77,14 +77,14 @@ def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] =
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Scores for `select_groups`, and the kind of table they come from.
+    """Scores for `select_groups`, and the type of table from which they were read.
 
     Attributes:
         kind: "affinity" (saved by tagalong), "square" (a plain square table), "results" (group results) or "candidates"
             (group results with costs).
         tasks: the task names, in the order of the file.
         scores: the scores, in a form that `select_groups` accepts.
-        axis: whether the rows of a square table are sources or targets.
+        axis: what the rows of a square table represent.
     """
 
     kind: Literal["affinity", "square", "results", "candidates"]
@@ -94,11 +94,11 @@ class ScoreTable:
 
     @property
     def has_singles(self) -> bool:
-        """Whether a square table has values on the diagonal, i.e. single-task results if the others are for pairs."""
+        """Whether a square table has values on the diagonal, which may be single-task results."""
         return isinstance(self.scores, Affinity) and bool(np.isfinite(np.diag(self.scores.mean)).any())
 
     def only(self, tasks: Iterable[str]) -> ScoreTable:
-        """Returns the table restricted to the given tasks, or to the groups that contain no other tasks."""
+        """Returns the part of the table that involves only the given tasks."""
         names = tuple(tasks)
         problems = task_name_problems(names)
         unknown = [repr(task) for task in names if task not in self.tasks]
@@ -136,14 +136,17 @@ def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
 
 
 def _has_group_column(table: ParsedTable) -> bool:
-    """Whether a column contains groups. A square table with a task called "group" also has a row of that name."""
+    """Returns whether the table has a column of groups.
+
+    If a square table has a task called "group", there is also a row with that name.
+    """
     header = table.header.cells
     names = {row.cells[0] for row in table.rows}
     return any(cell.lower() in GROUP_COLUMNS for cell in header) and names != set(header[1:])
 
 
 def _read_results(table: ParsedTable) -> ScoreTable:
-    """Reads a table with a column of groups. If it also has a column of costs, its rows are candidates."""
+    """Reads a table with a column of groups. If there is also a column of costs, the rows are read as candidates."""
     header = table.header.cells
     lower = [cell.lower() for cell in header]
     problems = list(table.problems)
@@ -151,23 +154,27 @@ def _read_results(table: ParsedTable) -> ScoreTable:
         problems.append(TableError(table.at(table.header), "must contain a name for every column", "an empty cell"))
     raise_problems(problems, TableError)
     group = next(at for at, name in enumerate(lower) if name in GROUP_COLUMNS)
-    cost = lower.index(COST) if COST in lower else None
+    cost = lower.index(COST_COLUMN) if COST_COLUMN in lower else None
     reader = _ResultReader(table, group, cost)
-    candidates = reader.read_long() if set(lower) - {lower[group], COST} == LONG_COLUMNS else reader.read_wide()
+    candidates = (
+        reader.read_long_table()
+        if set(lower) - {lower[group], COST_COLUMN} == LONG_COLUMNS
+        else reader.read_wide_table()
+    )
     raise_problems(reader.problems, TableError)
-    return _make_table(table.place, candidates, has_costs=cost is not None)
+    return _make_results_table(table.place, candidates, has_costs=cost is not None)
 
 
 class _ResultReader:
-    """Reads the rows of a results table and collects their problems."""
+    """Reads the rows of a table of results and collects all problems found."""
 
     def __init__(self, table: ParsedTable, group: int, cost: int | None) -> None:
         self.table, self.group, self.cost = table, group, cost
         self.header = table.header.cells
         self.problems: list[InvalidInput] = []
 
-    def read_wide(self) -> list[Candidate]:
-        """Reads a table with one column per task. Cells are empty where a group has no result for the task."""
+    def read_wide_table(self) -> list[Candidate]:
+        """Reads a table with one column per task. If a group has no result for a task, the cell is empty."""
         columns = [at for at in range(len(self.header)) if at not in (self.group, self.cost)]
         known = {self.header[at] for at in columns}
         candidates = []
@@ -178,12 +185,12 @@ class _ResultReader:
             others = sorted(set(values) - trains)
             if others and trains:
                 expected = f"must have results only for the tasks in {row.cells[self.group]!r}"
-                self._report(row, expected, f"one for {', '.join(map(repr, others))}")
+                self._report_problem(row, expected, f"one for {', '.join(map(repr, others))}")
             elif trains:
                 candidates.append(Candidate(trains, values, self._read_cost(row)))
         return candidates
 
-    def read_long(self) -> list[Candidate]:
+    def read_long_table(self) -> list[Candidate]:
         """Reads a table with one row per group and task, in the columns `task` and `value`."""
         lower = [cell.lower() for cell in self.header]
         task_at, value_at = lower.index("task"), lower.index("value")
@@ -194,20 +201,20 @@ class _ResultReader:
             trains = self._read_group(row, known)
             values = results.setdefault((trains, self._read_cost(row)), {})
             if trains and task not in trains:
-                self._report(row, f"must have a result for a task in {group!r}", f"one for {task!r}")
+                self._report_problem(row, f"must have a result for a task in {group!r}", f"one for {task!r}")
             elif task in values:
-                self._report(row, f"must not repeat the result for {task!r} in {group!r}", hint="use the mean")
+                self._report_problem(row, f"must not repeat the result for {task!r} in {group!r}", hint="use the mean")
             values[task] = self._read_number(row, value_at)
         if self.problems:
             return []
         return [Candidate(trains, values, cost) for (trains, cost), values in results.items()]
 
-    def _read_group(self, row: TableRow, known: set[str]) -> frozenset[str]:
+    def _read_group(self, row: TableRow, known_tasks: set[str]) -> frozenset[str]:
         cell = row.cells[self.group]
-        names = group_names(cell, known)
+        names = group_names(cell, known_tasks)
         if names is None:
-            self._report(
-                row, f"must contain task names ({', '.join(map(repr, sorted(known)))}) joined by +", repr(cell)
+            self._report_problem(
+                row, f"must contain task names ({', '.join(map(repr, sorted(known_tasks)))}) joined by +", repr(cell)
             )
         return names or frozenset()
 
@@ -227,19 +234,19 @@ class _ResultReader:
             return 1.0
         return number
 
-    def _report(self, row: TableRow, expected: str, found: str = "", hint: str = "") -> None:
+    def _report_problem(self, row: TableRow, expected: str, found: str = "", hint: str = "") -> None:
         self.problems.append(TableError(self.table.at(row), expected, found, hint))
 
 
 def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
-    """Reads a JSON document of any form."""
+    """Reads a JSON document in any of the supported forms."""
     if isinstance(document, list):
         return _read_entries(path, document, axis)
     if not document:
-        raise TableError(path, EXPECTED, "nothing")
+        raise TableError(path, EXPECTED_FORMS, "nothing")
     form = document.get("format")
     if form == "tagalong-affinity":
-        return _make_square(Affinity.load(path), axis, "affinity")
+        return _make_square_table(Affinity.load(path), axis, "affinity")
     if form == "tagalong-grouping" or "groupings" in document:
         hint = "pass it to --compare to compare it with the best grouping"
         raise TableError(path, "must contain scores", "a grouping", hint)
@@ -250,32 +257,32 @@ def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
         return _read_entries(path, document["groups"], axis)
     if all(isinstance(row, Mapping) for row in document.values()):
         return _read_mappings(path, document, axis)
-    raise TableError(path, EXPECTED, f"an object with {', '.join(map(repr, list(document)[:6]))}")
+    raise TableError(path, EXPECTED_FORMS, f"an object with {', '.join(map(repr, list(document)[:6]))}")
 
 
 def _read_entries(path: Path, entries: list[Any], axis: str) -> ScoreTable:
     if entries and all(isinstance(entry, list) for entry in entries):
         return _read_matrix(path, entries, None, None, axis)
     if not entries or not all(isinstance(entry, Mapping) and "trains" in entry for entry in entries):
-        raise TableError(path, EXPECTED, "something else" if entries else "an empty list")
+        raise TableError(path, EXPECTED_FORMS, "something else" if entries else "an empty list")
     candidates = [_read_candidate(f"{path}, entry {number}", entry) for number, entry in enumerate(entries, 1)]
-    return _make_table(str(path), candidates, has_costs=any("cost" in entry for entry in entries))
+    return _make_results_table(str(path), candidates, has_costs=any("cost" in entry for entry in entries))
 
 
-def _read_candidate(place: str, entry: Mapping[str, Any]) -> Candidate:
+def _read_candidate(location: str, entry: Mapping[str, Any]) -> Candidate:
     trains, values = entry["trains"], entry.get("values")
     names = group_names(trains) if isinstance(trains, str) else trains
     if not isinstance(names, (list, frozenset)) or not names or not all(isinstance(name, str) for name in names):
-        raise TableError(f"{place}: trains", "must be a list of names", repr(trains))
+        raise TableError(f"{location}: trains", "must be a list of names", repr(trains))
     if len(set(names)) < len(names):
-        raise TableError(f"{place}: trains", "must list each task once", repr(trains))
+        raise TableError(f"{location}: trains", "must list each task once", repr(trains))
     if not isinstance(values, Mapping):
-        raise TableError(f"{place}: values", "must map each task to its result", repr(values))
+        raise TableError(f"{location}: values", "must map each task to its result", repr(values))
     known = {task: value for task, value in values.items() if value is not None}
     try:
         return Candidate(names, known, entry.get("cost", 1))
     except ValueError as error:
-        raise TableError(f"{place}:", _without_backticks(error)) from None
+        raise TableError(f"{location}:", _without_backticks(error)) from None
 
 
 def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis: str) -> ScoreTable:
@@ -295,13 +302,13 @@ def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis
             _check_number(f"{place}, row {i + 1}, column {j + 1}", value)
     filled = [[np.nan if value is None else value for value in row] for row in matrix]
     try:
-        return _make_square(Affinity.from_matrix(filled, tasks), axis, "square")
+        return _make_square_table(Affinity.from_matrix(filled, tasks), axis, "square")
     except ValueError as error:
         raise TableError(f"{place}:", _without_backticks(error)) from None
 
 
 def _read_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: str) -> ScoreTable:
-    """Reads a mapping from tasks to rows, or from groups to results if each key combines the names inside."""
+    """Reads a mapping from tasks to rows, or from groups to results."""
     inside = {name for row in document.values() for name in row}
     groups = {key: group_names(key, inside) for key in document}
     if not inside >= set(document) and all(set(row) <= (groups[key] or set()) for key, row in document.items()):
@@ -317,17 +324,17 @@ def _read_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: 
 
 
 def _without_backticks(error: ValueError) -> str:
-    """Returns the message without backticks, because it refers to keys of the file and not to arguments."""
+    """Returns the message without backticks, because it refers to keys in the file rather than to arguments."""
     return str(error).replace("`", "")
 
 
-def _check_number(place: str, value: Any) -> None:
+def _check_number(location: str, value: Any) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and bool(np.isfinite(value))
     if value is not None and not number:
-        raise TableError(place, "must be a finite number or null", repr(value))
+        raise TableError(location, "must be a finite number or null", repr(value))
 
 
-def _make_square(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
+def _make_square_table(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
     if axis not in ("source", "target"):
         raise InvalidInput("axis", 'must be "source" or "target"', repr(axis))
     if axis == "target" and kind == "affinity":
@@ -336,8 +343,8 @@ def _make_square(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
     return ScoreTable(kind, affinity.tasks, oriented, axis)  # type: ignore[arg-type]
 
 
-def _make_table(place: str, candidates: list[Candidate], has_costs: bool) -> ScoreTable:
-    """Creates a table of results, or of candidates if networks have costs, in which case groups may be repeated."""
+def _make_results_table(location: str, candidates: list[Candidate], has_costs: bool) -> ScoreTable:
+    """Creates a table of results or, if networks have costs, of candidates. Only candidates may repeat a group."""
     tasks = tuple(dict.fromkeys(task for candidate in candidates for task in sorted(candidate.trains)))
     if has_costs:
         return ScoreTable("candidates", tasks, candidates)
@@ -345,19 +352,19 @@ def _make_table(place: str, candidates: list[Candidate], has_costs: bool) -> Sco
     if repeated:
         found = f"{{{', '.join(sorted(repeated[0]))}}} more than once"
         hint = "use the mean over runs, or specify a cost for each network"
-        raise TableError(place, "must list each group once", found, hint)
+        raise TableError(location, "must list each group once", found, hint)
     return ScoreTable("results", tasks, {candidate.trains: dict(candidate.values) for candidate in candidates})
 
 
 def is_json(text: str) -> bool:
-    """Whether a text appears to be JSON rather than a table."""
+    """Returns whether a text appears to be JSON rather than a table."""
     return text.lstrip().startswith(("{", "["))
 
 
 def parse_json(text: str, path: Path) -> Any:
-    """Parses a JSON document and rejects repeated keys, which Python's parser would silently drop."""
+    """Parses a JSON document and rejects repeated keys, which Python's parser would silently overwrite."""
 
-    def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = [repr(key) for key, times in Counter(key for key, _ in pairs).items() if times > 1]
         if repeated:
             raise TableError(path, "must contain each name once", f"{', '.join(repeated)} more than once")
@@ -367,18 +374,18 @@ def parse_json(text: str, path: Path) -> Any:
         raise TableError(path, "must contain only finite numbers or null", name)
 
     try:
-        return json.loads(text, object_pairs_hook=reject_repeated, parse_constant=reject_constant)
+        return json.loads(text, object_pairs_hook=reject_repeated_keys, parse_constant=reject_constant)
     except (json.JSONDecodeError, RecursionError) as error:
         raise TableError(path, "starts like JSON but is invalid", str(error), "is the file truncated?") from None
 
 
-def group_names(cell: str, known: Collection[str] | None = None) -> frozenset[str] | None:
-    """Returns the task names in a cell. None if it cannot be split into names.
+def group_names(cell: str, known_tasks: Collection[str] | None = None) -> frozenset[str] | None:
+    """Returns the task names in a cell, or None if it cannot be split into names.
 
     Args:
-        cell: task names with a separator between them, e.g. "age+ill", with or without brackets.
-        known: the names of all tasks, which may contain separators. If omitted, the cell is split at the first kind of
-            separator found.
+        cell: task names joined by a separator, e.g. "age+ill". Enclosing brackets are ignored.
+        known_tasks: the names of all tasks, which may contain separators. If omitted, the first separator found is
+            used to split the cell.
 
     Example:
         >>> sorted(group_names("age+ill", {"age", "ill"})), sorted(group_names("{age, ill}"))
@@ -386,10 +393,10 @@ def group_names(cell: str, known: Collection[str] | None = None) -> frozenset[st
     """
     bare = re.sub(r"^[\[({]|[\])}]$", "", cell.strip())
     for text in (cell.strip(), bare):
-        if known is not None and text in known:
+        if known_tasks is not None and text in known_tasks:
             return frozenset({text})
     for separator in NAME_SEPARATORS:
         names = [name.strip().strip("'\"") for name in bare.split(separator)]
-        if len(names) > 1 and (known is None or all(name in known for name in names)):
+        if len(names) > 1 and (known_tasks is None or all(name in known_tasks for name in names)):
             return frozenset(names) if len(set(names)) == len(names) and all(names) else None
-    return frozenset({bare}) if known is None and bare else None
+    return frozenset({bare}) if known_tasks is None and bare else None

@@ -1,4 +1,4 @@
-"""Reads scores in any of the accepted forms: an affinity, a square table, group results, or candidates."""
+"""Reads scores given as an affinity, a square table, group results, or candidates."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .solvers import MAX_LISTED
 
 @dataclass(frozen=True, init=False)
 class Candidate:
-    """A network that may be chosen: the tasks it trains, their results, and its cost.
+    """A network that may be chosen, with its tasks, their results, and its cost.
 
-    Multiple candidates may train the same tasks, for example a full-size and a half-size network for one task.
+    Several candidates may have the same tasks, for example a full-size and a half-size network.
 
     Attributes:
-        trains: the tasks that the network trains.
-        values: the result of each task that the network may serve. Other trained tasks only help.
-        cost: the part of the budget that the network uses.
+        trains: the tasks on which the network is trained.
+        values: the result of each task that the network may serve. The other tasks only help.
+        cost: the amount of the budget that the network uses.
 
     Example:
         >>> Candidate({"age", "ill"}, {"age": 0.9, "ill": 0.7}, cost=1)
@@ -66,16 +66,16 @@ Complete = Literal["pairs"] | None
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of tasks in networks, neither scaled nor weighted.
+    """The scores of tasks in networks, before scaling and weighting.
 
     Attributes:
         tasks: the task names, in alphabetical order.
-        matrix: the pairwise scores [source, target], if the scores in a group are means over pairs.
-        given: results of entire groups, which take precedence over those means.
-        candidates: the only networks that exist, if they are listed. A cost of NaN stands for `cost`, which is 1 by
-            default.
+        matrix: the pairwise scores [source, target]. The score of a task in a group is a mean over pairs.
+        given: the results of entire groups, which take precedence over `matrix`.
+        candidates: the networks that may be chosen, or None if there is no such list. A cost of NaN means that the
+            `cost` option applies.
         singles: whether single-task networks are allowed by default.
-        own_costs: whether every network has its own cost, in which case `cost` is not needed.
+        own_costs: whether every network has its own cost, so the `cost` option is not needed.
     """
 
     tasks: tuple[str, ...]
@@ -86,27 +86,27 @@ class Scores:
     own_costs: bool = False
 
     def score_of(self, task: str, trains: frozenset[str]) -> float:
-        """Returns the score of a task in a network that trains the given tasks. NaN if it is unknown."""
+        """Returns the score of a task in a network trained on the given tasks, or NaN if it is unknown."""
         if trains in self.given and task in self.given[trains]:
             return float(self.given[trains][task])
         if self.matrix is None:
             return float("nan")
-        target = self._index[task]
-        sources = sorted(self._index[name] for name in trains if name != task) or [target]
-        return float(_means(self.matrix[sources, target]))
+        target = self._task_index[task]
+        sources = sorted(self._task_index[name] for name in trains if name != task) or [target]
+        return float(_scaled_means(self.matrix[sources, target]))
 
-    def largest(self, singles: bool) -> Floats:
-        """Returns the largest absolute score of each task, including single-task scores if these are allowed."""
+    def max_abs_scores(self, include_single: bool) -> Floats:
+        """Returns the largest absolute score of each task, including single-task scores if they are allowed."""
         if self.matrix is None:
-            return self._largest_result
+            return self._max_abs_results
         n = len(self.tasks)
-        used = np.isfinite(self.matrix) & (~np.eye(n, dtype=bool) | singles | (n == 1))
+        used = np.isfinite(self.matrix) & (~np.eye(n, dtype=bool) | include_single | (n == 1))
         most: Floats = np.abs(np.where(used, self.matrix, 0.0)).max(axis=0)
-        return np.maximum(most, self._largest_result)
+        return np.maximum(most, self._max_abs_results)
 
     @cached_property
-    def _largest_result(self) -> Floats:
-        """The largest absolute result of each task over entire groups."""
+    def _max_abs_results(self) -> Floats:
+        """The largest absolute result of each task in any listed group."""
         most = dict.fromkeys(self.tasks, 0.0)
         for values in (
             [entry.values for entry in self.candidates] if self.candidates is not None else self.given.values()
@@ -116,17 +116,17 @@ class Scores:
         return np.array(list(most.values()), dtype=np.float64)
 
     @cached_property
-    def _index(self) -> dict[str, int]:
+    def _task_index(self) -> dict[str, int]:
         return {task: i for i, task in enumerate(self.tasks)}
 
 
-def read_scores(scores: Any, complete: Complete, costs: bool = False) -> Scores:
+def read_scores(scores: Any, complete: Complete, has_costs: bool = False) -> Scores:
     """Reads scores in any form that `select_groups` accepts.
 
     Args:
         scores: see `select_groups`.
         complete: see `select_groups`.
-        costs: whether `cost` was also passed to `select_groups`.
+        has_costs: whether the option `cost` was passed to `select_groups`.
     """
     if complete is not None and not (isinstance(complete, str) and complete == "pairs"):
         raise InvalidInput("complete", "must be 'pairs' or None", repr(complete))
@@ -136,15 +136,15 @@ def read_scores(scores: Any, complete: Complete, costs: bool = False) -> Scores:
         return _from_table(scores, complete)
     if isinstance(scores, (list, tuple)) and any(isinstance(entry, Candidate) for entry in scores):
         listed = _from_candidates(scores)
-        return _complete_candidates(listed, costs) if complete == "pairs" else replace(listed, own_costs=True)
+        return _complete_candidates(listed, has_costs) if complete == "pairs" else replace(listed, own_costs=True)
     if hasattr(scores, "columns") and hasattr(scores, "index") and hasattr(scores, "to_numpy"):
         return _from_frame(scores)
     return _from_array(scores)
 
 
-def _from_matrix(matrix: Floats, tasks: tuple[str, ...], singles: bool = False) -> Scores:
+def _from_matrix(matrix: Floats, tasks: tuple[str, ...], allow_single: bool = False) -> Scores:
     order = sorted(range(len(tasks)), key=tasks.__getitem__)
-    return Scores(tuple(tasks[i] for i in order), np.array(matrix)[np.ix_(order, order)], singles=singles)
+    return Scores(tuple(tasks[i] for i in order), np.array(matrix)[np.ix_(order, order)], singles=allow_single)
 
 
 def _from_array(scores: Any) -> Scores:
@@ -196,18 +196,18 @@ def _from_candidates(scores: Any) -> Scores:
 def _candidate_problems(entry: Candidate) -> list[InvalidInput]:
     problems, name = [], group_name(entry.trains)
     if not entry.trains:
-        problems.append(_problem("a network must train at least one task", "none"))
+        problems.append(_score_problem("a network must train at least one task", "none"))
     if not is_number(entry.cost) or entry.cost <= 0:
-        problems.append(_problem(f"the cost of {name} must be a positive number", repr(entry.cost)))
+        problems.append(_score_problem(f"the cost of {name} must be a positive number", repr(entry.cost)))
     problems += [
-        _problem(f"the result of {task!r} in {name} must be a finite number", repr(value))
+        _score_problem(f"the result of {task!r} in {name} must be a finite number", repr(value))
         for task, value in entry.values.items()
         if not is_number(value)
     ]
     return problems
 
 
-def _problem(expected: str, found: str) -> InvalidInput:
+def _score_problem(expected: str, found: str) -> InvalidInput:
     return InvalidInput("`scores`:", expected, found)
 
 
@@ -216,15 +216,15 @@ def _from_table(table: Mapping[Any, Any], complete: Complete) -> Scores:
     problems = []
     for key, values in table.items():
         if isinstance(key, str) or not isinstance(key, (frozenset, tuple)):
-            problems.append(_problem("a group must be a frozenset or tuple of names", repr(key)))
+            problems.append(_score_problem("a group must be a frozenset or tuple of names", repr(key)))
         elif not isinstance(values, Mapping):
-            problems.append(_problem(f"the results of {group_name(key)} must be {{task: value}}", repr(values)))
+            problems.append(_score_problem(f"the results of {group_name(key)} must be {{task: value}}", repr(values)))
         elif set(values) - set(key):
             extra = ", ".join(map(repr, sorted(set(values) - set(key), key=repr)))
-            problems.append(_problem(f"the results of {group_name(key)} must be for its tasks", extra))
+            problems.append(_score_problem(f"the results of {group_name(key)} must be for its tasks", extra))
         elif frozenset(key) in groups or len(set(key)) < len(key):
             expected = "each group must be listed once and contain each task once"
-            problems.append(_problem(expected, f"{group_name(key)} repeated"))
+            problems.append(_score_problem(expected, f"{group_name(key)} repeated"))
         else:
             groups[frozenset(key)] = dict(values)
     if not table:
@@ -237,19 +237,21 @@ def _from_table(table: Mapping[Any, Any], complete: Complete) -> Scores:
 
 
 def _complete_table(scores: Scores) -> Scores:
-    """Adds groups of three or more tasks, with results computed from pairs as in HOA. Given results are kept."""
-    matrix = _pair_matrix(scores.tasks, scores.candidates or ())
+    """Adds groups of three or more tasks, with results computed from pairs (as in HOA). Existing results are kept."""
+    matrix = _pairwise_results(scores.tasks, scores.candidates or ())
     _require_all_pairs(scores.tasks, matrix)
     larger = {group: values for group, values in scores.given.items() if len(group) > 2}
     return Scores(scores.tasks, matrix, larger, singles=scores.singles)
 
 
-def _complete_candidates(scores: Scores, costs: bool) -> Scores:
-    """Adds groups of three or more tasks, with results computed from pairs as in HOA. Given results and costs are kept.
+def _complete_candidates(scores: Scores, has_costs: bool) -> Scores:
+    """Adds groups of three or more tasks, with results computed from pairs (as in HOA).
 
-    With `cost`, every pair must be listed once, and `cost` applies to the added groups. Without it, added groups cost
-    the same as the pairs. If all pairs are listed at multiple costs, e.g. for networks of different sizes, each size is
-    completed separately.
+    Existing results and costs are kept.
+
+    If `cost` was passed, every pair must be listed once, and `cost` applies to the added groups. Otherwise, added
+    groups cost the same as pairs. If all pairs are listed at several costs, e.g. for networks of different sizes,
+    groups are added for each of these costs.
     """
     names, listed = scores.tasks, scores.candidates or ()
     if len(names) < 3:
@@ -258,8 +260,8 @@ def _complete_candidates(scores: Scores, costs: bool) -> Scores:
         expected = f"needs at most {MAX_LISTED} tasks if networks have their own costs"
         hint = "omit some tasks, or pass `cost` and results without costs"
         raise InvalidInput("`complete='pairs'`", expected, str(len(names)), hint)
-    sizes = [math.nan] if costs else sorted({entry.cost for entry in listed if len(entry.trains) == 2})
-    pairs = {size: _pair_matrix(names, [entry for entry in listed if _has_cost(size, entry)]) for size in sizes}
+    sizes = [math.nan] if has_costs else sorted({entry.cost for entry in listed if len(entry.trains) == 2})
+    pairs = {size: _pairwise_results(names, [entry for entry in listed if _has_cost(size, entry)]) for size in sizes}
     complete_sizes = {size: matrix for size, matrix in pairs.items() if not _missing_pairs(names, matrix)}
     if not complete_sizes:
         _require_all_pairs(names, np.fmax.reduce([*pairs.values(), np.full((len(names), len(names)), np.nan)]))
@@ -267,59 +269,63 @@ def _complete_candidates(scores: Scores, costs: bool) -> Scores:
         raise InvalidInput("`complete='pairs'`", expected, f"pairs that cost {sizes[0]:g} to {sizes[-1]:g}")
     for size, matrix in complete_sizes.items():
         larger = _larger_groups(names, matrix)
-        listed = _with_larger(listed, larger, size, listed_at=size if len(complete_sizes) > 1 else math.nan)
+        listed = _add_larger_groups(listed, larger, size, listed_cost=size if len(complete_sizes) > 1 else math.nan)
     return replace(scores, candidates=listed)
 
 
-def _with_larger(
-    listed: Sequence[Candidate], larger: Mapping[frozenset[str], dict[str, float]], cost: float, listed_at: float
+def _add_larger_groups(
+    candidates: Sequence[Candidate],
+    larger_groups: Mapping[frozenset[str], dict[str, float]],
+    cost: float,
+    listed_cost: float,
 ) -> tuple[Candidate, ...]:
-    """Returns the listed networks, with missing results filled in, followed by the added ones.
+    """Fills in missing results of the listed networks and appends networks that are not listed.
 
-    Only networks whose cost is `listed_at` are filled in (all if it is NaN). The added ones have the cost `cost`.
+    Results are filled in only for networks with the cost `listed_cost`, or for all networks if it is NaN. The added
+    networks have the cost `cost`.
     """
     found, known = [], set()
-    for entry in listed:
-        if entry.trains in larger and _has_cost(listed_at, entry):
+    for entry in candidates:
+        if entry.trains in larger_groups and _has_cost(listed_cost, entry):
             known.add(entry.trains)
-            found.append(Candidate(entry.trains, larger[entry.trains] | dict(entry.values), entry.cost))
+            found.append(Candidate(entry.trains, larger_groups[entry.trains] | dict(entry.values), entry.cost))
         else:
             found.append(entry)
-    found += [Candidate(group, means, cost) for group, means in larger.items() if group not in known]
+    found += [Candidate(group, means, cost) for group, means in larger_groups.items() if group not in known]
     return tuple(found)
 
 
 def _larger_groups(names: tuple[str, ...], matrix: Floats) -> dict[frozenset[str], dict[str, float]]:
-    """Returns all groups of three or more tasks, in order of size, with task scores as means over pairs."""
+    """Returns all groups of three or more tasks, ordered by size. Task scores are means over pairs."""
     found = {}
     for size in range(3, len(names) + 1):
         groups = np.array(list(combinations(range(len(names)), size)))
         others = np.array([np.delete(np.arange(size), place) for place in range(size)])
-        means = _means(matrix[groups[:, others], groups[:, :, None]])
+        means = _scaled_means(matrix[groups[:, others], groups[:, :, None]])
         for group, scores in zip(groups.tolist(), means.tolist(), strict=True):
             tasks = [names[i] for i in group]
             found[frozenset(tasks)] = dict(zip(tasks, scores, strict=True))
     return found
 
 
-def _means(values: Floats) -> Floats:
-    """Returns means over the last axis, with scaling to prevent overflow and underflow of sums."""
+def _scaled_means(values: Floats) -> Floats:
+    """Returns means over the last axis, scaling values to prevent overflow and underflow."""
     values = np.ascontiguousarray(values)  # makes the order of summation independent of the strides
     power = np.frexp(np.abs(values).max(axis=-1))[1]
     means: Floats = np.ldexp(np.ldexp(values, -power[..., None]).mean(axis=-1), power)
     return means
 
 
-def _has_cost(size: float, entry: Candidate) -> bool:
-    """Returns whether a network has the given cost. NaN matches any cost."""
-    return math.isnan(size) or entry.cost == size
+def _has_cost(cost: float, entry: Candidate) -> bool:
+    """Returns whether a network has the given cost. A cost of NaN matches any network."""
+    return math.isnan(cost) or entry.cost == cost
 
 
-def _pair_matrix(names: tuple[str, ...], listed: Iterable[Candidate]) -> Floats:
-    """Returns the results of pairs [source, target], with single tasks on the diagonal. NaN where there is none."""
+def _pairwise_results(names: tuple[str, ...], candidates: Iterable[Candidate]) -> Floats:
+    """Returns the results of pairs [source, target], with single tasks on the diagonal. Missing results are NaN."""
     place = {name: i for i, name in enumerate(names)}
     matrix = np.full((len(names), len(names)), np.nan)
-    for entry in listed:
+    for entry in candidates:
         for task, value in entry.values.items() if len(entry.trains) <= 2 else ():
             (source,) = entry.trains - {task} or {task}
             if source != task and not np.isnan(matrix[place[source], place[task]]):

@@ -1,6 +1,6 @@
 """`select_groups` finds the best networks for a budget.
 
-Scores and options are checked and converted to a numerical problem, and its solution is converted back to task names.
+Scores and options are checked and converted to a numerical problem. Its solution is then converted back to task names.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .grouping import Group, Grouping, Option
 from .infeasible import explain_infeasible
 from .problem_building import ScaledProblem, build_problem
 from .scores import Complete, Scores, read_scores
-from .selection_problem import Floats, InfeasibleError, Limits, NetworkChoice, Solution, indices
+from .selection_problem import Floats, InfeasibleError, Limits, NetworkChoice, Solution, tasks_in_mask
 from .selection_request import Cost, SelectionRequest, SolverName, read_budgets, read_links
 from .solvers import Certificate, choose_solver
 from .stability import Served, stability
 
-RESAMPLES = ((12, 100), (40, 20))  # (maximum number of tasks, resamples); none for more tasks
+RESAMPLES_BY_TASKS = ((12, 100), (40, 20))  # (maximum number of tasks, resamples); none for more tasks
 
 
 def select_groups(
@@ -45,56 +45,56 @@ def select_groups(
     resamples: int | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Grouping:
-    """Chooses at most `budget` networks to train, such that each task is served by one of them.
+    """Chooses up to `budget` networks to train. Each task is served by one of them.
 
-    A network may also train tasks that it does not serve, if they help the others. The score of a task in a network is
-    the mean affinity of the network's other tasks onto it, or the value in a table of results. The sum of scores over
-    tasks is maximized (or minimized). Ties, i.e. values within 1e-9 of the largest score, are broken in favor of fewer
-    groups, then smaller groups, then alphabetical order. This order and the list of ties are guaranteed for solutions
-    proven by "exact", "lp" and "columns", unless thousands of served sets tie. "milp" and "search" only drop groups
-    that add nothing.
+    A network may also be trained on tasks that it does not serve, if they help the others. The score of a task in a
+    network is either the mean affinity of the network's other tasks onto it, or a value from a table of results. The
+    sum of the scores of all tasks is maximized (or minimized). Values that differ by less than 1e-9 times the largest
+    score are ties. Ties are broken in favor of fewer groups, then smaller groups, then alphabetical order. This order
+    and the list of ties are guaranteed if the solution is proven by "exact", "lp" or "columns", unless there are
+    thousands of ties. "milp" and "search" only drop groups that add no value.
 
-    With "auto", up to 12 tasks are solved by dynamic programming, up to 24 by the linear program, up to 50 by column
-    generation, and more by local search. Without a `time_limit`, column generation stops after a fixed number of steps,
-    which takes about ten seconds for up to 32 tasks and a second for more. With a `time_limit`, it is used for up to 64
-    tasks and runs until it finishes or the time is up.
+    The "auto" solver uses dynamic programming for up to 12 tasks, the linear program for up to 24, column generation
+    for up to 50, and local search for more. Without a `time_limit`, column generation stops after a fixed number of
+    steps. This takes about ten seconds for up to 32 tasks, and a second for more. With a `time_limit`, column
+    generation is used for up to 64 tasks and runs until it finishes or the time is up.
 
     Args:
-        scores: an `Affinity`, a square array or data frame [source, target], results of entire groups
-            `{frozenset: {task: value}}`, or a list of `Candidate`.
-        budget: the maximum number of networks (1 means one network for all tasks), or their maximum total cost with
-            `cost` or candidates.
-        objective: "max" if larger scores are better, "min" for losses.
-        allow_single: whether a network may train a single task, scored by the diagonal. None means yes for held-out
-            affinities and tables with single-task results, and no otherwise.
-        max_size: the largest number of tasks that a network may train.
-        cost: the cost of a network given its tasks: a number, a function of the set of names, or a mapping from sets
-            or numbers of tasks. Networks that a mapping does not list cannot be chosen. Candidates have their own
-            costs.
-        max_cost: the largest cost of a single network, for example to limit latency.
+        scores: an `Affinity`, a square array or DataFrame [source, target], a mapping from groups to results
+            `{frozenset: {task: value}}`, or a list of `Candidate` objects.
+        budget: the maximum number of networks. If networks have costs (see `cost`), this is the maximum total cost
+            instead.
+        objective: "max" if larger scores are better, or "min" for losses.
+        allow_single: whether a network may be trained on a single task, with the diagonal as its score. By default,
+            this is allowed for held-out affinities and for tables that contain single-task results.
+        max_size: the maximum number of tasks per network.
+        cost: the cost of a network. This can be a number, a function of the set of task names, or a mapping from sets
+            or numbers of tasks to costs. Networks that are not in the mapping cannot be chosen. Candidates have their
+            own costs.
+        max_cost: the maximum cost of a single network, for example to limit latency.
         must_link: sets of tasks that must be served by the same network.
-        cannot_link: sets of tasks of which no network may train more than one. With `cannot_link`, `max_cost` or a cost
-            that depends on the group, problems with more than 14 tasks are solved by a search over promising groups,
-            which is never proven optimal but has a valid bound.
+        cannot_link: sets of tasks that must not be trained in the same network. With `cannot_link`, `max_cost` or a
+            cost that depends on the group, problems with more than 14 tasks are solved by a search over promising
+            groups. The result has a valid bound but is never proven optimal.
         weights: the weight of each task in the sum. Defaults to 1.
-        complete: "pairs" adds groups of three or more tasks to a table, scored by means over pairs. Given values take
-            precedence. The cost of groups added to candidates is given by `cost`. Without it, they cost as much as the
-            pairs, which must then all be listed at that cost. If pairs are listed at multiple costs, each cost is
-            completed separately.
+        complete: if "pairs", groups of three or more tasks are added to a table of results. Their scores are means over
+            pairs. Given values take precedence. If groups are added to candidates, their cost is given by `cost`.
+            Without `cost`, added groups cost the same as pairs, and all pairs must be listed at that cost. If all pairs
+            are listed at several costs, groups are added for each of these costs.
         solver: "exact" (dynamic programming), "lp" (set partition, with a certificate), "columns" (the same without a
             table of all sets), "milp" (compact binary program), "search" (local search with a bound), or "auto".
-        time_limit: the time in seconds after which the best grouping so far is returned, with its bound.
+        time_limit: the time limit in seconds, after which the best grouping found so far is returned.
         seed: the random seed for the search and the resamples.
-        resamples: the number of bootstrap resamples of the history of an affinity, used to assess how stable the groups
-            are. None means 100 for up to 12 tasks, 20 for up to 40, and 0 for more.
-        stop: a function that is called several times per second in this thread. Once it returns True, the call ends as
-            if `time_limit` had passed, with the best grouping, bound and resamples so far.
+        resamples: the number of bootstrap resamples used to assess how stable the groups are, if `scores` is an
+            affinity with a history. Defaults to 100 for up to 12 tasks, 20 for up to 40, and 0 for more.
+        stop: a function that is called several times per second in this thread. When this function returns True, the
+            selection ends as if `time_limit` had passed.
 
     Returns:
         The grouping. For multiple budgets, see `select_groups_by_budget`.
 
     Raises:
-        ValueError: the input is invalid; the message lists every problem.
+        ValueError: the input is invalid. The message lists every problem.
 
     Example:
         >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
@@ -145,31 +145,33 @@ def select_groups_by_budget(
     resamples: int | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> dict[float, Grouping]:
-    """Chooses the networks to train for each of multiple budgets. Faster than separate calls of `select_groups`.
+    """Chooses the networks to train for several budgets at once.
+
+    This is faster than calling `select_groups` repeatedly.
 
     Args:
-        scores: the scores; see `select_groups` for details on this and all other arguments.
-        budgets: the maximum numbers of networks, or maximum total costs.
+        scores: the scores. See `select_groups` for details on all arguments.
+        budgets: the maximum numbers of networks, or the maximum total costs.
         objective: "max" or "min".
-        allow_single: whether a network may train a single task.
-        max_size: the largest number of tasks that a network may train.
-        cost: the cost of a network given its tasks.
-        max_cost: the largest cost of a single network.
+        allow_single: whether a network may be trained on a single task.
+        max_size: the maximum number of tasks per network.
+        cost: the cost of a network as a function of its tasks.
+        max_cost: the maximum cost of a single network.
         must_link: sets of tasks that must be served by the same network.
-        cannot_link: sets of tasks of which no network may train more than one.
+        cannot_link: sets of tasks that must not be trained in the same network.
         weights: the weight of each task in the sum.
-        complete: how to add larger groups to a table of results.
+        complete: how larger groups are added to a table of results.
         solver: the name of the solver.
         time_limit: the time limit in seconds, for all budgets together.
         seed: the random seed.
-        resamples: the number of bootstrap resamples of the history of an affinity, which all budgets share.
-        stop: a function that ends the call early once it returns True.
+        resamples: the number of bootstrap resamples. All budgets use the same resamples.
+        stop: a function that ends the selection early by returning True.
 
     Returns:
         A grouping for each budget.
 
     Raises:
-        ValueError: the input is invalid; the message lists every problem.
+        ValueError: the input is invalid. The message lists every problem.
 
     Example:
         >>> groupings = select_groups_by_budget([[0, 5, 1], [5, 0, 0], [0, 0, 0]], [1, 2])
@@ -192,51 +194,61 @@ def select_groups_by_budget(
         resamples=resamples,
         stop=stop,
     )
-    read = read_scores(scores, complete, costs=cost is not None)
+    read = read_scores(scores, complete, has_costs=cost is not None)
     request.check(read)
-    groupings = _select(read, request)
+    groupings = _solve_request(read, request)
     if isinstance(scores, Affinity) and len(scores.steps):
-        groupings = _with_stability(scores, read, request, groupings)
+        groupings = _add_stability(scores, read, request, groupings)
     return dict(zip(request.budgets, groupings, strict=True))
 
 
-def _select(scores: Scores, request: SelectionRequest) -> list[Grouping]:
+def _solve_request(scores: Scores, request: SelectionRequest) -> list[Grouping]:
     deadline = float("inf") if request.time_limit is None else time.monotonic() + request.time_limit
     scaled = build_problem(scores, request)
-    name, solutions = _solve(scaled, request, Limits(deadline, request.seed, stop=request.stop))
+    name, solutions = _solve_scaled_problem(scaled, request, Limits(deadline, request.seed, stop=request.stop))
     return [
         _to_grouping(scores, request, scaled, solution, budget, name)
         for solution, budget in zip(solutions, request.budgets, strict=True)
     ]
 
 
-def _solve(scaled: ScaledProblem, request: SelectionRequest, limits: Limits) -> tuple[str, list[Solution]]:
+def _solve_scaled_problem(
+    scaled_problem: ScaledProblem, request: SelectionRequest, limits: Limits
+) -> tuple[str, list[Solution]]:
     try:
-        if min(scaled.budgets) <= 0 or (not scaled.problem.serves_all and scaled.problem.relaxed is None):
+        if min(scaled_problem.budgets) <= 0 or (
+            not scaled_problem.problem.serves_all and scaled_problem.problem.relaxed is None
+        ):
             raise InfeasibleError
-        name, solver = choose_solver(request.solver, scaled.problem, scaled.budgets, limits)
-        return name, solver(scaled.problem, scaled.budgets, limits)
+        name, solver = choose_solver(request.solver, scaled_problem.problem, scaled_problem.budgets, limits)
+        return name, solver(scaled_problem.problem, scaled_problem.budgets, limits)
     except InfeasibleError:
-        raise explain_infeasible(scaled, request, min(request.budgets)) from None
+        raise explain_infeasible(scaled_problem, request, min(request.budgets)) from None
 
 
 def _to_grouping(
-    scores: Scores, request: SelectionRequest, scaled: ScaledProblem, solution: Solution, budget: float, solver: str
+    scores: Scores,
+    request: SelectionRequest,
+    scaled_problem: ScaledProblem,
+    solution: Solution,
+    budget: float,
+    solver: str,
 ) -> Grouping:
     """Converts a solution to a grouping, with values in the units of the scores."""
-    groups = _groups(scores, request, scaled, solution.choices)
+    groups = _make_groups(scores, request, scaled_problem, solution.choices)
     per_task = {
-        task: _score(scores, scaled, task, choice)
+        task: _task_score(scores, scaled_problem, task, choice)
         for choice in solution.choices
-        for task in _names(scores, choice.serves)
+        for task in _task_names(scores, choice.serves)
     }
-    value = scaled.units.to_scores(
-        sum(scaled.units.weighted_score(i, per_task[task]) for i, task in enumerate(scores.tasks))
+    value = scaled_problem.scaling.to_scores(
+        sum(scaled_problem.scaling.weighted_score(i, per_task[task]) for i, task in enumerate(scores.tasks))
     )
     bound = (
         value
         if solution.proven
-        else scaled.sign * max(scaled.sign * value, scaled.sign * scaled.to_scores(solution.bound))
+        else scaled_problem.sign
+        * max(scaled_problem.sign * value, scaled_problem.sign * scaled_problem.to_scores(solution.bound))
     )
     return Grouping(
         groups=groups,
@@ -247,87 +259,93 @@ def _to_grouping(
         budget=float(budget) if budget != int(budget) else int(budget),
         objective=request.objective,
         solver=solver,
-        ties=tuple(tuple(sorted(_groups(scores, request, scaled, tie))) for tie in solution.ties),
-        options={task: _options(scores, scaled, solution, task) for task in scores.tasks},
-        certificate=_certificate(scores, scaled, solution),
+        ties=tuple(tuple(sorted(_make_groups(scores, request, scaled_problem, tie))) for tie in solution.ties),
+        options={task: _scored_options(scores, scaled_problem, solution, task) for task in scores.tasks},
+        certificate=_make_certificate(scores, scaled_problem, solution),
     )
 
 
-def _groups(
-    scores: Scores, request: SelectionRequest, scaled: ScaledProblem, choices: Sequence[NetworkChoice]
+def _make_groups(
+    scores: Scores, request: SelectionRequest, scaled_problem: ScaledProblem, choices: Sequence[NetworkChoice]
 ) -> tuple[Group, ...]:
     return tuple(
-        Group(_names(scores, choice.trains), _names(scores, choice.serves), _cost(scores, request, scaled, choice))
+        Group(
+            _task_names(scores, choice.trains),
+            _task_names(scores, choice.serves),
+            _network_cost(scores, request, scaled_problem, choice),
+        )
         for choice in choices
     )
 
 
-def _cost(scores: Scores, request: SelectionRequest, scaled: ScaledProblem, choice: NetworkChoice) -> float:
-    if scaled.problem.networks is not None and scaled.problem.more is None:
-        return float(scaled.problem.networks.cost[choice.row])
-    return request.cost_of(_names(scores, choice.trains))
+def _network_cost(
+    scores: Scores, request: SelectionRequest, scaled_problem: ScaledProblem, choice: NetworkChoice
+) -> float:
+    if scaled_problem.problem.networks is not None and scaled_problem.problem.more is None:
+        return float(scaled_problem.problem.networks.cost[choice.row])
+    return request.cost_of(_task_names(scores, choice.trains))
 
 
-def _names(scores: Scores, bits: int) -> frozenset[str]:
-    return frozenset(scores.tasks[i] for i in indices(bits))
+def _task_names(scores: Scores, bit_mask: int) -> frozenset[str]:
+    return frozenset(scores.tasks[i] for i in tasks_in_mask(bit_mask))
 
 
-def _score(scores: Scores, scaled: ScaledProblem, task: str, choice: NetworkChoice) -> float:
-    if scores.candidates is not None and scaled.rows is not None:
-        return float(scores.candidates[scaled.rows[choice.row]].values[task])
-    score = scores.score_of(task, _names(scores, choice.trains))
+def _task_score(scores: Scores, scaled_problem: ScaledProblem, task: str, choice: NetworkChoice) -> float:
+    if scores.candidates is not None and scaled_problem.rows is not None:
+        return float(scores.candidates[scaled_problem.rows[choice.row]].values[task])
+    score = scores.score_of(task, _task_names(scores, choice.trains))
     return 0.0 if np.isnan(score) else score  # a single task whose score is unknown
 
 
-def _options(scores: Scores, scaled: ScaledProblem, solution: Solution, task: str) -> tuple[Option, ...]:
+def _scored_options(scores: Scores, scaled_problem: ScaledProblem, solution: Solution, task: str) -> tuple[Option, ...]:
     """Returns the task's score in each chosen network, best first.
 
     Networks that do not include the task are scored as if it were added, unless networks are listed as candidates.
     """
     options = {}
     for choice in solution.choices:
-        trains = _names(scores, choice.trains)
+        trains = _task_names(scores, choice.trains)
         if scores.candidates is None:
             options[trains | {task}] = scores.score_of(task, trains | {task})
-        elif scaled.rows is not None and task in scores.candidates[scaled.rows[choice.row]].values:
-            options[trains] = float(scores.candidates[scaled.rows[choice.row]].values[task])
+        elif scaled_problem.rows is not None and task in scores.candidates[scaled_problem.rows[choice.row]].values:
+            options[trains] = float(scores.candidates[scaled_problem.rows[choice.row]].values[task])
     known = [Option(trains, score) for trains, score in options.items() if np.isfinite(score)]
-    return tuple(sorted(known, key=lambda option: (-scaled.sign * option.score, sorted(option.trains))))
+    return tuple(sorted(known, key=lambda option: (-scaled_problem.sign * option.score, sorted(option.trains))))
 
 
-def _certificate(scores: Scores, scaled: ScaledProblem, solution: Solution) -> Certificate | None:
+def _make_certificate(scores: Scores, scaled_problem: ScaledProblem, solution: Solution) -> Certificate | None:
     if solution.prices is None:
         return None
     with np.errstate(over="ignore"):
-        prices = np.ldexp(scaled.scale * solution.prices, scaled.units.exponent)
+        prices = np.ldexp(scaled_problem.scale * solution.prices, scaled_problem.scaling.exponent)
     if not np.isfinite(prices).all():
         return None
     # The conversion rounds tiny prices. If they are rounded up, the certificate remains valid.
-    low = np.ldexp(prices, -scaled.units.exponent) < scaled.scale * solution.prices
+    low = np.ldexp(prices, -scaled_problem.scaling.exponent) < scaled_problem.scale * solution.prices
     prices[low] = np.nextafter(prices[low], np.inf)
-    *tasks, network = (scaled.sign * prices).tolist()
+    *tasks, network = (scaled_problem.sign * prices).tolist()
     return Certificate(dict(zip(scores.tasks, tasks, strict=True)), network)
 
 
-def _with_stability(
+def _add_stability(
     affinity: Affinity, scores: Scores, request: SelectionRequest, groupings: list[Grouping]
 ) -> list[Grouping]:
-    """Adds the stability of each grouping, found by repeating the selection on block resamples of the steps."""
+    """Adds the stability of each grouping, which is computed by repeating the selection on resamples of the history."""
     n = len(scores.tasks)
-    number = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
+    number = next((most for tasks, most in RESAMPLES_BY_TASKS if n <= tasks), 0)
     number = number if request.resamples is None else request.resamples
     if not number:
         return groupings
-    quick = replace(request, solver="auto" if n <= RESAMPLES[0][0] else "search", time_limit=None)
+    quick = replace(request, solver="auto" if n <= RESAMPLES_BY_TASKS[0][0] else "search", time_limit=None)
     others: list[list[Served]] = [[] for _ in groupings]
     for matrix in affinity.only(scores.tasks).bootstrap(number, request.seed):
         if request.stop is not None and request.stop():
             break
         scaled = build_problem(_resample_scores(scores, matrix), quick)
         options = quick if scaled.problem.networks is None else replace(quick, solver="auto")
-        _, solutions = _solve(scaled, options, Limits(seed=request.seed, kicks=3, stop=request.stop))
+        _, solutions = _solve_scaled_problem(scaled, options, Limits(seed=request.seed, kicks=3, stop=request.stop))
         for found, solution in zip(others, solutions, strict=True):
-            found.append(frozenset(_names(scores, choice.serves) for choice in solution.choices))
+            found.append(frozenset(_task_names(scores, choice.serves) for choice in solution.choices))
     if not others[0]:
         return groupings
     return [
@@ -337,6 +355,6 @@ def _with_stability(
 
 
 def _resample_scores(scores: Scores, matrix: Floats) -> Scores:
-    """Returns the scores of a resample. Pairs that it does not contain keep their average."""
+    """Returns the scores of a resample. Pairs without values in the resample keep their average."""
     assert scores.matrix is not None
     return replace(scores, matrix=np.where(np.isfinite(matrix), matrix, scores.matrix))

@@ -1,4 +1,4 @@
-"""The input and output of every solver: `SelectionProblem`, `Solution`, `Limits`."""
+"""The inputs and outputs of every solver: `SelectionProblem`, `Limits` and `Solution`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-TIE = 1e-9  # tolerance relative to the largest score, which is 1 after scaling
-ROUNDING = 16 * np.finfo(np.float64).eps  # rounding error of a sum of scores, per task
+TIE_TOLERANCE = 1e-9  # tolerance relative to the largest score, which is 1 after scaling
+ROUNDING_TOLERANCE = 16 * np.finfo(np.float64).eps  # rounding error of a sum of scores, per task
 
 
 @dataclass(frozen=True)
 class Networks:
-    """A list of the networks that may be chosen.
+    """A list of networks that may be chosen.
 
     Attributes:
-        trains: whether each network trains each task (networks × tasks).
-        values: the score of each task in each network (networks × tasks), −inf if the network cannot serve it.
+        trains: whether each network is trained on each task (networks × tasks).
+        values: the score of each task in each network (networks × tasks), or −inf if the network cannot serve the task.
         cost: the cost of each network.
     """
 
@@ -34,11 +34,11 @@ class Networks:
     cost: Floats
 
     def only(self, rows: Bools) -> Networks:
-        """Returns only the networks in the given rows."""
+        """Returns the networks in the given rows."""
         return Networks(self.trains[rows], self.values[rows], self.cost[rows])
 
     def join(self, others: Networks) -> Networks:
-        """Returns these networks followed by the others."""
+        """Returns the concatenation of two lists of networks."""
         return Networks(
             np.concatenate([self.trains, others.trains]),
             np.concatenate([self.values, others.values]),
@@ -48,23 +48,23 @@ class Networks:
 
 @dataclass(frozen=True)
 class SelectionProblem:
-    """The networks that may be chosen, and the score of each served task in them.
+    """The networks that may be chosen, and the scores of their tasks.
 
-    Either the score of a task is the mean of `scores` over the other tasks of its network, or `networks` lists all
-    scores. If there are too many networks to list, `networks` is a subset of them.
+    The score of a task is either the mean of `scores` over the other tasks in its network, or is listed in `networks`.
+    If there are too many networks to list, `networks` contains only some of them.
 
     Attributes:
-        n: the number of tasks. Tasks are in alphabetical order, and lower indices win ties.
-        scores: the pairwise scores [source, target]. The diagonal is the score of a task trained alone, −inf if that
-            is not allowed.
-        networks: the list of networks, if there is one, in which case `scores` is not used.
-        links: the sets of tasks that must be served by the same network, as bit masks. Each task is in exactly one.
-        largest: the largest number of tasks that a network may train.
-        relaxed: the problem without costs and constraints, which provides a valid bound. Only if `networks` is a
-            subset.
-        cheapest: a lower bound on the cost of any network. Only if `networks` is a subset.
-        more: a function that returns the networks that train the given sets of tasks (as bit masks). Only if
-            `networks` is a subset.
+        n: the number of tasks. Tasks are in alphabetical order, and ties are broken in favor of lower indices.
+        scores: the pairwise scores [source, target]. The diagonal contains the scores of tasks trained alone, or −inf
+            if that is not allowed.
+        networks: the list of networks, or None. If given, `scores` is not used.
+        links: the sets of tasks that must be served by the same network, as bit masks. Each task is in exactly one set.
+        largest: the maximum number of tasks per network.
+        relaxed: the problem without costs and constraints, which provides a valid bound. It is used only if `networks`
+            is incomplete.
+        cheapest: a lower bound on the cost of any network. It is used only if `networks` is incomplete.
+        more: a function that returns the networks for the given sets of trained tasks (bit masks). It is used only if
+            `networks` is incomplete.
     """
 
     n: int
@@ -77,44 +77,47 @@ class SelectionProblem:
     more: Callable[[set[int]], Networks] | None = None
 
     @cached_property
-    def pairwise(self) -> Floats:
-        """`scores` with zeros on the diagonal."""
+    def pairwise_scores(self) -> Floats:
+        """The matrix `scores` with zeros on the diagonal."""
         assert self.scores is not None
         matrix = self.scores.copy()
         np.fill_diagonal(matrix, 0.0)
         return matrix
 
     @cached_property
-    def alone(self) -> Floats:
-        """The score of each task trained alone."""
+    def single_task_scores(self) -> Floats:
+        """The score of each task when it is trained alone."""
         assert self.scores is not None
         return np.diag(self.scores).copy()
 
     @cached_property
     def units(self) -> Bools:
-        """Which tasks must be served together (links × tasks). Most links contain a single task."""
+        """A mask of the tasks in each link (links × tasks). Most links contain a single task."""
         member = np.zeros((len(self.links), self.n), dtype=bool)
         for unit, link in enumerate(self.links):
-            member[unit, list(indices(link))] = True
+            member[unit, list(tasks_in_mask(link))] = True
         return member
 
     @property
     def serves_all(self) -> bool:
-        """Whether each task can be served by some network, which is necessary but not sufficient for feasibility."""
+        """Whether each task can be served by some network. This is necessary but not sufficient for feasibility."""
         return self.networks is None or bool(np.isfinite(self.networks.values).any(axis=0).all())
 
     def with_networks(self, networks: Networks) -> SelectionProblem:
-        """Returns the problem with the given networks. A network that cannot serve an entire link serves none of it."""
+        """Returns the problem with the given networks.
+
+        A network must serve either all tasks of a link or none of them.
+        """
         values = networks.values.copy()
         for link in self.links:
-            tasks = list(indices(link))
+            tasks = list(tasks_in_mask(link))
             whole = np.isfinite(values[:, tasks]).all(axis=1, keepdims=True)
             values[:, tasks] = np.where(whole, values[:, tasks], -np.inf)
         return replace(self, networks=replace(networks, values=values))
 
 
 class NetworkChoice(NamedTuple):
-    """A chosen network: the tasks it trains and serves, as bit masks, and its row in the list of networks, or −1."""
+    """A chosen network: its trained and served tasks as bit masks, and its row in the list of networks (or −1)."""
 
     trains: int
     serves: int
@@ -128,9 +131,10 @@ class Solution:
     Attributes:
         choices: the chosen networks.
         bound: an upper bound on the value of any choice.
-        proven: whether no choice is better by more than a tie.
+        proven: whether the solution is proven optimal, up to ties.
         ties: other choices that are equally good.
-        prices: the dual vector that proves `bound`: the price of each task, then the price of a network.
+        prices: the dual vector that proves `bound`. It contains the price of each task, followed by the price of a
+            network.
     """
 
     choices: tuple[NetworkChoice, ...]
@@ -145,7 +149,7 @@ class InfeasibleError(ValueError):
 
 
 class Solver(Protocol):
-    """Solves a problem for multiple budgets at once, sharing work between them."""
+    """Solves a problem for several budgets at once."""
 
     def __call__(self, problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]: ...
 
@@ -155,10 +159,10 @@ class Limits:
     """The time limit, search effort and random seed of a solver.
 
     Attributes:
-        deadline: the time on the monotonic clock at which to stop.
+        deadline: the time at which to stop, on the monotonic clock.
         seed: the random seed.
         kicks: the number of restarts of the local search.
-        stop: a function that is called regularly. The solver stops once it returns True.
+        stop: a function that is called regularly. The solver stops when this function returns True.
     """
 
     deadline: float = float("inf")
@@ -167,22 +171,22 @@ class Limits:
     stop: Callable[[], bool] | None = None
 
     @property
-    def over(self) -> bool:
-        """Whether to stop, because of the deadline or `stop`."""
+    def should_stop(self) -> bool:
+        """Whether the solver must stop, because of the deadline or `stop`."""
         return time.monotonic() > self.deadline or (self.stop is not None and self.stop())
 
     @property
     def seconds_left(self) -> float:
-        """The number of seconds until the deadline. Infinite without one."""
+        """The number of seconds until the deadline, or infinity if there is none."""
         return self.deadline - time.monotonic()
 
 
-def indices(bits: int) -> tuple[int, ...]:
-    """Returns the tasks in a bit mask."""
-    return tuple(i for i in range(bits.bit_length()) if bits >> i & 1)
+def tasks_in_mask(bit_mask: int) -> tuple[int, ...]:
+    """Returns the indices of the tasks in a bit mask."""
+    return tuple(i for i in range(bit_mask.bit_length()) if bit_mask >> i & 1)
 
 
-def bits_of(tasks: Sequence[int] | Ints) -> int:
+def to_bit_mask(tasks: Sequence[int] | Ints) -> int:
     """Returns the given tasks as a bit mask."""
     return sum(1 << int(i) for i in tasks)
 
@@ -193,8 +197,8 @@ def membership(sets: Ints, n: int) -> Bools:
     return member
 
 
-def splits_no_link(sets: Ints, links: Sequence[int]) -> Bools:
-    """Returns, for each set, whether it contains each link entirely or not at all."""
+def keeps_links_whole(sets: Ints, links: Sequence[int]) -> Bools:
+    """Returns a mask of the sets that contain each link either entirely or not at all."""
     whole = np.ones(len(sets), dtype=bool)
     for link in links:
         if link & (link - 1):
@@ -204,15 +208,15 @@ def splits_no_link(sets: Ints, links: Sequence[int]) -> Bools:
 
 def choice_value(problem: SelectionProblem, choice: NetworkChoice) -> float:
     """Returns the total score of the tasks that the chosen network serves."""
-    served = list(indices(choice.serves))
+    served = list(tasks_in_mask(choice.serves))
     if problem.networks is not None:
         return float(problem.networks.values[choice.row, served].sum())
-    trained = indices(choice.trains)
+    trained = tasks_in_mask(choice.trains)
     if len(trained) == 1:
-        return float(problem.alone[served[0]])
-    return float(problem.pairwise[np.ix_(trained, served)].sum()) / (len(trained) - 1)
+        return float(problem.single_task_scores[served[0]])
+    return float(problem.pairwise_scores[np.ix_(trained, served)].sum()) / (len(trained) - 1)
 
 
 def solution_value(problem: SelectionProblem, choices: Sequence[NetworkChoice]) -> float:
-    """Returns the total score of all tasks."""
+    """Returns the sum of the scores of all tasks."""
     return sum(choice_value(problem, choice) for choice in choices)

@@ -1,4 +1,4 @@
-"""The options of `select_groups` and their checks, and the units in which weighted scores are computed."""
+"""Checks the options of `select_groups`, and defines the scaling of weighted scores."""
 
 from __future__ import annotations
 
@@ -50,24 +50,26 @@ class SelectionRequest:
     resamples: int | None = None
     stop: Callable[[], bool] | None = None
 
-    def singles(self, scores: Scores) -> bool:
-        """Returns whether single-task networks are allowed, by request or by default."""
+    def allows_single_tasks(self, scores: Scores) -> bool:
+        """Returns whether single-task networks are allowed."""
         return scores.singles if self.allow_single is None else self.allow_single
 
-    def units(self, scores: Scores) -> Units:
-        """Returns the units in which weighted scores are computed."""
-        return Units.for_scores(scores.largest(self.singles(scores)), self._weights(scores))
+    def scaling(self, scores: Scores) -> ScoreScaling:
+        """Returns the scaling used to compute weighted scores."""
+        return ScoreScaling.for_scores(
+            scores.max_abs_scores(self.allows_single_tasks(scores)), self._weight_array(scores)
+        )
 
     @property
     def sign(self) -> float:
-        """−1 if scores are minimized, 1 otherwise."""
+        """The sign of the scores: −1 if they are minimized, otherwise 1."""
         return 1.0 if self.objective == "max" else -1.0
 
-    def _weights(self, scores: Scores) -> Floats:
+    def _weight_array(self, scores: Scores) -> Floats:
         return np.array([float((self.weights or {}).get(task, 1.0)) for task in scores.tasks])
 
     def cost_of(self, group: frozenset[str]) -> float:
-        """Returns the cost of a network that trains the given tasks. NaN if a mapping does not list it."""
+        """Returns the cost of a network trained on the given tasks, or NaN if the mapping does not list them."""
         if self.cost is None:
             return 1.0
         if isinstance(self.cost, Mapping):
@@ -79,19 +81,19 @@ class SelectionRequest:
         except Exception as error:
             expected = f"must return a positive number for {group_name(group)}, but raised {error!r}"
             raise InvalidInput("cost", expected) from error
-        number = _number(found)
+        number = _to_float(found)
         if not 0 < number < math.inf:
             raise InvalidInput("cost", f"of {group_name(group)} must be a positive number", short(found))
         return number
 
     @cached_property
     def _listed_costs(self) -> dict[Any, float]:
-        """The mapping of costs, with tuples converted to frozensets."""
+        """The mapping of costs, with keys converted from tuples to frozensets."""
         assert isinstance(self.cost, Mapping)
         return {frozenset(key) if isinstance(key, tuple) else key: cost for key, cost in self.cost.items()}
 
     def check(self, scores: Scores) -> None:
-        """Raises an error that lists all invalid options, if there are any."""
+        """Raises an error that lists all invalid options, if any."""
         value_problems = self._value_problems(scores) if self._has_valid_allow_single else []
         problems = [
             *self._budget_problems(scores),
@@ -103,7 +105,9 @@ class SelectionRequest:
             *value_problems,
         ]
         raise_problems(problems)
-        raise_problems(_range_problems(scores.largest(self.singles(scores)), self._weights(scores)))
+        raise_problems(
+            _range_problems(scores.max_abs_scores(self.allows_single_tasks(scores)), self._weight_array(scores))
+        )
 
     @property
     def _has_valid_allow_single(self) -> bool:
@@ -204,7 +208,7 @@ class SelectionRequest:
         if scores.matrix is None:
             return []
         wanted = ~np.eye(len(scores.tasks), dtype=bool)
-        if self.singles(scores):
+        if self.allows_single_tasks(scores):
             wanted[:] = True
         bad = np.argwhere(wanted & ~np.isfinite(scores.matrix))
         if not len(bad):
@@ -217,7 +221,10 @@ class SelectionRequest:
 
 
 def read_links(links: Any) -> Any:
-    """Returns links as tuples of tuples, which can be iterated more than once. `check` rejects anything else."""
+    """Returns the links as tuples, which can be iterated more than once.
+
+    Invalid links are rejected later by `check`.
+    """
     if isinstance(links, str) or not isinstance(links, Iterable):
         return links
     return tuple(link if isinstance(link, str) or not isinstance(link, Iterable) else tuple(link) for link in links)
@@ -245,8 +252,8 @@ def _link_problems(name: str, links: Any, scores: Scores) -> list[InvalidInput]:
     return problems
 
 
-def _number(value: Any) -> float:
-    """Converts a number, or a tensor or array with one element, to a float. NaN for anything else."""
+def _to_float(value: Any) -> float:
+    """Converts a number, or a tensor or array with one element, to a float. Returns NaN for anything else."""
     if isinstance(value, (str, bytes, bool, complex, np.complexfloating)):
         return math.nan
     try:
@@ -256,16 +263,16 @@ def _number(value: Any) -> float:
 
 
 @dataclass(frozen=True)
-class Units:
-    """Expresses weighted scores in a power of two near the largest one, so sums neither overflow nor underflow.
+class ScoreScaling:
+    """Scales weighted scores by a power of two close to the largest one, so sums neither overflow nor underflow.
 
-    Multiplying by a power of two is exact, so scores of any magnitude are treated alike.
+    Multiplying by a power of two is exact, so scores of any magnitude are treated in the same way.
 
     Attributes:
-        exponent: the exponent of the unit, as a power of two.
-        powers: for each task, the exponent of the power of two by which its scores are first divided.
-        weights: for each task, the mantissa of its weight, between 1/2 and 1.
-        shifts: for each task, the exponent of the remaining power of two to multiply by.
+        exponent: the exponent of the power of two used as the common scale.
+        powers: exponents of the powers of two by which the scores of each task are divided first.
+        weights: the mantissa (between 1/2 and 1) of each task's weight.
+        shifts: exponents of the powers of two by which the weighted scores of each task are finally multiplied.
     """
 
     exponent: int
@@ -274,36 +281,36 @@ class Units:
     shifts: Ints
 
     @classmethod
-    def for_scores(cls, largest: Floats, weights: Floats) -> Units:
-        """Returns units for scores of magnitude up to `largest` with the given weights."""
-        (_, powers), (fractions, more) = np.frexp(largest), np.frexp(weights)
+    def for_scores(cls, max_scores: Floats, weights: Floats) -> ScoreScaling:
+        """Returns the scaling for scores of magnitude up to `max_scores` with the given weights."""
+        (_, powers), (fractions, more) = np.frexp(max_scores), np.frexp(weights)
         together = (powers + more).astype(np.int64)
-        exponent = int(together[largest > 0].max()) if largest.any() else 0
+        exponent = int(together[max_scores > 0].max()) if max_scores.any() else 0
         return cls(exponent, powers.astype(np.int64), fractions, together - exponent)
 
     def weighted(self, values: Floats) -> Floats:
-        """Returns scores (with tasks along the last axis) times weights, in this unit."""
+        """Multiplies scores (with tasks along the last axis) by their weights, on the common scale."""
         found: Floats = np.ldexp(np.ldexp(values, -self.powers) * self.weights, self.shifts)
         return found
 
     def weighted_score(self, task: int, value: float) -> float:
-        """Returns the score of one task times its weight, in this unit."""
+        """Multiplies the score of one task by its weight, on the common scale."""
         return math.ldexp(
             math.ldexp(value, -int(self.powers[task])) * float(self.weights[task]), int(self.shifts[task])
         )
 
     def to_scores(self, value: float) -> float:
-        """Converts a value from this unit back to the unit of the scores."""
+        """Converts a value back to the original scale of the scores."""
         return math.ldexp(value, self.exponent)
 
 
-def _range_problems(largest: Floats, weights: Floats) -> list[InvalidInput]:
-    """Returns a problem if the sum of scores over all tasks could overflow, with or without weights."""
+def _range_problems(max_scores: Floats, weights: Floats) -> list[InvalidInput]:
+    """Returns a problem if the sum of all scores could overflow, with or without weights."""
     for name, factors in (("scores", np.ones(len(weights))), ("`scores` times `weights`", weights)):
-        units = Units.for_scores(largest, factors)
-        total = float(units.weighted(largest).sum())
-        if total and math.frexp(total)[1] + units.exponent > MAX_EXPONENT:
+        scaling = ScoreScaling.for_scores(max_scores, factors)
+        total = float(scaling.weighted(max_scores).sum())
+        if total and math.frexp(total)[1] + scaling.exponent > MAX_EXPONENT:
             expected = f"must add up to less than {math.ldexp(1.0, MAX_EXPONENT):.0e} over all tasks"
-            found = f"up to {largest.max():.3g} for one of {len(largest)} tasks"
+            found = f"up to {max_scores.max():.3g} for one of {len(max_scores)} tasks"
             return [InvalidInput(name, expected, found, "divide all scores by the same number")]
     return []

@@ -1,4 +1,4 @@
-"""The stability of a grouping, found by repeating the selection on bootstrap resamples of the history."""
+"""Computes the stability of a grouping by repeating the selection on bootstrap resamples of the history."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Served = frozenset[frozenset[str]]
-SETTLED = 0.8  # fraction of resamples in which a settled task must be served together with the same tasks
+MIN_SETTLED_FRACTION = 0.8  # a task is settled if its group is the same in at least this fraction of resamples
 
 
 @dataclass(frozen=True)
 class Stability:
-    """How often resamples of the measured steps lead to the same groups.
+    """Measures how often resamples of the measured steps lead to the same groups.
 
     Attributes:
         resamples: the number of resamples.
-        share: the fraction of resamples with the same served sets as the grouping.
-        tasks: the task names, in the order of `together` and `same`.
-        together: for each pair of tasks, the fraction of resamples in which one network serves both.
-        same: for each task, the fraction of resamples in which it is served together with the same tasks.
+        share: the fraction of resamples that lead to the same grouping.
+        tasks: the task names, in the same order as `together` and `same`.
+        together: the fraction of resamples in which each pair of tasks is served by the same network.
+        same: the fraction of resamples in which each task is served together with the same tasks.
     """
 
     resamples: int
@@ -29,16 +29,16 @@ class Stability:
 
     @property
     def unsettled(self) -> tuple[str, ...]:
-        """The tasks that are served together with different tasks in more than a fifth of the resamples."""
-        return tuple(task for task, share in zip(self.tasks, self.same, strict=True) if share < SETTLED)
+        """The tasks whose group differs in more than a fifth of the resamples."""
+        return tuple(task for task, share in zip(self.tasks, self.same, strict=True) if share < MIN_SETTLED_FRACTION)
 
     def __str__(self) -> str:
         agreement = f"the same groups in {self.share:.0%} of {self.resamples} resamples"
         return f"{agreement}; not settled: {', '.join(self.unsettled)}" if self.unsettled else agreement
 
 
-def stability(chosen: Served, others: Sequence[Served]) -> Stability:
-    """Compares the served sets of a grouping with those found on resamples.
+def stability(served: Served, resampled: Sequence[Served]) -> Stability:
+    """Compares the groups of a grouping with those selected from resamples.
 
     Example:
         >>> one, two = [{"a", "b"}, {"c"}], [{"a"}, {"b", "c"}]
@@ -46,10 +46,10 @@ def stability(chosen: Served, others: Sequence[Served]) -> Stability:
         >>> print(stability(served[0], served))
         the same groups in 75% of 4 resamples; not settled: a, b, c
     """
-    tasks = tuple(sorted(task for tasks in chosen for task in tasks))
-    number = len(others)
-    served_with = [{task: tasks for tasks in other for task in tasks} for other in others]
-    chosen_with = {task: tasks for tasks in chosen for task in tasks}
+    tasks = tuple(sorted(task for tasks in served for task in tasks))
+    number = len(resampled)
+    served_with = [{task: tasks for tasks in other for task in tasks} for other in resampled]
+    chosen_with = {task: tasks for tasks in served for task in tasks}
     together = tuple(tuple(sum(b in p[a] for p in served_with) / number for b in tasks) for a in tasks)
     same = tuple(sum(p[task] == chosen_with[task] for p in served_with) / number for task in tasks)
-    return Stability(number, sum(other == chosen for other in others) / number, tasks, together, same)
+    return Stability(number, sum(other == served for other in resampled) / number, tasks, together, same)

@@ -1,4 +1,4 @@
-"""Selects groups from the affinities measured during a finished training."""
+"""Selects groups based on the affinities measured during training."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ log = logging.getLogger(__name__)
 
 
 def check_budget(budget: int | None) -> int | None:
-    """Returns the budget if it is a positive integer or None; rejects anything else before training starts."""
+    """Returns the budget if it is a positive integer or None, and raises an error otherwise."""
     if budget is not None and not is_positive_integer(budget):
         raise InvalidInput("budget", "must be a positive integer or None", repr(budget))
     return budget
 
 
 def select_final_groups(meter: AffinityMeter | None, budget: int | None) -> Grouping | None:
-    """Selects groups based on the measured affinities.
+    """Selects groups based on the measured affinities. Failures are only logged, because training has already finished.
 
     Args:
         meter: the meter used during training.
-        budget: the maximum number of networks, capped at the number of tasks; None selects no groups.
+        budget: the maximum number of networks, capped at the number of tasks. If None, no groups are selected.
 
     Returns:
-        The grouping, or None if there is no budget, nothing was measured, or no groups can be selected, for example
-        because some pairs of tasks were never measured. A finished training must not fail because of that.
+        The grouping, or None if there is no budget or nothing was measured. It is also None if the selection fails, for
+        example because some pairs of tasks were never measured.
     """
     if budget is None or meter is None or not meter.measured:
         return None

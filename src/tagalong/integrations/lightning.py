@@ -13,7 +13,7 @@ from tagalong.group import Grouping
 from tagalong.measure import AffinityMeter
 
 from .final_grouping import check_budget, select_final_groups
-from .model_parts import part_of
+from .model_parts import resolve_part
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -25,24 +25,26 @@ log = logging.getLogger(__name__)
 
 
 class AffinityCallback(Callback):
-    """Measures affinities before training steps; the training itself stays the same, bit for bit.
+    """Measures affinities before training steps. The training itself is unchanged, bit for bit.
 
-    Automatic and manual optimization, gradient accumulation (each micro-batch is one call of the meter), mixed
-    precision and data parallelism are all supported. The meter's state is saved in checkpoints and restored from them.
+    The callback supports automatic and manual optimization, gradient accumulation, mixed precision and data
+    parallelism. With gradient accumulation, each micro-batch is one call of the meter. The meter's state is saved in
+    checkpoints and restored from them.
 
     Args:
-        task_losses: Computes ``{task: loss}`` from the module and a batch: a function, or the name of a method of the
-            module. It runs multiple times in a measured step, so it should not call ``self.log``.
-        shared: The part of the module that tasks share: its name, or a function of the module.
-        path: The file to write the affinity to after training; by default ``affinity.json`` in the trainer's folder.
-        budget: The maximum number of networks to group the tasks into after training; None selects no groups.
-        log: Whether to send the values of every measured step to the trainer's loggers, as
-            ``lookahead onto target/source``, where the first word is the estimator's name.
-        options: Options for the `AffinityMeter`: `every`, `estimator`, `tasks`, …
+        task_losses: A function that computes ``{task: loss}`` from the module and a batch, or the name of a method of
+            the module. It is called several times per measured step, so it should not call ``self.log``.
+        shared: The part of the module that the tasks share, given as its name or as a function of the module.
+        path: The file to which the affinity is written after training. Defaults to ``affinity.json`` in the trainer's
+            folder.
+        budget: The maximum number of groups to select after training. If None, no groups are selected.
+        log: Whether to send the values of every measured step to the trainer's loggers. They are named after the
+            estimator and the tasks, for example ``lookahead onto target/source``.
+        options: Options for the `AffinityMeter`, such as `every`, `estimator` or `tasks`.
 
     Attributes:
-        meter: The meter; None before training starts.
-        grouping: The groups selected after training; None before that, or if none could be selected.
+        meter: The meter, or None before training starts.
+        grouping: The groups selected after training, or None if no groups have been selected.
     """
 
     meter: AffinityMeter | None = None
@@ -64,7 +66,7 @@ class AffinityCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.grouping = None
-        shared = part_of(pl_module, self._shared, "shared")
+        shared = resolve_part(pl_module, self._shared, "shared")
         shared_ids = {id(p) for p in (shared.parameters() if hasattr(shared, "parameters") else shared)}
         optimizers = [
             o for o in trainer.optimizers if any(id(p) in shared_ids for g in o.param_groups for p in g["params"])
@@ -78,7 +80,9 @@ class AffinityCallback(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         assert self.meter is not None
         given = self._task_losses
-        losses_of = part_of(pl_module, given, "task_losses") if isinstance(given, str) else partial(given, pl_module)
+        losses_of = (
+            resolve_part(pl_module, given, "task_losses") if isinstance(given, str) else partial(given, pl_module)
+        )
 
         def closure() -> Mapping[str, Any]:
             with trainer.precision_plugin.train_step_context():

@@ -1,4 +1,4 @@
-"""Finds a part of a model by its name."""
+"""Finds a part of a model by name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import nn
 from tagalong.errors import InvalidInput
 
 
-def part_of(model: nn.Module, wanted: str | Callable[[Any], Any], argument: str) -> Any:
-    """Returns the attribute of `model` with this (dotted) name, or the result of calling `wanted` on the model."""
-    if callable(wanted):
-        return wanted(model)
+def resolve_part(model: nn.Module, name_or_function: str | Callable[[Any], Any], argument: str) -> Any:
+    """Returns the attribute of `model` with the given (dotted) name. If a function is given, returns its result."""
+    if callable(name_or_function):
+        return name_or_function(model)
     try:
-        return attrgetter(wanted)(model)
+        return attrgetter(name_or_function)(model)
     except AttributeError as error:
         expected = f"must be the name of an attribute of {type(model).__name__}, such as 'encoder'"
-        raise InvalidInput(argument, expected, repr(wanted), "or pass a function of the model") from error
+        raise InvalidInput(argument, expected, repr(name_or_function), "or pass a function of the model") from error

@@ -1,4 +1,4 @@
-"""Grouped multi-task networks as scikit-learn estimators, with `fit`, `predict` and `score`."""
+"""Scikit-learn estimators that train grouped multi-task networks."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ except ImportError as error:
     raise missing_package(__name__, "scikit-learn", "tagalong[sklearn]") from error
 
 Columns = dict[str, NDArray[Any]]
-RECIPE = ("optimizer", "lr", "weight_decay", "batch_size", "epochs", "patience")
+RECIPE_PARAMETERS = ("optimizer", "lr", "weight_decay", "batch_size", "epochs", "patience")
 VERDICT = "verdict"
 MIN_ROWS = 10  # to have rows for training, validation and test
-FLOATS = (np.float64, np.float32)  # networks are trained in the precision of the inputs
+FLOAT_DTYPES = (np.float64, np.float32)  # networks are trained in the precision of the inputs
 
 
 class GroupedMultiTask(BaseEstimator):
-    """Compares grouping methods in a study, and predicts with the networks that the verdict recommends."""
+    """Compares grouping methods in a study, and makes predictions with the networks that the verdict recommends."""
 
     _numeric: bool  # whether labels are numbers rather than classes
 
@@ -77,23 +77,23 @@ class GroupedMultiTask(BaseEstimator):
         self.random_state = random_state
 
     @abstractmethod
-    def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
-        """Returns the tasks, and their labels as numbers, NaN if missing."""
+    def _read_tasks(self, labels: Columns) -> tuple[list[Task], Columns]:
+        """Returns the tasks and their labels as numbers. Missing labels are NaN."""
 
     def fit(self, X: Any, y: Any) -> Any:
-        """Trains the networks of every method, and keeps those that the verdict recommends.
+        """Trains the networks of every method and keeps the networks that the verdict recommends.
 
         Args:
-            X: The features [rows, features], an array or a DataFrame.
-            y: The labels [rows, tasks], or [rows] for one task; NaN (or None, for classes) if a label is missing. Tasks
-                are named after the columns of a DataFrame; otherwise they are called "0", "1", ….
+            X: The features [rows, features], as an array or a DataFrame.
+            y: The labels [rows, tasks], or [rows] for a single task. Missing labels are NaN, or None for classes. If
+                `y` is a DataFrame, its columns are the task names. Otherwise, tasks are named "0", "1", ….
         """
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        inputs = validate_data(self, X, dtype=FLOATS, order="C", ensure_min_samples=MIN_ROWS)
-        labels, flat = _columns_of(y, self._numeric)
+        inputs = validate_data(self, X, dtype=FLOAT_DTYPES, order="C", ensure_min_samples=MIN_ROWS)
+        labels, flat = _label_columns(y, self._numeric)
         check_consistent_length(inputs, *labels.values())
-        tasks, targets = self._read(labels)
+        tasks, targets = self._read_tasks(labels)
         draw = check_random_state(self.random_state)
         seeds = int(draw.randint(2**31 - 1)), int(draw.randint(2**31 - 1))
         with TemporaryDirectory(prefix="tagalong-") as folder:
@@ -108,7 +108,7 @@ class GroupedMultiTask(BaseEstimator):
 
     def _predict_outputs(self, X: Any) -> Columns:
         check_is_fitted(self, "best_")
-        inputs = validate_data(self, X, dtype=FLOATS, order="C", reset=False)
+        inputs = validate_data(self, X, dtype=FLOAT_DTYPES, order="C", reset=False)
         return self.best_.predict(torch.tensor(inputs))
 
     def __sklearn_tags__(self) -> Any:
@@ -118,40 +118,40 @@ class GroupedMultiTask(BaseEstimator):
 
 
 class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
-    """Multi-target regression with neural networks, which are grouped if that is worth it.
+    """Multi-output regression with neural networks. Tasks are grouped if this improves the results.
 
-    `fit` trains the networks of each method on the training rows, compares them on validation and test rows, and keeps
-    the networks that the verdict recommends: one network for all tasks, unless a grouping is significantly better. See
-    `Study`.
+    `fit` trains the networks of each method on the training rows and compares them on the validation and test rows. It
+    keeps one network for all tasks, unless a grouping is significantly better. See `Study` for details.
 
     Args:
-        methods: grouping methods to compare; "mtl", one network for all tasks, is always included.
-        budgets: the maximum number of networks, or a list of such numbers; None means 2, 3 and 4, up to the number of
+        methods: grouping methods to compare. "mtl" (one network for all tasks) is always included.
+        budgets: maximum number of networks, or a list of such numbers. Defaults to 2, 3 and 4, limited by the number of
             tasks.
-        seeds: the number of networks to train of each kind, or their seeds. With fewer than 3, the verdict is
-            provisional.
-        choose: "verdict", or the name of a method, such as "tag", to predict with regardless of the verdict.
-        hidden_sizes: sizes of the hidden layers that the tasks of a network share.
+        seeds: number of seeds, or a list of seeds. Every network is trained once per seed. With fewer than 3 seeds, the
+            verdict is provisional.
+        choose: which networks to use for predictions. "verdict" uses the recommended networks. A method name, such as
+            "tag", uses the networks of that method.
+        hidden_sizes: sizes of the hidden layers, which are shared by all tasks of a network.
         optimizer: "sgd", "adam" or "adamw".
         lr: learning rate.
         weight_decay: weight decay, as defined by the optimizer.
         batch_size: number of rows per step.
         epochs: maximum number of epochs.
-        patience: number of epochs without improvement of the validation loss after which training stops.
-        validation_fraction: fraction of the rows used to decide when to stop and which grouping is best.
-        test_fraction: fraction of the rows used to evaluate that grouping.
-        options: options by method, for example `{"tag": {"every": 1}}`.
-        out: folder in which to save the study, so that it can be continued with the same `random_state`; None keeps
-            it in memory only.
-        executor: where networks are trained; see `Study`.
-        device: device to train on; see `Study`.
+        patience: number of epochs without improvement in the validation loss after which training stops.
+        validation_fraction: fraction of the rows used for early stopping and for choosing the best grouping.
+        test_fraction: fraction of the rows used to evaluate the best grouping.
+        options: options for each method, for example `{"tag": {"every": 1}}`.
+        out: folder in which the study is saved. The study can be resumed with the same `random_state`. If None, results
+            are kept in memory only.
+        executor: where networks are trained (see `Study`).
+        device: device on which networks are trained (see `Study`).
         random_state: seed for the split, the network initialization and the row order.
 
     Attributes:
-        groups_: the chosen groups: which tasks each network trains and serves.
-        affinity_: the measured affinity; None if no method measured one.
-        results_: the results of the study, with table and verdict.
-        best_: the trained networks; `best_.export(folder)` exports them for use without this package.
+        groups_: the chosen groups, with the trained and served tasks of each network.
+        affinity_: the measured affinity, or None if no method measures one.
+        results_: the results of the study, including the table and the verdict.
+        best_: the trained networks. `best_.export(folder)` exports them for use without this package.
         task_names_: the names of the tasks.
         n_features_in_: the number of features.
         feature_names_in_: the names of the features, if `X` was a DataFrame.
@@ -168,25 +168,28 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
 
     _numeric = True
 
-    def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
+    def _read_tasks(self, labels: Columns) -> tuple[list[Task], Columns]:
         return [Task(name, kind="regression") for name in labels], labels
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Returns values in the units of `y`: [rows, tasks], or [rows] if `y` was one-dimensional."""
+        """Returns predictions in the units of `y`.
+
+        Their shape is [rows, tasks], or [rows] if `y` was one-dimensional.
+        """
         return _stack_columns(list(self._predict_outputs(X).values()), self._flat)
 
     def score(self, X: Any, y: Any) -> float:
-        """Returns the coefficient of determination, R², on the labeled rows, averaged over tasks."""
-        return _mean_score(r2_score, _columns_of(y, numeric=True)[0], self._predict_outputs(X))
+        """Returns the coefficient of determination (R²) on the labeled rows, averaged over tasks."""
+        return _mean_score(r2_score, _label_columns(y, numeric=True)[0], self._predict_outputs(X))
 
 
 class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
-    """Multi-output classification with neural networks, which are grouped if that is worth it.
+    """Multi-output classification with neural networks. Tasks are grouped if this improves the results.
 
-    Each task has two or more classes. Parameters and attributes are those of `GroupedMultiTaskRegressor`.
+    Each task has two or more classes. Parameters and attributes are the same as for `GroupedMultiTaskRegressor`.
 
     Attributes:
-        classes_: the classes of each task, a list of arrays, or a single array if `y` is one-dimensional.
+        classes_: the classes of each task, as a list of arrays. If `y` is one-dimensional, this is a single array.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -205,7 +208,7 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
         self.classes_ = self._classes[0] if self._flat else self._classes
         return self
 
-    def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
+    def _read_tasks(self, labels: Columns) -> tuple[list[Task], Columns]:
         classes, codes = _encode_classes(labels)
         self._classes = list(classes.values())
         tasks = [
@@ -215,17 +218,20 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
         return tasks, codes
 
     def predict_proba(self, X: Any) -> Any:
-        """Returns probabilities [rows, classes]: a list of arrays by task, or one array if `y` was one-dimensional."""
+        """Returns the class probabilities [rows, classes] of each task as a list of arrays.
+
+        If `y` was one-dimensional, a single array is returned.
+        """
         found = [_class_probabilities(outputs) for outputs in self._predict_outputs(X).values()]
         return found[0] if self._flat else found
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Returns the most probable classes: [rows, tasks], or [rows] if `y` was one-dimensional."""
+        """Returns the most probable classes. Their shape is [rows, tasks], or [rows] if `y` was one-dimensional."""
         return _stack_columns(list(self._predict_classes(X).values()), self._flat)
 
     def score(self, X: Any, y: Any) -> float:
         """Returns the accuracy on the labeled rows, averaged over tasks."""
-        return _mean_score(_accuracy, _columns_of(y, numeric=False)[0], self._predict_classes(X))
+        return _mean_score(_accuracy, _label_columns(y, numeric=False)[0], self._predict_classes(X))
 
     def _predict_classes(self, X: Any) -> Columns:
         found = self._predict_outputs(X)
@@ -243,24 +249,24 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
 def _run_study(
     estimator: Any, inputs: NDArray[Any], tasks: Sequence[Task], targets: Columns, out: Path, seeds: tuple[int, int]
 ) -> tuple[Results, Best]:
-    """Runs the study that the parameters of an estimator describe.
+    """Runs the study that is described by an estimator's parameters.
 
     Args:
-        estimator: the estimator with the parameters.
+        estimator: the estimator whose parameters are used.
         inputs: the features [rows, features].
         tasks: the tasks, one per target.
-        targets: the labels by task, NaN if missing.
-        out: the folder of the run.
+        targets: the labels of each task. Missing labels are NaN.
+        out: the study's folder.
         seeds: the seeds for the split and for the first network.
 
     Returns:
-        The results, and the networks to use: those of the verdict, or of the method in `estimator.choose`.
+        The results, and the networks selected by `estimator.choose`.
     """
-    problems = _problems(estimator)
-    recipe = collect(problems, _recipe, estimator)
-    problem = collect(problems, _problem, estimator, inputs, tasks, targets, recipe, seeds[0])
+    problems = _parameter_problems(estimator)
+    recipe = collect(problems, _make_recipe, estimator)
+    problem = collect(problems, _make_problem, estimator, inputs, tasks, targets, recipe, seeds[0])
     study = collect(problems, partial(Study, executor=estimator.executor, device=estimator.device), problem, out)
-    request = _request(estimator, seeds[1])
+    request = _study_arguments(estimator, seeds[1])
     if problem is not None and study is not None:
         collect(problems, partial(study.check, **request))
     raise_problems(problems)
@@ -268,7 +274,7 @@ def _run_study(
     return results, study.best(*_choose_networks(results, estimator.choose))
 
 
-def _problems(estimator: Any) -> list[InvalidInput]:
+def _parameter_problems(estimator: Any) -> list[InvalidInput]:
     problems = []
     val, test = estimator.validation_fraction, estimator.test_fraction
     if not (val > 0 and test > 0 and val + test < 1):
@@ -288,11 +294,11 @@ def _problems(estimator: Any) -> list[InvalidInput]:
     return problems
 
 
-def _recipe(estimator: Any) -> Recipe:
-    return Recipe(**{name: _to_python(getattr(estimator, name)) for name in RECIPE})
+def _make_recipe(estimator: Any) -> Recipe:
+    return Recipe(**{name: _to_python(getattr(estimator, name)) for name in RECIPE_PARAMETERS})
 
 
-def _problem(
+def _make_problem(
     estimator: Any, inputs: NDArray[Any], tasks: Sequence[Task], targets: Columns, recipe: Recipe | None, seed: int
 ) -> Problem:
     val, test = estimator.validation_fraction, estimator.test_fraction
@@ -307,18 +313,18 @@ def _problem(
     )
 
 
-def _request(estimator: Any, first: int) -> dict[str, Any]:
+def _study_arguments(estimator: Any, first_seed: int) -> dict[str, Any]:
     budgets, seeds = _to_python(estimator.budgets), _to_python(estimator.seeds)
     return {
         "methods": estimator.methods,
         "budgets": [budgets] if isinstance(budgets, int) else budgets,
-        "seeds": range(first, first + seeds) if isinstance(seeds, int) else seeds,
+        "seeds": range(first_seed, first_seed + seeds) if isinstance(seeds, int) else seeds,
         "options": estimator.options,
     }
 
 
 def _choose_networks(results: Results, choose: str) -> tuple[str | None, int | None]:
-    """Returns the method and budget to use, None for the verdict's; picks the budget with the best validation loss."""
+    """Returns the chosen method and its best budget on validation data, or None for both to follow the verdict."""
     if choose == VERDICT:
         return None, None
     candidates = [line for line in results.table() if line.method == choose]
@@ -328,20 +334,20 @@ def _choose_networks(results: Results, choose: str) -> tuple[str | None, int | N
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Returns the entries of a list; an empty list for anything else."""
+    """Converts an iterable to a list. Strings and values that are not iterable give an empty list."""
     return [] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
 
 
 def _to_python(value: Any) -> Any:
-    """Converts NumPy scalars, which parameter searches may pass, to Python numbers."""
+    """Converts NumPy scalars, which may come from parameter searches, to Python numbers."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _columns_of(y: Any, numeric: bool) -> tuple[Columns, bool]:
-    """Returns the labels by task name, and whether `y` is one-dimensional.
+def _label_columns(y: Any, numeric: bool) -> tuple[Columns, bool]:
+    """Returns a mapping from task names to labels, and whether `y` is one-dimensional.
 
     Args:
-        y: the labels [rows, tasks] or [rows], NaN if missing.
+        y: the labels [rows, tasks] or [rows]. Missing labels are NaN.
         numeric: whether labels are numbers rather than classes.
     """
     wanted = np.float64 if numeric else None
@@ -354,7 +360,7 @@ def _columns_of(y: Any, numeric: bool) -> tuple[Columns, bool]:
 
 
 def _encode_classes(labels: Columns) -> tuple[dict[str, NDArray[Any]], Columns]:
-    """Returns the classes of each task, and the labels as class indices, NaN if missing."""
+    """Returns the classes of each task, and the labels as class indices. Missing labels are NaN."""
     problems: list[InvalidInput] = []
     classes, codes = {}, {}
     for name, column in labels.items():
@@ -376,25 +382,25 @@ def _labeled_rows(column: NDArray[Any]) -> NDArray[np.bool_]:
     return np.array([not is_missing(label) for label in column.tolist()], dtype=bool)
 
 
-def _stack_columns(columns: list[NDArray[Any]], flat: bool) -> NDArray[Any]:
-    """Stacks the columns of all tasks; the array contains objects if their labels have different kinds of dtype."""
-    if flat:
+def _stack_columns(columns: list[NDArray[Any]], one_dimensional: bool) -> NDArray[Any]:
+    """Stacks the columns of all tasks. If their dtypes differ in kind, the result is an array of objects."""
+    if one_dimensional:
         return columns[0]
     alike = len({column.dtype.kind for column in columns}) == 1
     return np.stack(columns if alike else [column.astype(object) for column in columns], axis=1)
 
 
 def _class_probabilities(outputs: NDArray[Any]) -> NDArray[Any]:
-    """Returns probabilities [rows, classes], adding the column of class 0 for binary tasks."""
+    """Returns probabilities [rows, classes]. For binary tasks, a column for class 0 is added."""
     return outputs if outputs.ndim == 2 else np.stack([1 - outputs, outputs], axis=1)
 
 
-def _mean_score(score: Callable[..., float], labels: Columns, found: Columns) -> float:
-    """Returns the mean over tasks of a score, computed on the labeled rows of each task."""
-    if len(labels) != len(found):
-        raise InvalidInput("y", f"must have {len(found)} columns, as in the call of fit()", str(len(labels)))
+def _mean_score(score: Callable[..., float], labels: Columns, predictions: Columns) -> float:
+    """Returns the average of a score over tasks, using only the labeled rows of each task."""
+    if len(labels) != len(predictions):
+        raise InvalidInput("y", f"must have {len(predictions)} columns, as in the call of fit()", str(len(labels)))
     scores = []
-    for column, predicted in zip(labels.values(), found.values(), strict=True):
+    for column, predicted in zip(labels.values(), predictions.values(), strict=True):
         here = _labeled_rows(column)
         if here.any():
             scores.append(score(column[here], predicted[here]))
@@ -403,6 +409,9 @@ def _mean_score(score: Callable[..., float], labels: Columns, found: Columns) ->
     return float(np.mean(scores))
 
 
-def _accuracy(labels: NDArray[Any], found: NDArray[Any]) -> float:
-    """Returns the fraction of correct predictions; compares objects, since NumPy strings have a fixed length."""
-    return float(np.mean(labels.astype(object) == found.astype(object)))
+def _accuracy(labels: NDArray[Any], predictions: NDArray[Any]) -> float:
+    """Returns the fraction of correct predictions.
+
+    Labels are compared as objects because NumPy strings have a fixed length.
+    """
+    return float(np.mean(labels.astype(object) == predictions.astype(object)))

@@ -16,7 +16,7 @@ from tagalong.group import Grouping
 from tagalong.measure import AffinityMeter
 
 from .final_grouping import check_budget, select_final_groups
-from .model_parts import part_of
+from .model_parts import resolve_part
 
 try:
     from transformers import Trainer, TrainerCallback
@@ -29,24 +29,25 @@ log = logging.getLogger(__name__)
 
 
 class AffinityMixin:
-    """Measures affinities before training steps; list it before `Trainer` among the bases of your class.
+    """Measures affinities before training steps.
 
-    The training itself stays the same, bit for bit. Gradient accumulation (each micro-batch is one call of the meter),
-    mixed precision and data parallelism are all supported. The meter's state is saved in the trainer's checkpoints and
-    restored by `resume_from_checkpoint`.
+    The training itself is unchanged, bit for bit. The mixin must precede `Trainer` in the list of base classes. It
+    supports gradient accumulation, mixed precision and data parallelism. With gradient accumulation, each micro-batch
+    is one call of the meter. The meter's state is saved in the trainer's checkpoints and restored by
+    `resume_from_checkpoint`.
 
     Args:
-        task_losses: Computes ``{task: loss}`` from the model and a batch of inputs. It runs multiple times in a
-            measured step.
-        shared: The part of the model that tasks share: its name, or a function of the model.
-        budget: The maximum number of networks to group the tasks into after training; None selects no groups.
-        log_affinity: Whether to log the values of every measured step, as ``lookahead onto target/source``, where the
-            first word is the estimator's name.
-        meter_options: Options for the `AffinityMeter`: `every`, `estimator`, `tasks`, …
+        task_losses: A function that computes ``{task: loss}`` from the model and a batch of inputs. It is called
+            several times per measured step.
+        shared: The part of the model that the tasks share, given as its name or as a function of the model.
+        budget: The maximum number of groups to select after training. If None, no groups are selected.
+        log_affinity: Whether to log the values of every measured step. They are named after the estimator and the
+            tasks, for example ``lookahead onto target/source``.
+        meter_options: Options for the `AffinityMeter`, such as `every`, `estimator` or `tasks`.
 
     Attributes:
-        meter: The meter; None before the first training step.
-        grouping: The groups selected after training; None before that, or if none could be selected.
+        meter: The meter, or None before the first training step.
+        grouping: The groups selected after training, or None if no groups have been selected.
     """
 
     meter: AffinityMeter | None = None
@@ -54,31 +55,31 @@ class AffinityMixin:
 
     def __init__(
         self,
-        *arguments: Any,
+        *args: Any,
         task_losses: Callable[[nn.Module, Any], Mapping[str, Any]],
         shared: str | Callable[[Any], Any] = "encoder",
         budget: int | None = 2,
         log_affinity: bool = True,
         meter_options: Mapping[str, Any] | None = None,
-        **options: Any,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*args, **kwargs)
         self._task_losses, self._shared, self._log_affinity = task_losses, shared, log_affinity
         self._meter_options, self._checkpoint = meter_options or {}, None
         self._budget = check_budget(budget)
         self.add_callback(_SaveMeterCallback(self))  # type: ignore[attr-defined]
 
-    def train(self: Any, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
+    def train(self: Any, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         found = resume_from_checkpoint
         self._checkpoint = get_last_checkpoint(self.args.output_dir) if found is True else found or None
         self.meter = self.grouping = None
-        output = super().train(resume_from_checkpoint, *arguments, **options)  # type: ignore[misc]
+        output = super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
         self.grouping = select_final_groups(self.meter, self._budget)
         if self.grouping is not None and self.is_world_process_zero():
             log.info("%s", self.grouping)
         return output
 
-    def training_step(self: Any, model: nn.Module, inputs: Any, *arguments: Any, **options: Any) -> Any:
+    def training_step(self: Any, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if self.meter is None:
             self.meter = self._make_meter()
         inputs = self._prepare_inputs(inputs)
@@ -90,11 +91,11 @@ class AffinityMixin:
 
         if self.meter.measure_only(closure) and self._log_affinity and self.meter.measured:
             self.log(self.meter.latest().metrics())
-        return super().training_step(model, inputs, *arguments, **options)  # type: ignore[misc]
+        return super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
 
     def _make_meter(self: Any) -> AffinityMeter:
         options = {"model": self.model, "scaler": getattr(self.accelerator, "scaler", None)} | dict(self._meter_options)
-        meter = AffinityMeter(part_of(self.model, self._shared, "shared"), self.optimizer, **options)
+        meter = AffinityMeter(resolve_part(self.model, self._shared, "shared"), self.optimizer, **options)
         state = None if self._checkpoint is None else Path(self._checkpoint, METER_FILE)
         if state is not None and state.exists():
             meter.load_state_dict(torch.load(state, weights_only=True))
@@ -113,4 +114,4 @@ class _SaveMeterCallback(TrainerCallback):
 
 
 class AffinityTrainer(AffinityMixin, Trainer):
-    """The Hugging Face Trainer with an affinity meter; see `AffinityMixin`."""
+    """The Hugging Face Trainer with an affinity meter (see `AffinityMixin`)."""

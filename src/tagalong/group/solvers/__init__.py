@@ -1,8 +1,8 @@
-"""Solvers that find the best choice of networks for a problem, with a bound or a proof.
+"""Solvers that find the best networks for a problem, with a bound or a proof of optimality.
 
 `choice` picks a solver: `dynamic` ("exact"), `partition` ("lp"), `columns`, `compact` ("milp") or `local_search`
-("search"). They share `served_sets` (the best network for each served set), `linear_programs` (solved by HiGHS) and
-`ties`. `certificate` checks a proof independently of the solvers.
+("search"). The solvers share `served_sets` (the best network for each served set), `linear_programs` (solved by HiGHS)
+and `ties`. `certificate` verifies proofs and does not depend on the solvers.
 """
 
 from .certificate import Certificate as Certificate

@@ -1,8 +1,9 @@
-"""Column generation, for problems with too many tasks for a table of all served sets.
+"""Solves problems with too many tasks for a table of all served sets, using column generation.
 
-The prices of the tasks and of a network come from a linear program over the served sets known so far. Sets that are
-worth more than their prices are added: first those found by hill climbing from known sets, then those found by branch
-and bound (`Pricing`). Once branch and bound proves that there are no more such sets, the prices prove a bound.
+A linear program over the known served sets determines the prices of the tasks and of a network. A set is profitable if
+its value exceeds its price, i.e. the prices of its tasks plus the price of a network. Profitable sets are found by hill
+climbing and then by branch and bound (`Pricing`), and are added to the linear program. Once there are no more
+profitable sets, the prices prove a bound.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..selection_problem import (
-    TIE,
+    TIE_TOLERANCE,
     Bools,
     Floats,
     Ints,
@@ -22,43 +23,43 @@ from ..selection_problem import (
     SelectionProblem,
     Solution,
     choice_value,
-    indices,
     solution_value,
+    tasks_in_mask,
 )
-from .linear_programs import Dual, Stabilization, best_choice, find_prices
+from .linear_programs import DualPrices, Stabilization, best_choice, find_prices
 from .local_search import solve_search
-from .served_sets import values_of
-from .ties import first_in_order
+from .served_sets import best_values
+from .ties import break_ties
 
 MAX_TASKS = 64  # for which the tables used in pricing take about 100 MB
-STABILIZATION_STRENGTHS = (0.01, 0.001)  # of the stabilization, used in turn
-EXTRA_NETWORKS = 0.01  # added to the number of networks in the linear program
+STABILIZATION_STRENGTHS = (0.01, 0.001)  # used one after the other
+EXTRA_NETWORK_FRACTION = 0.01  # added to the number of networks in the linear program
 SHORT_KICKS, FIRST_NODES = 20, 200_000  # kicks in the first search, and nodes in the first branch and bound
 MAX_CLIMB_ROUNDS = 50  # rounds of hill climbing before branch and bound
-MAX_CLIMBED = 2_000  # sets kept per round of hill climbing
+MAX_SETS_PER_CLIMB = 2_000  # sets kept per round of hill climbing
 
-CLIMB_STARTS = 60  # sets to climb from
-CLIMB_STEPS = 12
+MAX_CLIMB_STARTS = 60  # known sets from which to start climbing
+MAX_CLIMB_STEPS = 12
 MIN_GAIN = 1e-9  # surplus required to keep a set
 
-NODES_AT_ONCE = 1 << 13  # branch-and-bound nodes per batch, few enough to fit into the CPU cache
-MAX_FOUND = 200_000  # sets, including duplicates
-ENOUGH_SETS = 300  # sets to find before recomputing prices
+NODES_PER_BATCH = 1 << 13  # branch-and-bound nodes per batch, few enough to fit into the CPU cache
+MAX_FOUND_SETS = 200_000  # sets, including duplicates
+SETS_PER_QUERY = 300  # sets to find before recomputing prices
 ROUNDING_SLACK = 1e-12  # far above rounding errors, far below a tie
 
 
 def solve_columns(
     problem: SelectionProblem, budgets: Sequence[float], limits: Limits, nodes: float = float("inf")
 ) -> list[Solution]:
-    """Returns the best choice for each budget, proven optimal unless time or branch-and-bound nodes run out."""
+    """Returns the best choice for each budget. It is proven optimal unless the time or node limit is reached."""
     pricing = Pricing(problem)
-    return [_solve(problem, int(budget), pricing, limits, NodeBudget(nodes)) for budget in budgets]
+    return [_solve_budget(problem, int(budget), pricing, limits, NodeBudget(nodes)) for budget in budgets]
 
 
-def _solve(
+def _solve_budget(
     problem: SelectionProblem, networks: int, pricing: Pricing, limits: Limits, node_budget: NodeBudget
 ) -> Solution:
-    """Tries a short search with few nodes, which suffices for clear groups, then a long search with all nodes."""
+    """Tries a short search with few nodes first, followed by a long search with all nodes if necessary."""
     start = solve_search(problem, [networks], replace(limits, kicks=min(SHORT_KICKS, limits.kicks)))[0]
     first = NodeBudget(min(node_budget.left, FIRST_NODES))
     generation = _ColumnGeneration(problem, networks, start, pricing, limits, first)
@@ -70,11 +71,11 @@ def _solve(
         start = Solution(better.choices, min(start.bound, found.bound), False, prices=found.prices)
         generation = _ColumnGeneration(problem, networks, start, pricing, limits, node_budget)
         found = generation.solve()
-    return generation.first_of_ties(found)
+    return generation.with_ties_broken(found)
 
 
 class _ColumnGeneration:
-    """The state of the column generation for one budget: the served sets, prices and bound so far."""
+    """The state of the column generation for one budget: the current served sets, prices and bound."""
 
     def __init__(
         self,
@@ -88,57 +89,57 @@ class _ColumnGeneration:
         self.problem, self.networks, self.start = problem, networks, start
         self.pricing, self.limits, self.node_budget = pricing, limits, node_budget
         self.known = solution_value(problem, start.choices)
-        self.bound, self.dual = start.bound, None if start.prices is None else Dual.from_prices(start.prices)
+        self.bound, self.dual = start.bound, None if start.prices is None else DualPrices.from_prices(start.prices)
         served = np.zeros((len(start.choices), problem.n), dtype=bool)
         for row, choice in enumerate(start.choices):
-            served[row, list(indices(choice.serves))] = True
+            served[row, list(tasks_in_mask(choice.serves))] = True
         self.members = neighbors(problem, served)
-        self.values = values_of(problem, self.members)
+        self.values = best_values(problem, self.members)
 
     def solve(self) -> Solution:
-        """Returns the solution, which is not proven optimal if time or nodes run out."""
+        """Returns the solution. It is proven optimal unless the time or node limit is reached."""
         try:
             for strength in STABILIZATION_STRENGTHS:
                 if self._has_gap:
-                    self._converge(strength)
+                    self._add_profitable_sets(strength)
             if self._has_gap and self.dual is not None:
-                return self._decide(self.dual)
+                return self._close_gap(self.dual)
         except TimeoutError:
             pass
         prices = None if self.dual is None else self.dual.prices
-        return Solution(self.start.choices, self.bound, self.bound - self.known <= TIE, prices=prices)
+        return Solution(self.start.choices, self.bound, self.bound - self.known <= TIE_TOLERANCE, prices=prices)
 
-    def first_of_ties(self, found: Solution) -> Solution:
-        """Returns the first of equally good choices, if there is enough time to list the sets that they can use."""
-        if not found.proven or found.prices is None:
-            return found
-        dual = Dual.from_prices(found.prices)
-        missing = solution_value(self.problem, found.choices) - dual.bound(self.networks)
-        query = PricingQuery(dual.tasks, dual.network + missing - 2 * TIE, every=True)
+    def with_ties_broken(self, solution: Solution) -> Solution:
+        """Breaks ties between equally good choices, if there is enough time to list their sets."""
+        if not solution.proven or solution.prices is None:
+            return solution
+        dual = DualPrices.from_prices(solution.prices)
+        missing = solution_value(self.problem, solution.choices) - dual.bound(self.networks)
+        query = PricingQuery(dual.tasks, dual.network + missing - 2 * TIE_TOLERANCE, every=True)
         try:
             sets = self.pricing.find(query, self.node_budget, self.limits)
         except TimeoutError:
-            return found
-        return first_in_order(self.problem, self.networks, found, sets) or found
+            return solution
+        return break_ties(self.problem, self.networks, solution, sets) or solution
 
-    def _converge(self, strength: float) -> None:
-        """Adds sets until none is worth more than its prices, or until the bound equals the known value."""
-        stabilization = Stabilization(self._center() if self.dual is None else self.dual.tasks, strength)
-        smallest = TIE / (10 * self.networks)
+    def _add_profitable_sets(self, strength: float) -> None:
+        """Adds sets until no set is profitable, or until the bound equals the known value."""
+        stabilization = Stabilization(self._central_prices() if self.dual is None else self.dual.tasks, strength)
+        smallest = TIE_TOLERANCE / (10 * self.networks)
         min_surplus = initial = max((self.bound - self.known) / self.networks / 2, smallest)
         while True:
-            dual = self._climb_to_prices(stabilization)
-            sets = self._find_profitable(dual, min_surplus)
+            dual = self._find_prices_by_climbing(stabilization)
+            sets = self._find_profitable_sets(dual, min_surplus)
             while not len(sets) and min_surplus > smallest and self._has_gap:
                 min_surplus = max(min_surplus / 4, smallest) if min_surplus > initial / 50 else smallest
-                sets = self._find_profitable(dual, min_surplus)
-            if not len(sets) or not self._add(sets):
+                sets = self._find_profitable_sets(dual, min_surplus)
+            if not len(sets) or not self._add_sets(sets):
                 return
 
-    def _find_profitable(self, dual: Dual, min_surplus: float) -> Bools:
-        """Returns sets with a surplus of more than `min_surplus`. If there are none, this proves a bound."""
+    def _find_profitable_sets(self, dual: DualPrices, min_surplus: float) -> Bools:
+        """Returns sets with a surplus of more than `min_surplus`. If no such sets exist, the bound is updated."""
         sets = self.pricing.find(PricingQuery(dual.tasks, dual.network + min_surplus), self.node_budget, self.limits)
-        raised = Dual(dual.tasks, dual.network + min_surplus)
+        raised = DualPrices(dual.tasks, dual.network + min_surplus)
         bound = raised.bound(self.networks)
         if not len(sets) and (self.dual is None or bound < self.dual.bound(self.networks)):
             self.bound, self.dual = min(bound, self.bound), raised
@@ -146,69 +147,69 @@ class _ColumnGeneration:
 
     @property
     def _has_gap(self) -> bool:
-        """Whether there is a gap between the bound of the best prices and the value of the known choice."""
-        return self.dual is None or self.dual.bound(self.networks) - self.known > TIE
+        """Whether there is a gap between the best bound and the value of the known choice."""
+        return self.dual is None or self.dual.bound(self.networks) - self.known > TIE_TOLERANCE
 
-    def _climb_to_prices(self, stabilization: Stabilization) -> Dual:
-        """Returns prices at which hill climbing finds no set that is worth more than its prices."""
+    def _find_prices_by_climbing(self, stabilization: Stabilization) -> DualPrices:
+        """Returns prices for which hill climbing finds no profitable sets."""
         dual = self._find_prices(stabilization)
         for _ in range(MAX_CLIMB_ROUNDS):
-            sets = climb(self.problem, self.members, self.values, dual)
-            if not len(sets) or not self._add(sets, dual) or self.limits.over:
+            sets = climb_from_known_sets(self.problem, self.members, self.values, dual)
+            if not len(sets) or not self._add_sets(sets, dual) or self.limits.should_stop:
                 break
             dual = self._find_prices(stabilization)
         return dual
 
-    def _find_prices(self, stabilization: Stabilization | None) -> Dual:
-        """Returns optimal prices, preferring a low network price, at which large sets are not worthwhile."""
-        networks = self.networks + EXTRA_NETWORKS
+    def _find_prices(self, stabilization: Stabilization | None) -> DualPrices:
+        """Returns optimal prices. Low network prices are preferred because they make large sets unprofitable."""
+        networks = self.networks + EXTRA_NETWORK_FRACTION
         return find_prices(self.problem, self.members, self.values, networks, self.limits, stabilization)
 
-    def _add(self, sets: Bools, dual: Dual | None = None) -> int:
-        """Adds sets (only those with the largest surplus if there are too many) and returns how many are new."""
-        values = values_of(self.problem, sets)
-        if dual is not None and len(sets) > MAX_CLIMBED:
-            best = np.argsort(sets @ dual.tasks - values, kind="stable")[:MAX_CLIMBED]
+    def _add_sets(self, sets: Bools, dual: DualPrices | None = None) -> int:
+        """Adds the sets with the largest surplus and returns the number of new sets."""
+        values = best_values(self.problem, sets)
+        if dual is not None and len(sets) > MAX_SETS_PER_CLIMB:
+            best = np.argsort(sets @ dual.tasks - values, kind="stable")[:MAX_SETS_PER_CLIMB]
             sets, values = sets[best], values[best]
         members, rows = np.unique(np.concatenate([self.members, sets]), axis=0, return_index=True)
         added = len(members) - len(self.members)
         self.members, self.values = members, np.concatenate([self.values, values])[rows]
         return added
 
-    def _center(self) -> Floats:
-        """Returns the central price of each task: its part of the value of its network minus the network price."""
+    def _central_prices(self) -> Floats:
+        """Returns the central prices: each network's value minus its price, divided equally among its served tasks."""
         dual = self._find_prices(None)
         center = np.zeros(self.problem.n)
         for choice in self.start.choices:
-            served = list(indices(choice.serves))
+            served = list(tasks_in_mask(choice.serves))
             center[served] = (choice_value(self.problem, choice) - dual.network) / len(served)
         return center
 
-    def _decide(self, dual: Dual) -> Solution:
-        """Solves the integer program over all sets whose value is below their prices by less than the gap."""
-        least = dual.network + self.known - dual.bound(self.networks) - TIE
+    def _close_gap(self, dual: DualPrices) -> Solution:
+        """Closes the gap with an integer program over all sets that could be part of a better choice."""
+        least = dual.network + self.known - dual.bound(self.networks) - TIE_TOLERANCE
         sets = self.pricing.find(PricingQuery(dual.tasks, least, every=True), self.node_budget, self.limits)
-        values = values_of(self.problem, sets)
+        values = best_values(self.problem, sets)
         return best_choice(self.problem, sets, values, self.networks, self.start, dual, self.limits)
 
 
 def neighbors(problem: SelectionProblem, served: Bools) -> Bools:
-    """Returns the served sets, those with one unit added or removed, single units, and pairs of units."""
+    """Returns the given sets, the sets that differ from them by one unit, all single units, and all pairs of units."""
     pairs = (problem.units[:, None] | problem.units).reshape(-1, problem.n)
     near = (served[:, None] ^ problem.units).reshape(-1, problem.n)
     sets = np.unique(np.concatenate([served, near, pairs]), axis=0)
-    return sets[np.isfinite(values_of(problem, sets))]
+    return sets[np.isfinite(best_values(problem, sets))]
 
 
-def climb(problem: SelectionProblem, members: Bools, values: Floats, dual: Dual) -> Bools:
-    """Finds sets that are worth more than their prices by repeatedly adding or dropping the best unit."""
+def climb_from_known_sets(problem: SelectionProblem, members: Bools, values: Floats, dual: DualPrices) -> Bools:
+    """Finds profitable sets by repeatedly adding or dropping the best unit."""
     known_surplus = values - members @ dual.tasks
-    start = np.argsort(-known_surplus, kind="stable")[:CLIMB_STARTS]
+    start = np.argsort(-known_surplus, kind="stable")[:MAX_CLIMB_STARTS]
     here, worth, found = members[start], known_surplus[start], [members[:0]]
-    for _ in range(CLIMB_STEPS):
+    for _ in range(MAX_CLIMB_STEPS):
         near = here[:, None] ^ problem.units
         flat = near.reshape(-1, problem.n)
-        surplus = (values_of(problem, flat) - flat @ dual.tasks).reshape(len(here), -1)
+        surplus = (best_values(problem, flat) - flat @ dual.tasks).reshape(len(here), -1)
         found.append(near[surplus > dual.network + MIN_GAIN])
         best = surplus.argmax(axis=1)
         climbing = surplus.max(axis=1) > worth + MIN_GAIN
@@ -219,30 +220,30 @@ def climb(problem: SelectionProblem, members: Bools, values: Floats, dual: Dual)
 
 
 class NodeBudget:
-    """The number of branch-and-bound nodes that may still be visited."""
+    """A limit on the number of branch-and-bound nodes to visit."""
 
     def __init__(self, nodes: float) -> None:
         self.left = nodes
 
-    def take(self, nodes: int, limits: Limits) -> None:
+    def spend(self, nodes: int, limits: Limits) -> None:
         """Counts visited nodes.
 
         Raises:
-            TimeoutError: there are no nodes left, or the time limit is reached.
+            TimeoutError: the time or node limit is reached.
         """
         self.left -= nodes
-        if self.left < 0 or limits.over:
+        if self.left < 0 or limits.should_stop:
             raise TimeoutError
 
 
 @dataclass(frozen=True)
 class PricingQuery:
-    """A query for served sets that are worth more than the prices of their tasks plus `least`.
+    """A query for served sets whose value exceeds the prices of their tasks by more than `least`.
 
     Attributes:
         prices: the prices of the tasks.
-        least: the surplus that a set must exceed.
-        every: whether to find all such sets instead of only the best among similar ones.
+        least: the minimum surplus. A set must exceed it to be found.
+        every: whether to find all such sets. If False, only the best of several similar sets is returned.
     """
 
     prices: Floats
@@ -251,7 +252,10 @@ class PricingQuery:
 
 
 class _Nodes(NamedTuple):
-    """Branch-and-bound nodes: partly decided networks. `gets` and `gives` have a column per undecided position."""
+    """Branch-and-bound nodes, i.e. partially decided networks.
+
+    `gets` and `gives` have one column per undecided position.
+    """
 
     first: Ints  # the first served task
     size: Ints  # the final number of trained tasks
@@ -266,15 +270,15 @@ class _Nodes(NamedTuple):
 
 
 class Pricing:
-    """Finds served sets that are worth more than their prices, by branch and bound."""
+    """Finds profitable served sets by branch and bound."""
 
     def __init__(self, problem: SelectionProblem) -> None:
         n = problem.n
         self.problem, self.order = problem, task_orders(problem)
-        self.scores = problem.pairwise[self.order[:, :, None], self.order[:, None, :]]
+        self.scores = problem.pairwise_scores[self.order[:, :, None], self.order[:, None, :]]
         unit = np.zeros(n, dtype=np.int64)
         for number, link in enumerate(problem.links):
-            unit[list(indices(link))] = number
+            unit[list(tasks_in_mask(link))] = number
         self.together = unit[:, None] == unit
         self.linked = self.together.sum(axis=1) > 1
         self.firsts = np.unique(unit, return_index=True)[1]  # first task of each unit; earlier units are not served
@@ -284,38 +288,38 @@ class Pricing:
         self.begun = np.take_along_axis(partners, self.order, axis=1) < np.arange(n)  # first × position
 
     def find(self, query: PricingQuery, node_budget: NodeBudget, limits: Limits) -> Bools:
-        """Returns sets (rows) that match a query. An empty result proves that there are none.
+        """Returns sets (rows) that match a query. If the result is empty, no such sets exist.
 
         Raises:
-            TimeoutError: nodes or time run out, or there are too many sets.
+            TimeoutError: the time or node limit is reached, or there are too many sets.
         """
         bounds = PricingBounds(self.scores - query.prices[self.order][:, None], self.barred)
-        stack, found, count = [(1, self._roots(bounds))], [self._single_task_sets(query)], 0
-        while stack and (query.every or count < ENOUGH_SETS):
+        stack, found, count = [(1, self._root_nodes(bounds))], [self._single_task_sets(query)], 0
+        while stack and (query.every or count < SETS_PER_QUERY):
             depth, nodes = stack.pop()
-            if len(nodes.first) > NODES_AT_ONCE:
+            if len(nodes.first) > NODES_PER_BATCH:
                 half = np.arange(len(nodes.first)) < len(nodes.first) // 2
                 stack += [(depth, nodes.only(half)), (depth, nodes.only(~half))]
                 continue
-            node_budget.take(len(nodes.first), limits)
+            node_budget.spend(len(nodes.first), limits)
             done = nodes.left == 0
-            if count > MAX_FOUND:
+            if count > MAX_FOUND_SETS:
                 raise TimeoutError
             if done.any():
                 found.append(self._completed_sets(nodes.only(done), query))
                 count += len(found[-1])
                 nodes = nodes.only(~done)
             if len(nodes.first) and depth < self.problem.n:
-                stack.append((depth + 1, self._expand(nodes, depth, bounds, query)))
+                stack.append((depth + 1, self._expand_nodes(nodes, depth, bounds, query)))
         sets: Bools = np.unique(np.concatenate(found), axis=0)
         return sets
 
     def _single_task_sets(self, query: PricingQuery) -> Bools:
         """Returns the single-task sets that match the query."""
-        worth = np.where(self.linked, -np.inf, self.problem.alone) - query.prices
+        worth = np.where(self.linked, -np.inf, self.problem.single_task_scores) - query.prices
         return np.eye(self.problem.n, dtype=bool)[worth > query.least + ROUNDING_SLACK]
 
-    def _roots(self, bounds: PricingBounds) -> _Nodes:
+    def _root_nodes(self, bounds: PricingBounds) -> _Nodes:
         sizes = np.arange(2, min(self.problem.largest, self.problem.n) + 1)
         first, size = np.repeat(self.firsts, len(sizes)), np.tile(sizes, len(self.firsts))
         served = np.eye(self.problem.n, dtype=bool)[first]
@@ -328,8 +332,11 @@ class Pricing:
             good &= (nodes.served == ((nodes.served[:, None] & self.together).any(axis=2))).all(axis=1)
         return nodes.served[good]
 
-    def _expand(self, nodes: _Nodes, depth: int, bounds: PricingBounds, query: PricingQuery) -> _Nodes:
-        """Branches on whether the next task is omitted, trained as a helper or served. Drops hopeless nodes."""
+    def _expand_nodes(self, nodes: _Nodes, depth: int, bounds: PricingBounds, query: PricingQuery) -> _Nodes:
+        """Creates a branch for each role of the next task: omitted, trained as a helper, or served.
+
+        Drops hopeless nodes.
+        """
         nodes = nodes.only(self._is_promising(nodes, depth, bounds, query))
         task, which = self.order[nodes.first, depth], (nodes.first, depth, nodes.left - 1)
         serves = ~self.barred[nodes.first, depth]
@@ -343,12 +350,12 @@ class Pricing:
             serves &= joined | ~self.begun[nodes.first, depth]
             helps, spare = helps & ~joined, spare & ~joined
         left_out = nodes._replace(gets=nodes.gets[:, 1:], gives=nodes.gives[:, 1:]).only(spare)
-        helped = _with_helper(nodes.only(helps), depth, bounds)
-        served = _with_served(nodes.only(serves), depth, bounds, task[serves])
+        helped = _with_next_as_helper(nodes.only(helps), depth, bounds)
+        served = _with_next_served(nodes.only(serves), depth, bounds, task[serves])
         return _Nodes._make(np.concatenate(columns) for columns in zip(left_out, helped, served, strict=True))
 
     def _is_promising(self, nodes: _Nodes, depth: int, bounds: PricingBounds, query: PricingQuery) -> Bools:
-        """Returns, for each node, whether the best undecided tasks could raise its surplus enough."""
+        """Returns a mask of the nodes that could reach the required surplus with the best undecided tasks."""
         served, helping = (table[nodes.first, nodes.left - 1] for table in bounds.max_contributions(depth))
         gain = nodes.gives + np.maximum(nodes.gets + served, helping)
         best = np.cumsum(-np.sort(-gain, axis=1), axis=1)[np.arange(len(gain)), nodes.left - 1]
@@ -356,44 +363,46 @@ class Pricing:
         return enough
 
 
-def _with_helper(nodes: _Nodes, depth: int, bounds: PricingBounds) -> _Nodes:
-    """Returns the nodes with the next task as a helper."""
+def _with_next_as_helper(nodes: _Nodes, depth: int, bounds: PricingBounds) -> _Nodes:
+    """Returns the nodes in which the next task is a helper."""
     gets = nodes.gets[:, 1:] + bounds.surplus[nodes.first, depth, depth + 1 :]
     worth = nodes.worth + nodes.gives[:, 0]
     return nodes._replace(left=nodes.left - 1, worth=worth, gets=gets, gives=nodes.gives[:, 1:])
 
 
-def _with_served(nodes: _Nodes, depth: int, bounds: PricingBounds, task: Ints) -> _Nodes:
-    """Returns the nodes with the next task served."""
-    trained, served = _with_helper(nodes, depth, bounds), nodes.served.copy()
+def _with_next_served(nodes: _Nodes, depth: int, bounds: PricingBounds, task: Ints) -> _Nodes:
+    """Returns the nodes in which the next task is served."""
+    trained, served = _with_next_as_helper(nodes, depth, bounds), nodes.served.copy()
     served[np.arange(len(task)), task] = True
     gives = trained.gives + bounds.surplus[nodes.first, depth + 1 :, depth]
     return trained._replace(worth=trained.worth + nodes.gets[:, 0], gives=gives, served=served)
 
 
 class PricingBounds:
-    """Upper bounds for branch and bound, from sums of the largest surpluses of undecided tasks.
+    """Upper bounds for branch and bound, computed as sums of the largest surpluses of undecided tasks.
 
     Attributes:
-        surplus: the score from a source to a target, minus the target's price [first task, source position, target
+        surplus: the score of a source for a target, minus the target's price [first task, source position, target
             position].
-        gets: the most that a served task can get from a given number of later tasks [first task, position, number].
-        gives: the most that a task can give to a given number of later served tasks [first task, position, number].
+        gets: the maximum score that a served task can receive from later tasks [first task, position, number of tasks].
+        gives: the maximum score that a task can contribute to later served tasks [first task, position, number of
+            tasks].
     """
 
-    def __init__(self, surplus: Floats, barred: Bools) -> None:
-        self.surplus, self.barred = surplus, barred
-        self.given = np.where(barred[:, None], 0.0, np.maximum(surplus, 0.0))
+    def __init__(self, surplus: Floats, excluded: Bools) -> None:
+        self.surplus, self.barred = surplus, excluded
+        self.given = np.where(excluded[:, None], 0.0, np.maximum(surplus, 0.0))
         self.gives = _largest_sums(np.triu(self.given, 1), axis=2)
         later = np.where(np.tri(surplus.shape[1], k=0, dtype=bool).T, -np.inf, surplus)  # sources after the target
         self.gets = _largest_sums(later, axis=1).transpose(0, 2, 1)
         self._max_contributions: dict[int, tuple[Floats, Floats]] = {}
 
     def max_contributions(self, depth: int) -> tuple[Floats, Floats]:
-        """Returns the most that a task can add, served or as a helper [first task, number, undecided position].
+        """Returns the maximum contribution of a served task and of a helper [first task, number, undecided position].
 
-        This includes its pairs with a given number of other undecided tasks. Each task of a pair is credited with half
-        of the score from source to target, so a pair counts fully only if both tasks are chosen.
+        The contribution includes the pairs that the task forms with a given number of other undecided tasks. Each task
+        in a pair is credited with half of the score from source to target, so a pair counts fully only if both tasks
+        are chosen.
         """
         if depth not in self._max_contributions:
             given = self.given[:, depth:, depth:].transpose(0, 2, 1)
@@ -411,22 +420,22 @@ def _largest_sums(values: Floats, axis: int) -> Floats:
     return np.concatenate([np.zeros_like(np.take(sums, [0], axis=axis)), sums], axis=axis)
 
 
-def _sums_over_others(values: Floats, barred: Bools | None = None) -> Floats:
-    """Returns the sums of the 0, 1, 2, … largest values[:, other, position] over others. −inf where barred."""
+def _sums_over_others(values: Floats, excluded: Bools | None = None) -> Floats:
+    """Returns the sums of the 0, 1, 2, … largest values over all other tasks, or −inf for excluded positions."""
     same = np.arange(values.shape[1])
     values[:, same, same] = -np.inf
     sums = _largest_sums(values, axis=1)[:, : len(same)]
-    return sums if barred is None else np.where(barred[:, None], -np.inf, sums)
+    return sums if excluded is None else np.where(excluded[:, None], -np.inf, sums)
 
 
 def task_orders(problem: SelectionProblem) -> Ints:
-    """Returns, for each first task, all tasks with the nearest ones first and linked ones next to each other."""
+    """Returns an order of all tasks for each first task: nearest tasks first, with linked tasks next to each other."""
     return np.array([_nearest_first(problem, first) for first in range(problem.n)])
 
 
-def _nearest_first(problem: SelectionProblem, first: int) -> Ints:
-    both = problem.pairwise[first] + problem.pairwise[:, first]
-    links = [np.array(indices(link)) for link in problem.links]
-    links.sort(key=lambda link: np.inf if first in link else both[link].max(), reverse=True)
+def _nearest_first(problem: SelectionProblem, first_task: int) -> Ints:
+    both = problem.pairwise_scores[first_task] + problem.pairwise_scores[:, first_task]
+    links = [np.array(tasks_in_mask(link)) for link in problem.links]
+    links.sort(key=lambda link: np.inf if first_task in link else both[link].max(), reverse=True)
     order: Ints = np.concatenate(links)
-    return np.concatenate([[first], order[order != first]])
+    return np.concatenate([[first_task], order[order != first_task]])

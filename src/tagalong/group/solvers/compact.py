@@ -1,7 +1,8 @@
-"""Solves a compact binary program whose variables are which networks exist and which of them serves each task.
+"""Solves a compact binary program that decides which networks are chosen and which of them serves each task.
 
-This is the formulation of Standley et al. (2020) that Fifty et al. (2021) cite for network selection. It is slow with
-many groups and therefore mainly used as a cross-check, but it works for any list of candidates and number of tasks.
+This is the formulation of Standley et al. (2020) that Fifty et al. (2021) cite for network selection. This solver works
+for any list of candidates and any number of tasks. It is slow with many groups and therefore mainly used as a
+cross-check.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from scipy.optimize import Bounds, LinearConstraint, OptimizeResult
 from scipy.sparse import coo_matrix, hstack, vstack
 
 from ..selection_problem import (
-    TIE,
+    TIE_TOLERANCE,
     InfeasibleError,
     Ints,
     Limits,
@@ -22,15 +23,15 @@ from ..selection_problem import (
     Networks,
     SelectionProblem,
     Solution,
-    bits_of,
-    indices,
     solution_value,
+    tasks_in_mask,
+    to_bit_mask,
 )
 from .linear_programs import OBJECTIVE_SCALE, integer_program
 from .local_search import solve_search
 from .served_sets import all_networks
 
-TOO_SHORT = "`time_limit` was too short to find any choice of networks; increase it"
+TIME_LIMIT_MESSAGE = "`time_limit` was too short to find any choice of networks; increase it"
 MAX_TASKS = 10  # with pairwise scores, for which all groups have to be listed
 
 
@@ -40,9 +41,9 @@ def solve_compact(problem: SelectionProblem, budgets: Sequence[float], limits: L
     if not listed.serves_all:
         raise InfeasibleError
     if problem.networks is not None:
-        return [_solve(listed, budget, limits) for budget in budgets]
+        return [_solve_budget(listed, budget, limits) for budget in budgets]
     try:
-        found = [_solve(listed, budget, limits) for budget in budgets]
+        found = [_solve_budget(listed, budget, limits) for budget in budgets]
     except TimeoutError:
         return solve_search(problem, budgets, limits)
     return [
@@ -51,57 +52,59 @@ def solve_compact(problem: SelectionProblem, budgets: Sequence[float], limits: L
     ]
 
 
-def _solve(problem: SelectionProblem, budget: float, limits: Limits) -> Solution:
+def _solve_budget(problem: SelectionProblem, budget: float, limits: Limits) -> Solution:
     networks = problem.networks
     assert networks is not None
     row, task = np.nonzero(np.isfinite(networks.values))
     count = len(networks.cost) + len(row)
-    price = np.full(len(networks.cost), TIE / (2 * problem.n))  # eliminates networks that add nothing
+    price = np.full(len(networks.cost), TIE_TOLERANCE / (2 * problem.n))  # eliminates networks that add nothing
     result = integer_program(
         limits,
         -OBJECTIVE_SCALE * np.append(-price, networks.values[row, task]),
-        constraints=_constraints(problem, networks, row, task, budget),
+        constraints=_make_constraints(problem, networks, row, task, budget),
         integrality=np.ones(count),
         bounds=Bounds(0, 1),
     )
     if result.status == 2:
         raise InfeasibleError
     if result.x is None:
-        raise TimeoutError(TOO_SHORT)
+        raise TimeoutError(TIME_LIMIT_MESSAGE)
     return _read_solution(problem, networks, row, task, result)
 
 
 def _read_solution(
-    problem: SelectionProblem, networks: Networks, row: Ints, task: Ints, result: OptimizeResult
+    problem: SelectionProblem, networks: Networks, rows: Ints, tasks: Ints, result: OptimizeResult
 ) -> Solution:
     serving = result.x[len(networks.cost) :] > 0.5
     serves: dict[int, list[int]] = {}
-    for which, served in zip(row[serving].tolist(), task[serving].tolist(), strict=True):
+    for which, served in zip(rows[serving].tolist(), tasks[serving].tolist(), strict=True):
         serves.setdefault(which, []).append(served)
     choices = tuple(
-        NetworkChoice(bits_of(np.flatnonzero(networks.trains[which])), bits_of(served), which)
+        NetworkChoice(to_bit_mask(np.flatnonzero(networks.trains[which])), to_bit_mask(served), which)
         for which, served in sorted(serves.items())
     )
     value = solution_value(problem, choices)
     most = float(networks.values.max(axis=0).sum())  # with every task in its best network
     proven = (
-        most if result.mip_dual_bound is None else min(most, float(-result.mip_dual_bound) / OBJECTIVE_SCALE + TIE / 2)
+        most
+        if result.mip_dual_bound is None
+        else min(most, float(-result.mip_dual_bound) / OBJECTIVE_SCALE + TIE_TOLERANCE / 2)
     )
     bound = max(proven, value)
-    return Solution(choices, bound, bound - value <= TIE)
+    return Solution(choices, bound, bound - value <= TIE_TOLERANCE)
 
 
-def _constraints(
-    problem: SelectionProblem, networks: Networks, row: Ints, task: Ints, budget: float
+def _make_constraints(
+    problem: SelectionProblem, networks: Networks, rows: Ints, tasks: Ints, budget: float
 ) -> list[LinearConstraint]:
-    """Returns the constraints: the budget holds, one chosen network serves each task, and links are not split."""
-    pairs, count = len(row), len(networks.cost)
+    """Returns the constraints: the budget is respected, each task is served by one network, and links are not split."""
+    pairs, count = len(rows), len(networks.cost)
     number = np.arange(pairs)
     cost = coo_matrix(np.append(networks.cost, np.zeros(pairs))[None])
-    once = coo_matrix((np.ones(pairs), (task, count + number)), shape=(problem.n, count + pairs))
+    once = coo_matrix((np.ones(pairs), (tasks, count + number)), shape=(problem.n, count + pairs))
     exists = hstack(
         [
-            coo_matrix((-np.ones(pairs), (number, row)), shape=(pairs, count)),
+            coo_matrix((-np.ones(pairs), (number, rows)), shape=(pairs, count)),
             coo_matrix((np.ones(pairs), (number, number)), shape=(pairs, pairs)),
         ]
     )
@@ -110,17 +113,17 @@ def _constraints(
         LinearConstraint(once, 1, 1),
         LinearConstraint(exists, -np.inf, 0),
     ]
-    linked = _linked_variables(problem, row, task)
+    linked = _linked_variables(problem, rows, tasks)
     if linked:
-        rows = [
+        equalities = [
             coo_matrix(([1.0, -1.0], ([0, 0], [count + a, count + b])), shape=(1, count + pairs)) for a, b in linked
         ]
-        constraints.append(LinearConstraint(vstack(rows), 0, 0))
+        constraints.append(LinearConstraint(vstack(equalities), 0, 0))
     return constraints
 
 
-def _linked_variables(problem: SelectionProblem, row: Ints, task: Ints) -> list[tuple[int, int]]:
-    """Returns pairs of variables that must be equal, one for each two adjacent tasks of a link in a network."""
-    where = {pair: i for i, pair in enumerate(zip(row.tolist(), task.tolist(), strict=True))}
-    neighbors = {one: other for link in map(indices, problem.links) for one, other in pairwise(link)}
+def _linked_variables(problem: SelectionProblem, rows: Ints, tasks: Ints) -> list[tuple[int, int]]:
+    """Returns pairs of variables that must be equal because they refer to linked tasks in the same network."""
+    where = {pair: i for i, pair in enumerate(zip(rows.tolist(), tasks.tolist(), strict=True))}
+    neighbors = {one: other for link in map(tasks_in_mask, problem.links) for one, other in pairwise(link)}
     return [(i, where[which, neighbors[one]]) for (which, one), i in where.items() if one in neighbors]

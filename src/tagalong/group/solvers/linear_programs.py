@@ -1,4 +1,4 @@
-"""Linear and integer programs over served sets, solved by HiGHS within time limits."""
+"""Solves linear and integer programs over served sets with HiGHS, within a time limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
 from scipy.sparse import csc_matrix, hstack, identity, vstack
 
-from ..selection_problem import TIE, Bools, Floats, Ints, Limits, SelectionProblem, Solution, indices, solution_value
+from ..selection_problem import (
+    TIE_TOLERANCE,
+    Bools,
+    Floats,
+    Ints,
+    Limits,
+    SelectionProblem,
+    Solution,
+    solution_value,
+    tasks_in_mask,
+)
 from .served_sets import network_for
 
 OBJECTIVE_SCALE = 1e5  # turns the HiGHS tolerance of 1e-6 into 1e-11 of the largest score
@@ -19,19 +29,19 @@ POLL_SECONDS = 0.05  # between calls of `stop`
 
 
 @dataclass(frozen=True)
-class Dual:
-    """The dual prices of the tasks and of a network, which prove a bound."""
+class DualPrices:
+    """The dual prices of the tasks and of a network. They prove a bound."""
 
     tasks: Floats
     network: float
 
     @classmethod
-    def from_prices(cls, prices: Floats) -> Dual:
-        """Splits the dual vector of a solution into prices of the tasks and of a network."""
+    def from_prices(cls, prices: Floats) -> DualPrices:
+        """Splits the dual vector of a solution into the prices of the tasks and the price of a network."""
         return cls(prices[:-1], float(prices[-1]))
 
     def bound(self, networks: int) -> float:
-        """Returns a bound on the value of any choice, which is valid if no served set is worth more than its prices."""
+        """Returns a bound on the value of any choice. It is valid if no served set is profitable."""
         return float(self.tasks.sum() + networks * self.network)
 
     @property
@@ -42,10 +52,10 @@ class Dual:
 
 @dataclass(frozen=True)
 class Stabilization:
-    """Pulls prices toward `center`, because the optimal prices are not unique and balanced ones rule out more sets.
+    """Pulls prices toward `center`. Optimal prices are not unique, and balanced prices rule out more sets.
 
-    Up to `strength` units of every task may be bought or sold at its central price, so the error in the bound is at
-    most strength × distance from the center.
+    Up to `strength` units of every task may be bought or sold at its central price. The resulting error in the bound is
+    at most `strength` times the distance from the center.
     """
 
     center: Floats
@@ -59,11 +69,14 @@ def find_prices(
     networks: float,
     limits: Limits,
     stabilization: Stabilization | None = None,
-) -> Dual:
-    """Returns the dual of the linear program over the given served sets (rows). Linked tasks have equal prices."""
+) -> DualPrices:
+    """Returns the dual prices of the linear program over the given served sets (rows).
+
+    Linked tasks have equal prices.
+    """
     unit, size = first_tasks(problem)
     stabilization = stabilization or Stabilization(np.zeros(problem.n), 0.0)
-    center = np.array([stabilization.center[list(indices(link))].sum() for link in problem.links])
+    center = np.array([stabilization.center[list(tasks_in_mask(link))].sum() for link in problem.links])
     trade = identity(len(unit))
     result = linear_program(
         limits,
@@ -77,13 +90,13 @@ def find_prices(
     unit_prices = -result.eqlin.marginals / OBJECTIVE_SCALE / size
     tasks = np.zeros(problem.n)
     for price, link in zip(unit_prices, problem.links, strict=True):
-        tasks[list(indices(link))] = price
-    return Dual(tasks, max(float(-result.ineqlin.marginals[0]) / OBJECTIVE_SCALE, 0.0))
+        tasks[list(tasks_in_mask(link))] = price
+    return DualPrices(tasks, max(float(-result.ineqlin.marginals[0]) / OBJECTIVE_SCALE, 0.0))
 
 
 def first_tasks(problem: SelectionProblem) -> tuple[Ints, Ints]:
-    """Returns the first task of each link, which represents it, and the size of each link."""
-    links = [indices(link) for link in problem.links]
+    """Returns the first task of each link, which represents the link, and the size of each link."""
+    links = [tasks_in_mask(link) for link in problem.links]
     return np.array([link[0] for link in links]), np.array([len(link) for link in links])
 
 
@@ -93,17 +106,17 @@ def best_choice(
     values: Floats,
     networks: int,
     start: Solution,
-    dual: Dual,
+    dual: DualPrices,
     limits: Limits,
 ) -> Solution:
-    """Returns the best choice among the given served sets, which must include all that could improve on `start`."""
+    """Returns the best choice among the given served sets. They must include all sets that could improve on `start`."""
     chosen, best = _solve_integer_program(problem, members, values, networks, limits)
     known = solution_value(problem, start.choices)
     choices = () if chosen is None else tuple(network_for(problem, np.flatnonzero(row)) for row in chosen)
     if chosen is None or solution_value(problem, choices) < known:
         choices = start.choices
     value, bound = solution_value(problem, choices), dual.bound(networks)
-    proven = best - value <= TIE
+    proven = best - value <= TIE_TOLERANCE
     return Solution(choices, max(value, min(best, bound)) if proven else bound, proven, prices=dual.prices)
 
 
@@ -128,7 +141,7 @@ def _solve_integer_program(
 
 
 def linear_program(limits: Limits, objective: Any, **constraints: Any) -> OptimizeResult:
-    """Runs `scipy.optimize.linprog` without a deadline, because the prices of an unfinished run prove nothing.
+    """Runs `scipy.optimize.linprog` without a deadline, because unfinished runs do not yield valid prices.
 
     Raises:
         TimeoutError: `limits.stop` returned True.
@@ -148,19 +161,22 @@ def integer_program(limits: Limits, objective: Any, **constraints: Any) -> Optim
     return _run_stoppable(limits, lambda: milp(objective, options=options, **constraints))
 
 
-def _run_stoppable(limits: Limits, call: Callable[[], OptimizeResult]) -> OptimizeResult:
-    """Runs a call in a thread and polls `stop`. HiGHS cannot be interrupted, so a stopped thread is abandoned."""
+def _run_stoppable(limits: Limits, function: Callable[[], OptimizeResult]) -> OptimizeResult:
+    """Runs a function in a thread and polls `stop`.
+
+    HiGHS cannot be interrupted, so the thread is abandoned if the solver must stop.
+    """
     if limits.stop is None:
-        return call()
+        return function()
     outcome: list[OptimizeResult | BaseException] = []
 
-    def work() -> None:
+    def run_function() -> None:
         try:
-            outcome.append(call())
+            outcome.append(function())
         except BaseException as error:  # re-raised below
             outcome.append(error)
 
-    worker = threading.Thread(target=work, daemon=True)
+    worker = threading.Thread(target=run_function, daemon=True)
     worker.start()
     while worker.is_alive():
         if limits.stop():

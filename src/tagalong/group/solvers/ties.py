@@ -10,29 +10,29 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..selection_problem import (
-    ROUNDING,
-    TIE,
+    ROUNDING_TOLERANCE,
+    TIE_TOLERANCE,
     Bools,
     Floats,
     NetworkChoice,
     SelectionProblem,
     Solution,
-    bits_of,
     choice_value,
-    indices,
     solution_value,
+    tasks_in_mask,
+    to_bit_mask,
 )
-from .served_sets import network_for, values_of
+from .served_sets import best_values, network_for
 
 MAX_TIES = 8  # listed per solution
-MAX_PARTIAL = 1_000  # partial choices to visit; if there are more, some ties are not listed
+MAX_PARTIAL_CHOICES = 1_000  # partial choices to visit; if there are more, some ties are not listed
 MAX_SETS, MAX_STATES = 2_000, 100_000  # served sets and sets of remaining tasks to visit before giving up
 
 
 class ValueTable(Protocol):
     """The highest value of each set of tasks."""
 
-    def __getitem__(self, left: int) -> float: ...
+    def __getitem__(self, remaining: int) -> float: ...
 
 
 class SolvedProgram(Protocol):
@@ -41,10 +41,10 @@ class SolvedProgram(Protocol):
     @property
     def tables(self) -> Sequence[ValueTable]: ...
 
-    def continuations(self, left: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]: ...
+    def continuations(self, remaining: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]: ...
 
 
-class _Partial(NamedTuple):
+class _PartialChoice(NamedTuple):
     choices: tuple[NetworkChoice, ...]
     value: float
     left: int
@@ -52,14 +52,14 @@ class _Partial(NamedTuple):
 
 
 def find_ties(
-    problem: SelectionProblem, plan: SolvedProgram, chosen: tuple[NetworkChoice, ...], top: int
+    problem: SelectionProblem, program: SolvedProgram, chosen: tuple[NetworkChoice, ...], level: int
 ) -> tuple[tuple[NetworkChoice, ...], ...]:
-    """Returns equally good choices with at most as many networks, in order of size."""
-    least = solution_value(problem, chosen) - TIE
-    start = _Partial((), 0.0, 2**problem.n - 1, top)
+    """Returns equally good choices with no more networks than the given one, ordered by size."""
+    least = solution_value(problem, chosen) - TIE_TOLERANCE
+    start = _PartialChoice((), 0.0, 2**problem.n - 1, level)
     networks = {tuple(sorted((choice.trains, choice.row) for choice in chosen))}
     found = []
-    for partial in islice(_extend(problem, plan, start, least, len(chosen)), MAX_PARTIAL):
+    for partial in islice(_extend_choice(problem, program, start, least, len(chosen)), MAX_PARTIAL_CHOICES):
         key = tuple(sorted((choice.trains, choice.row) for choice in partial.choices))
         if not partial.left and key not in networks:
             networks.add(key)
@@ -69,77 +69,88 @@ def find_ties(
 
 
 def _sort_key(choices: tuple[NetworkChoice, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    return sorted((indices(choice.serves), indices(choice.trains)) for choice in choices)
+    return sorted((tasks_in_mask(choice.serves), tasks_in_mask(choice.trains)) for choice in choices)
 
 
-def _extend(
-    problem: SelectionProblem, plan: SolvedProgram, partial: _Partial, least: float, groups: int
-) -> Iterator[_Partial]:
-    """Yields partial choices that can still reach `least`, each before its extensions."""
-    yield partial
-    if not partial.left or len(partial.choices) == groups:
+def _extend_choice(
+    problem: SelectionProblem,
+    program: SolvedProgram,
+    partial_choice: _PartialChoice,
+    min_value: float,
+    max_networks: int,
+) -> Iterator[_PartialChoice]:
+    """Yields partial choices that can still reach `min_value`. A partial choice is yielded before its extensions."""
+    yield partial_choice
+    if not partial_choice.left or len(partial_choice.choices) == max_networks:
         return
     costs = np.unique(problem.networks.cost) if problem.networks is not None else np.ones(1)
-    slack = max(plan.tables[partial.level][partial.left] + partial.value - least, 0.0) + TIE
-    for kind, rest, some in plan.continuations(partial.left, partial.level, slack):
+    slack = (
+        max(program.tables[partial_choice.level][partial_choice.left] + partial_choice.value - min_value, 0.0)
+        + TIE_TOLERANCE
+    )
+    for kind, rest, some in program.continuations(partial_choice.left, partial_choice.level, slack):
         for serves in some:
-            after = plan.tables[rest][partial.left ^ serves]
-            for choice in _networks(problem, costs, kind, serves, least - partial.value - after):
-                value = partial.value + choice_value(problem, choice)
-                longer = _Partial((*partial.choices, choice), value, partial.left ^ serves, rest)
-                yield from _extend(problem, plan, longer, least, groups)
+            after = program.tables[rest][partial_choice.left ^ serves]
+            for choice in _matching_networks(problem, costs, kind, serves, min_value - partial_choice.value - after):
+                value = partial_choice.value + choice_value(problem, choice)
+                longer = _PartialChoice((*partial_choice.choices, choice), value, partial_choice.left ^ serves, rest)
+                yield from _extend_choice(problem, program, longer, min_value, max_networks)
 
 
-def _networks(
-    problem: SelectionProblem, costs: Floats, kind: int, serves: int, least: float
+def _matching_networks(
+    problem: SelectionProblem, costs: Floats, cost_index: int, served_tasks: int, min_value: float
 ) -> Iterator[NetworkChoice]:
-    """Yields all networks of a given cost that serve a set with a value of at least `least`, up to a tie."""
-    least -= TIE / 2  # prices reduce the remaining values by up to this much
+    """Yields all networks with a given cost that serve a set with a value of at least `min_value`, up to a tie."""
+    min_value -= TIE_TOLERANCE / 2  # prices reduce the remaining values by up to this much
     if problem.networks is not None:
-        value = problem.networks.values[:, list(indices(serves))].sum(axis=1)
-        rows = np.flatnonzero((problem.networks.cost == costs[kind]) & (value >= least))
+        value = problem.networks.values[:, list(tasks_in_mask(served_tasks))].sum(axis=1)
+        rows = np.flatnonzero((problem.networks.cost == costs[cost_index]) & (value >= min_value))
         yield from (
-            NetworkChoice(bits_of(np.flatnonzero(problem.networks.trains[row])), serves, int(row)) for row in rows
+            NetworkChoice(to_bit_mask(np.flatnonzero(problem.networks.trains[row])), served_tasks, int(row))
+            for row in rows
         )
         return
-    yield from (NetworkChoice(trains, serves) for trains in _supersets(problem, serves, least))
+    yield from (NetworkChoice(trains, served_tasks) for trains in _matching_supersets(problem, served_tasks, min_value))
 
 
-def _supersets(problem: SelectionProblem, serves: int, least: float) -> Iterator[int]:
-    """Yields groups that serve the given tasks with a value of at least `least`, in order of size."""
-    served = list(indices(serves))
-    if len(served) == 1 and problem.alone[served[0]] >= least:
-        yield serves
-    given = problem.pairwise[:, served].sum(axis=1)
+def _matching_supersets(problem: SelectionProblem, served_tasks: int, min_value: float) -> Iterator[int]:
+    """Yields the groups that serve the given tasks with a value of at least `min_value`, ordered by size."""
+    served = list(tasks_in_mask(served_tasks))
+    if len(served) == 1 and problem.single_task_scores[served[0]] >= min_value:
+        yield served_tasks
+    given = problem.pairwise_scores[:, served].sum(axis=1)
     inside = float(given[served].sum())
-    others = sorted((i for i in range(problem.n) if not serves >> i & 1), key=lambda i: -given[i])
+    others = sorted((i for i in range(problem.n) if not served_tasks >> i & 1), key=lambda i: -given[i])
     descending = [float(given[i]) for i in others]
     for size in range(max(len(served), 2), problem.largest + 1):
         number = size - len(served)
-        for some in _subsets_with_sum(descending, number, least * (size - 1) - inside, 0):
-            yield serves | bits_of([others[i] for i in some])
+        for some in _subsets_with_sum(descending, number, min_value * (size - 1) - inside, 0):
+            yield served_tasks | to_bit_mask([others[i] for i in some])
 
 
-def _subsets_with_sum(descending: list[float], number: int, least: float, start: int) -> Iterator[tuple[int, ...]]:
-    """Yields the indices of `number` values, from `start` on, that sum to at least `least`. Values are descending."""
-    if not number:
-        if least <= 0:
+def _subsets_with_sum(values: list[float], count: int, min_value: float, start: int) -> Iterator[tuple[int, ...]]:
+    """Yields the indices of all combinations of `count` values, beginning at `start`, that sum to at least `min_value`.
+
+    Values are descending.
+    """
+    if not count:
+        if min_value <= 0:
             yield ()
         return
-    for place in range(start, len(descending) - number + 1):
-        if sum(descending[place : place + number]) < least:
+    for place in range(start, len(values) - count + 1):
+        if sum(values[place : place + count]) < min_value:
             return
-        for rest in _subsets_with_sum(descending, number - 1, least - descending[place], place + 1):
+        for rest in _subsets_with_sum(values, count - 1, min_value - values[place], place + 1):
             yield (place, *rest)
 
 
-def first_in_order(problem: SelectionProblem, networks: int, found: Solution, members: Bools) -> Solution | None:
-    """Returns the first of equally good choices (fewest groups, then smallest, then by name) and lists the others.
+def break_ties(problem: SelectionProblem, networks: int, solution: Solution, members: Bools) -> Solution | None:
+    """Breaks ties between equally good choices (fewest groups, then smallest, then by name) and lists the others.
 
     Args:
         problem: a problem with pairwise scores.
         networks: the maximum number of networks.
-        found: a solution that is proven optimal.
+        solution: a solution that is proven optimal.
         members: every served set (row) that could be part of an equally good choice.
 
     Returns:
@@ -148,61 +159,61 @@ def first_in_order(problem: SelectionProblem, networks: int, found: Solution, me
     if len(members) > MAX_SETS:
         return None
     try:
-        plan = _SparsePlan(problem, members, networks)
+        plan = _SparseProgram(problem, members, networks)
         everything = (1 << problem.n) - 1
         best = plan.tables[networks][everything]
-        top = next(k for k in range(1, networks + 1) if plan.tables[k][everything] >= best - TIE / 2)
+        top = next(k for k in range(1, networks + 1) if plan.tables[k][everything] >= best - TIE_TOLERANCE / 2)
         left, choices = everything, []
         for level in range(top, 0, -1):
             if left:
                 (_, _, some), *_ = plan.continuations(left, level, plan.slack)
-                first = min(some, key=indices)
-                choices.append(network_for(problem, np.array(indices(first))))
+                first = min(some, key=tasks_in_mask)
+                choices.append(network_for(problem, np.array(tasks_in_mask(first))))
                 left ^= first
         chosen = tuple(choices)
-        return replace(found, choices=chosen, ties=find_ties(problem, plan, chosen, top))
+        return replace(solution, choices=chosen, ties=find_ties(problem, plan, chosen, top))
     except _TooManySetsError:
         return None
 
 
 class _TooManySetsError(Exception):
-    """There are too many sets of tasks to visit."""
+    """Raised if there are too many sets of tasks to visit."""
 
 
-class _Level:
+class _LazyValueTable:
     """The highest value of each set of tasks with at most `networks` networks."""
 
-    def __init__(self, plan: _SparsePlan, networks: int) -> None:
-        self.plan, self.networks, self.known = plan, networks, {0: 0.0}
+    def __init__(self, program: _SparseProgram, networks: int) -> None:
+        self.plan, self.networks, self.known = program, networks, {0: 0.0}
 
-    def __getitem__(self, left: int) -> float:
-        if left not in self.known and self.plan.needs_more(left, self.networks):
-            self.known[left] = -np.inf
-        if left not in self.known:
+    def __getitem__(self, remaining: int) -> float:
+        if remaining not in self.known and self.plan.needs_more_networks(remaining, self.networks):
+            self.known[remaining] = -np.inf
+        if remaining not in self.known:
             self.plan.count_state()
             below = self.plan.tables[self.networks - 1] if self.networks else None
-            some = self.plan.inside(left) if below is not None else []
-            worth = (value + below[left ^ serves] for serves, value in some if below is not None)
-            self.known[left] = max(worth, default=-np.inf)
-        return self.known[left]
+            some = self.plan.sets_within(remaining) if below is not None else []
+            worth = (value + below[remaining ^ serves] for serves, value in some if below is not None)
+            self.known[remaining] = max(worth, default=-np.inf)
+        return self.known[remaining]
 
 
-class _SparsePlan:
-    """Like `DynamicProgram`, but restricted to some served sets and computed on demand."""
+class _SparseProgram:
+    """A `DynamicProgram` that is restricted to some served sets and computed on demand."""
 
     def __init__(self, problem: SelectionProblem, members: Bools, networks: int) -> None:
-        price = TIE / (2 * problem.n**2)
-        self.slack = max(price / (4 * problem.n), problem.n * ROUNDING / 2)
-        values = values_of(problem, members, price)
+        price = TIE_TOLERANCE / (2 * problem.n**2)
+        self.slack = max(price / (4 * problem.n), problem.n * ROUNDING_TOLERANCE / 2)
+        values = best_values(problem, members, price)
         self.by_lowest: dict[int, list[tuple[int, float]]] = {}
-        sets = [bits_of(np.flatnonzero(row)) for row in members]
+        sets = [to_bit_mask(np.flatnonzero(row)) for row in members]
         for serves, value in sorted(zip(sets, values.tolist(), strict=True)):
             self.by_lowest.setdefault(serves & -serves, []).append((serves, value))
         self.near = {
             1 << task: sum(1 << i for i in np.flatnonzero(members[members[:, task]].any(axis=0)).tolist())
             for task in range(problem.n)
         }
-        self.tables = [_Level(self, number) for number in range(networks + 1)]
+        self.tables = [_LazyValueTable(self, number) for number in range(networks + 1)]
         self.states = 0
 
     def count_state(self) -> None:
@@ -210,23 +221,27 @@ class _SparsePlan:
         if self.states > MAX_STATES:
             raise _TooManySetsError
 
-    def needs_more(self, left: int, networks: int) -> bool:
-        """Returns whether more networks are needed because too many tasks have no served set in common."""
+    def needs_more_networks(self, remaining: int, networks: int) -> bool:
+        """Returns whether there are too few networks because too many tasks cannot be served together."""
         number = 0
-        while left and number <= networks:
-            left &= ~self.near.get(left & -left, 0)
+        while remaining and number <= networks:
+            remaining &= ~self.near.get(remaining & -remaining, 0)
             number += 1
         return number > networks
 
-    def inside(self, left: int) -> list[tuple[int, float]]:
-        """Returns the served sets that consist of the given tasks and contain the lowest of them."""
-        return [entry for entry in self.by_lowest.get(left & -left, []) if not entry[0] & ~left]
+    def sets_within(self, remaining: int) -> list[tuple[int, float]]:
+        """Returns the served sets that contain only given tasks, including the lowest one."""
+        return [entry for entry in self.by_lowest.get(remaining & -remaining, []) if not entry[0] & ~remaining]
 
-    def continuations(self, left: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
-        """Returns the same as `DynamicProgram.continuations`. There is only one kind of network."""
+    def continuations(self, remaining: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
+        """See `DynamicProgram.continuations` for the return value. All networks have the same cost."""
         if not level:
             return []
-        least, below = self.tables[level][left] - slack, self.tables[level - 1]
+        least, below = self.tables[level][remaining] - slack, self.tables[level - 1]
         return [
-            (0, level - 1, [serves for serves, value in self.inside(left) if value + below[left ^ serves] >= least])
+            (
+                0,
+                level - 1,
+                [serves for serves, value in self.sets_within(remaining) if value + below[remaining ^ serves] >= least],
+            )
         ]
