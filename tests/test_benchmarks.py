@@ -146,3 +146,23 @@ def test_plain_english_draws_the_same_sentences_and_names_for_a_seed() -> None:
     assert first.count("src/tagalong") >= 10  # four sentences and six names of twelve come from the code
     assert "sentences:" in first
     assert "names:" in first
+
+
+def test_large_measures_every_command(tmp_path: Path) -> None:
+    out = tmp_path / "large.json"
+    sizes = ["--rows", "300", "--columns", "6", "--targets", "2", "--epochs", "1", "--tasks", "8", "--budget", "2"]
+    sizes += ["--subsets", "3", "--seeds", "1", "--folder", str(tmp_path), "--json", str(out)]
+    printed = _run("large.py", *sizes)
+    rows = json.loads(out.read_text())
+    assert [row["what"].split(" (")[0] for row in rows] == [
+        "read a table",
+        "tagalong run --methods mtl,stl,tag",
+        "tagalong group -b 2",
+        "print(affinity)",
+        "tagalong report",
+        "continue until training starts",
+        "continue to the end; one network to train",
+        "tagalong report",
+    ]
+    assert all(row["seconds"] > 0 and row["CPU seconds"] > 0 and row["peak MB"] > 10 for row in rows)
+    assert "| continue until training starts (6 networks" in printed

@@ -14,6 +14,8 @@ import typer
 
 from tagalong.errors import InvalidInput
 
+from .terminal import spinner
+
 if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.progress import Progress
@@ -271,7 +273,8 @@ def load_input(
             )
         from tagalong.learn import Problem
 
-        return Problem.from_table(source, given.pop("targets"), **given)
+        with spinner(f"reading {source}", quiet=progress is None):
+            return Problem.from_table(source, given.pop("targets"), **given)
     _reject_options(given, "tables", source)
     from tagalong.problems import load_problem
 

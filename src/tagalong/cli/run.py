@@ -30,7 +30,7 @@ FAST_DEMO_METHODS = ("mtl", "stl", "random", "tag", "hoa", "auto", "optimal")
 TYPED = {"options": "--set", "recipe.lr": "--recipe lr", "workers": "workers of --executor"}
 LOADED = {"split": "the split", "task": "--tasks", "seed": "--with seed"}
 PARTS = ("train", "val", "test")
-MAX_WARNINGS, MAX_NOTE_LENGTH = 5, 160
+MAX_TASK_ROWS, MAX_WARNINGS, MAX_NOTE_LENGTH = 50, 5, 160
 HEADS = ("method ", "task ", "Verdict: ", "Provisional verdict: ")
 
 
@@ -148,11 +148,13 @@ def show_labels(problem: Problem) -> None:
     print_line(console, f"{problem.name}: {len(problem.tasks)} tasks; rows: {rows}; labels of each task:")
     counted = ["positives"] if any(line.positives for line in summary.tasks) else []
     shown = TextTable("task", "kind", *PARTS, *counted, numbers=(*PARTS, "positives"), names=("task",))
-    for line in summary.tasks:
+    for line in summary.tasks[:MAX_TASK_ROWS]:
         positives = "" if line.positives is None else " / ".join(str(line.positives[part]) for part in PARTS)
         labels = (str(line.labels[part]) for part in PARTS)
         shown.add_row(printable(line.task), line.kind, *labels, *([positives] if counted else []))
     print_table(console, shown)
+    if (more := len(summary.tasks) - MAX_TASK_ROWS) > 0:
+        print_line(console, f"and {more} more tasks")
     print_line(console, summary.pairs)
     for note in problem.notes:
         print_line(console, shorten(note, MAX_NOTE_LENGTH, placeholder=" …"))

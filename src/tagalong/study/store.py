@@ -286,7 +286,8 @@ class Store:
         return [key for key, is_pruned in self._select_rows(f"key, {condition}", wanted) if is_pruned]
 
     def _drop_damaged_blobs(self, keys: Iterable[str]) -> None:
-        for key, stored, losses in self._select_rows("key, weights, losses", keys):
+        for key in keys:  # one at a time, since the weights of hundreds of networks may not fit into memory
+            stored, losses = next((row[1:] for row in self._select_rows("key, weights, losses", [key])), (None, None))
             if not (_is_intact(_get_weights(self._connection, key, stored)) and _is_intact(losses)):
                 logger.warning("%s: the weights of a network are damaged; it is trained again", self.path)
                 with self._connection:
