@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from markdown import progress, table
 from tagalong.learn import Job, MappedTensor, Problem, Recipe, Split, Task, train
-from tagalong_paper.celeba.cache import Cache, cores
+from tagalong_paper.celeba.cache import ImageCache, available_cores
 from tagalong_paper.celeba.celeba_files import find_images
 from tagalong_paper.celeba.decode import decode
 
@@ -68,10 +68,12 @@ def main() -> None:
         rows = measure_decoding(Path(folder), options.rounds)
         progress(f"training on {options.rows} images")
         rows += measure_training(Path(folder), options.rows, options.rounds)
-    print(f"{cores()} cores for decoding, {options.threads} for training; medians of {options.rounds} rounds\n")
+    print(
+        f"{available_cores()} cores for decoding, {options.threads} for training; medians of {options.rounds} rounds\n"
+    )
     print(table(list(rows[0]), [[_format(value) for value in row.values()] for row in rows]))
     if options.json:
-        options.json.write_text(json.dumps({"cores": cores(), "rows": rows}, indent=1) + "\n")
+        options.json.write_text(json.dumps({"cores": available_cores(), "rows": rows}, indent=1) + "\n")
 
 
 def write_images(data: Path, images: int) -> None:
@@ -118,7 +120,7 @@ def _time(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def _run_on_all_cores(read: Callable[[Path], bool], files: list[Path]) -> None:
-    with multiprocessing.get_context("fork").Pool(cores()) as pool:
+    with multiprocessing.get_context("fork").Pool(available_cores()) as pool:
         assert sum(pool.map(read, files, chunksize=512)) == len(files)
         pool.close()
         pool.join()
@@ -136,7 +138,7 @@ def decodes(file: Path) -> bool:
 
 def _build_cache(data: Path, folder: Path) -> None:
     images = find_images(data)
-    Cache(images, sorted(images.members), 64, folder).build()
+    ImageCache(images, sorted(images.members), 64, folder).build()
 
 
 def measure_training(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:

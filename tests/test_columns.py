@@ -8,7 +8,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from tagalong import Affinity, select_groups
-from tagalong.rendering import columns
+from tagalong.rendering import display_width
 from tagalong.study import ProblemInfo
 from tagalong.study.text import tasks_table
 
@@ -24,7 +24,7 @@ def columns_line_up(rows: list[str]) -> bool:
 
 
 def test_widths_are_those_of_a_terminal() -> None:
-    assert [columns(task) for task in TASKS] == [cell_len(task) for task in TASKS]
+    assert [display_width(task) for task in TASKS] == [cell_len(task) for task in TASKS]
 
 
 def test_columns_of_affinities_and_groupings_line_up() -> None:

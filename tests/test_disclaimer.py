@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tagalong import Affinity
-from tagalong.disclaimer import GENERAL, disclaimer, find_sensitive_tasks
+from tagalong.disclaimer import GENERAL_DISCLAIMER, disclaimer, find_sensitive_tasks
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_names_of_sensitive_tasks_are_recognised(task: str, trait: str) -> None:
 
 @pytest.mark.parametrize("task", ["depth", "average", "package", "illumination", "embrace", "message", "0"])
 def test_names_of_other_tasks_are_not(task: str) -> None:
-    assert disclaimer([task]) == GENERAL
+    assert disclaimer([task]) == GENERAL_DISCLAIMER
 
 
 def test_saved_affinities_carry_it_and_load(tmp_path: Path) -> None:

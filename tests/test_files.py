@@ -17,7 +17,9 @@ from tagalong.files import (
     pack_arrays,
     read_document,
     report_damage,
+    seal,
     unpack_arrays,
+    unseal,
     write_atomic,
     write_document,
 )
@@ -70,6 +72,7 @@ def test_a_document_holds_format_and_version_and_is_strict_json(tmp_path: Path) 
     text = (tmp_path / "a.json").read_text()
     assert text.endswith("}\n")
     found = json.loads(text, parse_constant=pytest.fail)
+    assert len(found.pop("checksum")) == 16
     assert found == {"format": KIND, "version": 2, "loss": None, "sizes": [3, 0.5], "mean": [[1.0, None]]}
 
 
@@ -84,7 +87,7 @@ def test_objects_need_a_conversion(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("", "must be valid JSON, found Expecting value: line 1 column 1 (char 0); is it truncated?"),
-        ('{"loss": NaN}', "must be valid JSON, found NaN, which is not valid JSON; is it truncated?"),
+        ('{"loss": NaN}', "must be valid JSON, found the constant NaN; is it truncated?"),
         ("[1]", "must have the format 'tagalong-example', found 'list'; choose another file"),
         ("{}", "must have the format 'tagalong-example', found None; choose another file"),
         ('{"format": "x", "version": 2}', "must have the format 'tagalong-example', found 'x'; choose another file"),
@@ -141,3 +144,28 @@ def test_archives_hold_plain_arrays_only() -> None:
         unpack_arrays(packed, ["d"])
     with pytest.raises(ValueError, match="pickle"):
         unpack_arrays(pack_arrays({"a": np.array([{}])}))
+
+
+def test_an_edited_document_is_read_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "a.json"
+    write_document(path, KIND, 2, {"loss": 0.25, "task": "age"})
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(dict(reversed(document.items()))))  # the order and white space do not matter
+    assert (read(path), caplog.text) == (0.25, "")
+    path.write_text(json.dumps(document | {"loss": 0.75}))
+    assert read(path) == 0.75
+    assert f"{path} has been edited or damaged since it was written" in caplog.text
+    caplog.clear()
+    path.write_text(json.dumps({"format": KIND, "version": 2, "loss": 0.75}))  # written by hand, without a checksum
+    assert (read(path), caplog.text) == (0.75, "")
+
+
+@pytest.mark.parametrize("position", [0, 10, 20, 40, -1])
+def test_sealed_content_with_a_changed_byte_is_rejected(position: int) -> None:
+    sealed = bytearray(seal(b"weights and more"))
+    assert unseal(bytes(sealed)) == b"weights and more"
+    sealed[position] ^= 1
+    with pytest.raises(ValueError, match="the checksum does not match"):
+        unseal(bytes(sealed))
+    with pytest.raises(ValueError, match="the checksum does not match"):
+        unseal(b"")

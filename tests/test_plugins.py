@@ -140,7 +140,7 @@ def test_only_the_same_object_may_be_registered_again(caplog) -> None:
 
 
 def test_a_name_must_be_text() -> None:
-    with pytest.raises(ValueError, match="`problems` must have non-empty strings as names, found ''"):
+    with pytest.raises(ValueError, match="`problems` must use non-empty strings as names, found ''"):
         register(problems={"": len})
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tagalong.rendering import Styled, TextTable, columns, terminal_width, wrap
+from tagalong.rendering import StyledText, TextTable, display_width, terminal_width, wrap
 
 WORDS = "which networks should be trained together"
 
@@ -28,7 +28,7 @@ def test_nothing_is_shortened_without_a_width() -> None:
 @pytest.mark.parametrize("width", [35, 40, 50, 60, 70, 80, 85, 90])
 def test_a_table_fits_and_keeps_its_numbers(width: int) -> None:
     lines = problems().lines(width)
-    assert max(map(columns, lines)) <= width
+    assert max(map(display_width, lines)) <= width
     assert not any(line != line.rstrip() for line in lines)
     text = " ".join(" ".join(lines).split())
     assert all(number in text for number in ("9", "1,234,567"))
@@ -72,7 +72,7 @@ def test_empty_headings_have_no_line() -> None:
 
 def test_styles_are_applied_to_the_text_only() -> None:
     table = TextTable("task", "loss", numbers=["loss"])
-    table.add_row("age", Styled("1.5", "dim"))
+    table.add_row("age", StyledText("1.5", "dim"))
     painted = table.lines(paint=lambda text, style: f"<{style}>{text}</{style}>")
     assert painted == ["<bold>task</bold>  <bold>loss</bold>", "age    <dim>1.5</dim>"]
     assert table.lines() == ["task  loss", "age    1.5"]
@@ -82,7 +82,7 @@ def test_styles_are_applied_to_the_text_only() -> None:
 @pytest.mark.parametrize("width", [10, 17, 60])
 def test_wrapped_lines_fit_and_lose_no_word(text: str, width: int) -> None:
     lines = wrap(text, width, hang="  ")
-    assert max(map(columns, lines)) <= width
+    assert max(map(display_width, lines)) <= width
     assert "".join("".join(lines).split()) == "".join(text.split())
 
 

@@ -217,10 +217,47 @@ INVALID: dict[str, tuple[Callable[[Rows], bytes], str]] = {
     ),
 }
 
+DAMAGED = "; it is damaged; create or download it again"
+UNCLOSED = "is there an unclosed quotation mark?"
+LONG = f"must have cells of at most 131,072 characters, found a longer one; {UNCLOSED}"
+INVALID |= {
+    "empty zip": (
+        lambda rows: b"PK\x05\x06" + bytes(18),
+        "{file} must be a zip archive with one file, found 0; extract the one you need",
+    ),
+    "gzip with a changed length": (
+        lambda rows: changed(gzip.compress(text_of(rows).encode()), -1),
+        "{file} must be a complete gzip file, found Incorrect length of data produced" + DAMAGED,
+    ),
+    "gzip of another method": (
+        lambda rows: changed(gzip.compress(text_of(rows).encode()), 2),
+        "{file} must be a complete gzip file, found Unknown compression method" + DAMAGED,
+    ),
+    "long first line": (lambda rows: b"x" * 140_000, f"{{file}}, line 1 {LONG}"),
+    "long name": (
+        lambda rows: text_of([["x" * 140_000, *rows[0][1:]], *rows[1:]]).encode(),
+        f"{{file}}, line 1 {LONG}",
+    ),
+    "long cell": (lambda rows: (text_of(rows) + "x" * 140_000 + ",2\n").encode(), f"{{file}}, line {{end}} {LONG}"),
+    "unclosed quotation mark": (
+        lambda rows: (text_of(rows) + '"' + text_of(rows[1:])).encode(),
+        f"{{file}}, line {{end}} must have {{width}} cells, found 1; {UNCLOSED}",
+    ),
+}
+
+
+def changed(content: bytes, at: int) -> bytes:
+    """Flips some bits of one byte."""
+    flipped = bytearray(content)
+    flipped[at] ^= 0x55
+    return bytes(flipped)
+
 
 def expected_words(path: object, rows: Rows, what: str) -> str:
     width = len(rows[0])
-    return INVALID[what][1].format(file=path, width=width, less=width - 1, more=width + 1, last=rows[0][-1])
+    return INVALID[what][1].format(
+        file=path, width=width, less=width - 1, more=width + 1, last=rows[0][-1], end=len(rows) + 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -289,7 +326,7 @@ def test_missing_values_are_written_the_same_way_everywhere(tmp_path: Path, word
     assert read_table(path).scores[frozenset("a")] == {"a": 1.0}
     if word != "NaN":  # for a loss it means that training failed
         path.write_text(f"network,seed,task,val_loss,test_loss\na,0,a,{word},1\n")
-        with pytest.raises(TableError, match="is not filled in yet: val_loss of a"):
+        with pytest.raises(TableError, match="is incomplete: missing val_loss of a"):
             verdict_from_csv(path)
 
 
@@ -430,7 +467,9 @@ def test_the_error_without_a_parquet_reader_says_how_to_install_one(
     monkeypatch.setattr("tagalong.tabular.is_installed", lambda package: package == "pandas")
     path = tmp_path / "table.parquet"
     path.write_bytes(b"PAR1" + bytes(50) + b"PAR1")
-    with pytest.raises(ImportError, match=r"table\.parquet needs .* 'pyarrow'; pip install 'tagalong\[parquet\]'$"):
+    with pytest.raises(
+        ImportError, match=r"table\.parquet requires .* 'pyarrow'; run pip install 'tagalong\[parquet\]'$"
+    ):
         READERS[command][1](path)
 
 
@@ -457,7 +496,7 @@ def test_invalid_sources_are_rejected(source: Any) -> None:
         ({}, "`data` must have columns of the same length, found no columns"),
         ([], "`data` must have columns of the same length, found no columns"),
         ({"a": [1], "y": []}, "`data` must have columns of the same length, found 0, 1"),
-        ({"a": [], "y": []}, "`data` must have rows, found none"),
+        ({"a": [], "y": []}, "`data` must have at least one row, found none"),
     ],
 )
 def test_columns_in_memory_are_checked(source: Any, problem: str) -> None:
@@ -501,5 +540,58 @@ def test_reading_takes_a_few_times_the_memory_of_the_file(tmp_path: Path, monkey
         columns = read_columns(path)
         assert [columns[name].dtype for name in names] == [np.float64] * 20
         assert tracemalloc.get_traced_memory()[1] < 6 * path.stat().st_size
+    finally:
+        tracemalloc.stop()
+
+
+def test_any_changed_byte_of_an_archive_gives_a_sentence_or_the_same_table(tmp_path: Path) -> None:
+    path = tmp_path / "table.zip"
+    content = archive(**{"table.csv": text_of(NUMBERS)})
+    for at in range(len(content)):
+        path.write_bytes(changed(content, at))
+        try:
+            assert read_columns(path).rows == len(NUMBERS) - 1
+        except TableError as error:
+            assert str(path) in str(error)  # noqa: PT017 - both outcomes are fine
+
+
+def test_a_path_that_cannot_exist_is_named() -> None:
+    with pytest.raises(TableError, match=r"^'a\\x00b\.csv' cannot be the path of a file: embedded null byte$"):
+        read_text("a\0b.csv")
+    with pytest.raises(TableError, match=r"cannot be read: File name too long$"):
+        read_text("a" * 5000 + ".csv")
+
+
+REPEATED = "a,b,y\n" + "1.5,2.5,3.5\n" * 100_000  # compresses to a thousandth
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lambda content: archive(**{"t.csv": content.decode()})])
+def test_files_are_limited_by_memory_and_not_by_compression(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "table.csv.gz"
+    path.write_bytes(pack(REPEATED.encode()))
+    assert read_columns(path).rows == 100_000
+    monkeypatch.setattr("tagalong.tabular.free_memory", lambda: 4 * 10**6)
+    monkeypatch.setattr("tagalong.tabular.PIECE", 2**16)
+    with pytest.raises(TableError) as caught:
+        read_text(path)
+    assert str(caught.value) == (
+        f"{path} must fit into memory, of which 4 MB are free, found more than 1 MB; use fewer rows or columns"
+    )
+    monkeypatch.setattr("tagalong.tabular.free_memory", lambda: 20 * 10**6)
+    with pytest.raises(TableError, match=r"of which 20 MB are free, found about 300,003 cells; use fewer rows"):
+        read_columns(path)
+
+
+def test_a_bomb_is_not_unpacked_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bomb.csv.gz"
+    path.write_bytes(gzip.compress(bytes(50 * 2**20), 1))
+    monkeypatch.setattr("tagalong.tabular.free_memory", lambda: 8 * 2**20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TableError, match="must fit into memory"):
+            read_columns(path)
+        assert tracemalloc.get_traced_memory()[1] < 8 * 2**20
     finally:
         tracemalloc.stop()

@@ -12,16 +12,16 @@ WRITER = "tagalong/files.py"
 ALLOWED = {
     "tagalong/cli/app.py: os.open": "standard output goes to the null device after its reader has left",
     "tagalong/integrations/sklearn.py: TemporaryDirectory": "the folder of a study that nobody keeps",
-    "tagalong/study/best.py: draft.rename": "a whole folder is replaced",
+    "tagalong/study/best.py: new_folder.rename": "a whole folder is replaced",
     "tagalong/study/best.py: folder.rename": "a whole folder is replaced",
     "tagalong/study/executors.py: TemporaryDirectory": "holds the problem for as long as the workers run",
     "tagalong/study/run_folder.py: logging.FileHandler": "a log grows line by line",
     "tagalong/study/store.py: sqlite3.connect": "a database, which has transactions of its own",
     "tagalong/tabular.py: _with_index(_read_parquet(content, place)).to_csv": "returns the text",
     "tagalong/testing/method_checks.py: TemporaryDirectory": "the folder of a check",
-    "tagalong_paper/celeba/cache.py: np.lib.format.open_memmap": "filled piece by piece; renamed when it is complete",
-    "tagalong_paper/celeba/cache.py: self._record.open": "lists finished pieces, line by line, with their checksums",
-    "tagalong_paper/celeba/decode.py: open": "a worker fills its piece of a file that is not complete yet",
+    "tagalong_paper/celeba/cache.py: np.lib.format.open_memmap": "filled chunk by chunk; renamed when it is complete",
+    "tagalong_paper/celeba/cache.py: self._record_path.open": "lists the finished chunks and their checksums",
+    "tagalong_paper/celeba/decode.py: open": "a worker fills its chunk of a file that is not complete yet",
 }
 METHODS = {"write_text", "write_bytes", "touch", "tofile", "to_csv", "to_parquet", "write_html", "write_image"}
 METHODS |= {"rename", "hardlink_to", "symlink_to", "open_memmap", "memmap", "FileHandler"}

@@ -1,4 +1,4 @@
-"""The release, the numerics version that is part of store keys, and the names of our own packages."""
+"""The release version, the numerics version used in store keys, and the names of the project's own packages."""
 
 __version__ = "0.1.0"
 
@@ -9,11 +9,11 @@ NUMERICS = 1
 OWN_PACKAGES = ("tagalong", "tagalong_paper")
 
 
-def is_own(module: str) -> bool:
-    """Whether a module belongs to one of our own packages and is not a user's code.
+def is_own_module(module: str) -> bool:
+    """Whether a module belongs to this project rather than to user code.
 
     Example:
-        >>> is_own("tagalong.learn"), is_own("tagalong_paper.celeba"), is_own("tagalong_extras")
+        >>> is_own_module("tagalong.learn"), is_own_module("tagalong_paper.celeba"), is_own_module("tagalong_extras")
         (True, True, False)
     """
     return module.partition(".")[0] in OWN_PACKAGES

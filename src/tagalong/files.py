@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class DocumentError(InvalidInput):
-    """Raised if a file has unexpected content. The message says what was expected and found, and how to fix it."""
+    """Raised if a file has unexpected content. The message says what is wrong and how to fix it."""
 
 
 @contextmanager
@@ -105,7 +105,8 @@ def document_text(
         kind: the format, e.g. "tagalong-results".
         version: the version of the format.
         content: the other entries, converted by `json_safe`.
-        default: a function that converts objects that JSON cannot represent. Without it, they raise a TypeError.
+        default: a function that converts objects that JSON cannot represent. Without this function, such objects cause
+            a TypeError.
 
     Example:
         >>> print(document_text("tagalong-example", 1, {"loss": float("nan")}))
@@ -122,7 +123,7 @@ def document_text(
 
 
 def _document_checksum(document: Mapping[str, Any]) -> str:
-    """Returns a checksum that does not depend on the order of entries or on white space."""
+    """Returns a checksum that does not depend on the order of entries or on whitespace."""
     content = {name: value for name, value in document.items() if name != CHECKSUM}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -142,7 +143,7 @@ def read_document(
     error: type[InvalidInput] = DocumentError,
     hint: str = "recreate it",
 ) -> T:
-    """Reads a JSON document that `write_document` wrote; logs a warning if it has been edited since.
+    """Reads a JSON document written by `write_document`, and logs a warning if it has been edited since.
 
     Args:
         path: the file.
@@ -153,9 +154,9 @@ def read_document(
         hint: how to fix a damaged or outdated file.
 
     Raises:
-        DocumentError: the file is not valid JSON, has the wrong format or version, or cannot be parsed. If `error` is
-            given, it is raised instead.
-        FileNotFoundError: the file does not exist.
+        DocumentError: If the file is not valid JSON, has the wrong format or version, or cannot be parsed. If `error`
+            is given, it is raised instead.
+        FileNotFoundError: If the file does not exist.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -241,11 +242,11 @@ def report_damage(
 
 
 def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name}, which is not valid JSON")
+    raise ValueError(f"the constant {name}")
 
 
 def checksum(content: bytes) -> str:
-    """Returns the SHA-256 checksum of some bytes as hexadecimal digits."""
+    """Returns the SHA-256 checksum of the given bytes as hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -266,7 +267,7 @@ def unseal(sealed: bytes) -> bytes:
     """Returns sealed content without its checksum.
 
     Raises:
-        ValueError: the content has changed since it was sealed.
+        ValueError: If the content has changed since it was sealed.
     """
     start = len(SEAL) + hashlib.sha256().digest_size
     content = sealed[start:]
@@ -292,7 +293,7 @@ def unpack_arrays(content: bytes, names: Iterable[str] | None = None) -> dict[st
     """Returns all arrays of an npz archive, or only the named ones. Rejects pickled objects.
 
     Raises:
-        ValueError: the bytes are not an archive of plain arrays.
+        ValueError: If the bytes are not an archive of plain arrays.
         KeyError: a name is missing.
         zipfile.BadZipFile: the archive is damaged.
     """
@@ -304,11 +305,11 @@ def make_folder(folder: Path) -> None:
     """Creates the folder that was passed as `cache`, including its parents.
 
     Raises:
-        InvalidInput: the folder is not writable.
+        InvalidInput: If the folder is not writable.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         found = f"{folder} ({error.strerror})"
-        raise InvalidInput("cache", "must be a writable folder", found, "choose another") from error
+        raise InvalidInput("cache", "must be a writable folder", found, "choose another folder") from error

@@ -2,7 +2,7 @@
 
 A package declares its plug-ins as entry points in the groups "tagalong.commands", "tagalong.problems",
 "tagalong.methods" and "tagalong.estimators". `register` does the same for code that is not installed, such as a
-checkout or a notebook; `register_problem`, `register_method` and `register_estimator` add or replace a single entry.
+checkout or a notebook. `register_problem`, `register_method` and `register_estimator` add or replace a single entry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tagalong.errors import InvalidInput, did_you_mean
 
 Kind = Literal["commands", "problems", "methods", "estimators"]
 T = TypeVar("T")
-OWN = "tagalong"  # the distribution whose plug-ins come first
+OWN_DISTRIBUTION = "tagalong"  # the distribution whose plug-ins come first
 log = logging.getLogger(__name__)
 
 
@@ -33,10 +33,11 @@ class Plugin:
 
     Attributes:
         kind: "commands", "problems", "methods" or "estimators".
-        name: the name by which users refer to it.
-        value: its location, as "module:attribute".
-        package: the name and version of the distribution that declares it; empty if it was added with `register`.
-        registered: the object itself, if it was registered as an object.
+        name: the name by which users refer to the plug-in.
+        value: the location of the plug-in, in the form "module:attribute".
+        package: the name and version of the distribution that declares the plug-in; empty if it was added with
+            `register`.
+        registered: the registered object, or None if only its location is known.
     """
 
     kind: Kind
@@ -50,29 +51,29 @@ class Plugin:
 
     @property
     def entry_point(self) -> EntryPoint:
-        """The entry point, as `importlib.metadata` represents it."""
+        """The plug-in as an `importlib.metadata.EntryPoint`."""
         return EntryPoint(self.name, self.value, _entry_point_group(self.kind))
 
     def load(self) -> Any:
         """Imports the plug-in and returns it.
 
         Raises:
-            PluginError: the import fails.
+            PluginError: If the import fails.
         """
         if self.registered is not None:
             return self.registered
         try:
             return self.entry_point.load()
         except (Exception, SystemExit) as error:
-            raise self.broken(error) from error
+            raise self.load_error(error) from error
 
-    def broken(self, why: BaseException | str) -> PluginError:
+    def load_error(self, cause: BaseException | str) -> PluginError:
         """Returns the error to raise if the plug-in cannot be used.
 
         Args:
-            why: the reason, or an exception whose first line is shown.
+            cause: the reason, or an exception whose first line is used as the reason.
         """
-        lines = str(why).strip().splitlines() or [type(why).__name__]
+        lines = str(cause).strip().splitlines() or [type(cause).__name__]
         reason = lines[0].replace("`", "'")  # backticks would mark arguments
         return PluginError(str(self), f"cannot be loaded: {reason}")
 
@@ -88,11 +89,13 @@ def register(
     methods: Mapping[str, Any] | None = None,
     estimators: Mapping[str, Any] | None = None,
 ) -> None:
-    """Registers plug-ins from code that is not installed, such as a notebook; installed packages use entry points.
+    """Registers plug-ins from code that is not installed, such as a notebook.
 
-    Each mapping maps names to objects, or to their locations as "module:attribute", which are imported on first use. If
-    two plug-ins have the same name, the first one is used and a warning is logged; registering the same one again
-    changes nothing.
+    Installed packages should use entry points instead.
+
+    Each argument maps names to objects, or to locations of the form "module:attribute", which are imported on first
+    use. If two plug-ins have the same name, the first one is used and a warning is logged. Registering the same plug-in
+    again has no effect.
 
     Args:
         commands: functions, or typer apps for groups of commands; see `tagalong.cli`.
@@ -101,7 +104,7 @@ def register(
         estimators: `tagalong.measure.Estimator` objects or classes.
 
     Raises:
-        InvalidInput: a name is empty or not a string.
+        InvalidInput: If a name is empty or not a string.
 
     Example:
         >>> register(methods={"thirds": "a_package.methods:Thirds"})
@@ -117,7 +120,7 @@ def register(
     for kind, plugins in given.items():
         for name, value in (plugins or {}).items():
             if not isinstance(name, str) or not name:
-                raise InvalidInput(kind, "must have non-empty strings as names", repr(name))
+                raise InvalidInput(kind, "must use non-empty strings as names", repr(name))
             plugin = (
                 Plugin(kind, name, value)
                 if isinstance(value, str)
@@ -133,7 +136,7 @@ def register(
 def find_plugins(kind: Kind, taken: Collection[str] = ()) -> dict[str, Plugin]:
     """Returns the plug-ins of a kind by name, without importing them.
 
-    Registered plug-ins come first, followed by those of installed packages. A warning is logged if names collide.
+    Registered plug-ins come first, followed by those of installed packages. If names collide, a warning is logged.
 
     Args:
         kind: "commands", "problems", "methods" or "estimators".
@@ -148,36 +151,39 @@ def find_plugins(kind: Kind, taken: Collection[str] = ()) -> dict[str, Plugin]:
     return found
 
 
-def load_plugins(kind: Kind, taken: Collection[str] = (), *, read: Callable[[Plugin], T] = Plugin.load) -> dict[str, T]:
-    """Imports all plug-ins of a kind and returns them by name; broken ones are skipped with a warning.
+def load_plugins(
+    kind: Kind, taken: Collection[str] = (), *, loader: Callable[[Plugin], T] = Plugin.load
+) -> dict[str, T]:
+    """Imports all plug-ins of a kind and returns them by name. Broken plug-ins are skipped with a warning.
 
     Args:
         kind: "commands", "problems", "methods" or "estimators".
         taken: names that are already in use.
-        read: converts a plug-in to the value to return; may raise the error that `Plugin.broken` returns.
+        loader: a function that converts a plug-in to the value to return, and may raise the error returned by
+            `Plugin.load_error`.
     """
     loaded: dict[str, T] = {}
     for name, plugin in find_plugins(kind, taken).items():
         try:
-            loaded[name] = read(plugin)
+            loaded[name] = loader(plugin)
         except PluginError as error:  # noqa: PERF203 - a broken package must not hide the others
             warn_once(str(error))
     return loaded
 
 
 class Registry(Generic[T]):
-    """Objects that users select by name: built-in, registered at run time, or declared by other packages.
+    """Objects that users select by name, whether built in, registered at run time, or declared by other packages.
 
     Args:
-        kind: the kind of object, e.g. "methods"; other packages declare theirs in the entry-point group
-            "tagalong.methods".
-        convert: converts a name, and the object registered or declared under it, to an entry. For an unsuitable object
-            it raises `InvalidInput` without an argument: "must be a class, found int".
+        kind: the kind of object, e.g. "methods". Other packages declare theirs in the "tagalong.methods" entry point
+            group.
+        convert: a function that converts a name and the object registered under it to an entry. For unsuitable objects,
+            it raises `InvalidInput` without an argument name, e.g. "must be a class, found int".
         entries: the built-in entries, by name.
-        separator: a character that joins names into combinations, and that names therefore must not contain.
+        separator: a character that joins names into combinations and must not occur in names.
 
     Example:
-        >>> colors: Registry[str] = Registry("methods", lambda name, made: str(made), {"red": "#f00"})
+        >>> colors: Registry[str] = Registry("methods", lambda name, value: str(value), {"red": "#f00"})
         >>> colors.register("blue", "#00f")
         >>> colors.names()[:2], colors.find("blue")
         (['red', 'blue'], '#00f')
@@ -195,22 +201,22 @@ class Registry(Generic[T]):
 
     @property
     def noun(self) -> str:
-        """The kind in the singular."""
+        """The singular form of the kind."""
         return self.kind[:-1]
 
-    def register(self, name: str, made: Any) -> None:
-        """Adds an entry, or replaces the one with this name.
+    def register(self, name: str, value: Any) -> None:
+        """Adds an entry, or replaces the existing one with this name.
 
         Raises:
-            InvalidInput: the name or the object cannot be used.
+            InvalidInput: If the name or the object is not valid.
         """
         if not isinstance(name, str) or not name or (self._separator and self._separator in name):
             without = f" without {self._separator!r}" if self._separator else ""
             raise InvalidInput("name", f"must be a non-empty string{without}", repr(name))
         try:
-            self.entries[name] = self._convert(name, made)
+            self.entries[name] = self._convert(name, value)
         except InvalidInput as error:
-            raise InvalidInput(self.noun, error.expected, error.found, error.hint) from None
+            raise InvalidInput(self.noun, *error.args[1:]) from None
 
     def plugins(self) -> dict[str, Plugin]:
         """Returns the plug-ins of other packages, without importing them."""
@@ -221,18 +227,18 @@ class Registry(Generic[T]):
         return found
 
     def names(self) -> list[str]:
-        """Returns all names, those of other packages last, without importing anything."""
+        """Returns all names, ending with those from other packages, without importing anything."""
         return [*self.entries, *self.plugins()]
 
     def load(self) -> dict[str, T]:
-        """Returns all entries by name; broken plug-ins are skipped with a warning."""
-        return self.entries | load_plugins(self.kind, self.entries, read=self._from_plugin)
+        """Returns all entries by name. Broken plug-ins are skipped with a warning."""
+        return self.entries | load_plugins(self.kind, self.entries, loader=self._from_plugin)
 
     def get(self, name: object) -> T | None:
-        """Returns the entry with this name; None if there is none.
+        """Returns the entry with this name, or None if there is none.
 
         Raises:
-            PluginError: it comes from another package and is broken.
+            PluginError: If the entry comes from a plug-in that cannot be loaded.
         """
         if not isinstance(name, str):
             return None
@@ -245,8 +251,8 @@ class Registry(Generic[T]):
         """Returns the entry with this name.
 
         Raises:
-            InvalidInput: there is none; the message suggests the closest name.
-            PluginError: it comes from another package and is broken.
+            InvalidInput: If no entry has this name; the error message suggests the closest match.
+            PluginError: If the entry comes from a plug-in that cannot be loaded.
         """
         found = self.get(name)
         if found is None:
@@ -254,15 +260,15 @@ class Registry(Generic[T]):
         return found
 
     def _from_plugin(self, plugin: Plugin) -> T:
-        made = plugin.load()
+        value = plugin.load()
         try:
-            return self._convert(plugin.name, made)
+            return self._convert(plugin.name, value)
         except InvalidInput as error:
-            raise plugin.broken(f"it {error}") from error
+            raise plugin.load_error(f"it {error}") from error
 
 
 def unknown_name(argument: str, noun: str, name: object, known: Iterable[str]) -> InvalidInput:
-    """Returns the error for an unknown name, with the closest known name or a list of known names.
+    """Returns the error for an unknown name, which suggests the closest known name or lists the known names.
 
     Example:
         >>> print(unknown_name("executor", "executor", "seriel", ["serial", "processes", "ray"]))
@@ -272,7 +278,7 @@ def unknown_name(argument: str, noun: str, name: object, known: Iterable[str]) -
 
 
 def warn_once(message: str) -> None:
-    """Logs a warning unless it was logged before, since registries are read many times."""
+    """Logs a warning unless it has been logged before, since registries are read many times."""
     if message not in _warned:
         _warned.add(message)
         log.warning("%s", message)
@@ -284,14 +290,19 @@ def _entry_point_group(kind: Kind) -> str:
 
 @lru_cache(maxsize=32)
 def _installed_plugins(kind: Kind, path: tuple[str, ...]) -> tuple[Plugin, ...]:
-    """Returns the plug-ins of installed packages; `path` is `sys.path`, so the cache is not used after it changes."""
+    """Returns the plug-ins of installed packages, cached by `path`, which is `sys.path`."""
     try:
-        points = list(entry_points(group=_entry_point_group(kind)))
+        entry_points_found = list(entry_points(group=_entry_point_group(kind)))
     except Exception:  # one broken distribution makes the standard library fail for all
-        points = [point for package in distributions() for point in _entry_points_of(package, kind)]
-    found = [Plugin(kind, point.name, point.value, _distribution_label(point)) for point in points]
+        entry_points_found = [
+            entry_point for package in distributions() for entry_point in _entry_points_of(package, kind)
+        ]
+    found = [
+        Plugin(kind, entry_point.name, entry_point.value, _distribution_label(entry_point))
+        for entry_point in entry_points_found
+    ]
     # Sorted, since the order of distributions differs between machines.
-    return tuple(sorted(found, key=lambda plugin: (plugin.package.split(" ")[0] != OWN, plugin.package)))
+    return tuple(sorted(found, key=lambda plugin: (plugin.package.split(" ")[0] != OWN_DISTRIBUTION, plugin.package)))
 
 
 def _entry_points_of(package: Distribution, kind: Kind) -> list[EntryPoint]:
@@ -302,12 +313,12 @@ def _entry_points_of(package: Distribution, kind: Kind) -> list[EntryPoint]:
         return []
 
 
-def _distribution_label(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""
+def _distribution_label(entry_point: EntryPoint) -> str:
+    return f"{entry_point.dist.name} {entry_point.dist.version}" if entry_point.dist is not None else ""
 
 
 def _location(value: Any) -> str:
-    """Returns where an object is defined; two instances of the same class differ."""
+    """Returns where an object is defined, with a suffix that distinguishes instances of the same class."""
     if hasattr(value, "__qualname__"):
         return f"{value.__module__}:{value.__qualname__}"
     return f"{type(value).__module__}:{type(value).__qualname__}@{id(value):x}"

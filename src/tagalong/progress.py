@@ -33,17 +33,17 @@ class NoProgress:
 
 @runtime_checkable
 class StepProgress(Protocol):
-    """Also receives updates on optimizer steps, so that long training runs show progress."""
+    """A progress receiver that also accepts optimizer steps, so that long training runs show progress."""
 
     def steps(self, n: int) -> None:
         """Records `n` more optimizer steps."""
 
 
 class ProgressReporter:
-    """Reports finished networks when called with their number, and optimizer steps if the receiver accepts them.
+    """Reports the number of finished networks when called, and optimizer steps if the receiver accepts them.
 
     Args:
-        progress: receives the updates.
+        progress: the object that receives the updates.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -58,7 +58,7 @@ class ProgressReporter:
         self._report_steps(n)
 
     def finished(self, steps: int) -> None:
-        """Reports the steps of finished work, minus those already reported while it was running."""
+        """Reports the steps of finished work that have not been reported yet."""
         self._report_steps(steps - self._reported_steps)
         self._reported_steps = 0
 

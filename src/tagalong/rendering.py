@@ -1,4 +1,4 @@
-"""Plain-text tables, line wrapping, and HTML that is escaped by construction."""
+"""Plain-text tables, line wrapping, and HTML with automatic escaping."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import zip_longest
 from unicodedata import category, east_asian_width
 
-VOID = frozenset({"br", "input", "meta", "hr"})  # elements without an end tag
-WORD = re.compile(r" *[^ ]+")
-SHORTEST = 8  # minimum width of names and sentences on a narrow terminal
+VOID_ELEMENTS = frozenset({"br", "input", "meta", "hr"})  # elements without an end tag
+WORD_PATTERN = re.compile(r" *[^ ]+")
+MIN_TEXT_WIDTH = 8  # minimum width of names and sentences on a narrow terminal
 
 Paint = Callable[[str, str], str]  # applies a terminal style (second argument) to a text
 
 
-def columns(text: str) -> int:
-    """Returns the number of columns that a text occupies in a terminal.
+def display_width(text: str) -> int:
+    """Returns the number of columns that a text takes up in a terminal.
 
     Example:
-        >>> columns("age"), columns("年齢"), columns("a\\u0301ge")
+        >>> display_width("age"), display_width("年齢"), display_width("a\\u0301ge")
         (3, 4, 3)
     """
     return len(text) if text.isascii() else sum(map(_character_columns, text))
@@ -33,27 +33,27 @@ def _character_columns(character: str) -> int:
     return 2 if east_asian_width(character) in "WF" else 1
 
 
-def cut(text: str, width: int) -> str:
-    """Truncates a text that is too long and ends it with "…".
+def truncate(text: str, width: int) -> str:
+    """Truncates text that is too long and appends "…".
 
     Example:
-        >>> cut("weight", 6), cut("weight", 4), cut("年齢と体重", 6)
+        >>> truncate("weight", 6), truncate("weight", 4), truncate("年齢と体重", 6)
         ('weight', 'wei…', '年齢…')
     """
-    if columns(text) <= width:
+    if display_width(text) <= width:
         return text
-    while columns(text) >= width:
+    while display_width(text) >= width:
         text = text[:-1]
     return f"{text}…"
 
 
 def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> list[str]:
-    """Breaks a text into lines at spaces.
+    """Breaks text into lines at spaces.
 
     Args:
         text: the text to break.
         width: the maximum number of columns per line.
-        hang: the indentation of all lines but the first.
+        hang: the text to insert before all lines but the first.
         break_words: whether to break words that are longer than a line.
 
     Example:
@@ -61,13 +61,13 @@ def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> lis
         ['one network', '  for all', '  tasks']
     """
     lines = [""]
-    for word in WORD.findall(" ".join(text.splitlines())):
-        too_long = break_words and columns(hang + word.lstrip()) > width
-        if too_long or not lines[-1] or columns(lines[-1] + word) <= width:
+    for word in WORD_PATTERN.findall(" ".join(text.splitlines())):
+        too_long = break_words and display_width(hang + word.lstrip()) > width
+        if too_long or not lines[-1] or display_width(lines[-1] + word) <= width:
             lines[-1] += word
         else:
             lines.append(hang + word.lstrip())
-        while too_long and columns(lines[-1]) > width > columns(hang) + 1:
+        while too_long and display_width(lines[-1]) > width > display_width(hang) + 1:
             whole = lines.pop()
             first = _longest_prefix(whole, width)
             lines += [first, hang + whole[len(first) :]]
@@ -75,41 +75,41 @@ def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> lis
 
 
 def _longest_prefix(text: str, width: int) -> str:
-    while columns(text) > width:
+    while display_width(text) > width:
         text = text[:-1]
     return text
 
 
 def terminal_width() -> int | None:
-    """Returns the number of columns of the terminal, or None if standard output is a file, a pipe or a notebook."""
+    """Returns the width of the terminal in columns, or None if standard output is a file, a pipe or a notebook."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-class Styled(str):
+class StyledText(str):
     """The text of a cell, with a terminal style such as "bold" or "dim"."""
 
     __slots__ = ("style",)
     style: str
 
-    def __new__(cls, text: str, style: str = "") -> Styled:
+    def __new__(cls, text: str, style: str = "") -> StyledText:
         made = super().__new__(cls, text)
         made.style = style
         return made
 
 
 class TextTable:
-    """A table in plain text, used for every table that the library or a command shows.
+    """A plain-text table. The library and its commands print all of their tables with this class.
 
-    By default, it is as wide as its content. To fit a given width, names are truncated first; then other text and the
-    headings of numeric columns are wrapped. Numbers are never truncated, so a table with many numeric columns may still
-    be too wide.
+    By default, the table is as wide as its content. To fit a given width, names are truncated first; then other text
+    and the headings of numeric columns are wrapped. Numbers are never truncated, so a table with many numeric columns
+    may still be too wide.
 
     Args:
-        headings: the column headings. If all of them are empty, the heading line is omitted.
+        headings: the column headings. If all headings are empty, the heading line is omitted.
         numbers: the headings of numeric columns, which are right-aligned.
         names: the headings of columns that are truncated instead of wrapped.
         gap: the number of spaces between two columns.
-        shortest: the minimum width of columns of names or sentences.
+        shortest: the minimum width of columns that contain names or sentences.
         wrap_headings: whether the headings of numeric columns may be wrapped.
 
     Example:
@@ -132,7 +132,7 @@ class TextTable:
         numbers: Collection[str] = (),
         names: Collection[str] = (),
         gap: int = 2,
-        shortest: int = SHORTEST,
+        shortest: int = MIN_TEXT_WIDTH,
         wrap_headings: bool = True,
     ) -> None:
         self.headings = headings
@@ -142,18 +142,18 @@ class TextTable:
         self._gap, self._shortest, self._wrap_headings = gap, shortest, wrap_headings
 
     def add_row(self, *cells: str) -> None:
-        """Adds a row; cells may span multiple lines and may be `Styled`."""
+        """Adds a row. Cells may span multiple lines and may be `StyledText`."""
         self.rows.append(cells)
 
     def lines(self, width: int | None = None, paint: Paint | None = None) -> list[str]:
         """Returns the lines of the table.
 
         Args:
-            width: the number of columns to fit into; None: as wide as the content.
-            paint: applies a style to a text; None: styles are ignored.
+            width: the maximum width of the table in columns, or None for no limit.
+            paint: a function that applies a style to text; styles are ignored if this is None.
         """
         widths = self._natural_widths() if width is None else self._fitted_widths(width)
-        headings = [Styled(heading, "bold") for heading in self.headings]
+        headings = [StyledText(heading, "bold") for heading in self.headings]
         lines = self._row_lines(headings, widths, paint, align_bottom=True) if any(headings) else []
         return lines + [line for row in self.rows for line in self._row_lines(row, widths, paint)]
 
@@ -162,7 +162,9 @@ class TextTable:
 
     def _natural_widths(self) -> list[int]:
         rows = [self.headings, *self.rows]
-        return [max(columns(line) for cell in cells for line in cell.split("\n")) for cells in zip(*rows, strict=True)]
+        return [
+            max(display_width(line) for cell in cells for line in cell.split("\n")) for cells in zip(*rows, strict=True)
+        ]
 
     def _fitted_widths(self, width: int) -> list[int]:
         widths, minimum = self._natural_widths(), self._minimum_widths()
@@ -180,7 +182,7 @@ class TextTable:
         for place, heading in enumerate(self.headings):
             if heading in self._numbers:
                 words = heading.split() if self._wrap_headings else [heading]
-                minimum[place] = max(map(columns, [*words, *(row[place] for row in self.rows)]), default=0)
+                minimum[place] = max(map(display_width, [*words, *(row[place] for row in self.rows)]), default=0)
         return minimum
 
     def _row_lines(
@@ -190,18 +192,22 @@ class TextTable:
         if align_bottom:
             height = max(map(len, cells))
             cells = [[""] * (height - len(lines)) + lines for lines in cells]
-        styles = [cell.style if isinstance(cell, Styled) else "" for cell in row]
-        return [self._line(parts, styles, widths, paint) for parts in zip_longest(*cells, fillvalue="")]
+        styles = [cell.style if isinstance(cell, StyledText) else "" for cell in row]
+        return [self._format_line(parts, styles, widths, paint) for parts in zip_longest(*cells, fillvalue="")]
 
     def _cell_lines(self, cell: str, heading: str, width: int) -> list[str]:
         if heading in self._names:
-            return [cut(cell, width)]
-        return [part for line in cell.split("\n") for part in (wrap(line, width) if columns(line) > width else [line])]
+            return [truncate(cell, width)]
+        return [
+            part for line in cell.split("\n") for part in (wrap(line, width) if display_width(line) > width else [line])
+        ]
 
-    def _line(self, parts: Sequence[str], styles: Sequence[str], widths: Sequence[int], paint: Paint | None) -> str:
+    def _format_line(
+        self, parts: Sequence[str], styles: Sequence[str], widths: Sequence[int], paint: Paint | None
+    ) -> str:
         line = spaces = ""
         for part, style, width, heading in zip(parts, styles, widths, self.headings, strict=True):
-            text, padding = part.rstrip(), " " * (width - columns(part))
+            text, padding = part.rstrip(), " " * (width - display_width(part))
             spaces += padding if heading in self._numbers else ""
             if text:
                 line += spaces + (paint(text, style) if paint and style else text)
@@ -229,20 +235,20 @@ def escape(content: object) -> Html:
 def tag(element: str, /, *children: object, **attributes: str | float | bool | None) -> Html:
     """Returns an HTML element.
 
-    Attributes are spelled like `class_` and `aria_label`. None or False omits an attribute; True adds it without a
-    value.
+    Attributes are passed as keyword arguments such as `class_` and `aria_label`. An attribute that is None or False is
+    omitted; one that is True has no value.
 
     Example:
         >>> tag("th", "R&D", scope="col", class_="wide", hidden=True)
         '<th scope="col" class="wide" hidden>R&amp;D</th>'
     """
-    start = f"<{element}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
-    if element in VOID:
+    start = f"<{element}{''.join(_format_attribute(key, value) for key, value in attributes.items())}>"
+    if element in VOID_ELEMENTS:
         return Html(start)
     return Html(f"{start}{join(children)}</{element}>")
 
 
-def _attribute(key: str, value: str | float | bool | None) -> str:
+def _format_attribute(key: str, value: str | float | bool | None) -> str:
     if value is None or value is False:
         return ""
     name = key.rstrip("_").replace("_", "-")
@@ -257,19 +263,19 @@ def join(children: Iterable[object], separator: str = "") -> Html:
 def table(
     headings: Sequence[object], rows: Iterable[Sequence[object]], *, caption: object = None, class_: str | None = None
 ) -> Html:
-    """Returns an HTML table whose first column holds the row headers; cells may already be `td` or `th` elements.
+    """Returns an HTML table with row headers in the first column. Cells may already be `td` or `th` elements.
 
     Example:
         >>> table(["task", "score"], [["age", 1]])[-66:]
         '<tbody><tr><th scope="row">age</th><td>1</td></tr></tbody></table>'
     """
-    head = tag("thead", tag("tr", *(_cell(heading, "col") for heading in headings)))
-    body = [tag("tr", _cell(row[0], "row"), *map(_cell, row[1:])) for row in rows]
+    head = tag("thead", tag("tr", *(_table_cell(heading, "col") for heading in headings)))
+    body = [tag("tr", _table_cell(row[0], "row"), *map(_table_cell, row[1:])) for row in rows]
     titled = None if caption is None else tag("caption", caption)
     return tag("table", titled, head, tag("tbody", *body), class_=class_)
 
 
-def _cell(content: object, scope: str | None = None) -> Html:
+def _table_cell(content: object, scope: str | None = None) -> Html:
     if isinstance(content, Html) and content.startswith(("<td", "<th")):
         return content
     return tag("th", content, scope=scope) if scope else tag("td", content)

@@ -7,18 +7,23 @@ import csv
 import gzip
 import importlib
 import io
+import lzma
+import math
 import os
 import re
+import struct
 import zipfile
 import zlib
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol, cast
 
 from .errors import InvalidInput, is_installed, missing_package, raise_problems
+from .free_memory import free_memory
 
 DELIMITERS = ("\t", ";", ",", "|")  # in order of preference
 SAMPLE_SIZE = 200_000  # number of characters that are searched for the delimiter
@@ -30,9 +35,17 @@ QUOTED_CELL = re.compile(r'(?:^|(?<=[\r\n,;\t|])) *"(?:[^"]|"")*"(?= *(?:[\r\n,;
 MAX_SHOWN = 5  # maximum number of invalid rows, or of files in an archive, that are listed individually
 MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", "."})
 DECIMAL_COMMA_HINT = "if commas are decimal separators, use points instead or separate columns with semicolons"
-ZIP_SIGNATURE, PARQUET_SIGNATURE = b"PK\x03\x04", b"PAR1"
+UNCLOSED_HINT = "is there an unclosed quotation mark?"
+GZIP_SIGNATURE, PARQUET_SIGNATURE = b"\x1f\x8b", b"PAR1"
+ZIP_SIGNATURES = (b"PK\x03\x04", b"PK\x05\x06")  # the latter is an archive without files
+ZIP_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(RuntimeError, EOFError, OSError, ValueError),
+)
+PIECE = 2**20  # number of bytes that are read at once
+COPIES = 4  # of the content of a file that have to fit into memory while it is parsed
+CELL_BYTES = 80  # memory for a short cell and its place in a row
 OLD_WORKBOOK_SIGNATURE = b"\xd0\xcf\x11\xe0"
-EXPECTED_FILE = "must be a CSV or Parquet file"
 
 
 class TableError(InvalidInput):
@@ -71,10 +84,11 @@ class ParsedTable:
     Attributes:
         place: the file, as named in messages.
         header: the first row.
-        rows: all other rows. Rows that are too short or too long are padded or truncated, and reported in `problems`.
-        decimal_comma: whether commas may be decimal separators, because they are not the delimiter.
+        rows: all other rows. Rows that are too short are padded, rows that are too long are truncated, and both are
+            reported in `problems`.
+        decimal_comma: whether commas may be decimal separators, which requires that they are not the delimiter.
         problems: problems with the table, such as repeated column names or rows of the wrong length. Readers append any
-            other problems, so that all of them are reported at once.
+            other problems, so that all problems are reported at once.
     """
 
     place: str
@@ -88,7 +102,7 @@ class ParsedTable:
         return f"{self.place}, line {row.line}" + ("" if column is None else f", column {column!r}")
 
     def parse_number(self, cell: str) -> float:
-        """Parses a number like the function `parse_number`, but accepts decimal commas if the file may contain any."""
+        """Parses a number like the function `parse_number`, but accepts decimal commas if the file may contain them."""
         try:
             return parse_number(cell)
         except ValueError:
@@ -131,6 +145,7 @@ class RawColumns:
         rows: the number of rows.
         unnamed: the number of unnamed columns that were dropped, such as a saved index.
         decimal_comma: see `ParsedTable`.
+        lines: the line of the file on which each row starts; empty if the table is not a text file.
     """
 
     place: str
@@ -138,6 +153,7 @@ class RawColumns:
     rows: int
     unnamed: int = 0
     decimal_comma: bool = False
+    lines: Sequence[int] = ()
 
 
 def read_table(path: str | os.PathLike[str]) -> ParsedTable:
@@ -145,11 +161,11 @@ def read_table(path: str | os.PathLike[str]) -> ParsedTable:
 
     Args:
         path: a file with a header, delimited by commas, semicolons, tabs or pipes. It can be encoded in UTF-8, UTF-16
-            (with a byte order mark) or Latin-1, and compressed with gzip or as the only file in a zip archive. Parquet
-            files are supported as well.
+            (with a byte order mark) or Latin-1, and compressed with gzip or stored as the only file in a zip archive.
+            Parquet files are supported as well.
 
     Raises:
-        TableError: the file does not exist or does not contain a table.
+        TableError: If the file does not exist or does not contain a table.
 
     Example:
         >>> import tempfile
@@ -189,14 +205,14 @@ def read_columns(source: TableSource, argument: str = "data", keep_empty: bool =
     """Reads the columns of a table.
 
     Args:
-        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list with a mapping for
-            each row.
+        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list of mappings, one per
+            row.
         argument: the name of the argument, used in messages if the source is not a file.
         keep_empty: whether to keep rows of a file in which every cell is empty.
 
     Raises:
-        TableError: the file does not exist or does not contain a table, there are no rows, columns differ in length, or
-            a column name is repeated.
+        TableError: If the file does not exist or does not contain a table, there are no rows, columns differ in length,
+            or a column name is repeated.
     """
     if isinstance(source, (str, os.PathLike)):
         return _read_file_columns(Path(source), keep_empty)
@@ -205,7 +221,8 @@ def read_columns(source: TableSource, argument: str = "data", keep_empty: bool =
         return _read_frame_columns(source, place)
     if isinstance(source, Mapping):
         return _make_columns(source, place)
-    rows: list[Any] = list(source) if isinstance(source, Iterable) else [source]
+    is_list = isinstance(source, Iterable) and getattr(source, "ndim", 1) > 0
+    rows: list[Any] = list(cast("Iterable[Any]", source)) if is_list else [source]
     if not all(isinstance(row, Mapping) for row in rows):
         expected = "must be a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row"
         raise TableError(place, expected, type(source).__name__)
@@ -228,25 +245,25 @@ def _read_file_columns(path: Path, keep_empty: bool) -> RawColumns:
     header = first if _has_content(first) else next(filter(_has_content, parsed), first)
     names = [name.strip() for name in header.cells]
     rows = (row for row in parsed if _has_content(row) or (keep_empty and len(row.cells) == len(names)))
-    columns, count, wrong = _join_cells(rows, len(names))
+    columns, lines, wrong = _join_cells(rows, len(names))
     problems = _header_problems(f"{place}, line {header.line}", names)
-    problems += _row_problems(place, count, wrong, len(names), delimiter)
+    problems += _row_problems(place, len(lines), wrong, len(names), delimiter)
     raise_problems(problems, TableError)
-    named = {name: TextCells(pieces, count) for name, pieces in zip(names, columns, strict=True) if name}
-    return RawColumns(place, named, count, names.count(""), delimiter != ",")
+    named = {name: TextCells(pieces, len(lines)) for name, pieces in zip(names, columns, strict=True) if name}
+    return RawColumns(place, named, len(lines), names.count(""), delimiter != ",", lines)
 
 
-def _join_cells(rows: Iterator[TableRow], width: int) -> tuple[list[list[str]], int, list[TableRow]]:
-    """Returns the joined cells of each column (see `TextCells`), the number of rows, and the rows of another width."""
+def _join_cells(rows: Iterator[TableRow], width: int) -> tuple[list[list[str]], Sequence[int], list[TableRow]]:
+    """Returns the joined cells of each column (see `TextCells`), the line of each row, and rows of another width."""
     columns: list[list[str]] = [[] for _ in range(width)]
-    count, wrong = 0, []
+    lines, wrong = array("q"), []
     while some := list(islice(rows, PIECE_ROWS)):
-        count += len(some)
+        lines.extend(row.line for row in some)
         wrong += [row for row in some if len(row.cells) != width]
         if not wrong:
             for pieces, cells in zip(columns, zip(*(row.cells for row in some), strict=True), strict=True):
                 pieces.append(SEPARATOR.join(cells))
-    return columns, count, wrong
+    return columns, lines, wrong
 
 
 def _read_frame_columns(frame: Any, place: str) -> RawColumns:
@@ -257,13 +274,22 @@ def _read_frame_columns(frame: Any, place: str) -> RawColumns:
 
 
 def _make_columns(columns: Mapping[str, Any], place: str, unnamed: int = 0) -> RawColumns:
+    single = [name for name, column in columns.items() if _is_single_value(column)]
+    raise_problems(
+        [TableError(f"{place}: column {name!r}", "must be a list or an array", repr(columns[name])) for name in single],
+        TableError,
+    )
     lengths = {len(column) for column in columns.values()}
     if len(lengths) != 1:
         found = ", ".join(map(str, sorted(lengths))) or "no columns"
         raise TableError(place, "must have columns of the same length", found)
     if lengths == {0}:
-        raise TableError(place, "must have rows", "none")
+        raise TableError(place, "must have at least one row", "none")
     return RawColumns(place, columns, lengths.pop(), unnamed)
+
+
+def _is_single_value(column: Any) -> bool:
+    return isinstance(column, (str, bytes)) or not hasattr(column, "__len__") or getattr(column, "ndim", 1) == 0
 
 
 def _header_problems(place: str, names: Iterable[str]) -> list[InvalidInput]:
@@ -281,6 +307,7 @@ def _row_problems(place: str, rows: int, wrong: Sequence[TableRow], width: int, 
     problems: list[InvalidInput] = []
     for line, cells in wrong[:MAX_SHOWN]:
         hint = DECIMAL_COMMA_HINT if delimiter == "," and len(cells) > width else ""
+        hint = UNCLOSED_HINT if any("\n" in cell for cell in cells) else hint
         problems.append(TableError(f"{place}, line {line}", f"must have {width} cells", str(len(cells)), hint))
     if len(wrong) > MAX_SHOWN:
         more = f"{len(wrong) - MAX_SHOWN:,} more rows of a different length"
@@ -293,7 +320,13 @@ def _parse_rows(text: str, place: str) -> tuple[str, Iterator[TableRow]]:
     if not text.strip(BLANK_CHARACTERS + "\r\n"):
         raise TableError(place, "must contain a table", "only delimiters")
     delimiter = _find_delimiter(text)
+    _check_memory(text.count(delimiter) + text.count("\n"), place)
     return delimiter, _iterate_rows(text, delimiter, place)
+
+
+def _check_memory(cells: int, place: str) -> None:
+    if CELL_BYTES * cells > free_memory():
+        raise _too_large(f"about {cells:,} cells", place)
 
 
 def _iterate_rows(text: str, delimiter: str, place: str) -> Iterator[TableRow]:
@@ -305,8 +338,10 @@ def _iterate_rows(text: str, delimiter: str, place: str) -> Iterator[TableRow]:
             line = reader.line_num + 1
     except csv.Error as error:
         place = f"{place}, line {line}"
-        hint = "is there an unclosed quotation mark?"
-        raise TableError(place, "must be a row of a table", str(error), hint) from error
+        if "field limit" in str(error):
+            expected = f"must have cells of at most {csv.field_size_limit():,} characters"
+            raise TableError(place, expected, "a longer one", UNCLOSED_HINT) from error
+        raise TableError(place, "must be a row of a table", str(error), UNCLOSED_HINT) from error
 
 
 def _iterate_lines(text: str) -> Iterator[str]:
@@ -319,7 +354,7 @@ def _iterate_lines(text: str) -> Iterator[str]:
 
 
 def _find_delimiter(text: str) -> str:
-    """Returns the delimiter that splits the header into the most names and, if possible, all rows equally."""
+    """Returns the delimiter that yields the most names in the header and, if possible, equally long rows."""
     lines = [
         line for line in re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE_SIZE])) if line.strip(BLANK_CHARACTERS)
     ]
@@ -337,10 +372,10 @@ def _has_content(row: TableRow) -> bool:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Reads a text file in any encoding and compression that `read_table` supports. Parquet is converted to CSV.
+    """Reads a text file in any encoding and compression that `read_table` supports. Parquet files are converted to CSV.
 
     Raises:
-        TableError: the file does not exist, is empty, or is not a text file.
+        TableError: If the file does not exist, is empty, or is not a text file.
     """
     place, content = _display_name(path), _read_content(Path(path))
     if content.startswith(PARQUET_SIGNATURE):
@@ -358,20 +393,50 @@ def _display_name(path: str | os.PathLike[str]) -> str:
 def _read_content(path: Path) -> bytes:
     """Reads the bytes of a file and decompresses them."""
     place = _display_name(path)
-    if path.is_dir():
-        raise TableError(place, "must be a file", "a folder", "specify a file in it")
     try:
-        content = path.read_bytes()
+        if path.is_dir():
+            raise TableError(place, "must be a file", "a folder", "specify a file in it")
+        with path.open("rb") as file:
+            content = _read_pieces(file, place)
     except FileNotFoundError:
         raise TableError(place, "does not exist") from None
     except OSError as error:
         raise TableError(place, f"cannot be read: {error.strerror}") from None
-    if content.startswith(b"\x1f\x8b"):
-        try:
-            return gzip.decompress(content)
-        except (EOFError, OSError, zlib.error) as error:
-            raise TableError(place, "must be a complete gzip file", str(error), "is it truncated?") from error
-    return _unzip(content, place) if content.startswith(ZIP_SIGNATURE) else content
+    except ValueError as error:
+        if isinstance(error, TableError):
+            raise
+        raise TableError(repr(place), f"cannot be the path of a file: {error}") from None
+    if content.startswith(GZIP_SIGNATURE):
+        return _gunzip(content, place)
+    return _unzip(content, place) if content.startswith(ZIP_SIGNATURES) else content
+
+
+def _read_pieces(file: IO[bytes] | gzip.GzipFile, place: str) -> bytes:
+    """Reads a whole file, as long as it fits into memory; compressed files may be far larger than they look."""
+    limit = free_memory() // COPIES
+    pieces, size = [], 0
+    while piece := file.read(PIECE):
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
+            raise _too_large(f"more than {size / 1e6:,.0f} MB", place)
+    return b"".join(pieces)
+
+
+def _too_large(found: str, place: str) -> TableError:
+    expected = f"must fit into memory, of which {free_memory() / 1e6:,.0f} MB are free"
+    return TableError(place, expected, found, "use fewer rows or columns")
+
+
+def _gunzip(content: bytes, place: str) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            return _read_pieces(file, place)
+    except EOFError as error:
+        raise TableError(place, "must be a complete gzip file", str(error), "is it truncated?") from error
+    except (OSError, zlib.error, struct.error) as error:
+        hint = "it is damaged; create or download it again"
+        raise TableError(place, "must be a complete gzip file", str(error), hint) from error
 
 
 def _unzip(content: bytes, place: str) -> bytes:
@@ -379,20 +444,23 @@ def _unzip(content: bytes, place: str) -> bytes:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/")]
             if any(name in names for name in ("[Content_Types].xml", "mimetype")):
-                raise TableError(place, EXPECTED_FILE, "a workbook", "save it as CSV")
+                raise TableError(place, "must be a CSV or Parquet file", "a workbook", "save it as CSV")
             tables = [name for name in names if not name.startswith(("__MACOSX/", "."))]
             if len(tables) != 1:
                 found = f"{len(tables)}" + (f": {', '.join(tables[:MAX_SHOWN])}" if tables else "")
                 raise TableError(place, "must be a zip archive with one file", found, "extract the one you need")
-            return archive.read(tables[0])
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError) as error:
+            with archive.open(tables[0]) as file:
+                return _read_pieces(file, place)
+    except TableError:
+        raise
+    except ZIP_DAMAGE as error:
         found = f"a workbook or archive that cannot be opened ({error})"
-        raise TableError(place, EXPECTED_FILE, found, "save it as CSV") from error
+        raise TableError(place, "must be a CSV or Parquet file", found, "save it as CSV") from error
 
 
 def _decode(content: bytes, place: str) -> str:
     if content.startswith(OLD_WORKBOOK_SIGNATURE):
-        raise TableError(place, EXPECTED_FILE, "an old workbook", "save it as CSV")
+        raise TableError(place, "must be a CSV or Parquet file", "an old workbook", "save it as CSV")
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
         text = content.decode(encoding)
@@ -437,7 +505,7 @@ def parse_number(cell: str) -> float:
     """Parses a number. Returns NaN if the value is missing.
 
     Raises:
-        ValueError: the cell is not a number.
+        ValueError: If the cell is not a number.
 
     Example:
         >>> parse_number("-2e-3"), parse_number("NA")
@@ -461,7 +529,10 @@ def is_number(cell: str) -> bool:
 
 
 def as_number(value: Any) -> float:
-    """Converts a cell to a number. Raises ValueError or TypeError if it is not a number."""
+    """Converts a cell to a number. Raises ValueError or TypeError if the cell does not contain a number."""
     if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
         raise ValueError(value)
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits; as text, float reads it as infinite
+        return math.inf if value > 0 else -math.inf

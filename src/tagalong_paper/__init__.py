@@ -1,4 +1,4 @@
-"""The paper's published numbers, and reproductions of its experiments."""
+"""The paper's published numbers and reproductions of its experiments."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

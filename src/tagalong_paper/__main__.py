@@ -1,4 +1,4 @@
-"""Runs `tagalong` with the paper's plug-ins in a checkout that is not installed: `python -m tagalong_paper`."""
+"""Runs `tagalong` with the paper's plug-ins from a source checkout: `python -m tagalong_paper`."""
 
 from __future__ import annotations
 

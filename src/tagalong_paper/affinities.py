@@ -1,4 +1,4 @@
-"""Affinities shared by multiple experiments, measured once and kept in the store."""
+"""Affinities that multiple experiments use, measured once and cached in the store."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ AS_PUBLISHED: Mapping[str, Any] = {"estimator": "lookahead", "update": "optimize
 
 
 def measure_every_step(backend: TrainingBackend, seeds: Sequence[int], **settings: Any) -> dict[int, Affinity]:
-    """Measures equation 1 at every step of training all tasks together; returns affinities by seed.
+    """Measures the affinities of equation 1 at every step of joint training, and returns them by seed.
 
     Args:
         backend: the backend that trains the networks.
         seeds: the seeds of the networks.
-        **settings: additional settings of the meter, such as `held_out`.
+        **settings: additional meter settings, such as `held_out`.
     """
     return measure_affinities(backend, seeds, every=1, **settings)
 
 
 def measure_affinities(backend: TrainingBackend, seeds: Sequence[int], **settings: Any) -> dict[int, Affinity]:
-    """Measures equation 1 with additional settings of the meter; returns affinities by seed."""
-    # Trains without a meter first; otherwise, the store would keep the time of the metered training.
+    """Measures the affinities of equation 1 with additional meter settings, and returns them by seed."""
+    # Train without a meter first. Otherwise, the store would record the time of the metered training.
     backend.networks([backend.job(backend.problem.names, seed) for seed in seeds], "all tasks together")
-    found = backend.affinities(seeds, {**EQUATION_1, **settings})
-    return {seed: affinity for seed, (affinity, _) in found.items()}
+    measured = backend.affinities(seeds, {**EQUATION_1, **settings})
+    return {seed: affinity for seed, (affinity, _) in measured.items()}
 
 
-def pool_seeds(found: Mapping[int, Affinity]) -> Affinity:
-    """Merges the affinities of all seeds."""
-    return reduce(Affinity.merge, found.values())
+def pool_seeds(affinities: Mapping[int, Affinity]) -> Affinity:
+    """Merges the affinities of all seeds into one."""
+    return reduce(Affinity.merge, affinities.values())
 
 
 def with_short_names(setup: ExperimentSetup, affinity: Affinity) -> Affinity:
-    """Returns the affinity with the paper's short names for tasks."""
+    """Returns the affinity with its tasks renamed to the paper's short names."""
     return replace(affinity, tasks=tuple(setup.short_name(task) for task in affinity.tasks))
 
 
-def off_diagonal(affinity: Affinity, *, centred: bool = False) -> NDArray[np.float64]:
+def off_diagonal(affinity: Affinity, *, centered: bool = False) -> NDArray[np.float64]:
     """Returns the affinities between different tasks as a flat array.
 
     Args:
         affinity: the affinities.
-        centred: whether to subtract the mean onto each target, which does not affect the grouping.
+        centered: whether to subtract each target's mean, which does not affect the grouping.
     """
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
-    if centred:
+    if centered:
         others = others - np.nanmean(others, axis=0)
     return others[~np.eye(len(affinity.tasks), dtype=bool)]

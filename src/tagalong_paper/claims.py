@@ -1,4 +1,4 @@
-"""Decides whether a claim of the paper was reproduced, given the results of multiple seeds and their noise."""
+"""Decides whether results reproduce the paper's claims, given the noise across seeds."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from .experiment_report import Answer, Claim, Value
 
 Pairs = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 CONFIDENCE = Verdict.confidence
-TINY = 1e-9  # smaller differences are rounding errors, even if all seeds agree exactly
+TOLERANCE = 1e-9  # smaller differences are rounding errors, even if all seeds agree exactly
 WEAKEST_FIRST: tuple[Answer, ...] = ("no", "not tested", "within noise", "yes")
-MAX_LISTED = 4  # if a claim is based on more comparisons, they are only counted; the JSON file lists all of them
+# A claim lists at most this many comparisons; more are only counted. The JSON file lists all of them.
+MAX_LISTED_COMPARISONS = 4
 
 
-def summarize(found: Sequence[float], *, digits: int = 2, served: bool = True) -> Value:
-    """Returns the mean over seeds with its standard error, which needs at least two seeds and finite results."""
-    has_error = len(found) > 1 and bool(np.isfinite(found).all())
-    stderr = float(np.std(found, ddof=1) / np.sqrt(len(found))) if has_error else None
-    return Value(float(np.mean(found)), stderr, served, digits)
+def summarize(values: Sequence[float], *, digits: int = 2, served: bool = True) -> Value:
+    """Returns the mean over seeds, with its standard error if there are at least two seeds and finite results."""
+    has_error = len(values) > 1 and bool(np.isfinite(values).all())
+    stderr = float(np.std(values, ddof=1) / np.sqrt(len(values))) if has_error else None
+    return Value(float(np.mean(values)), stderr, served, digits)
 
 
-def judge_lower(mine: Sequence[float], other: Sequence[float], among: int = 1, per_row: float = 0.0) -> Answer:
-    """Judges whether results are clearly lower than others, seed by seed; "no" means that they are clearly higher.
+def judge_lower(
+    values: Sequence[float], reference: Sequence[float], comparisons: int = 1, per_row: float = 0.0
+) -> Answer:
+    """Judges whether results are clearly lower than others, seed by seed. "no" means that they are clearly higher.
 
-    The answer is "not tested" if a result is not finite, e.g. because training diverged. See `judge_negative` for
-    `among` and `per_row`.
+    The answer is "not tested" if a result is not finite, e.g. because training diverged. For `comparisons` and
+    `per_row`, see `judge_negative`.
 
     Example:
         >>> judge_lower([1.0, 1.1], [2.0, 2.2]), judge_lower([1.0, 2.5], [2.0, 2.8])
@@ -37,74 +40,76 @@ def judge_lower(mine: Sequence[float], other: Sequence[float], among: int = 1, p
         >>> judge_lower([3.0, 3.1], [2.0, 2.1])
         'no'
     """
-    return judge_negative(np.subtract(mine, other).tolist(), among, per_row)
+    return judge_negative(np.subtract(values, reference).tolist(), comparisons, per_row)
 
 
-def judge_negative(found: Sequence[float], among: int = 1, per_row: float = 0.0) -> Answer:
-    """Judges whether numbers, one per seed, are clearly below zero; a single seed never gives a clear answer.
+def judge_negative(values: Sequence[float], comparisons: int = 1, per_row: float = 0.0) -> Answer:
+    """Judges whether the numbers are clearly below zero. A single seed never gives a clear answer.
 
     Args:
-        found: the numbers.
-        among: the number of comparisons in the claim. A single "no" refutes the claim, and one of many comparisons can
-            easily be above zero by chance, so "no" is corrected for their number (Bonferroni). "yes" needs no
-            correction, since all comparisons must agree.
-        per_row: the amount that one test row adds to a number, if errors are counted. A difference of a few test rows
-            may be due to chance even if all seeds agree, since they share the test rows; a difference of n rows
-            therefore has a standard error of at least √n rows.
+        values: the numbers, one per seed.
+        comparisons: the number of comparisons in the claim. A single "no" refutes the claim, and one of many
+            comparisons can easily exceed zero by chance. The answer "no" is therefore subject to a Bonferroni
+            correction. The
+            answer "yes" needs no correction, since all comparisons must agree.
+        per_row: the amount that one misclassified test row adds to a number, if errors are counted. All seeds share the
+            test rows, so a difference of a few rows may be due to chance even if all seeds agree. The standard error of
+            a difference of n rows is therefore at least √n rows.
 
     Example:
         >>> judge_negative([-1.0, -1.1]), judge_negative([-1.0]), judge_negative([-1.0, float("nan")])
         ('yes', 'within noise', 'not tested')
-        >>> judge_negative([1.0, 1.1]), judge_negative([1.0, 1.1], among=10)
+        >>> judge_negative([1.0, 1.1]), judge_negative([1.0, 1.1], comparisons=10)
         ('no', 'within noise')
         >>> judge_negative([-1.0, -1.1], per_row=0.5), judge_negative([-1.0, -1.1], per_row=0.1)
         ('within noise', 'yes')
     """
-    if not np.isfinite(found).all():
+    if not np.isfinite(values).all():
         return "not tested"
-    mean = float(np.mean(found))
-    confidence = CONFIDENCE if mean < 0 else 1 - (1 - CONFIDENCE) / among
-    if len(found) < 2:
+    mean = float(np.mean(values))
+    confidence = CONFIDENCE if mean < 0 else 1 - (1 - CONFIDENCE) / comparisons
+    if len(values) < 2:
         return "within noise"
-    half = interval_half_width(found, row_stderr=math.sqrt(abs(mean) * per_row), confidence=confidence)
-    if not abs(mean) > max(half, TINY):
+    half = interval_half_width(values, row_stderr=math.sqrt(abs(mean) * per_row), confidence=confidence)
+    if not abs(mean) > max(half, TOLERANCE):
         return "within noise"
     return "yes" if mean < 0 else "no"
 
 
 def claim_all_lower(text: str, pairs: Pairs, unit: str = "", *, per_row: float = 0.0) -> Claim:
-    """Judges the claim that the first of every pair is lower than the second; the weakest comparison decides.
+    """Judges the claim that the first value of every pair is lower than the second. The weakest comparison decides.
 
     Args:
         text: the claim.
-        pairs: for each comparison by name, two lists of values with one value per seed.
-        unit: the unit of the values, for the explanation.
-        per_row: the amount that one test row adds to a value; see `judge_negative`.
+        pairs: the comparisons by name. Each comparison consists of two lists with one value per seed.
+        unit: the unit of the values, to include in the explanation.
+        per_row: the amount that one misclassified test row adds to a value. See `judge_negative`.
     """
     if not pairs:
         return Claim(text, "not tested", "nothing to compare")
-    found = {name: judge_lower(mine, other, len(pairs), per_row) for name, (mine, other) in pairs.items()}
+    found = {name: judge_lower(values, reference, len(pairs), per_row) for name, (values, reference) in pairs.items()}
     weakest = next(answer for answer in WEAKEST_FIRST if answer in found.values())
     parts = tuple(
-        f"{name}: {_mean(mine)} against {_mean(other)}{unit} ({found[name]})" for name, (mine, other) in pairs.items()
+        f"{name}: {_format_mean(values)} against {_format_mean(reference)}{unit} ({found[name]})"
+        for name, (values, reference) in pairs.items()
     )
-    return Claim(text, weakest, _summary(parts, list(found.values())), parts)
+    return Claim(text, weakest, _summarize_comparisons(parts, list(found.values())), parts)
 
 
-def _mean(values: Sequence[float]) -> str:
+def _format_mean(values: Sequence[float]) -> str:
     return f"{np.mean(values):.4g}" if np.isfinite(values).all() else "no number"
 
 
-def _summary(parts: tuple[str, ...], answers: Sequence[Answer]) -> str:
-    if len(parts) <= MAX_LISTED:
-        return "; ".join(parts)
+def _summarize_comparisons(descriptions: tuple[str, ...], answers: Sequence[Answer]) -> str:
+    if len(descriptions) <= MAX_LISTED_COMPARISONS:
+        return "; ".join(descriptions)
     words = {"yes": "clearly", "within noise": "within noise", "not tested": "not tested", "no": "clearly not"}
     counts = [f"{answers.count(answer)} {word}" for answer, word in words.items() if answer in answers]
-    return f"of {len(parts)} comparisons {', '.join(counts)}"
+    return f"of {len(descriptions)} comparisons {', '.join(counts)}"
 
 
 def pearson(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float:
-    """Returns the correlation over pairs of finite numbers; NaN if there are fewer than three, or no variation.
+    """Returns the correlation over pairs of finite numbers, or NaN if it is undefined.
 
     Example:
         >>> round(pearson([1, 2, 3], [2, 4, 7]), 3), pearson([1, 2], [2, 4])
@@ -117,24 +122,29 @@ def pearson(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.nd
     return float(np.corrcoef(x[known], y[known])[0, 1])
 
 
-def claim_correlation(text: str, found: float, *, yes: float, no: float | None = None, more: str = "") -> Claim:
-    """Judges the claim that a correlation is high; the explanation states the thresholds.
+def claim_correlation(
+    text: str, correlation: float, *, yes_threshold: float, no_threshold: float | None = None, details: str = ""
+) -> Claim:
+    """Judges the claim that a correlation is high. The explanation states the thresholds.
 
     Args:
         text: the claim.
-        found: the correlation.
-        yes: the threshold for "yes".
-        no: the threshold below which the answer is "no"; None means `yes`.
-        more: a description of the data, for the explanation.
+        correlation: the correlation.
+        yes_threshold: the minimum correlation for the answer "yes".
+        no_threshold: the threshold below which the answer is "no". Defaults to `yes_threshold`.
+        details: a description of the data, to include in the explanation.
 
     Example:
-        >>> [claim_correlation("they agree", found, yes=0.9, no=0.7).reproduced for found in (0.95, 0.8, 0.6)]
+        >>> claims = [claim_correlation("high", r, yes_threshold=0.9, no_threshold=0.7) for r in (0.95, 0.8, 0.6)]
+        >>> [claim.reproduced for claim in claims]
         ['yes', 'within noise', 'no']
     """
-    if np.isnan(found):
-        return Claim(text, "not tested", f"too few distinct numbers to correlate{more}")
+    if np.isnan(correlation):
+        return Claim(text, "not tested", f"too few distinct numbers to correlate{details}")
     answer: Answer = "within noise"
-    if found >= yes or found < (yes if no is None else no):
-        answer = "yes" if found >= yes else "no"
-    limits = f"{yes:g} or more counts as yes" + ("" if no is None else f", below {no:g} as no")
-    return Claim(text, answer, f"Pearson {found:.2f}{more}; {limits}")
+    if correlation >= yes_threshold or correlation < (yes_threshold if no_threshold is None else no_threshold):
+        answer = "yes" if correlation >= yes_threshold else "no"
+    limits = f"{yes_threshold:g} or more counts as yes" + (
+        "" if no_threshold is None else f", below {no_threshold:g} as no"
+    )
+    return Claim(text, answer, f"Pearson {correlation:.2f}{details}; {limits}")

@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from .experiments import Experiment
 
 SELECTIONS = "tagalong-selections"  # the format of selection.json
-PANEL = "Where"
+PANEL = "Experiment"
 ProblemOption = Annotated[
     str,
     typer.Option(
         "--problem",
         metavar="faces|celeba|taskonomy",
-        help="The problem; faces is a synthetic substitute for CelebA.",
+        help="Problem to train on; faces is a synthetic substitute for CelebA.",
         rich_help_panel=PANEL,
         autocompletion=complete_words("faces", "celeba", "taskonomy"),
     ),
@@ -58,7 +58,7 @@ SizeOption = Annotated[
     typer.Option(
         "--size",
         metavar="small|full",
-        help="small runs in seconds; full is the paper's size and needs a GPU.",
+        help="small finishes in seconds; full matches the paper and requires a GPU.",
         rich_help_panel=PANEL,
         autocompletion=complete_words("small", "full"),
     ),
@@ -69,7 +69,7 @@ SeedsOption = Annotated[
         "--seeds",
         metavar="NUMBER",
         parser=integer_option,
-        help="The number of seeds; by default 2 at small size, 3 at full size, and 1 for Taskonomy.",
+        help="Number of seeds; by default 2 at small size, 3 at full size, and 1 for Taskonomy.",
         rich_help_panel=PANEL,
         show_default=False,
     ),
@@ -79,7 +79,7 @@ PublishedOption = Annotated[
     typer.Option(
         "--as-published",
         metavar="",
-        help="Use the published code's step for TAG: with momentum, divided by the learning rate.",
+        help="For TAG, use the same step as the published code (with momentum, divided by the learning rate).",
         show_default=False,
     ),
 ]
@@ -88,7 +88,7 @@ LargerOption = Annotated[
     typer.Option(
         "--methods",
         metavar="A,B,…",
-        help="The methods to train with larger networks; by default mtl,uw,gradnorm (Taskonomy: mtl,gradnorm).",
+        help="Methods to train with larger networks; by default mtl,uw,gradnorm (Taskonomy: mtl,gradnorm).",
         show_default=False,
         autocompletion=complete_words("mtl", "uw", "gradnorm"),
     ),
@@ -98,7 +98,7 @@ AugmentedOption = Annotated[
     typer.Option(
         "--methods",
         metavar="A,B,…",
-        help="The methods to compare with MTL; by default uw,gradnorm,pcgrad,pcgrad-uw.",
+        help="Methods to compare with MTL; by default uw,gradnorm,pcgrad,pcgrad-uw.",
         show_default=False,
         autocompletion=complete_words("uw", "gradnorm", "pcgrad", "pcgrad-uw"),
     ),
@@ -121,7 +121,7 @@ EXPERIMENT_OPTIONS: dict[str, dict[str, tuple[Any, Any]]] = {
     "capacity": {"methods": (LargerOption, None)},
     "no-early-stopping": {"methods": (AugmentedOption, None)},
 }
-TYPED = {
+OPTION_NAMES = {
     "problem": "--problem",
     "task": "--tasks",
     "recipe.lr": "--recipe lr",
@@ -133,8 +133,8 @@ paper = typer.Typer(name="paper", cls=Commands, invoke_without_command=True, ric
 
 
 @paper.callback()
-def _parts(context: typer.Context) -> None:
-    """Reproduces the numbers of the paper (Fifty et al., NeurIPS 2021), and shows where they differ.
+def _list_experiments(context: typer.Context) -> None:
+    """Reproduces the paper's numbers (Fifty et al., NeurIPS 2021) and shows where ours differ.
 
     Examples:
         `tagalong paper`: list all experiments
@@ -169,20 +169,20 @@ def selection(out: OutOption = None, json: JsonOption = False, quiet: QuietOptio
 
 @paper.command(cls=Command, epilog="Example: `tagalong paper errata --json`")
 def errata(out: OutOption = None, json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Lists all disagreements with the printed numbers, and explains them."""
+    """Lists all disagreements with the printed numbers and explains them."""
     check_folder(out)
     _show_computed(run_experiment("errata"), out, json, quiet)
 
 
 @paper.command(cls=Command, epilog="Example: `tagalong paper theory --json`")
 def theory(out: OutOption = None, json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Tests Lemma 1 and each printed version of Proposition 1, and draws the four panels of the counterexample."""
+    """Tests Lemma 1 and each printed version of Proposition 1, and draws the counterexample."""
     check_folder(out)
     _show_computed(run_experiment("theory"), out, json, quiet)
 
 
 def _show_computed(report: Report, out: Path | None, json: bool, quiet: bool) -> None:
-    """Shows the report of an experiment that trains nothing; writes files only if a folder is given."""
+    """Shows the report of an experiment that trains no networks. Writes files only if a folder is given."""
     files = [] if out is None else report.save(out)
     if json:
         print(report.to_json())
@@ -191,49 +191,52 @@ def _show_computed(report: Report, out: Path | None, json: bool, quiet: bool) ->
 
 
 def training_command(experiment: Experiment) -> Callable[..., None]:
-    """Returns the command for an experiment that trains networks, with the shared options and its own."""
-    own = EXPERIMENT_OPTIONS.get(experiment.name, {})
+    """Returns the command for an experiment that trains networks, with both common and experiment-specific options."""
+    own_options = EXPERIMENT_OPTIONS.get(experiment.name, {})
 
-    def command(**typed: Any) -> None:
-        options = {name: parse_names(typed[name]) if isinstance(typed[name], str) else typed[name] for name in own}
-        run(experiment.name, typed, **options)
+    def command(**arguments: Any) -> None:
+        options = {
+            name: parse_names(arguments[name]) if isinstance(arguments[name], str) else arguments[name]
+            for name in own_options
+        }
+        run_and_show(experiment.name, arguments, **options)
 
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
-        for name, (annotation, default) in {**COMMON_OPTIONS, **own}.items()
+        for name, (annotation, default) in {**COMMON_OPTIONS, **own_options}.items()
     ]
     vars(command)["__signature__"] = inspect.Signature(parameters)  # typer reads this attribute
     return command
 
 
-def run(name: str, typed: dict[str, Any], **own: Any) -> None:
-    """Runs an experiment and shows its report; networks that are already in the folder are not trained again."""
+def run_and_show(name: str, arguments: dict[str, Any], **own_options: Any) -> None:
+    """Runs an experiment and shows its report. Networks that are already in the folder are not trained again."""
     from .experiment_setup import load_setup
 
-    check_folder(typed["out"])  # before generating or decoding images, which takes minutes
-    check_methods(name, own.get("methods"))
-    with name_arguments(**TYPED), show_progress(typed["json"] or typed["quiet"]) as progress:
+    check_folder(arguments["out"])  # before generating or decoding images, which takes minutes
+    check_methods(name, own_options.get("methods"))
+    with name_arguments(**OPTION_NAMES), show_progress(arguments["json"] or arguments["quiet"]) as progress:
         setup = load_setup(
-            typed["problem"],
-            typed["size"],
-            out=typed["out"],
-            seeds=typed["seeds"],
-            tasks=parse_names(typed["tasks"]),
-            options=parse_problem_options(typed["with_"] or [], "recipe", "size"),
-            recipe=parse_options(typed["recipe"] or [], "recipe"),
-            device=typed["device"] or "auto",
-            executor=typed["executor"] or "serial",
+            arguments["problem"],
+            arguments["size"],
+            out=arguments["out"],
+            seeds=arguments["seeds"],
+            tasks=parse_names(arguments["tasks"]),
+            options=parse_problem_options(arguments["with_"] or [], "recipe", "size"),
+            recipe=parse_options(arguments["recipe"] or [], "recipe"),
+            device=arguments["device"] or "auto",
+            executor=arguments["executor"] or "serial",
             progress=progress,
         )
         try:
-            report = run_experiment(name, setup, **own)
+            report = run_experiment(name, setup, **own_options)
             files: list[Path] = report.save(setup.out)
         except KeyboardInterrupt:
             raise resumable(setup.out) from None
-    if typed["json"]:
+    if arguments["json"]:
         print(report.to_json())
         return
-    show_report(report, files, typed["quiet"], resumes=True)
+    show_report(report, files, arguments["quiet"], can_resume=True)
 
 
 for _experiment in EXPERIMENTS:

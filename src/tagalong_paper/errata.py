@@ -1,4 +1,4 @@
-"""Finds where the paper disagrees with itself, with its published matrices and code, or with what can be proven."""
+"""Finds where the paper contradicts itself, its published matrices and code, or what can be proven."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from .printed import (
     published_matrices,
 )
 from .selection import selections
-from .theory import BOUNDS, COUNTEREXAMPLE, PANELS, after_steps
+from .theory import BOUNDS, COUNTEREXAMPLE, PANELS, losses_after_steps
 
-LAST_DIGIT = {"celeba": 0.01, "taskonomy": 0.0001}
+ROUNDING_UNIT = {"celeba": 0.01, "taskonomy": 0.0001}
 
 
 class Erratum(NamedTuple):
     """A mistake in the paper.
 
     Attributes:
-        where: the place in the paper.
-        printed: what the paper says.
+        where: the location in the paper.
+        printed: the statement in the paper.
         found: the correct statement.
-        why: how the mistake was found.
+        why: an explanation of how the mistake was found.
     """
 
     where: str
@@ -142,11 +142,11 @@ def _spread_erratum() -> Erratum:
 
 
 def wrong_totals() -> list[Erratum]:
-    """Returns totals that differ from the sum of their columns by more than three standard deviations of rounding."""
+    """Returns totals that differ from the sum of their columns by more than rounding explains."""
     found = []
     for dataset, where, columns, total in _table_rows():
         digits = 2 if dataset == "celeba" else 4
-        noise = LAST_DIGIT[dataset] / math.sqrt(12) * math.sqrt(len(columns) + 1)
+        noise = ROUNDING_UNIT[dataset] / math.sqrt(12) * math.sqrt(len(columns) + 1)
         if abs(sum(columns) - total) > 3 * noise:
             found.append(
                 Erratum(
@@ -165,11 +165,11 @@ def _table_rows() -> Iterator[tuple[str, str, list[float], float]]:
             yield dataset, method.upper(), list(line.results.values()), line.total
         for (method, times), line in CAPACITY[dataset].items():
             yield dataset, f"{method.upper()} ({times}×)", list(line.results.values()), line.total
-    for dataset, method, budget, printed in _groupings():
+    for dataset, method, budget, printed in _printed_groupings():
         yield dataset, f"{method} {budget} groups", list(served_results(printed).values()), printed.total
 
 
-def _groupings() -> Iterator[tuple[str, str, int, PrintedGrouping]]:
+def _printed_groupings() -> Iterator[tuple[str, str, int, PrintedGrouping]]:
     for key, by_budget in PRINTED.items():
         dataset, _, method = key.partition("_")
         for budget, printed in by_budget.items():
@@ -180,7 +180,7 @@ def _groupings() -> Iterator[tuple[str, str, int, PrintedGrouping]]:
 
 
 def served_results(printed: PrintedGrouping) -> dict[str, float]:
-    """Returns each task's result in bold: the best one if there are two, or the best of all if none is in bold."""
+    """Returns each task's result in bold, choosing the best result if several or none are in bold."""
     tasks = dict.fromkeys(task for group in printed.groups for task in group.results)
     found = {}
     for task in tasks:
@@ -190,9 +190,9 @@ def served_results(printed: PrintedGrouping) -> dict[str, float]:
 
 
 def wrong_groupings() -> list[Erratum]:
-    """Returns tasks that are in bold twice or never, and groupings that are not optimal for the published matrices."""
+    """Returns tasks that are not in bold exactly once, and groupings that are not optimal for their matrices."""
     found = []
-    for dataset, method, budget, printed in _groupings():
+    for dataset, method, budget, printed in _printed_groupings():
         for task in served_results(printed):
             times = sum(task in group.bold for group in printed.groups)
             if times != 1:
@@ -212,9 +212,9 @@ def wrong_groupings() -> list[Erratum]:
 
 
 def conflicting_results() -> list[Erratum]:
-    """Returns networks for the same tasks that are printed with different results."""
+    """Returns networks with the same tasks that are printed with different results."""
     networks: dict[tuple[str, frozenset[str]], list[tuple[str, PrintedGroup]]] = {}
-    for dataset, method, budget, printed in _groupings():
+    for dataset, method, budget, printed in _printed_groupings():
         for group in printed.groups:
             networks.setdefault((dataset, frozenset(group.results)), []).append((f"{method} {budget} groups", group))
     repeated = {network: places for network, places in networks.items() if len(places) > 1}
@@ -252,7 +252,7 @@ def misprints() -> list[Erratum]:
 
 
 def wrong_settings() -> list[Erratum]:
-    """Returns descriptions of networks, early stopping and training that differ from the published code."""
+    """Returns descriptions of networks and training that do not match the published code."""
     channels = ", ".join(f"{found.times:g}× channels: {found.reached:.1f}×" for found in paper_capacities())
     return [
         Erratum(
@@ -286,7 +286,7 @@ def paper_capacities() -> list[Capacity]:
 
 
 def redundant_groups() -> list[Erratum]:
-    """Returns published matrices for which fewer networks than tasks suffice to serve every task at its best."""
+    """Returns published matrices for which every task can be served optimally with fewer networks than tasks."""
     enough = []
     for matrix in published_matrices():
         tasks = len(matrix.affinity.tasks)
@@ -305,13 +305,13 @@ def redundant_groups() -> list[Erratum]:
 
 
 def wrong_theory() -> list[Erratum]:
-    """Returns the errors in the quadratic example, in Proposition 1 and in the proofs."""
+    """Returns the errors in the quadratic example, Proposition 1 and the proofs."""
     return [_example_erratum(), _proposition_erratum(), *_formula_errata()]
 
 
 def _example_erratum() -> Erratum:
-    found = {panel.letter: after_steps(panel) for panel in PANELS}
-    as_stated = {panel.letter: after_steps(panel, unit=False) for panel in PANELS}
+    found = {panel.letter: losses_after_steps(panel) for panel in PANELS}
+    as_stated = {panel.letter: losses_after_steps(panel, unit=False) for panel in PANELS}
     return Erratum(
         "appendix, quadratic counterexample",
         "; ".join(f"{panel.printed[0]} and {panel.printed[1]}" for panel in PANELS),
@@ -323,8 +323,8 @@ def _example_erratum() -> Erratum:
 
 def _proposition_erratum() -> Erratum:
     cases = COUNTEREXAMPLE.cases
-    alone = [float(cases.after(gradient)[0]) for gradient in (cases.g_b, cases.g_c)]
-    joint = [float(cases.after(cases.g_a + gradient)[0]) for gradient in (cases.g_b, cases.g_c)]
+    alone = [float(cases.loss_after(gradient)[0]) for gradient in (cases.g_b, cases.g_c)]
+    joint = [float(cases.loss_after(cases.g_a + gradient)[0]) for gradient in (cases.g_b, cases.g_c)]
     bound, corrected = float(BOUNDS[0].value(cases.alpha, cases.beta, cases.eta)[0]), BOUNDS[-1]
     return Erratum(
         "Proposition 1",

@@ -1,4 +1,4 @@
-"""The report of an experiment: tables, figures, and which of the paper's claims were reproduced."""
+"""Reports of experiments: tables, figures, and which of the paper's claims were reproduced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tagalong.files import document_text, json_safe, write_atomic, write_documen
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-SCRIPT = "plotly.min.js"
+PLOTLY_SCRIPT = "plotly.min.js"
 FORMAT, VERSION = "tagalong-experiment", 1
 Answer = Literal["yes", "within noise", "no", "not tested"]
 
@@ -24,8 +24,8 @@ class Value:
 
     Attributes:
         mean: the mean over seeds.
-        stderr: its standard error; None with one seed.
-        served: False if the network only trains the task as a helper.
+        stderr: the standard error of the mean, or None if there is only one seed.
+        served: whether the network serves the task, rather than training it only as a helper.
         digits: the number of decimal places.
     """
 
@@ -43,7 +43,7 @@ class Value:
         return text if self.served else f"({text})"
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document."""
+        """Returns the contents as a JSON document."""
         document: dict[str, Any] = json_safe({"mean": self.mean, "stderr": self.stderr, "served": self.served})
         return document
 
@@ -53,11 +53,13 @@ Cell = str | int | Value | None
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table in a report. Columns headed "printed" or "published" contain the paper's numbers, all others ours.
+    """A table in a report.
+
+    Columns titled "printed" or "published" contain the paper's numbers, and all others contain ours.
 
     Attributes:
         title: the title above the table.
-        columns: the headings.
+        columns: the column headings.
         rows: the rows, each a list with one cell per column.
         note: a note below the table.
     """
@@ -72,20 +74,20 @@ class ReportTable:
         return [row[self.columns.index(name)] for row in self.rows]
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document."""
+        """Returns the contents as a JSON document."""
         rows = [[cell.to_document() if isinstance(cell, Value) else cell for cell in row] for row in self.rows]
         return {"title": self.title, "columns": list(self.columns), "rows": rows, "note": self.note}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper, and whether it was reproduced.
+    """A claim in the paper and whether it was reproduced.
 
     Attributes:
         text: the claim.
-        reproduced: "yes" or "no" if the numbers are clear by Student's t over seeds, otherwise "within noise", or "not
-            tested" if there was nothing to compare.
-        because: the numbers behind the answer.
+        reproduced: "yes" or "no" if the answer is clear by Student's t-test over seeds, otherwise "within noise". "not
+            tested" means that there was nothing to compare.
+        because: the numbers that explain the answer.
         parts: the comparisons on which the claim is based.
     """
 
@@ -95,7 +97,7 @@ class Claim:
     parts: Sequence[str] = ()
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document."""
+        """Returns the contents as a JSON document."""
         return {"claim": self.text, "reproduced": self.reproduced, "because": self.because, "parts": list(self.parts)}
 
 
@@ -105,12 +107,12 @@ class Report:
 
     Attributes:
         name: the name of the experiment.
-        title: the question of the experiment.
-        tables: its tables.
-        claims: the paper's claims about it.
-        figures: the figures by file name, without extension.
+        title: the question that the experiment answers.
+        tables: the tables.
+        claims: the paper's claims that the experiment tests.
+        figures: the figures by file name (without extension).
         notes: notes for the reader.
-        numbers: additional results as a JSON document, in which NaN becomes null.
+        numbers: additional results for the JSON document, where NaN becomes null.
     """
 
     name: str
@@ -122,16 +124,16 @@ class Report:
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
     def table(self, start: str) -> ReportTable:
-        """Returns the first table whose title starts with this text."""
+        """Returns the first table whose title starts with the given text."""
         return next(table for table in self.tables if table.title.startswith(start))
 
     @property
     def has_printed_columns(self) -> bool:
-        """Whether a table has a column of the paper's numbers."""
+        """Whether any table has a column with the paper's numbers."""
         return any(column.startswith("printed") for table in self.tables for column in table.columns)
 
     def to_document(self) -> dict[str, Any]:
-        """Returns everything but the figures as a JSON document."""
+        """Returns everything except the figures as a JSON document."""
         return {
             "experiment": self.name,
             "title": self.title,
@@ -146,7 +148,7 @@ class Report:
         return document_text(FORMAT, VERSION, self.to_document())
 
     def save(self, out: Path) -> list[Path]:
-        """Writes `NAME.json` and the figures as HTML, which share one copy of plotly's script; returns the files."""
+        """Writes `NAME.json` and the figures as HTML, with one copy of plotly's script, and returns the files."""
         out.mkdir(parents=True, exist_ok=True)
         files = [out / f"{self.name}.json"]
         write_document(files[0], FORMAT, VERSION, self.to_document())
@@ -154,14 +156,14 @@ class Report:
             _write_script(out)
         for name, figure in self.figures.items():
             files.append(out / f"{name}.html")
-            write_atomic(files[-1], figure.to_html(include_plotlyjs=SCRIPT))
+            write_atomic(files[-1], figure.to_html(include_plotlyjs=PLOTLY_SCRIPT))
         return files
 
 
 def _write_script(out: Path) -> None:
-    """Writes plotly's script atomically; plotly itself would keep a partially written script."""
+    """Writes plotly's script atomically. Plotly itself does not replace a partially written script."""
     from plotly.offline import get_plotlyjs
 
-    script, content = out / SCRIPT, get_plotlyjs().encode()
+    script, content = out / PLOTLY_SCRIPT, get_plotlyjs().encode()
     if not script.exists() or script.stat().st_size != len(content):
         write_atomic(script, content)

@@ -1,4 +1,4 @@
-"""The setup of the paper's experiments: a problem, seeds, and a store of networks shared by all experiments."""
+"""Sets up the paper's experiments: a problem, seeds, and a store of networks that all experiments share."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from tagalong.progress import Progress
     from tagalong.study import Executor, TrainingBackend
 
-SHORT_NAMES_CELEBA = {name: short for short, name in TASK_NAMES["celeba"].items()}
-SHORT_NAMES_TASKONOMY = {name: short for short, name in TASK_NAMES["taskonomy"].items()}
+CELEBA_SHORT_NAMES = {name: short for short, name in TASK_NAMES["celeba"].items()}
+TASKONOMY_SHORT_NAMES = {name: short for short, name in TASK_NAMES["taskonomy"].items()}
 SMALL_TASKS = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard")  # 31 subsets
 PROBLEMS = ("faces", "celeba", "taskonomy")
 BUDGETS = {"faces": (2, 3, 4), "celeba": (2, 3, 4), "taskonomy": (2, 3)}
-SEEDS = {"small": 2, "full": 3}
+SEED_COUNTS = {"small": 2, "full": 3}
 MIN_TASKS = 2  # with fewer, there is nothing to group
 
 
 @dataclass(frozen=True)
 class ExperimentSetup:
-    """The problem, the seeds and the folder of an experiment.
+    """The problem, the seeds and the output folder of an experiment.
 
     Attributes:
-        problem: the problem with all of its tasks.
-        out: the output folder; its `run.sqlite` keeps every network, so an interrupted experiment can resume.
-        tasks: the tasks for experiments that train every subset; None means all.
-        seeds: the seeds of the networks.
+        problem: the problem, with all its tasks.
+        out: the output folder. The file `run.sqlite` stores every network, so an interrupted experiment can resume.
+        tasks: the tasks for experiments that train every subset. If None, all tasks are used.
+        seeds: the seeds to train with.
         size: "small" or "full".
         device: the device to train on, as in `Study`.
-        progress: receives progress updates.
+        progress: reports progress.
         executor: how to run training jobs, as in `Study`.
     """
 
@@ -53,7 +53,7 @@ class ExperimentSetup:
 
     @cached_property
     def chosen(self) -> Problem:
-        """The problem with only the chosen tasks."""
+        """The problem, restricted to the chosen tasks."""
         return self.problem if self.tasks is None else self.problem.only(self.tasks)
 
     @property
@@ -69,18 +69,18 @@ class ExperimentSetup:
     @property
     def printed_dataset(self) -> str | None:
         """The paper's data set with the same tasks: "celeba", "taskonomy" or None."""
-        if set(self.problem.names) <= set(SHORT_NAMES_CELEBA):
+        if set(self.problem.names) <= set(CELEBA_SHORT_NAMES):
             return "celeba"
         return "taskonomy" if self.problem.name == "taskonomy" else None
 
     def short_name(self, task: str) -> str:
-        """Returns the paper's short name for a task, a1 … a9 or s, d, n, t, k; if it has none, the task's own name."""
-        names = SHORT_NAMES_TASKONOMY if self.problem.name == "taskonomy" else SHORT_NAMES_CELEBA
+        """Returns the paper's short name for a task, such as a1 or s, or the task's own name if it has none."""
+        names = TASKONOMY_SHORT_NAMES if self.problem.name == "taskonomy" else CELEBA_SHORT_NAMES
         return names.get(task, task)
 
     @property
     def notes(self) -> list[str]:
-        """The notes in every report: problem, rows, seeds, recipe and tasks."""
+        """The notes that appear in every report: problem, rows, seeds, recipe and tasks."""
         recipe, rows = self.problem.recipe, {part: len(split) for part, split in self.problem.splits.items()}
         short = {task: self.short_name(task) for task in self.chosen.names}
         names = ", ".join(task if task == name else f"{name} {task}" for task, name in short.items())
@@ -94,7 +94,7 @@ class ExperimentSetup:
 
     @property
     def printed_notes(self) -> list[str]:
-        """The notes for reports whose tables contain the paper's numbers."""
+        """Additional notes for reports whose tables contain the paper's numbers."""
         start = 'columns headed "printed" hold the paper\'s numbers'
         if self.printed_dataset is not None and self.printed_dataset != self.problem.name:
             return [f"{start} on CelebA; the data differ, so only the pattern can be compared"]
@@ -104,10 +104,10 @@ class ExperimentSetup:
 
     @contextmanager
     def open_backend(self, problem: Problem | None = None, **recipe: Any) -> Iterator[TrainingBackend]:
-        """Opens a backend on the shared store.
+        """Opens a training backend that uses the shared store.
 
         Args:
-            problem: the problem to train; None means the problem with the chosen tasks.
+            problem: the problem to train. Defaults to the problem with the chosen tasks.
             **recipe: the recipe settings to change.
         """
         from tagalong.study import open_backend
@@ -136,23 +136,23 @@ def load_setup(
     progress: Progress | None = None,
     executor: str = "serial",
 ) -> ExperimentSetup:
-    """Loads a problem and prepares the folder of an experiment.
+    """Loads a problem and prepares the output folder of an experiment.
 
     Args:
         problem: "faces", "celeba" or "taskonomy".
-        size: "small" to run in seconds, "full" for the paper's size.
-        out: the output folder; by default `runs/paper-PROBLEM-SIZE`.
-        seeds: the number of seeds; by default 2 at small size, and the paper's 3 at full size (Taskonomy: 1).
-        tasks: the tasks to use; by default five at small size, and all at full size.
-        options: the options of the problem, such as the folder of its data.
+        size: "small" runs in seconds, and "full" is the paper's size.
+        out: the output folder. Defaults to `runs/paper-PROBLEM-SIZE`.
+        seeds: the number of seeds. Defaults to 2 if `size` is "small", 3 if it is "full", and 1 for Taskonomy.
+        tasks: the tasks to use. Defaults to five tasks if `size` is "small", and to all tasks if it is "full".
+        options: the problem's options, such as its data folder.
         recipe: the recipe settings to change.
         device: the device to train on, as in `Study`.
-        progress: receives progress updates.
+        progress: reports progress.
         executor: how to run training jobs, as in `Study`.
 
     Raises:
-        ValueError: the problem or the size is unknown, the problem is not installed, or the folder contains a run of
-            another problem.
+        ValueError: If the problem or the size is unknown, the problem is not installed, or the folder contains a run of
+            a different problem.
     """
     _check_arguments(problem, size, seeds, recipe or {})
     from tagalong.problems import load_problem
@@ -165,9 +165,9 @@ def load_setup(
         loaded = replace(loaded, recipe=replace(loaded.recipe, **recipe))
     names = (loaded if tasks is None else loaded.only(tasks)).names
     if len(names) < MIN_TASKS:
-        raise InvalidInput("tasks", f"must be at least {MIN_TASKS} to have something to group", repr(names[0]))
+        raise InvalidInput("tasks", f"must contain at least {MIN_TASKS} tasks to group", repr(names[0]))
     default = SMALL_TASKS if size == "small" and set(SMALL_TASKS) <= set(loaded.names) else None
-    count = seeds or (1 if problem == "taskonomy" else SEEDS[size])
+    count = seeds or (1 if problem == "taskonomy" else SEED_COUNTS[size])
     setup = ExperimentSetup(
         loaded, folder, default if tasks is None else tuple(tasks), range(count), size, device, progress, executor
     )
@@ -187,11 +187,13 @@ def _check_arguments(problem: str, size: str, seeds: int | None, recipe: Mapping
     elif problem not in problem_names():
         missing = f"{problem!r} is not available in this installation"
         problems.append(InvalidInput("problem", missing, hint="use the substitute 'faces'"))
-    if size not in SEEDS:
+    if size not in SEED_COUNTS:
         problems.append(InvalidInput("size", "must be 'small' or 'full'", repr(size)))
     if seeds is not None and seeds < 1:
         problems.append(InvalidInput("seeds", "must be a positive integer", repr(seeds)))
     known = sorted(one.name for one in fields(Recipe))
     if unknown := [name for name in recipe if name not in known]:
-        problems.append(InvalidInput("recipe", f"must be among {', '.join(known)}", ", ".join(unknown)))
+        problems.append(
+            InvalidInput("recipe", f"must contain only known settings ({', '.join(known)})", ", ".join(unknown))
+        )
     raise_problems(problems)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tagalong.report import BACKGROUND_COLOR, TEXT_COLOR, figure_heading, line_style, marker_style, plotly_text
 
-from .theory import ETA, PANELS, THETA, Floats, Panel, after_steps, example_loss, gradients
+from .theory import ETA, PANELS, THETA, Floats, Panel, example_loss, gradients, losses_after_steps
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter
@@ -22,10 +22,10 @@ OVERLAP, SPACING = 0.03, 0.022  # in decades: the distance below which points ov
 GRID_X, GRID_Y = (
     np.linspace(-3.2, 0.4, 61),
     np.linspace(-2.2, 0.6, 57),
-)  # the grid for the contours in `counterexample`
+)  # grid for the contours in `draw_counterexample`
 
 
-def bars(
+def draw_bars(
     series: Mapping[str, Sequence[float]],
     categories: Sequence[str],
     *,
@@ -34,18 +34,18 @@ def bars(
     note: str = "",
     errors: Mapping[str, Sequence[float]] | None = None,
 ) -> Figure:
-    """Draws grouped bars.
+    """Draws a grouped bar chart.
 
     Args:
-        series: for each name, a value for each category.
+        series: the values for each category, by series name.
         categories: the categories along the x-axis.
         title: the title.
         ylabel: the label of the y-axis.
         note: a note below the title.
-        errors: the standard errors of some of the series.
+        errors: the standard errors by series name, for all or some of the series.
 
     Example:
-        >>> len(bars({"ours": [1, 2], "printed": [1, 3]}, ["a1", "a2"], title="t", ylabel="error").data)
+        >>> len(draw_bars({"ours": [1, 2], "printed": [1, 3]}, ["a1", "a2"], title="t", ylabel="error").data)
         2
     """
     from plotly.graph_objects import Bar, Figure
@@ -59,7 +59,7 @@ def bars(
     return Figure(made, _layout(title, note, barmode="group", **axes))
 
 
-def lines(
+def draw_lines(
     series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     *,
     title: str,
@@ -68,10 +68,10 @@ def lines(
     note: str = "",
     log_x: bool = False,
 ) -> Figure:
-    """Draws a line for each series of (x, y).
+    """Draws a line for each series of points.
 
     Example:
-        >>> figure = lines({"256": ([1e-4, 1e-3], [5, 4])}, title="t", xlabel="learning rate", ylabel="error")
+        >>> figure = draw_lines({"256": ([1e-4, 1e-3], [5, 4])}, title="t", xlabel="learning rate", ylabel="error")
         >>> figure.layout.xaxis.title.text
         'learning rate'
     """
@@ -88,14 +88,14 @@ def lines(
     return Figure(made, _layout(title, note, xaxis=axis, yaxis=_axis(ylabel)))
 
 
-def scatter(
+def draw_scatter(
     x: Floats, y: Floats, names: Sequence[str], *, title: str, xlabel: str, ylabel: str, note: str = ""
 ) -> Figure:
-    """Draws a point for each name.
+    """Draws a scatter plot with one point per name.
 
     Example:
         >>> x, y = np.array([1.0, 2.0]), np.array([3.0, 4.0])
-        >>> scatter(x, y, ["a", "b"], title="t", xlabel="train", ylabel="validation").data[0].mode
+        >>> draw_scatter(x, y, ["a", "b"], title="t", xlabel="train", ylabel="validation").data[0].mode
         'markers'
     """
     from plotly.graph_objects import Figure, Scatter
@@ -104,31 +104,31 @@ def scatter(
     return Figure([points], _layout(title, note, xaxis=_axis(xlabel), yaxis=_axis(ylabel)))
 
 
-def panels(
-    shown: Mapping[str, Lines], order: Sequence[str], *, title: str, xlabel: str, ylabel: str, note: str = ""
+def draw_panels(
+    lines_by_panel: Mapping[str, Lines], order: Sequence[str], *, title: str, xlabel: str, ylabel: str, note: str = ""
 ) -> Figure:
-    """Draws panels of lines over x = 1, 2, …; a name has the same color in all panels.
+    """Draws lines over x = 1, 2, … in adjacent panels. Each name has the same color in all panels.
 
     Args:
-        shown: for each panel title, the lines by name.
-        order: the order of the names, which determines their colors and the order of the legend.
+        lines_by_panel: for each panel title, a mapping from line names to values.
+        order: the order of the names in the legend, which also determines their colors.
         title: the title.
         xlabel: the label of the x-axis.
         ylabel: the label of the y-axis.
         note: a note below the title.
 
     Example:
-        >>> shown = {"onto a": {"b": [1, 2]}, "onto b": {"a": [3, 1]}}
-        >>> figure = panels(shown, ["a", "b"], title="t", xlabel="epoch", ylabel="affinity")
+        >>> lines_by_panel = {"onto a": {"b": [1, 2]}, "onto b": {"a": [3, 1]}}
+        >>> figure = draw_panels(lines_by_panel, ["a", "b"], title="t", xlabel="epoch", ylabel="affinity")
         >>> [(line.name, line.xaxis, list(line.y)) for line in figure.data]
         [('b', 'x', [1, 2]), ('a', 'x2', [3, 1])]
     """
     from plotly.graph_objects import Scatter
     from plotly.subplots import make_subplots
 
-    figure = make_subplots(1, len(shown), subplot_titles=[plotly_text(name) for name in shown])
+    figure = make_subplots(1, len(lines_by_panel), subplot_titles=[plotly_text(name) for name in lines_by_panel])
     named: set[str] = set()
-    for column, lines in enumerate(shown.values(), 1):
+    for column, lines in enumerate(lines_by_panel.values(), 1):
         for name, values in lines.items():
             place = order.index(name)
             look = {"mode": "lines+markers", "line": line_style(place), "marker": {"size": 4}}
@@ -137,7 +137,7 @@ def panels(
             figure.add_trace(line, row=1, col=column)
             named.add(name)
     figure.update_layout(
-        title=figure_heading(title, note), width=340 * len(shown) + 280, margin={"t": 130},
+        title=figure_heading(title, note), width=340 * len(lines_by_panel) + 280, margin={"t": 130},
         plot_bgcolor=BACKGROUND_COLOR, font={"color": TEXT_COLOR},
     )  # fmt: skip
     figure.update_xaxes(title_text=xlabel, gridcolor=GRID_COLOR)
@@ -146,14 +146,14 @@ def panels(
     return figure
 
 
-def _layout(title: str, note: str, **more: object) -> dict[str, object]:
+def _layout(title: str, note: str, **extra: object) -> dict[str, object]:
     usual = {
         "title": figure_heading(title, note),
         "margin": {"t": 110},
         "plot_bgcolor": BACKGROUND_COLOR,
         "font": {"color": TEXT_COLOR},
     }
-    return {**usual, **more}
+    return {**usual, **extra}
 
 
 def _axis(title: str) -> dict[str, object]:
@@ -162,14 +162,14 @@ def _axis(title: str) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Point:
-    """A method with a budget, as a point in a figure.
+    """A point in a figure, which represents a method with a budget.
 
     Attributes:
         method: the method, which determines the color.
         label: the text next to the point, such as the number of groups.
         cost: the x-coordinate.
         error: the y-coordinate.
-        stderr: the standard error of the error; None with one seed.
+        stderr: the standard error of the y-coordinate, or None if there is only one seed.
     """
 
     method: str
@@ -179,17 +179,20 @@ class Point:
     stderr: float | None = None
 
 
-def error_against_cost(points: Sequence[Point], *, title: str, cost: str, error: str, note: str = "") -> Figure:
-    """Draws error against cost, on a logarithmic axis; points with the same cost are drawn side by side.
+def draw_error_against_cost(
+    points: Sequence[Point], *, title: str, cost_label: str, error_label: str, note: str = ""
+) -> Figure:
+    """Plots error against cost on a logarithmic axis. Points with equal costs are drawn side by side.
 
     Example:
         >>> points = [Point("mtl", "", 1, 50.0), Point("tag", "2", 3, 49.7, 0.1)]
-        >>> [trace.name for trace in error_against_cost(points, title="t", cost="cost", error="error").data]
+        >>> figure = draw_error_against_cost(points, title="t", cost_label="cost", error_label="error")
+        >>> [trace.name for trace in figure.data]
         ['mtl', 'tag']
     """
     from plotly.graph_objects import Figure, Scatter
 
-    made, x = [], side_by_side([point.cost for point in points])
+    made, x = [], separate_overlaps([point.cost for point in points])
     for place, method in enumerate(dict.fromkeys(point.method for point in points)):
         at = [number for number, point in enumerate(points) if point.method == method]
         mine = [points[number] for number in at]
@@ -207,15 +210,17 @@ def error_against_cost(points: Sequence[Point], *, title: str, cost: str, error:
                 error_y={"type": "data", "array": [point.stderr or 0.0 for point in mine], "thickness": 1},
             )
         )
-    xaxis = {"title": {"text": cost}, "type": "log", "tickvals": TICKS, "gridcolor": GRID_COLOR}
-    return Figure(made, _layout(title, note, xaxis=xaxis, yaxis={"title": {"text": error}, "gridcolor": GRID_COLOR}))
+    xaxis = {"title": {"text": cost_label}, "type": "log", "tickvals": TICKS, "gridcolor": GRID_COLOR}
+    return Figure(
+        made, _layout(title, note, xaxis=xaxis, yaxis={"title": {"text": error_label}, "gridcolor": GRID_COLOR})
+    )
 
 
-def side_by_side(costs: Sequence[float]) -> list[float]:
-    """Moves costs slightly apart where points would overlap.
+def separate_overlaps(costs: Sequence[float]) -> list[float]:
+    """Moves costs slightly apart if their points would overlap.
 
     Example:
-        >>> [round(cost, 2) for cost in side_by_side([1.0, 5.0, 1.0])]
+        >>> [round(cost, 2) for cost in separate_overlaps([1.0, 5.0, 1.0])]
         [0.97, 5.0, 1.03]
     """
     places = np.log10(np.asarray(costs, dtype=np.float64))
@@ -226,23 +231,23 @@ def side_by_side(costs: Sequence[float]) -> list[float]:
     return [float(cost) for cost in 10**places]
 
 
-def counterexample() -> Figure:
+def draw_counterexample() -> Figure:
     """Draws the four panels of the counterexample.
 
-    Arrows are negative gradients of unit length; crosses mark where a step of η = 0.09 ends.
+    Arrows are negative gradients of unit length. Crosses mark the end of a step with η = 0.09.
     """
     from plotly.graph_objects import Contour
     from plotly.subplots import make_subplots
 
     grid = np.stack(np.meshgrid(GRID_X, GRID_Y), -1).reshape(-1, 2)
     levels = example_loss(grid).reshape(len(GRID_Y), len(GRID_X))
-    titles = [_title(panel) for panel in PANELS]
+    titles = [_panel_title(panel) for panel in PANELS]
     figure = make_subplots(2, 2, subplot_titles=titles, vertical_spacing=0.14)
     for place, panel in enumerate(PANELS):
         where = {"row": place // 2 + 1, "col": place % 2 + 1}
         contour = Contour(x=GRID_X, y=GRID_Y, z=levels, contours_coloring="lines", showscale=False, ncontours=25)
         figure.add_trace(contour, **where)
-        for trace in _arrows(panel, legend=place == 0):
+        for trace in _arrows(panel, show_legend=place == 0):
             figure.add_trace(trace, **where)
     figure.update_layout(
         title=figure_heading(
@@ -253,13 +258,13 @@ def counterexample() -> Figure:
     return figure
 
 
-def _title(panel: Panel) -> str:
-    with_b, with_c = after_steps(panel)
+def _panel_title(panel: Panel) -> str:
+    with_b, with_c = losses_after_steps(panel)
     what = "g_a + " if panel.combined else ""
     return f"({panel.letter}) L_a after {what}g_b: {with_b:.3f}, after {what}g_c: {with_c:.3f}"
 
 
-def _arrows(panel: Panel, *, legend: bool) -> list[Scatter]:
+def _arrows(panel: Panel, *, show_legend: bool) -> list[Scatter]:
     from plotly.graph_objects import Scatter
 
     found = gradients(panel)
@@ -278,7 +283,7 @@ def _arrows(panel: Panel, *, legend: bool) -> list[Scatter]:
                 mode="lines+markers",
                 line={"color": color, "width": 3},
                 marker={"symbol": ["circle", "x", "arrow"], "angleref": "previous", "size": [6, 8, 14]},
-                showlegend=legend or panel.letter == "b",
+                showlegend=show_legend or panel.letter == "b",
             )
         )
     return made

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# The cost of measuring n = 9 tasks, in plain steps; it explains the nine printed speed-ups.
+# The cost of measuring n = 9 tasks, in training steps. It explains the nine printed speed-ups.
 PAPER_COST = 3.216
 
 
 class MeasuringSchedule(NamedTuple):
-    """When to measure affinities.
+    """A schedule for measuring affinities.
 
-    The training run used for measuring ends with the window, as the printed numbers imply.
+    Training stops at the end of the measurement window, as the printed numbers imply.
 
     Attributes:
-        every: the number of steps from one measurement to the next.
+        every: the number of steps between measurements.
         first: the start of the measurement window, as a fraction of training.
-        last: the end of the window, as a fraction of training.
+        last: the end of the measurement window, as a fraction of training.
     """
 
     every: int = 1
@@ -25,7 +25,7 @@ class MeasuringSchedule(NamedTuple):
     last: float = 1.0
 
     def cost(self, measurement: float) -> float:
-        """Returns the cost in plain training runs, given the cost of a measurement in plain steps."""
+        """Returns the cost relative to training without measuring, given the cost of one measurement in steps."""
         return self.last + (self.last - self.first) / self.every * measurement
 
 
@@ -38,11 +38,11 @@ SCHEDULES = {
 
 
 def speed_up(schedule: MeasuringSchedule, measurement: float) -> float:
-    """Returns how many times cheaper a schedule is than measuring every step.
+    """Returns the speed-up of a schedule over measuring every step.
 
     Args:
-        schedule: when to measure.
-        measurement: the cost of one measurement, in plain steps.
+        schedule: the schedule.
+        measurement: the cost of one measurement, in training steps.
 
     Example:
         >>> round(speed_up(SCHEDULES["every 10"], PAPER_COST), 2)
@@ -52,10 +52,10 @@ def speed_up(schedule: MeasuringSchedule, measurement: float) -> float:
 
 
 def cost_range(printed: Mapping[str, float]) -> tuple[float, float]:
-    """Returns the lowest and the highest cost of a measurement consistent with speed-ups rounded to two decimals.
+    """Returns the range of measurement costs that are consistent with the printed speed-ups, given rounding.
 
     Args:
-        printed: speed-ups by the name of their schedule.
+        printed: the printed speed-ups by schedule name, rounded to two decimals.
 
     Example:
         >>> low, high = cost_range({"every 10": 3.19, "last 25 %": 2.34})
@@ -63,9 +63,9 @@ def cost_range(printed: Mapping[str, float]) -> tuple[float, float]:
         (3.207, 3.226)
     """
 
-    def cost(schedule: MeasuringSchedule, faster: float) -> float:
-        share = (schedule.last - schedule.first) / schedule.every
-        return (faster * schedule.last - 1) / (1 - faster * share)
+    def cost(schedule: MeasuringSchedule, ratio: float) -> float:
+        fraction = (schedule.last - schedule.first) / schedule.every
+        return (ratio * schedule.last - 1) / (1 - ratio * fraction)
 
     # If every step of a shorter training run is measured, the speed-up does not depend on the cost of a measurement.
     informative = {SCHEDULES[name]: found for name, found in printed.items() if SCHEDULES[name][:2] != (1, 0.0)}

@@ -1,4 +1,4 @@
-"""The paper's metric: the sum over tasks of the test errors in percent, or of the test losses."""
+"""The paper's metric: the sum of the tasks' test errors (in percent) or test losses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Label = tuple[str, int | None]  # method and budget
 TaskSet = frozenset[str]
-MAX_TASKS = 12  # for training every subset: 4095 networks per seed
+MAX_TASKS = 12  # the maximum for training every subset: 4095 networks per seed
 
 
 class PaperOptimal(Oracle):
@@ -26,72 +26,73 @@ class PaperOptimal(Oracle):
     def table(
         self, backend: Backend, subsets: Sequence[TaskSet], seeds: Sequence[int]
     ) -> dict[TaskSet, dict[str, float]]:
-        """Returns the test results of every subset, by which the paper chooses groups."""
+        """Returns the test results of every subset, which the paper uses to choose groups."""
         assert isinstance(backend, TrainingBackend)
         return subset_table(backend, seeds)
 
 
 def is_error_rate(problem: Problem) -> bool:
-    """Whether results are error rates in percent (CelebA) rather than losses (Taskonomy)."""
+    """Returns whether results are error rates in percent (CelebA) rather than losses (Taskonomy)."""
     return all(task.error_name == "error rate" for task in problem.tasks)
 
 
 def metric_noun(problem: Problem) -> str:
-    """Returns "error" or "loss"."""
+    """Returns the noun for the metric: "error" or "loss"."""
     return "error" if is_error_rate(problem) else "loss"
 
 
 def metric_name(problem: Problem) -> str:
-    """Returns "test error" or "test loss"."""
+    """Returns the name of the metric: "test error" or "test loss"."""
     return f"test {metric_noun(problem)}"
 
 
-def metric_label(problem: Problem, part: str = "test") -> str:
-    """Returns the metric with its unit, such as "test error, %"."""
-    return f"{part} {metric_noun(problem)}{', %' if is_error_rate(problem) else ''}"
+def metric_label(problem: Problem, split: str = "test") -> str:
+    """Returns a label for the metric with its unit, such as "test error, %"."""
+    return f"{split} {metric_noun(problem)}{', %' if is_error_rate(problem) else ''}"
 
 
 def metric_digits(problem: Problem) -> int:
-    """Returns the number of decimal places in the paper's results."""
+    """Returns the number of decimal places that the paper prints."""
     return 2 if is_error_rate(problem) else 4
 
 
-def task_result(problem: Problem, outcome: Score) -> float:
+def task_result(problem: Problem, score: Score) -> float:
     """Returns the result of one task, in the unit of the paper's tables."""
-    return 100 * outcome.error if is_error_rate(problem) else outcome.loss
+    return 100 * score.error if is_error_rate(problem) else score.loss
 
 
-def total_result(problem: Problem, outcomes: Mapping[str, Score]) -> float:
+def total_result(problem: Problem, scores: Mapping[str, Score]) -> float:
     """Returns the sum of the results of all tasks."""
-    return sum(task_result(problem, outcome) for outcome in outcomes.values())
+    return sum(task_result(problem, score) for score in scores.values())
 
 
 def error_per_row(problem: Problem) -> float:
-    """Returns the percentage that one wrong test row adds to a total error; 0 for losses, where it is not fixed."""
+    """Returns how much one misclassified test row adds to a total error, in percent, or 0 for losses."""
     return 100 / len(problem.splits["test"]) if is_error_rate(problem) else 0.0
 
 
-def totals_by_method(problem: Problem, records: Iterable[Record], part: str = "test") -> dict[Label, list[float]]:
-    """Returns the totals of all seeds, by method and budget."""
+def totals_by_method(problem: Problem, records: Iterable[Record], split: str = "test") -> dict[Label, list[float]]:
+    """Returns the totals for all seeds, by method and budget."""
     found: dict[Label, list[float]] = {}
     for record in records:
-        found.setdefault((record.method, record.budget), []).append(total_result(problem, getattr(record, part)))
+        found.setdefault((record.method, record.budget), []).append(total_result(problem, getattr(record, split)))
     return found
 
 
 def check_task_count(problem: Problem) -> None:
-    """Raises an error if there are too many tasks to train every subset of them."""
+    """Raises an error if there are too many tasks to train every subset."""
     count = len(problem.names)
     if count > MAX_TASKS:
         raise InvalidInput(
             "tasks",
-            f"must be at most {MAX_TASKS}, since every subset of them is trained",
-            f"{count}: {2**count - 1:,} networks per seed",
+            f"must contain at most {MAX_TASKS} tasks",
+            str(count),
+            f"training every subset would require {2**count - 1:,} networks per seed",
         )
 
 
 def train_all_subsets(backend: TrainingBackend, seeds: Sequence[int]) -> None:
-    """Trains every subset of tasks, as in the paper for CelebA (511 networks) and the ablations."""
+    """Trains a network for every subset of tasks, as the paper does for CelebA (511 networks)."""
     check_task_count(backend.problem)
     backend.networks(
         [backend.job(subset, seed) for seed in seeds for subset in backend.subsets()], "all subsets", diverged=True
@@ -99,21 +100,21 @@ def train_all_subsets(backend: TrainingBackend, seeds: Sequence[int]) -> None:
 
 
 def network_results(
-    backend: TrainingBackend, subset: Iterable[str], seeds: Sequence[int], part: str = "test"
+    backend: TrainingBackend, subset: Iterable[str], seeds: Sequence[int], split: str = "test"
 ) -> dict[str, list[float]]:
-    """Returns the results of a plain network for a subset, by task and seed; NaN where training diverged."""
+    """Returns the results of a subset's network by task and seed, with NaN for seeds that diverged."""
     jobs = [backend.job(subset, seed) for seed in seeds]
     rows = backend.networks(jobs, diverged=True)
     return {
-        task: [task_result(backend.problem, getattr(rows[job], part)[task]) for job in jobs] for task in jobs[0].tasks
+        task: [task_result(backend.problem, getattr(rows[job], split)[task]) for job in jobs] for task in jobs[0].tasks
     }
 
 
 def subset_table(backend: TrainingBackend, seeds: Sequence[int]) -> dict[TaskSet, dict[str, float]]:
-    """Returns the mean test results of every subset, for `select_groups`; subsets that diverged are left out.
+    """Returns the mean test results of every subset, except for subsets that diverged.
 
     Raises:
-        Diverged: all networks of a task diverged.
+        Diverged: If all networks trained on one of the tasks diverged.
     """
     found = {subset: network_results(backend, subset, seeds) for subset in backend.subsets()}
     means = {subset: {task: sum(v) / len(v) for task, v in results.items()} for subset, results in found.items()}
@@ -124,18 +125,18 @@ def subset_table(backend: TrainingBackend, seeds: Sequence[int]) -> dict[TaskSet
 
 
 def grouping_totals(
-    backend: TrainingBackend, groups: Iterable[Group], seeds: Sequence[int], part: str = "test"
+    backend: TrainingBackend, groups: Iterable[Group], seeds: Sequence[int], split: str = "test"
 ) -> list[float]:
-    """Returns the total of each seed, with each task's result from the network that serves it."""
+    """Returns the total for each seed, where each task's result comes from the network that serves it."""
     sums = [0.0] * len(seeds)
     for group in groups:
-        found = network_results(backend, group.trains, seeds, part)
+        found = network_results(backend, group.trains, seeds, split)
         sums = [total + sum(found[task][i] for task in group.serves) for i, total in enumerate(sums)]
     return sums
 
 
 def random_totals(backend: TrainingBackend, budgets: Sequence[int], seeds: Sequence[int]) -> dict[int, list[float]]:
-    """Returns, by budget, the exact expectation over all partitions of the tasks into that number of groups."""
+    """Returns the expected total of random groups for each budget, computed exactly over all partitions."""
     records = compare_methods(backend, ["random"], budgets, seeds, {"random": {"exact": True}})
     found = totals_by_method(backend.problem, records)
     return {budget: found["random", budget] for budget in budgets}

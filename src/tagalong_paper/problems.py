@@ -1,4 +1,4 @@
-"""CelebA and Taskonomy as plug-ins: their entries for `tagalong problems` and `load_problem`."""
+"""Plug-ins that add CelebA and Taskonomy to `tagalong problems` and `load_problem`."""
 
 from __future__ import annotations
 

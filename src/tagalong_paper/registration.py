@@ -1,4 +1,4 @@
-"""Registers the paper's commands and problems as plug-ins, as the entry points in pyproject.toml do."""
+"""Registers the same commands and problems as the entry points in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ PROBLEMS = {"celeba": "tagalong_paper.problems:CELEBA", "taskonomy": "tagalong_p
 def register() -> None:
     """Adds `tagalong paper`, `tagalong leaderboard` and the problems "celeba" and "taskonomy".
 
-    This is only needed in a checkout that is not installed; an installed tagalong finds them automatically.
+    Calling this function is only necessary in a source checkout. An installed tagalong finds these plug-ins
+    automatically.
 
     Example:
         >>> from tagalong.problems import problem_names

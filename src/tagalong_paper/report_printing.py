@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tagalong.cli import TextTable, print_line, print_table, printable, screen
-from tagalong.rendering import Styled
+from tagalong.rendering import StyledText
 
 from .experiment_report import Value
 
@@ -25,14 +25,14 @@ COLUMN_GAP = 2
 UNLIMITED_WIDTH = 10_000  # for output to a file
 
 
-def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False, resumes: bool = False) -> None:
+def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False, can_resume: bool = False) -> None:
     """Shows a report.
 
     Args:
         report: the report.
         files: the files that were written.
         quiet: whether to show only the claims.
-        resumes: whether to mention that another run can resume from the files.
+        can_resume: whether to mention that a later run can resume from these files.
     """
     console = screen()
     if quiet:
@@ -51,12 +51,12 @@ def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False,
     _show_claims(console, report)
     if files:
         console.print()
-        show_files(console, files, "; another run continues from here" if resumes else "")
+        show_files(console, files, "; another run continues from here" if can_resume else "")
 
 
-def show_files(console: Console, files: Sequence[Path], more: str = "") -> None:
-    """Shows the folder and the names of files."""
-    print_line(console, f"{files[0].parent}: {', '.join(file.name for file in files)}{more}")
+def show_files(console: Console, files: Sequence[Path], suffix: str = "") -> None:
+    """Shows the folder and the file names."""
+    print_line(console, f"{files[0].parent}: {', '.join(file.name for file in files)}{suffix}")
 
 
 def _show_claims(console: Console, report: Report) -> None:
@@ -68,7 +68,8 @@ def _show_table(console: Console, table: ReportTable) -> None:
     if any(len(_text(cell)) > MAX_CELL_WIDTH for row in table.rows for cell in row):
         for row in table.rows:
             print_line(
-                console, "* " + "; ".join(f"{c}: {_text(cell)}" for c, cell in zip(table.columns, row, strict=True))
+                console,
+                "* " + "; ".join(f"{c}: {_text(cell)}" for c, cell in zip(table.columns, row, strict=True)),
             )
     else:
         width = console.width if console.is_terminal else UNLIMITED_WIDTH
@@ -81,7 +82,7 @@ def _show_table(console: Console, table: ReportTable) -> None:
 
 
 def split_columns(table: ReportTable, width: int) -> list[list[int]]:
-    """Splits the columns of a table into blocks that fit the width; each block starts with the row labels."""
+    """Splits the columns of a table into blocks that fit the width. Each block starts with the row labels."""
     widths = [max(map(len, map(_text, column))) + COLUMN_GAP for column in zip(table.columns, *table.rows, strict=True)]
     labels = max(1, next((column for column in range(len(widths)) if _has_results(table, column)), 1))
     labels = labels if sum(widths[:labels]) <= width // 2 else 1
@@ -104,14 +105,14 @@ def _text_table(table: ReportTable, columns: Sequence[int]) -> TextTable:
 
 
 def _has_results(table: ReportTable, column: int) -> bool:
-    """Whether a column holds results rather than row labels, such as a method or a number of groups."""
+    """Returns whether a column contains results rather than row labels, such as methods."""
     return any(isinstance(row[column], Value) for row in table.rows)
 
 
-def _styled(cell: Cell, served_style: str) -> Styled:
+def _styled(cell: Cell, served_style: str) -> StyledText:
     """Formats a cell; in tables that include results of helpers, results of served tasks are highlighted."""
     style = "dim" if _is_helper(cell) else served_style if isinstance(cell, Value) else ""
-    return Styled(_text(cell), style)
+    return StyledText(_text(cell), style)
 
 
 def _is_helper(cell: Cell) -> bool:
@@ -123,7 +124,7 @@ def _text(cell: Cell) -> str:
 
 
 def show_selections(found: Sequence[Selection], quiet: bool = False) -> None:
-    """Shows the printed and the best groupings, one table per matrix; if quiet, only the differences."""
+    """Shows the printed and the best groupings, with one table per matrix. If quiet, shows only the differences."""
     console = screen()
     for matrix in () if quiet else dict.fromkeys(one.matrix for one in found):
         print_line(console, f"{matrix.dataset}, {matrix.method}")
@@ -131,28 +132,33 @@ def show_selections(found: Sequence[Selection], quiet: bool = False) -> None:
         console.print()
     for one in found:
         for remark in one.remarks:
-            print_line(console, f"* {one.matrix.dataset}, {one.matrix.method}, {one.budget} networks: {remark}")
+            print_line(
+                console,
+                f"* {one.matrix.dataset}, {one.matrix.method}, {one.budget} networks: {remark}",
+            )
     same = [one for one in found if one.same and one.unique]
-    print_line(console, f"{len(same)} of {len(found)} printed groupings are the proven and unique optimum.")
+    print_line(console, f"{len(same)} of {len(found)} printed groupings are proven to be the unique optimum.")
     if not quiet:
         print_line(console, "Totals are sums of scores in the published matrices; +task marks a helper.")
 
 
-def _selection_table(found: list[Selection]) -> TextTable:
+def _selection_table(selections: list[Selection]) -> TextTable:
     shown = TextTable("budget", "printed", "total", "best", "total", numbers=("budget", "total"))
-    for one in found:
-        printed = "\n".join(_format_group(frozenset(group.results), group.bold) for group in one.printed.groups)
-        best = "\n".join(_format_group(group.trains, group.serves) for group in _in_printed_order(one))
-        budget = f"{'* ' if one.remarks else ''}{one.budget}"
-        shown.add_row(budget, printed, _format_score(one.given.value), best, _format_score(one.best.value))
+    for selection in selections:
+        printed = "\n".join(_format_group(frozenset(group.results), group.bold) for group in selection.printed.groups)
+        best = "\n".join(_format_group(group.trains, group.serves) for group in _in_printed_order(selection))
+        budget = f"{'* ' if selection.remarks else ''}{selection.budget}"
+        shown.add_row(budget, printed, _format_score(selection.given.value), best, _format_score(selection.best.value))
     return shown
 
 
-def _in_printed_order(one: Selection) -> Iterable[Group]:
-    """Sorts the best networks by the position of the printed network that each resembles most."""
-    order = [set(group.results) for group in one.printed.groups]
-    place = {group: min(range(len(order)), key=lambda i: len(order[i] ^ group.trains)) for group in one.best.groups}
-    return sorted(one.best.groups, key=lambda group: place[group])
+def _in_printed_order(selection: Selection) -> Iterable[Group]:
+    """Returns the best groups in the order of the printed groups that they resemble most."""
+    order = [set(group.results) for group in selection.printed.groups]
+    place = {
+        group: min(range(len(order)), key=lambda i: len(order[i] ^ group.trains)) for group in selection.best.groups
+    }
+    return sorted(selection.best.groups, key=lambda group: place[group])
 
 
 def _format_group(trains: frozenset[str], serves: frozenset[str]) -> str:

@@ -1,4 +1,4 @@
-"""Compares the paper's groupings with the best ones for the same matrices."""
+"""Compares the paper's groupings with the best groupings for the same matrices."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Names = frozenset[str]
 
 @dataclass(frozen=True)
 class Selection:
-    """A printed grouping and the best one for the same matrix.
+    """A printed grouping and the best grouping for the same matrix.
 
     Attributes:
         matrix: the published matrix.
         budget: the number of networks.
         printed: the grouping in the paper's table, with test results.
-        given: the printed networks, scored by the matrix.
-        best: the optimum for the same budget.
+        given: the printed networks with their scores in the matrix.
+        best: the best grouping for the same budget.
     """
 
     matrix: PublishedMatrix
@@ -32,17 +32,17 @@ class Selection:
 
     @property
     def same(self) -> bool:
-        """Whether the printed networks are the best ones."""
+        """Whether the printed networks are the same as the best ones."""
         return {group.trains for group in self.given.groups} == {group.trains for group in self.best.groups}
 
     @property
     def unique(self) -> bool:
-        """Whether the best grouping is proven to be optimal, and no other is as good."""
+        """Whether the best grouping is proven to be the only optimum."""
         return self.best.status == "optimal" and not self.best.ties
 
     @property
     def served_elsewhere(self) -> dict[str, tuple[Names, Names]]:
-        """Tasks in bold in a network other than the one where they score best, with both networks (bold, best)."""
+        """Tasks that are in bold in a network other than their best one, each with both networks (bold, best)."""
         found = {}
         for task in self.given.tasks:
             bold = [frozenset(group.results) for group in self.printed.groups if task in group.bold]
@@ -53,20 +53,20 @@ class Selection:
 
     @property
     def total_by_scores(self) -> float:
-        """The total of the printed test results if each task is served by the network where it scores best."""
+        """The total of the printed test results if each task is served by the network with its best score."""
         results = {frozenset(group.results): group.results for group in self.printed.groups}
         return sum(results[self.given.served_by(task).trains][task] for task in self.given.tasks)
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences about the disagreements between the paper's table and the matrix."""
+        """Descriptions of the disagreements between the paper's table and the matrix."""
         return [*self._network_remarks(), *self._serving_remarks()]
 
     def _network_remarks(self) -> list[str]:
         if self.same:
             return []
         helped = [
-            f"{_join(group.helpers)} also helps {_join(group.serves)}"
+            f"{_join_names(group.helpers)} also helps {_join_names(group.serves)}"
             for group in self.best.groups
             if any(group.serves == other.trains != group.trains for other in self.given.groups)
         ]
@@ -77,7 +77,7 @@ class Selection:
         remarks = []
         for task, (bold, best) in self.served_elsewhere.items():
             scores = {option.trains: option.score for option in self.given.options[task]}
-            table, ours = _join(bold), _join(best)
+            table, ours = _join_names(bold), _join_names(best)
             remarks.append(
                 f"by its score, {task} would be served from {{{ours}}} ({scores[best]:.4g}), but the table serves it "
                 f"from {{{table}}} ({scores[bold]:.4g}): the total test result of {self.printed.total:g} becomes "
@@ -86,7 +86,7 @@ class Selection:
         return remarks
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document."""
+        """Returns the contents as a JSON document."""
         return {
             "dataset": self.matrix.dataset,
             "method": self.matrix.method,
@@ -109,25 +109,25 @@ class Selection:
 
 
 def selections() -> tuple[Selection, ...]:
-    """Returns the 15 groupings that the paper prints for TAG, CS and HOA, each with the best one.
+    """Returns the paper's 15 groupings for TAG, CS and HOA, each with the best grouping for the same matrix.
 
     Example:
         >>> [(s.matrix.key, s.budget) for s in selections() if not s.same]
         [('celeba_tag', 2)]
     """
     return tuple(
-        _selection(matrix, budget, printed)
+        _compare(matrix, budget, printed)
         for matrix in published_matrices()
         for budget, printed in PRINTED[matrix.key].items()
     )
 
 
-def _selection(matrix: PublishedMatrix, budget: int, printed: PrintedGrouping) -> Selection:
+def _compare(matrix: PublishedMatrix, budget: int, printed: PrintedGrouping) -> Selection:
     scores, options = matrix.affinity, matrix.options
     groups = [frozenset(group.results) for group in printed.groups]
     given = score_grouping(scores, groups, budget=budget, **options)
     return Selection(matrix, budget, printed, given, select_groups(scores, budget, **options))
 
 
-def _join(tasks: Names) -> str:
+def _join_names(tasks: Names) -> str:
     return ", ".join(sorted(tasks))

@@ -1,4 +1,4 @@
-"""Tests the paper's theory on random losses: Lemma 1, all printed versions of Proposition 1, and a corrected one."""
+"""Tests the paper's theory on random losses: Lemma 1, all versions of Proposition 1, and a corrected proposition."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-COUNT = 100_000  # random cases for each statement
+CASE_COUNT = 100_000  # number of random cases per statement
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound on cos(g_a, g_c) under which g_b is said to stay the better partner.
+    """An upper bound on cos(g_a, g_c) that, according to the paper, ensures that b is the better partner.
 
     Attributes:
         name: a short name for tables.
-        where: the place in the paper.
-        formula: the formula as text.
-        value: computes the bound from α, β and η.
+        where: the location in the paper.
+        formula: the formula of the bound as text.
+        value: a function that computes the bound from α, β and η.
     """
 
     name: str
@@ -64,14 +64,14 @@ BOUNDS = (
 
 
 @dataclass(frozen=True)
-class Cases:
+class CaseBatch:
     """A batch of cases, each with a loss L_a, a point, a learning rate and three gradients.
 
     Attributes:
-        loss: computes L_a for points [cases, dimensions].
-        theta: the points where the steps start.
-        alpha: the strong convexity of each loss.
-        beta: the smoothness of each loss.
+        loss: a function that returns L_a at points [cases, dimensions].
+        theta: the starting points of the steps.
+        alpha: the strong convexity constant of each loss.
+        beta: the smoothness constant of each loss.
         eta: the learning rates, at most 1/β.
         g_a: the gradients of L_a at theta.
         g_b: the gradients of task b.
@@ -87,60 +87,60 @@ class Cases:
     g_b: Floats
     g_c: Floats
 
-    def after(self, gradient: Floats) -> Floats:
+    def loss_after(self, gradient: Floats) -> Floats:
         """Returns L_a after a step along a gradient."""
         return self.loss(self.theta - self.eta[:, None] * gradient)
 
     @property
     def b_has_more_affinity(self) -> NDArray[np.bool_]:
-        """Whether a step on b alone lowers L_a at least as much as one on c alone."""
-        found: NDArray[np.bool_] = self.after(self.g_b) <= self.after(self.g_c)
+        """Whether a step on b alone lowers L_a at least as much as a step on c alone."""
+        found: NDArray[np.bool_] = self.loss_after(self.g_b) <= self.loss_after(self.g_c)
         return found
 
     @property
-    def b_is_the_better_partner(self) -> NDArray[np.bool_]:
-        """Whether a step on a and b lowers L_a at least as much as one on a and c, up to rounding."""
-        with_b, with_c = self.after(self.g_a + self.g_b), self.after(self.g_a + self.g_c)
+    def b_is_better_partner(self) -> NDArray[np.bool_]:
+        """Whether a step on a and b lowers L_a at least as much as a step on a and c, up to rounding."""
+        with_b, with_c = self.loss_after(self.g_a + self.g_b), self.loss_after(self.g_a + self.g_c)
         found: NDArray[np.bool_] = with_b <= with_c + 1e-12 * np.abs(with_c)
         return found
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchResult:
     """The result of a search for counterexamples.
 
     Attributes:
         met: the number of cases that meet the conditions.
-        broken: the number of those cases in which the statement is false.
+        broken: the number of cases that meet the conditions but contradict the statement.
     """
 
     met: int
     broken: int
 
     @property
-    def share(self) -> float:
-        """The fraction of the cases that meet the conditions in which the statement is false."""
+    def fraction(self) -> float:
+        """The fraction of counterexamples among the cases that meet the conditions."""
         return self.broken / self.met if self.met else float("nan")
 
-    def __add__(self, other: Search) -> Search:
-        return Search(self.met + other.met, self.broken + other.broken)
+    def __add__(self, other: SearchResult) -> SearchResult:
+        return SearchResult(self.met + other.met, self.broken + other.broken)
 
 
-def search_lemma(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
+def search_lemma(count: int = CASE_COUNT, seed: int = 0) -> dict[str, SearchResult]:
     """Searches for counterexamples to Lemma 1 among quadratics and logistic regressions."""
-    random = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     found = {}
-    for name, cases in (("quadratic", quadratic_cases(count, random)), ("logistic", logistic_cases(count, random))):
+    for name, cases in (("quadratic", quadratic_cases(count, rng)), ("logistic", logistic_cases(count, rng))):
         met = cases.b_has_more_affinity
         size = (cases.g_a * cases.g_a).sum(1)
-        found[name] = Search(int(met.sum()), int((met & (lemma_gap(cases) < -1e-9 * size)).sum()))
+        found[name] = SearchResult(int(met.sum()), int((met & (lemma_gap(cases) < -1e-9 * size)).sum()))
     return found
 
 
-def lemma_gap(cases: Cases) -> Floats:
-    """Returns the right-hand side minus the left-hand side of Lemma 1, which is never negative if the lemma holds.
+def lemma_gap(cases: CaseBatch) -> Floats:
+    """Returns the right-hand side of Lemma 1 minus the left-hand side. The result is nonnegative if the lemma holds.
 
-    That is g_a·g_b − (g_a·g_c − ½βη‖g_c‖² + ½αη‖g_b‖²).
+    The difference is g_a·g_b − (g_a·g_c − ½βη‖g_c‖² + ½αη‖g_b‖²).
     """
 
     def dot(first: Floats, second: Floats) -> Floats:
@@ -152,62 +152,63 @@ def lemma_gap(cases: Cases) -> Floats:
     return right - left - cases.alpha * cases.eta / 2 * dot(cases.g_b, cases.g_b)
 
 
-def search_proposition(bound: Bound, count: int = COUNT, seed: int = 0) -> Search:
-    """Searches for counterexamples to Proposition 1 with this bound, among quadratics that meet all its conditions."""
-    cases = quadratic_cases(count, np.random.default_rng(seed), highest=bound.value)
+def search_proposition(bound: Bound, count: int = CASE_COUNT, seed: int = 0) -> SearchResult:
+    """Searches for counterexamples to Proposition 1 with this bound, among quadratics that meet its conditions."""
+    cases = quadratic_cases(count, np.random.default_rng(seed), max_cosine=bound.value)
     limit = bound.value(cases.alpha, cases.beta, cases.eta)
     met = cases.b_has_more_affinity & (cosines(cases.g_a, cases.g_c) <= limit)
-    return Search(int(met.sum()), int((met & ~cases.b_is_the_better_partner).sum()))
+    return SearchResult(int(met.sum()), int((met & ~cases.b_is_better_partner).sum()))
 
 
-def search_margin(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
+def search_margin(count: int = CASE_COUNT, seed: int = 0) -> dict[str, SearchResult]:
     """Searches for counterexamples to a corrected proposition.
 
-    It states that b is the better partner if its advantage is at least βη²‖g_a‖‖g_b − g_c‖.
+    The corrected proposition states that b is the better partner if its advantage is at least βη²‖g_a‖‖g_b − g_c‖.
     """
-    random = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     found = {}
-    for name, cases in (("quadratic", quadratic_cases(count, random)), ("logistic", logistic_cases(count, random))):
+    for name, cases in (("quadratic", quadratic_cases(count, rng)), ("logistic", logistic_cases(count, rng))):
         lengths = np.linalg.norm(cases.g_a, axis=1) * np.linalg.norm(cases.g_b - cases.g_c, axis=1)
-        met = cases.after(cases.g_c) - cases.after(cases.g_b) >= cases.beta * cases.eta**2 * lengths
-        found[name] = Search(int(met.sum()), int((met & ~cases.b_is_the_better_partner).sum()))
+        met = cases.loss_after(cases.g_c) - cases.loss_after(cases.g_b) >= cases.beta * cases.eta**2 * lengths
+        found[name] = SearchResult(int(met.sum()), int((met & ~cases.b_is_better_partner).sum()))
     return found
 
 
 def quadratic_cases(
-    count: int, random: np.random.Generator, *, highest: Callable[[Floats, Floats, Floats], Floats] | None = None
-) -> Cases:
-    """Draws quadratics in two dimensions with gradients of equal length.
+    count: int, rng: np.random.Generator, *, max_cosine: Callable[[Floats, Floats, Floats], Floats] | None = None
+) -> CaseBatch:
+    """Draws random quadratics in two dimensions with gradients of equal length.
 
     Args:
         count: the number of cases.
-        random: the random number generator.
-        highest: computes an upper bound on cos(g_a, g_c) from α, β and η; None allows any direction.
+        rng: the random number generator.
+        max_cosine: a function of α, β and η that returns an upper bound on cos(g_a, g_c). If None, any direction is
+            allowed.
     """
-    alpha = np.exp(random.uniform(-1, 1, count))
-    beta = alpha * np.exp(random.uniform(0.05, 3.5, count))
-    eta = random.uniform(0.02, 1.0, count) / beta
+    alpha = np.exp(rng.uniform(-1, 1, count))
+    beta = alpha * np.exp(rng.uniform(0.05, 3.5, count))
+    eta = rng.uniform(0.02, 1.0, count) / beta
     curvature = np.stack([alpha, beta], 1)
-    theta = random.standard_normal((count, 2))
+    theta = rng.standard_normal((count, 2))
     g_a = theta * curvature
-    limit = np.ones(count) if highest is None else np.clip(highest(alpha, beta, eta), -1, 1)
-    g_c = _rotate(g_a, random.uniform(-1, limit) if highest is not None else np.cos(_angles(count, random)), random)
-    g_b = _rotate(g_a, np.cos(_angles(count, random)), random)
+    limit = np.ones(count) if max_cosine is None else np.clip(max_cosine(alpha, beta, eta), -1, 1)
+    g_c = _rotate(g_a, rng.uniform(-1, limit) if max_cosine is not None else np.cos(_random_angles(count, rng)), rng)
+    g_b = _rotate(g_a, np.cos(_random_angles(count, rng)), rng)
 
     def loss(x: Floats) -> Floats:
         total: Floats = 0.5 * (curvature * x * x).sum(1)
         return total
 
-    return Cases(loss, theta, alpha, beta, eta, g_a, g_b, g_c)
+    return CaseBatch(loss, theta, alpha, beta, eta, g_a, g_b, g_c)
 
 
-def logistic_cases(count: int, random: np.random.Generator, dimensions: int = 4, rows: int = 6) -> Cases:
-    """Draws logistic regressions with weight decay: strongly convex and smooth, with gradients of any length."""
-    features = 2 * random.standard_normal((count, rows, dimensions))
-    alpha = np.exp(random.uniform(-3, 0, count))
+def logistic_cases(count: int, rng: np.random.Generator, dimensions: int = 4, rows: int = 6) -> CaseBatch:
+    """Draws random logistic regressions with weight decay, which are strongly convex and smooth."""
+    features = 2 * rng.standard_normal((count, rows, dimensions))
+    alpha = np.exp(rng.uniform(-3, 0, count))
     beta = alpha + np.linalg.norm(features, 2, axis=(1, 2)) ** 2 / 4
-    eta = random.uniform(0.02, 1.0, count) / beta
-    theta = random.standard_normal((count, dimensions))
+    eta = rng.uniform(0.02, 1.0, count) / beta
+    theta = rng.standard_normal((count, dimensions))
 
     def loss(x: Floats) -> Floats:
         margins = np.einsum("crd,cd->cr", features, x)
@@ -216,29 +217,29 @@ def logistic_cases(count: int, random: np.random.Generator, dimensions: int = 4,
 
     slopes = -1 / (1 + np.exp(np.einsum("crd,cd->cr", features, theta)))
     g_a = np.einsum("cr,crd->cd", slopes, features) + alpha[:, None] * theta
-    lengths = np.linalg.norm(g_a, axis=1, keepdims=True) * np.exp(random.uniform(-1, 1, (2, count, 1)))
-    g_b, g_c = (_unit(random.standard_normal((count, dimensions))) * length for length in lengths)
-    return Cases(loss, theta, alpha, beta, eta, g_a, g_b, g_c)
+    lengths = np.linalg.norm(g_a, axis=1, keepdims=True) * np.exp(rng.uniform(-1, 1, (2, count, 1)))
+    g_b, g_c = (_normalize(rng.standard_normal((count, dimensions))) * length for length in lengths)
+    return CaseBatch(loss, theta, alpha, beta, eta, g_a, g_b, g_c)
 
 
 def cosines(first: Floats, second: Floats) -> Floats:
-    """Returns the cosines between rows."""
-    found: Floats = (_unit(first) * _unit(second)).sum(1)
+    """Returns the cosines between corresponding rows."""
+    found: Floats = (_normalize(first) * _normalize(second)).sum(1)
     return found
 
 
-def _unit(vectors: Floats) -> Floats:
+def _normalize(vectors: Floats) -> Floats:
     found: Floats = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return found
 
 
-def _angles(count: int, random: np.random.Generator) -> Floats:
-    return random.uniform(0, np.pi, count)
+def _random_angles(count: int, rng: np.random.Generator) -> Floats:
+    return rng.uniform(0, np.pi, count)
 
 
-def _rotate(vectors: Floats, cosine: Floats, random: np.random.Generator) -> Floats:
-    """Rotates vectors in a random direction by an angle with the given cosine."""
-    across = np.stack([-vectors[:, 1], vectors[:, 0]], 1) * random.choice([-1.0, 1.0], (len(vectors), 1))
+def _rotate(vectors: Floats, cosine: Floats, rng: np.random.Generator) -> Floats:
+    """Rotates vectors by an angle with the given cosine, either clockwise or counterclockwise."""
+    across = np.stack([-vectors[:, 1], vectors[:, 0]], 1) * rng.choice([-1.0, 1.0], (len(vectors), 1))
     sine = np.sqrt(np.clip(1 - cosine**2, 0, None))
     found: Floats = cosine[:, None] * vectors + sine[:, None] * across
     return found
@@ -246,7 +247,7 @@ def _rotate(vectors: Floats, cosine: Floats, random: np.random.Generator) -> Flo
 
 @dataclass(frozen=True)
 class Case:
-    """One quadratic in two dimensions, L_a(x) = ½(α·x₁² + β·x₂²)."""
+    """A case with a quadratic loss in two dimensions, L_a(x) = ½(α·x₁² + β·x₂²)."""
 
     alpha: float
     beta: float
@@ -256,20 +257,20 @@ class Case:
     g_c: tuple[float, float]
 
     @property
-    def cases(self) -> Cases:
-        """A batch with only this case."""
+    def cases(self) -> CaseBatch:
+        """This case as a batch of size one."""
         theta, b, c = (np.array([values]) for values in (self.theta, self.g_b, self.g_c))
         curvature = np.array([self.alpha, self.beta])
         alpha, beta, eta = (np.array([value]) for value in (self.alpha, self.beta, self.eta))
-        return Cases(lambda x: 0.5 * (x * x) @ curvature, theta, alpha, beta, eta, theta * curvature, b, c)
+        return CaseBatch(lambda x: 0.5 * (x * x) @ curvature, theta, alpha, beta, eta, theta * curvature, b, c)
 
     @property
     def cosine(self) -> float:
-        """The cosine of g_a and g_c."""
+        """The cosine between g_a and g_c."""
         return float(cosines(self.cases.g_a, self.cases.g_c)[0])
 
 
-# Found by `search_proposition`; it meets every condition of the version in the main text.
+# Found by `search_proposition`. It meets every condition of the proposition in the main text.
 COUNTEREXAMPLE = Case(
     alpha=1.0,
     beta=9.349563,
@@ -286,12 +287,12 @@ class Panel:
     """One panel of the counterexample figure.
 
     Attributes:
-        letter: (a) to (d).
+        letter: the letter of the panel, from a to d.
         caption: the caption of the panel.
         b: the direction of g_b.
         c: the direction of g_c.
         combined: whether a step follows the sum of g_a and the other gradient.
-        printed: the printed values of L_a after the step with b and with c.
+        printed: the printed values of L_a after the steps with b and with c.
     """
 
     letter: str
@@ -302,22 +303,22 @@ class Panel:
     printed: tuple[float, float]
 
 
-FIRST, SECOND = ((8.0, -2.0), (-12.0, 2.0)), ((8.0, -2.0), (-0.2, 15.0))
+FIRST_DIRECTIONS, SECOND_DIRECTIONS = ((8.0, -2.0), (-12.0, 2.0)), ((8.0, -2.0), (-0.2, 15.0))
 PANELS = (
-    Panel("a", "g_b lowers L_a more than g_c", *FIRST, False, (6.96, 6.98)),
-    Panel("b", "g_a + g_c lowers L_a more than g_a + g_b", *FIRST, True, (6.09, 6.07)),
-    Panel("c", "another g_c, which meets the condition", *SECOND, False, (6.96, 7.96)),
-    Panel("d", "g_a + g_b lowers L_a more than g_a + g_c", *SECOND, True, (6.09, 6.98)),
+    Panel("a", "g_b lowers L_a more than g_c", *FIRST_DIRECTIONS, False, (6.96, 6.98)),
+    Panel("b", "g_a + g_c lowers L_a more than g_a + g_b", *FIRST_DIRECTIONS, True, (6.09, 6.07)),
+    Panel("c", "another g_c, which meets the condition", *SECOND_DIRECTIONS, False, (6.96, 7.96)),
+    Panel("d", "g_a + g_b lowers L_a more than g_a + g_c", *SECOND_DIRECTIONS, True, (6.09, 6.98)),
 )
 
 
-def after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float]:
-    """Returns L_a after the panel's step with b and with c.
+def losses_after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float]:
+    """Returns L_a after the panel's steps with b and with c.
 
     Args:
         panel: the panel.
-        unit: True for gradients of unit length, which give the printed numbers to within 0.03; False for gradients of
-            the length of g_a, as the text says.
+        unit: whether gradients have unit length, which reproduces the printed numbers to within 0.03. Otherwise, all
+            gradients have the length of g_a, as the paper says.
     """
     found = gradients(panel, unit=unit)
     start = found["a"] if panel.combined else np.zeros(2)
@@ -327,7 +328,7 @@ def after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float]:
 
 
 def gradients(panel: Panel, *, unit: bool = True) -> dict[str, Floats]:
-    """Returns g_a, g_b and g_c, either of unit length or, as the text says, of the length of g_a."""
+    """Returns g_a, g_b and g_c, either with unit length or with the length of g_a, as the paper says."""
     g_a = np.array(THETA) * np.array([ALPHA, BETA])
     length = 1.0 if unit else float(np.linalg.norm(g_a))
     return {
@@ -337,6 +338,6 @@ def gradients(panel: Panel, *, unit: bool = True) -> dict[str, Floats]:
 
 
 def example_loss(x: Floats) -> Floats:
-    """Returns the example's loss, ½(x₁² + 10·x₂²), of points [points, 2]."""
+    """Returns the loss of the paper's example, ½(x₁² + 10·x₂²), at points [points, 2]."""
     found: Floats = 0.5 * (x * x) @ np.array([ALPHA, BETA])
     return found

@@ -106,7 +106,7 @@ def test_slices_keep_the_average() -> None:
 @pytest.mark.parametrize(("average", "trim"), [("mode", 0.05), ("trimmed", 0.5), ("trimmed", -0.1)])
 def test_unknown_averages_and_shares_are_rejected(average: str, trim: float) -> None:
     affinity = Affinity.from_history(np.zeros((2, 1, 1)), ["a"])
-    with pytest.raises(ValueError, match=r"`average` must be one of|`trim` must be the fraction"):
+    with pytest.raises(ValueError, match=r"`average` must be one of|`trim` must be a fraction"):
         affinity.averaged(average, trim)  # type: ignore[arg-type]
 
 

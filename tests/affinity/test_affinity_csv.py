@@ -69,7 +69,7 @@ def test_tasks_may_be_numbered(tmp_path: Path) -> None:
         (",a,b\na,1,2\nb,1,2,3\n", "line 3 must have 3 cells, found 4"),
         (",a,a\na,1,2\n", "line 1 must name each column once, found 'a' more than once"),
         (",a,\na,1,2\n", "line 1 must contain a name for every column, found an empty cell"),
-        (",a,b\na,1,2\na,1,2\n", "table.csv must have one row for 'a', found more than one"),
+        (",a,b\na,1,2\na,1,2\n", "table.csv must have exactly one row for 'a', found several"),
         (",a,b\na,1,2\nb,x,2\n", "line 3, column 'a' must be a finite number or empty, found 'x'"),
         (",a,b\na,1,2\nb,inf,2\n", "line 3, column 'a' must be a finite number or empty, found 'inf'"),
     ],

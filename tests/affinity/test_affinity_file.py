@@ -211,7 +211,7 @@ def drop(*keys: str) -> Callable[[bytes], bytes]:
         (change(format="other"), "must have the format 'tagalong-affinity', found 'other'"),
         (change(version=2), "must have version 1, found 2; update tagalong"),
         (change(version="one"), "must have version 1, found 'one'; save the affinity again"),
-        (drop("mean", "steps"), "is damaged: mean, steps missing"),
+        (drop("mean", "steps"), "is damaged: missing mean, steps"),
         (change(tasks=["x"]), "is damaged: several problems"),
         (change(tasks=7), "is damaged"),
         (change(tasks=["task0", "task0", "task1"]), "is damaged: 'tasks' must be distinct"),
@@ -225,7 +225,7 @@ def drop(*keys: str) -> Callable[[bytes], bytes]:
         (change(settings=3), "is damaged"),
         (change(archive=3), "is damaged: the archive must be a file in the same folder, found None"),
         (change(archive={"file": "../x.npz"}), "the archive must be a file in the same folder, found '../x.npz'"),
-        (change(archive={"file": "x.npz"}), "needs its history in .*x.npz, which is missing"),
+        (change(archive={"file": "x.npz"}), "stores its history in .*x.npz, which is missing"),
     ],
 )
 def test_the_error_for_a_damaged_file_says_what_is_wrong(
@@ -264,16 +264,16 @@ def test_archives_of_another_file_are_rejected(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(AffinityFileError, match=r"is not the history saved with .*: the hashes differ"):
         Affinity.load(path)
     archive.unlink()
-    with pytest.raises(AffinityFileError, match="needs its history in"):
+    with pytest.raises(AffinityFileError, match="stores its history in"):
         Affinity.load(path)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"no zip", "is not an archive"),
-        (archive_of(steps=[1]), "is not an archive of steps, history, null"),
-        (archive_of(steps=[1], history=np.array([{}]), null=[1]), "is not an archive"),
+        (b"no zip", "is not a valid archive"),
+        (archive_of(steps=[1]), "is not a valid archive of the arrays steps, history, null"),
+        (archive_of(steps=[1], history=np.array([{}]), null=[1]), "is not a valid archive"),
         (archive_of(steps=[1], history=np.zeros((1, 2, 2)), null=np.zeros((1, 3))), "is damaged: 'history'"),
     ],
 )
@@ -296,7 +296,9 @@ def test_a_file_in_the_other_direction_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "affinity.json"
     Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).save(path)
     path.write_text(path.read_text().replace("[source][target]", "[target][source]"))
-    with pytest.raises(AffinityFileError, match=r"must have direction .*, found '\[target\]\[source\]'"):
+    with pytest.raises(
+        AffinityFileError, match=r"must store affinities in the direction .*, found '\[target\]\[source\]'"
+    ):
         Affinity.load(path)
 
 

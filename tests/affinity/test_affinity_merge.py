@@ -46,7 +46,9 @@ def test_consecutive_steps_keep_their_numbers() -> None:
 @pytest.mark.parametrize("setting", ["estimator", "update", "held_out", "per_lr"])
 def test_different_quantities_do_not_merge(setting: str) -> None:
     one, other = measured("ab", [0], **{setting: "x"}), measured("ab", [0], **{setting: "y"})
-    with pytest.raises(ValueError, match=rf"`other` must measure the same quantity.*{setting} \('x' and 'y'\)"):
+    with pytest.raises(
+        ValueError, match=rf"`other` must be measured with the same settings.*{setting} \('x' and 'y'\)"
+    ):
         one.merge(other)
 
 

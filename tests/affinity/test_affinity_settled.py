@@ -46,7 +46,7 @@ def test_the_text_lists_the_groups_of_every_prefix() -> None:
 def test_fractions_can_be_chosen_and_are_checked() -> None:
     assert list(history_with_change(0, 10).settled(2, fractions=[1.0, 0.25]).groups) == [0.25, 1.0]
     for wrong in ([], [1.0], [0.0, 1.0], [0.5, 1.5]):
-        with pytest.raises(ValueError, match="`fractions` must contain at least two different fractions"):
+        with pytest.raises(ValueError, match="`fractions` must contain at least two distinct fractions"):
             history_with_change(0, 10).settled(2, fractions=wrong)
 
 

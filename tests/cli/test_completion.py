@@ -8,7 +8,7 @@ import pytest
 from terminal import environment
 
 from tagalong.cli import complete_methods, complete_problems
-from tagalong.cli.options import METHODS
+from tagalong.cli.options import SUGGESTED_METHODS
 from tagalong.problems import problem_names
 from tagalong.study import method_names
 
@@ -48,7 +48,7 @@ def test_tab_completes(tmp_path: Path, line: str, expected: list[str]) -> None:
 
 def test_completed_names_are_those_of_the_library() -> None:
     assert set(complete_problems("")) >= set(problem_names())
-    assert tuple(method_names()[: len(METHODS)]) == METHODS
+    assert tuple(method_names()[: len(SUGGESTED_METHODS)]) == SUGGESTED_METHODS
     # In a separate process: here other tests may have registered more names.
     listing = "from tagalong.study import method_names; print(*method_names(), sep=',')"
     fresh = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True).stdout

@@ -88,8 +88,12 @@ def test_quiet_adds_one_line(tagalong: Terminal) -> None:
             "",
             "mine.yaml must contain only known tasks ('age', 'ill', 'smoker', 'weight'), found 'height'",
         ),
-        ("[[age, weight]]", "", "mine.yaml must serve every task, found none serving 'ill', 'smoker'"),
-        ("[[age], [weight, ill, smoker]]", "", "mine.yaml: {age} trains a single task, but --allow-single is off"),
+        ("[[age, weight]]", "", "mine.yaml must serve every task, found no group that serves 'ill', 'smoker'"),
+        (
+            "[[age], [weight, ill, smoker]]",
+            "",
+            "mine.yaml: {age} trains a single task, which --allow-single does not permit",
+        ),
         ("[[age, weight, ill, smoker]]", "--max-size 3", "trains 4 tasks, but --max-size is 3"),
         ("[[age, weight, ill, smoker]]", "--cannot-link age,ill", "trains age, ill together, which --cannot-link"),
         (

@@ -33,7 +33,7 @@ def test_selection_shows_the_printed_and_the_best_groupings(tagalong: Terminal) 
     assert "the printed networks score -903.081, the best -894.976: a7 also helps a2, a3, a4, a5, a6, a8, a9." in out
     assert "by its score, d would be served from {d, s} (0.4136), but the table serves it from {d, n} (0.2914)" in out
     assert "the total test result of 0.5246 becomes 0.5331." in out
-    assert "14 of 15 printed groupings are the proven and unique optimum." in out
+    assert "14 of 15 printed groupings are proven to be the unique optimum." in out
     assert out.count("\n* ") == 2
 
 
@@ -131,8 +131,8 @@ def test_one_error_lists_all_invalid_options(tagalong: Terminal) -> None:
         (["--out", "locked/run"], "--out must be a writable folder, found locked, which is read-only"),
         (["--device", "meta"], "--device must be available, found 'meta'"),
         (["--executor", "cloud"], "--executor must be a known executor"),
-        (["--methods", "mtl,tag"], "--methods must be among 'mtl', 'uw', 'gradnorm', found 'tag'"),
-        (["--methods", " ,"], "--methods must be among 'mtl', 'uw', 'gradnorm', found none"),
+        (["--methods", "mtl,tag"], "--methods must be one or more of 'mtl', 'uw', 'gradnorm', found 'tag'"),
+        (["--methods", " ,"], "--methods must be one or more of 'mtl', 'uw', 'gradnorm', found none"),
     ],
 )
 def test_invalid_options_are_errors_before_anything_is_decoded(

@@ -137,7 +137,7 @@ def test_ctrl_c_ends_a_plugin_with_a_message(games: Path) -> None:
     [
         ("absent", "from no_such_module:command cannot be loaded: No module named 'no_such_module'"),
         ("broken", "from broken_module:command cannot be loaded: division by zero"),
-        ("number", "from games_module:number cannot be loaded: it must be a function or a typer app, found int"),
+        ("number", "from games_module:number cannot be loaded: expected a function or a typer app, found int"),
         (
             "twice",
             "from games_module:twice cannot be loaded: Cannot specify multiple 'Annotated' Typer arguments for 'what'",

@@ -40,8 +40,8 @@ def with_column(name: str, values: Any) -> Callable[[Columns], Columns]:
 
 
 TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
-    "no targets": (dict, ["--targets", ""], "--targets must name the columns of table.csv"),
-    "constant": (with_column("ill", [1] * ROWS), [], "'ill' must vary, found 1 for all labels"),
+    "no targets": (dict, ["--targets", ","], "--targets must name at least one column, found ','"),
+    "constant": (with_column("ill", [1] * ROWS), [], "'ill' must have at least two distinct labels, found only 1"),
     "all missing": (with_column("ill", [""] * ROWS), [], "'ill' must have labels, found all 60 missing"),
     "new class": (
         parts,
@@ -50,7 +50,7 @@ TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
     ),
     "text": (with_column("town", ["A", "B"] * (ROWS // 2)), [], "add it to --categorical or to --ignore"),
     "infinite": (with_column("x", ["inf", *range(1, ROWS)]), [], "column 'x' must be finite, found inf in 1 rows"),
-    "one row": (first(1), [], "table.csv must have at least 10 rows for three parts, found 1"),
+    "one row": (first(1), [], "table.csv must have at least 10 rows for three splits, found 1"),
     "no row": (first(0), [], "table.csv must have rows below its header, found none"),
     "no features": (
         dict,
@@ -62,7 +62,7 @@ TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
         ["--group-column", "who"],
         "--group-column must have at least 3 groups",
     ),
-    "wrong kind": (dict, ["--kinds", "age=binary"], "'age' is binary and must have two values, found"),
+    "wrong kind": (dict, ["--kinds", "age=binary"], "'age' is binary and must have exactly two distinct labels, found"),
     "wrong error": (dict, ["--errors", "age=auroc"], "task 'age': error must be one of 'mae'"),
 }
 
@@ -77,24 +77,87 @@ def test_a_table_that_cannot_be_learnt_from_is_rejected(tagalong: Terminal, case
 
 
 @pytest.mark.parametrize(
+    "option",
+    [
+        *("--targets", "--features", "--ignore", "--categorical", "--kinds", "--errors", "--split-column"),
+        *("--group-column", "--features-file", "--tasks", "--methods", "--budgets", "--device", "--out", "-o"),
+    ],
+)
+def test_empty_options_are_rejected_by_name(tagalong: Terminal, option: str) -> None:
+    write("table.csv", columns())
+    for words in ([option, ""], [option, "  "], *([[f"{option}="]] if option.startswith("--") else [])):
+        error = tagalong.error_of("run", "table.csv", "--targets", "age,ill", *words)
+        assert error == f"{'--out' if option == '-o' else option} must not be empty (see `tagalong run --help`)"
+    assert [path.name for path in Path().iterdir()] == ["table.csv"]
+
+
+def test_empty_arguments_are_rejected(tagalong: Terminal) -> None:
+    for command in (["run", ""], ["predict", "", "new.csv"], ["group", " ", "--budget", "2"], ["verdict", ""]):
+        assert tagalong.error_of(*command) == f"arguments must not be empty (see `tagalong {command[0]} --help`)"
+
+
+def test_a_table_needs_targets(tagalong: Terminal) -> None:
+    write("table.csv", columns())
+    assert "--targets must name the columns of table.csv" in tagalong.error_of("run", "table.csv")
+
+
+def test_a_file_that_does_not_exist_is_named_with_or_without_a_suffix(tagalong: Terminal) -> None:
+    assert tagalong.error_of("run", "nothing", "--targets", "y") == "the file nothing does not exist"
+    assert tagalong.error_of("run", "nothing.csv", "--targets", "y") == "nothing.csv does not exist"
+    Path("folder").mkdir()
+    error = tagalong.error_of("run", "folder", "--targets", "y")
+    assert error == "the file folder must be a file, found a folder; specify a file in it"
+
+
+def test_a_typing_error_is_shown_with_its_line(tagalong: Terminal) -> None:
+    table = columns()
+    table["x"] = ["oops" if row == 7 else x for row, x in enumerate(table["x"])]
+    table["age"] = ["12 kg" if row == 9 else age for row, age in enumerate(table["age"])]
+    write("table.csv", table)
+    assert tagalong.error_of("run", "table.csv", "--targets", "age,ill").split("\n")[1:] == [
+        "  - --targets: 'age' must be numeric, found '12 kg' in line 11; write NA where a value is missing, or pass "
+        "--kinds if the labels are classes",
+        "  - table.csv: column 'x' must be numeric, found 'oops' in line 9; write NA where a value is missing; if the "
+        "column is not numeric, add it to --categorical or to --ignore",
+    ]
+
+
+def test_warnings_about_the_data_are_shown_once_before_training(tagalong: Terminal) -> None:
+    table = columns()
+    write("table.csv", {**table, "copy": table["age"], "id": range(ROWS)})
+    short = ("--methods", "mtl", "--seeds", "1", "--recipe", "epochs=1", "--device", "cpu", "--out", "out")
+    status, out, err = tagalong("run", "table.csv", "--targets", "age,ill", *short)
+    assert status == 0, err
+    lines = out.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("warning: "))
+    assert lines[first].startswith("warning: feature 'copy' determines the target 'age' almost exactly")
+    assert lines[first + 1].startswith("warning: feature 'id' numbers the rows")
+    assert out.count("'copy'") == 1
+    assert "'copy'" not in err
+    status, out, err = tagalong("run", "table.csv", "--targets", "age,ill", *short, "--quiet")
+    assert "'copy'" not in out
+    assert err.startswith("warning: feature 'copy' determines the target 'age' almost exactly")
+
+
+@pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--budgets", "1.5"], "--budgets must be integers, the numbers of networks, found 1.5"),
+        (["--budgets", "1.5"], "--budgets must be integers (numbers of networks), found 1.5"),
         (["--budgets", "0"], "--budgets must be between 1"),
         (["--recipe", "lr=fast"], "lr must be a positive number, found 'fast'"),
         (["--recipe", "weight_decay=-1"], "weight_decay must be a non-negative number, found -1"),
         (["--recipe", "epochs=2.5"], "epochs must be a positive integer, found 2.5"),
-        (["--set", "tag.evry=1", "--methods", "tag"], "--set: 'tag' takes"),
-        (["--set", "hoa.size=1", "--methods", "hoa"], "--set: 'hoa' takes no options, found size"),
-        (["--set", "cs.every=1", "--methods", "tag"], "--set must be for methods in the comparison, found 'cs'"),
+        (["--set", "tag.evry=1", "--methods", "tag"], "--set: 'tag' accepts"),
+        (["--set", "hoa.size=1", "--methods", "hoa"], "--set: 'hoa' accepts no options, found size"),
+        (["--set", "cs.every=1", "--methods", "tag"], "--set must only refer to methods in the comparison, found 'cs'"),
         (["--methods", ","], "--methods must name at least one method, found none"),
-        (["--price-per-hour", "-1"], "--price-per-hour must be a nonnegative number"),
-        (["--confirm", "-1"], "--confirm must be a nonnegative integer"),
+        (["--price-per-hour", "-1"], "--price-per-hour must be a non-negative number"),
+        (["--confirm", "-1"], "--confirm must be a non-negative integer"),
         (["--tasks", "age,wild"], "--tasks must be one of 'age', 'ill', found 'wild'"),
         (["--out", "table.csv"], "--out must be a folder, found the file table.csv"),
         (["--features-file", "nan.npy"], "--features-file must be finite, found NaN or inf in column 1 (1 rows)"),
         (["--features-file", "short.npy"], "--features-file must have 60 rows, like the table, found 59"),
-        (["--features-file", "none.npy"], "--features-file must be an npy or npz file, found none at none.npy"),
+        (["--features-file", "none.npy"], "--features-file must be an npy or npz file, found no file at none.npy"),
     ],
 )
 def test_invalid_settings_are_rejected(tagalong: Terminal, more: list[str], words: str) -> None:
@@ -145,7 +208,7 @@ def test_inputs_that_are_not_an_array_are_rejected(tagalong: Terminal, content: 
     write("table.csv", columns())
     Path("inputs.npz").write_bytes(content)
     message = tagalong.error_of("run", "table.csv", "--targets", "age,ill", "--features-file", "inputs.npz")
-    assert "--features-file must be an npy or npz file of numbers, found something else at inputs.npz" in message
+    assert "--features-file must be an npy or npz file of numbers, found a different format in inputs.npz" in message
 
 
 def test_the_error_for_a_diverging_training_names_the_option_to_change(tagalong: Terminal) -> None:

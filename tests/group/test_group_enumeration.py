@@ -37,7 +37,7 @@ def test_the_exact_program_equals_enumeration(
     best = best_by_enumeration(networks, n, budget, sign=1 if objective == "max" else -1)
     options: Any = {"objective": objective, "allow_single": singles, "max_size": largest}
     if np.isnan(best):
-        with pytest.raises(ValueError, match="the smallest feasible one is"):
+        with pytest.raises(ValueError, match="the smallest feasible budget is"):
             select_groups(matrix, budget, **options)
         return
     grouping = select_groups(matrix, budget, **options)

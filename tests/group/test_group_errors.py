@@ -20,15 +20,15 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
         (np.zeros((0, 0)), "`scores` must be square"),
         ("affinity.csv", "`scores` must be an Affinity, a square table, .*found str"),
         (None, "`scores` must be"),
-        (GAPS, "`scores` must be finite, found nan from '0' onto '1' and 1 more; measure that pair"),
-        (Affinity.from_matrix(GAPS[:2, :2], ["a", "b"]), "found nan from 'a' onto 'b'; measure"),
-        (Frame(MATRIX, ["a", "b", "b"], ["a", "b", "b"]), "column names must be distinct, found more than once: 'b'"),
-        (Frame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "in only one of them: 'c', 'd'"),
+        (GAPS, "`scores` must be finite, found nan for the score of '0' on '1' and 1 more; measure that pair"),
+        (Affinity.from_matrix(GAPS[:2, :2], ["a", "b"]), "found nan for the score of 'a' on 'b'; measure"),
+        (Frame(MATRIX, ["a", "b", "b"], ["a", "b", "b"]), "column names must be distinct, found 'b' more than once"),
+        (Frame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "found 'c', 'd' in only one of them"),
         (Frame(np.array([["x"]]), ["a"], ["a"]), "`scores` must contain only numbers"),
         ({}, "at least one group, found none"),
         ({"ab": {"a": 1.0}}, "a group must be a frozenset or tuple of names, found 'ab'"),
-        ({("a", "b"): 3.0}, r"the results of \{a, b\} must be \{task: value\}, found 3.0"),
-        ({("a", "b"): {"c": 1.0}}, r"the results of \{a, b\} must be for its tasks, found 'c'"),
+        ({("a", "b"): 3.0}, r"the results of \{a, b\} must be a mapping \{task: value\}, found 3.0"),
+        ({("a", "b"): {"c": 1.0}}, r"the results of \{a, b\} must include only its own tasks, found 'c'"),
         ({("a", "b"): {"a": 1.0, "b": 1.0}, ("b", "a"): {}}, r"found \{a, b\} repeated"),
         ({("a", "b"): {"a": 1.0}}, "found no result for 'b'; add a network"),
         ({("a", "b"): {"a": np.nan, "b": 1.0}}, r"the result of 'a' in \{a, b\} must be a finite number, found nan"),
@@ -45,8 +45,8 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
     ("options", "message"),
     [
         ({"budget": 0}, "`budget` must be positive, found 0"),
-        ({"budget": 4}, "`budget` must be at most 3, the number of tasks, found 4"),
-        ({"budget": 1.5}, "`budget` must be an integer, the number of networks, found 1.5; pass `cost`"),
+        ({"budget": 4}, r"`budget` must be at most the number of tasks \(3\), found 4"),
+        ({"budget": 1.5}, r"`budget` must be an integer \(the number of networks\), found 1.5; pass `cost`"),
         ({"budget": np.nan}, "`budget` must be positive, found nan"),
         ({"budget": "two"}, "`budget` must be a number, found 'two'"),
         ({"budget": True}, "`budget` must be a number, found True"),
@@ -58,10 +58,10 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
         ({"seed": -1}, "`seed` must be a non-negative integer"),
         ({"complete": "triples"}, "`complete` must be 'pairs' or None"),
         ({"cost": -1}, "`cost` must be a positive number"),
-        ({"cost": lambda tasks: 0}, r"`cost` of \{0, 1\} must be a positive number, found 0"),
-        ({"max_cost": 1}, "`max_cost` needs `cost`"),
+        ({"cost": lambda tasks: 0}, r"`cost` must return a positive number for \{0, 1\}, found 0"),
+        ({"max_cost": 1}, "`max_cost` requires `cost`"),
         ({"weights": {"9": 1.0}}, r"`weights` must contain only known tasks \('0', '1', '2'\), found '9'"),
-        ({"weights": {"1": -1.0}}, "`weights` of '1' must be a positive number, found -1.0"),
+        ({"weights": {"1": -1.0}}, "`weights` must contain only positive numbers, found -1.0 for '1'"),
         ({"must_link": ["01"]}, "`must_link` must contain sets of two or more tasks, found '01'"),
         ({"cannot_link": [("0", "x")]}, "`cannot_link` must contain only known tasks .*found 'x'"),
         ({"resamples": -1}, "`resamples` must be a non-negative integer"),
@@ -70,21 +70,21 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
         ({"weights": [1, 2, 3]}, r"^`weights` must map tasks to numbers, e.g. \{'0': 2\}, found \[1, 2, 3\]$"),
         ({"weights": np.ones(3)}, r"^`weights` must map tasks to numbers, .*found array\("),
         ({"weights": 2}, "^`weights` must map tasks to numbers, .*found 2$"),
-        ({"weights": {"1": "2"}}, "^`weights` of '1' must be a positive number, found '2'$"),
-        ({"cost": lambda tasks: "1"}, r"^`cost` of \{0, 1\} must be a positive number, found '1'$"),
-        ({"cost": lambda tasks: None}, r"^`cost` of \{0, 1\} must be a positive number, found None$"),
-        ({"cost": lambda tasks: np.nan}, r"^`cost` of \{0, 1\} must be a positive number, found nan$"),
-        ({"cost": lambda tasks: np.inf}, r"^`cost` of \{0, 1\} must be a positive number, found inf$"),
-        ({"cost": lambda tasks: -2}, r"^`cost` of \{0, 1\} must be a positive number, found -2$"),
-        ({"cost": lambda tasks: [1]}, r"^`cost` of \{0, 1\} must be a positive number, found \[1\]$"),
-        ({"cost": lambda tasks: True}, r"^`cost` of \{0, 1\} must be a positive number, found True$"),
+        ({"weights": {"1": "2"}}, "^`weights` must contain only positive numbers, found '2' for '1'$"),
+        ({"cost": lambda tasks: "1"}, r"^`cost` must return a positive number for \{0, 1\}, found '1'$"),
+        ({"cost": lambda tasks: None}, r"^`cost` must return a positive number for \{0, 1\}, found None$"),
+        ({"cost": lambda tasks: np.nan}, r"^`cost` must return a positive number for \{0, 1\}, found nan$"),
+        ({"cost": lambda tasks: np.inf}, r"^`cost` must return a positive number for \{0, 1\}, found inf$"),
+        ({"cost": lambda tasks: -2}, r"^`cost` must return a positive number for \{0, 1\}, found -2$"),
+        ({"cost": lambda tasks: [1]}, r"^`cost` must return a positive number for \{0, 1\}, found \[1\]$"),
+        ({"cost": lambda tasks: True}, r"^`cost` must return a positive number for \{0, 1\}, found True$"),
         (
             {"cost": lambda tasks: {}["x"]},
             r"^`cost` must return a positive number for \{0, 1\}, but raised KeyError\('x'\)$",
         ),
-        ({"cost": {2: 1, 3: "x"}}, "^`cost` of a network of 3 tasks must be a positive number, found 'x'$"),
-        ({"cost": {2: 1, 1: "1"}}, "^`cost` of a network of 1 task must be a positive number, found '1'$"),
-        ({"cost": {2: 1, ("1", "0"): None}}, r"^`cost` of \{0, 1\} must be a positive number, found None$"),
+        ({"cost": {2: 1, 3: "x"}}, "^`cost` must contain only positive numbers, found 'x' for a network of 3 tasks$"),
+        ({"cost": {2: 1, 1: "1"}}, "^`cost` must contain only positive numbers, found '1' for a network of 1 task$"),
+        ({"cost": {2: 1, ("1", "0"): None}}, r"^`cost` must contain only positive numbers, found None for \{0, 1\}$"),
         (
             {"cost": {"01": 1}},
             "^`cost` must map sets or numbers of tasks to costs, found key '01'; use",
@@ -116,7 +116,7 @@ def test_options_are_checked(options: Any, message: str) -> None:
         (3, r"^`budgets` must be a list of numbers, e.g. \[2, 3\], found 3$"),
         (None, "^`budgets` must be a list of numbers, .*found None$"),
         ("23", "^`budgets` must be a list of numbers, .*found '23'"),
-        ([2, 9], "^`budget` must be at most 3, the number of tasks, found 9$"),
+        ([2, 9], r"^`budget` must be at most the number of tasks \(3\), found 9$"),
     ],
 )
 def test_several_budgets_are_checked(budgets: Any, message: str) -> None:
@@ -127,16 +127,16 @@ def test_several_budgets_are_checked(budgets: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budget": 1, "max_size": 2}, "`budget` of 1 cannot serve all tasks .*the smallest feasible one is 2"),
-        ({"max_size": 1}, "no budget can: check `max_size`"),
-        ({"must_link": ["01", "12"], "max_size": 2}, "no budget can"),
-        ({"must_link": ["01"], "cannot_link": ["01"]}, "no budget can"),
-        ({"budget": 1, "cannot_link": ["01"]}, "the smallest feasible one is 2"),
+        ({"budget": 1, "max_size": 2}, "`budget` of 1 cannot serve all tasks .*the smallest feasible budget is 2"),
+        ({"max_size": 1}, "no budget is large enough, so check `max_size`"),
+        ({"must_link": ["01", "12"], "max_size": 2}, "no budget is large enough"),
+        ({"must_link": ["01"], "cannot_link": ["01"]}, "no budget is large enough"),
+        ({"budget": 1, "cannot_link": ["01"]}, "the smallest feasible budget is 2"),
         ({"budget": 3, "cost": len}, None),
-        ({"budget": 2.5, "cost": len}, "`budget` of 2.5 cannot .*the smallest feasible one is 3"),
-        ({"budget": 1, "cost": 2.5}, "the smallest feasible one is 2.5"),
-        ({"budget": 9, "cost": len, "max_cost": 1.5}, "`max_cost` of 1.5 .*the smallest feasible one is 2"),
-        ({"budget": 9, "cost": 2, "max_cost": 1}, "`max_cost` of 1 .*the smallest feasible one is 2"),
+        ({"budget": 2.5, "cost": len}, "`budget` of 2.5 cannot .*the smallest feasible budget is 3"),
+        ({"budget": 1, "cost": 2.5}, "the smallest feasible budget is 2.5"),
+        ({"budget": 9, "cost": len, "max_cost": 1.5}, "`max_cost` of 1.5 .*the smallest feasible value is 2"),
+        ({"budget": 9, "cost": 2, "max_cost": 1}, "`max_cost` of 1 .*the smallest feasible value is 2"),
     ],
 )
 def test_the_error_for_impossible_constraints_names_what_is_possible(options: Any, message: str | None) -> None:
@@ -169,15 +169,15 @@ def test_one_error_lists_all_problems() -> None:
 @pytest.mark.parametrize(
     ("solver", "n", "options", "message"),
     [
-        ("exact", 17, {}, "`solver='exact'` needs at most 16 tasks"),
-        ("lp", 25, {}, "`solver='lp'` needs at most 24 tasks, found 25"),
-        ("milp", 11, {}, "`solver='milp'` needs at most 10 tasks because it lists all groups"),
-        ("search", 5, {"cannot_link": [("0", "1")]}, "`solver='search'` needs pairwise scores"),
+        ("exact", 17, {}, "`solver='exact'` supports at most 16 tasks"),
+        ("lp", 25, {}, "`solver='lp'` supports at most 24 tasks, found 25"),
+        ("milp", 11, {}, "`solver='milp'` supports at most 10 tasks because it lists all groups"),
+        ("search", 5, {"cannot_link": [("0", "1")]}, "`solver='search'` requires pairwise scores"),
         (
             "exact",
             15,
             {"cannot_link": [("0", "1")]},
-            "needs at most 14 tasks if there are costs by group or `cannot_link`",
+            "supports at most 14 tasks with `cannot_link` or with costs per group",
         ),
     ],
 )
@@ -191,14 +191,14 @@ def test_given_results_of_larger_groups_need_few_tasks() -> None:
     table: Any = {frozenset({a, b}): {a: 1.0, b: 1.0} for a in names for b in names if a < b}
     table[frozenset(names[:3])] = dict.fromkeys(names[:3], 2.0)
     with pytest.raises(
-        ValueError, match="with results of larger groups must have at most 14 tasks, found 15; omit some"
+        ValueError, match="must have at most 14 tasks if they include results of larger groups, found 15; omit some"
     ):
         select_groups(table, 2, complete="pairs")
 
 
 def test_the_error_names_missing_pairs() -> None:
     table: Any = {frozenset("ab"): {"a": 1.0, "b": 1.0}, frozenset("bc"): {"b": 1.0, "c": 1.0}}
-    with pytest.raises(ValueError, match=r"needs the results of all pairs, found none for 'a' in \{a, c\}"):
+    with pytest.raises(ValueError, match=r"requires the results of all pairs, found none for 'a' in \{a, c\}"):
         select_groups(table, 1, complete="pairs")
 
 
@@ -209,15 +209,15 @@ def test_the_error_names_missing_pairs() -> None:
         (
             [("0", "1", "2")],
             {"cost": lambda tasks: "x"},
-            r"^`cost` of \{0, 1, 2\} must be a positive number, found 'x'$",
+            r"^`cost` must return a positive number for \{0, 1, 2\}, found 'x'$",
         ),
         ([("0", "1", "2")], {"must_link": "01"}, "^`must_link` must be a list of sets of tasks"),
         ([("0", "1", "2")], {"must_link": ["01"]}, "^`must_link` must contain sets of two or more tasks, found '01'$"),
         ([("0", "1", "2")], {"budget": "3"}, "^`budget` must be a positive number, found '3'$"),
-        ("012", {}, "^`groups` must be a list of groups, each a Group or a set of names, found '012'$"),
-        (3, {}, "^`groups` must be a list of groups, .*found 3$"),
-        (["012"], {}, "^`groups` must be a list of groups, .*found '012'$"),
-        ([(0, 1, 2)], {}, r"^`groups` must be a list of groups, .*found \(0, 1, 2\)$"),
+        ("012", {}, "^`groups` must be a list of Groups or sets of names, found '012'$"),
+        (3, {}, "^`groups` must be a list of Groups .*found 3$"),
+        (["012"], {}, "^`groups` must be a list of Groups .*found '012'$"),
+        ([(0, 1, 2)], {}, r"^`groups` must be a list of Groups .*found \(0, 1, 2\)$"),
     ],
 )
 def test_groupings_given_by_the_user_are_checked_in_the_same_way(groups: Any, options: Any, message: str) -> None:

@@ -150,14 +150,14 @@ def test_a_huge_diagonal_that_is_not_used_does_not_matter() -> None:
 def test_scores_whose_sum_overflows_raise_an_error(form: str) -> None:
     scores = FORMS[form](np.full((5, 5), 1e308))
     message = (
-        r"^`scores` must add up to less than 9e\+307 over all tasks, found up to 1e\+308 for one of 5 tasks; divide"
+        r"^`scores` must sum to less than 9e\+307 over all tasks, found values of up to 1e\+308 for 5 tasks; divide"
     )
     with pytest.raises(ValueError, match=message):
         select_groups(scores, 2)
     names = list("01234") if form == "array" else NAMES
     with pytest.raises(ValueError, match=message):
         score_grouping(scores, [set(names)])
-    with pytest.raises(ValueError, match=r"^`scores` times `weights` must add up to less than 9e\+307"):
+    with pytest.raises(ValueError, match=r"^`scores` times `weights` must sum to less than 9e\+307"):
         select_groups(FORMS[form](np.full((5, 5), 1e300)), 2, weights={names[0]: 1e10})
 
 

@@ -144,20 +144,20 @@ PAIRS = candidates({group: dict.fromkeys(group, 1.0) for group in groups_of(3, 2
 @pytest.mark.parametrize(
     ("listed", "options", "message"),
     [
-        (PAIRS[1:], {}, r"needs the results of all pairs, found none for '0' in \{0, 1\}, '1' in \{0, 1\}$"),
-        (PAIRS[1:], {"cost": 1}, "needs the results of all pairs"),
+        (PAIRS[1:], {}, r"requires the results of all pairs, found none for '0' in \{0, 1\}, '1' in \{0, 1\}$"),
+        (PAIRS[1:], {"cost": 1}, "requires the results of all pairs"),
         (
             [*PAIRS[1:], Candidate({"0", "1"}, {"0": 1.0, "1": 1.0}, 2)],
             {},
-            "needs either all pairs at the same cost or `cost`, the cost of a network .*found pairs that cost 1 to 2$",
+            "requires `cost` unless all pairs have the same cost, found pairs that cost 1 to 2$",
         ),
-        ([*PAIRS, PAIRS[0]], {}, r"needs one result per pair, found '\d' in \{0, 1\} more than once"),
+        ([*PAIRS, PAIRS[0]], {}, r"requires exactly one result per pair, found '\d' in \{0, 1\} more than once"),
         (
             [*PAIRS, Candidate({"0", "1"}, {"0": 1.0, "1": 1.0}, 2)],
             {"cost": 1},
-            r"needs one result per pair, found '\d' in \{0, 1\} more than once; .* omit `cost`",
+            r"requires exactly one result per pair, found '\d' in \{0, 1\} more than once; .* omit `cost`",
         ),
-        (PAIRS, {"cost": lambda _: "dear"}, r"`cost` of \{0, 1, 2\} must be a positive number, found 'dear'"),
+        (PAIRS, {"cost": lambda _: "dear"}, r"`cost` must return a positive number for \{0, 1, 2\}, found 'dear'"),
     ],
 )
 def test_results_that_cannot_be_completed_are_rejected(listed: list[Candidate], options: Any, message: str) -> None:
@@ -175,7 +175,7 @@ def test_costs_are_kept_if_there_is_nothing_to_complete() -> None:
 
 def test_own_costs_need_few_tasks() -> None:
     pairs: Results = {group: dict.fromkeys(group, 1.0) for group in groups_of(15, 2)}
-    with pytest.raises(ValueError, match="needs at most 14 tasks if networks have their own costs, found 15"):
+    with pytest.raises(ValueError, match="supports at most 14 tasks if networks have their own costs, found 15"):
         select_groups(candidates(pairs, 1), 2, complete="pairs")
     assert select_groups(named(pairs), 2, complete="pairs", cost=1).value == 15.0
 

@@ -95,7 +95,7 @@ def test_damaged_texts_are_rejected(text: str, message: str) -> None:
 
 
 def test_a_group_serves_only_what_it_trains() -> None:
-    with pytest.raises(ValueError, match="`serves` must be among the tasks in `trains`, found 'b'"):
+    with pytest.raises(ValueError, match="`serves` must contain only tasks in `trains`, found 'b'"):
         Group({"a"}, {"b"})
 
 

@@ -66,7 +66,7 @@ def test_a_subset_of_a_table_keeps_the_groups_within_it() -> None:
     both = ScoreTable("candidates", ("a", "b"), [Candidate({"a"}, {"a": 1.0}), Candidate({"a", "b"}, {"a": 1.0})])
     assert both.only(["a"]).scores == [Candidate({"a"}, {"a": 1.0})]
     with pytest.raises(
-        ValueError, match="`tasks` must include all tasks of at least one group, found no group within 'b'"
+        ValueError, match="`tasks` must include all tasks of at least one group, found no group with only 'b'"
     ):
         both.only(["b"])
 

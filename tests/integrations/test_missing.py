@@ -17,7 +17,7 @@ def test_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, extra: 
     with pytest.raises(ImportError) as caught:
         importlib.import_module(f"tagalong.integrations.{extra}")
     assert str(caught.value) == (
-        f"tagalong.integrations.{extra} needs the package '{package}'; pip install 'tagalong[{extra}]'"
+        f"tagalong.integrations.{extra} requires the package '{package}'; run pip install 'tagalong[{extra}]'"
     )
 
 

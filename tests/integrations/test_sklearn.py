@@ -120,7 +120,7 @@ def test_missing_labels_are_neither_trained_on_nor_scored() -> None:
         for t, k in enumerate(known.T)
     ]
     assert model.score(X, Y) == pytest.approx(np.mean(r2))
-    with pytest.raises(ValueError, match=r"`y` must have 4 columns, as in the call of fit\(\), found 3"):
+    with pytest.raises(ValueError, match=r"`y` must have 4 columns, as in the call to fit\(\), found 3"):
         model.score(X, Y[:, :3])
     with pytest.raises(ValueError, match="`y` must contain labels to compute a score, found none"):
         model.score(X, np.full_like(Y, np.nan))
@@ -201,7 +201,7 @@ def test_one_error_before_training_lists_all_invalid_arguments() -> None:
     with pytest.raises(ValueError, match="several problems") as error:
         wrong.fit(X, Y)
     for message in (
-        "`validation_fraction` and `test_fraction` must be positive and leave rows for training, found 0.15 and 0.9",
+        "`validation_fraction` and `test_fraction` must be positive and sum to less than 1, found 0.15 and 0.9",
         "`choose` must be one of 'verdict', 'mtl', 'tag', found 'stl'",
         "`hidden_sizes` must be a list of positive integers, found (0,)",
         "`lr` must be a positive number, found -1",

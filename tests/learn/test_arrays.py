@@ -1,5 +1,9 @@
+import io
 import json
 import re
+import zipfile
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,7 +11,8 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tagalong.learn import MLP, Job, Problem, Task, build_network, label_summary, read_preparation
+from tagalong.errors import InvalidInput
+from tagalong.learn import MLP, Job, Problem, Task, build_network, label_summary, load_array, read_preparation
 from tagalong.learn.splitting import read_split, split_rows
 
 
@@ -58,7 +63,7 @@ def test_a_preparation_read_from_json_prepares_raw_rows_alike(data) -> None:
     problem = Problem.from_arrays(inputs, labels, ["a", "b", "c"], split=split)
     again = read_preparation(json.loads(json.dumps(problem.table.to_document())))
     assert torch.equal(again.inputs(inputs[150:]), problem.test.inputs)
-    with pytest.raises(ValueError, match=r"`rows` must have the shape \[rows, 4\], found rows of \[3\]"):
+    with pytest.raises(ValueError, match=r"`rows` must have the shape \[rows, 4\], found \[rows, 3\]"):
         again.inputs(inputs[:, :3])
     with pytest.raises(ValueError, match="`rows` must be finite, found NaN or inf in column 1"):
         again.inputs(np.where(np.arange(4) == 1, np.nan, inputs))
@@ -171,8 +176,8 @@ def test_all_problems_are_reported_at_once(data) -> None:
     labels[:, 0], labels[:, 1] = np.nan, 7
     assert problems_of(inputs, labels, ["a", "b", "c"]) == [
         "`inputs` must be finite, found NaN or inf in column 0 (1 rows), 2 (2 rows); impute or remove them",
-        "`targets`: 'a' must have labels, found all 200 missing; leave the task out",
-        "`targets`: 'b' must vary, found 7 for all labels; leave the task out",
+        "`targets`: 'a' must have labels, found all 200 missing; remove the task",
+        "`targets`: 'b' must have at least two distinct labels, found only 7; remove the task",
     ]
 
 
@@ -190,37 +195,41 @@ def test_different_numbers_of_rows_raise_an_error(data) -> None:
     ("change", "message"),
     [
         ({"tasks": []}, "`tasks` must name at least one task, found none"),
-        ({"tasks": ["a", "b", "a"]}, "`tasks` must be distinct, found more than once: 'a'; rename them"),
+        ({"tasks": ["a", "b", "a"]}, "`tasks` must be distinct, found 'a' more than once; rename them"),
         ({"tasks": ["a", "b"]}, "`targets` must have the shape [rows, 2], one column per task, found [200, 3]"),
-        ({"targets": {"a": np.arange(200)}}, "`targets` must include every task, found none for 'b', 'c'"),
+        ({"targets": {"a": np.arange(200)}}, "`targets` must include every task, found no labels for 'b', 'c'"),
         ({"split": (0.5, 0.5)}, "`split` must be three positive fractions (train, validation, test), found (0.5, 0.5)"),
-        ({"split": (0.5, 0.2, 0.2)}, "`split` must be fractions that sum to 1, found (0.5, 0.2, 0.2) with sum 0.9"),
-        ({"split": ([0], [1])}, "`split` must be three arrays of row numbers (train, validation, test), found 2"),
-        ({"groups": [0, 1] * 100}, "`groups` must have at least 3 groups, one for each part, found 2"),
+        (
+            {"split": (0.5, 0.2, 0.2)},
+            "`split` must be fractions that sum to 1, found (0.5, 0.2, 0.2), which sum to 0.9",
+        ),
+        ({"split": ([0], [1])}, "`split` must be three arrays of row indices (train, validation, test), found 2"),
+        ({"groups": [0, 1] * 100}, "`groups` must have at least 3 groups, one for each split, found 2"),
         ({"groups": [None, *range(199)]}, "`groups` must have a label for every row, found 1 missing"),
         (
             {"inputs": np.zeros((200, 3, 4, 4))},
-            "`encoder` must be given for inputs [rows, 3, 4, 4], found None; the default encoder needs flat inputs",
+            "`encoder` must be passed for inputs of shape [rows, 3, 4, 4]; "
+            "the default encoder only supports flat inputs",
         ),
         (
             {"inputs": np.full((200, 3, 4, 4), np.nan), "encoder": torch.nn.Flatten()},
-            "`inputs` must be finite, found NaN or inf in 200 rows, the first is 0",
+            "`inputs` must be finite, found NaN or inf in 200 rows (first: 0)",
         ),
         (
             {"inputs": np.zeros(200)},
-            "`inputs` must be [rows, features] or [rows, …], found the shape [200]; try reshape(-1, 1)",
+            "`inputs` must have at least two dimensions, found shape [200]; try reshape(-1, 1)",
         ),
         (
             {"tasks": ["a", "b", Task("c", "binary")]},
-            "`targets`: 'c' is binary and must have two values, found 4: 0, 1, 2, 3",
+            "`targets`: 'c' is binary and must have exactly two distinct labels, found 4: 0, 1, 2, 3",
         ),
         (
             {"tasks": ["a", "b", Task("c", "multiclass", classes=3)]},
-            "`targets`: 'c' must have labels 0 to 2 or 3 other distinct labels, found 4 labels: 0, 1, 2, 3",
+            "`targets`: 'c' must have labels from 0 to 2, or 3 other distinct labels, found 4 labels: 0, 1, 2, 3",
         ),
         (
             {"targets": {"a": ["x", "y"] * 100}, "tasks": [Task("a", "regression")]},
-            "`targets`: 'a' is a regression task and must be numbers, found text, e.g. 'x', 'y'",
+            "`targets`: 'a' is a regression task and must have numeric labels, found text, e.g. 'x', 'y'",
         ),
         (
             {"targets": {"a": [np.inf, *range(199)], "b": [0, 1] * 100, "c": np.arange(200)}},
@@ -237,7 +246,7 @@ def test_invalid_input_raises_an_error_with_one_sentence(data, change, message) 
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (["Rome"] * 200, "`inputs` must be numbers, found text in column 'city'; try Problem.from_table"),
+        (["Rome"] * 200, "`inputs` must be numeric, found text in column 'city'; try Problem.from_table"),
         (
             [np.nan] + [0.0] * 199,
             "`inputs` must be finite, found NaN or inf in column 'city' (1 rows); impute or remove them",
@@ -252,7 +261,7 @@ def test_invalid_columns_of_a_data_frame_are_named(data, column, message) -> Non
 
 @pytest.mark.parametrize("rows", [1, 9])
 def test_too_few_rows_are_the_only_problem_reported(data, rows) -> None:
-    message = f"`inputs` must have at least 10 rows for three parts, found {rows}"
+    message = f"`inputs` must have at least 10 rows for three splits, found {rows}"
     assert problems_of(data[0][:rows], data[1][:rows], ["a", "b", "c"]) == [message]
 
 
@@ -265,19 +274,21 @@ def test_a_part_without_labels_and_a_class_missing_in_train_raise_an_error(data)
     assert problems_of(inputs, labels, ["a", "b", "c"], split=split) == [
         "`split`: 'b' must have labels in test, found none",
         "`split`: 'c' has class 9 in test, which does not occur in train; "
-        "leave those rows out or merge the class with another",
+        "remove those rows, or merge the class with another",
     ]
 
 
 def test_given_parts_are_checked() -> None:
-    with pytest.raises(ValueError, match=re.escape("`split`: test must be row numbers from 0 to 9, found 4 … 40")):
+    with pytest.raises(
+        ValueError, match=re.escape("`split`: test must contain row indices from 0 to 9, found 4 to 40")
+    ):
         read_split(([0, 1], [2, 3], [4, 40]), 10)
-    with pytest.raises(ValueError, match="must contain each row at most once, found 1 repeated"):
+    with pytest.raises(ValueError, match="must contain each row at most once, found 1 duplicate"):
         read_split(([0, 1], [1, 3], [4, 5]), 10)
-    with pytest.raises(ValueError, match="val must have rows, found none"):
+    with pytest.raises(ValueError, match="val must have at least one row, found none"):
         read_split(([0, 1], np.array([], dtype=int), [4, 5]), 10)
     with pytest.raises(
-        ValueError, match=r"must each be in only one part of `split`, found 1 in multiple parts, e.g. 'ann'"
+        ValueError, match=r"must not be spread across splits, found 1 in more than one split, e.g. 'ann'"
     ):
         read_split(([0, 1], [2], [3]), 4, np.array(["ann", "bob", "cy", "ann"]))
     masks = [np.arange(10) % 3 == part for part in range(3)]
@@ -355,11 +366,11 @@ def test_numbers_too_large_to_be_squared_raise_an_error(data) -> None:
     (found,) = problems_of(inputs, labels[:, 0] * 1e300, ["a"])
     assert found.startswith("`targets`: 'a' must be at most 1e+150 in magnitude")
     assert problems_of(inputs, labels[:, 0] * 1e-310, ["a"]) == [
-        "`split`: 'a' must have more than one value in train, found one"
+        "`split`: 'a' must have at least two distinct labels in train, found one"
     ]
     larger = Problem.from_arrays(inputs * 1e100, labels, ["a", "b", "c"])
     assert torch.allclose(larger.train.inputs, Problem.from_arrays(inputs, labels, ["a", "b", "c"]).train.inputs)
-    with pytest.raises(ValueError, match="`rows` must be on a similar scale to the training rows, found 1e"):
+    with pytest.raises(ValueError, match="`rows` must have a scale similar to that of the training rows, found 1e"):
         Problem.from_arrays(inputs, labels, ["a", "b", "c"]).table.inputs(np.full((1, 4), 1e100))
 
 
@@ -368,4 +379,115 @@ def test_dates_are_not_read_as_numbers(data) -> None:
     dates = np.datetime64("2020-01-01", "ns") + np.arange(200) * np.timedelta64(1, "D")
     dates[3] = np.datetime64("NaT")
     (found,) = problems_of(inputs, {"when": dates}, ["when"])
-    assert "'when' must have at most 50 distinct texts, found 199" in found
+    assert "'when' must have at most 50 distinct text labels, found 199" in found
+
+
+MISUSE = {
+    "inputs": [3, None, "x", [], [[]], np.zeros((60, 0)), [[1], [1, 2]], np.zeros((60, 2), complex), 10**400],
+    "targets": [3, None, {"y": 3}, {"y": None}, {"y": "x"}],
+    "tasks": [3, None, "y"],
+    "recipe": [3, {}],
+    "encoder": [3],
+    "seed": ["x", None],
+    "split": ["x", 3, None],
+    "groups": [3, "x"],
+    "name": [3],
+    "notes": [3, "abc"],
+}
+
+
+@pytest.mark.parametrize(("argument", "value"), [(name, value) for name, values in MISUSE.items() for value in values])
+def test_arguments_of_the_wrong_type_are_refused_by_name(argument: str, value: Any) -> None:
+    draw = np.random.default_rng(0)
+    usual = {"inputs": draw.normal(size=(60, 2)), "targets": {"y": draw.normal(size=60)}, "tasks": ["y"]}
+    with pytest.raises(InvalidInput) as caught:
+        Problem.from_arrays(**{**usual, argument: value})
+    assert str(caught.value.problems[0]).startswith(f"`{argument}`")
+
+
+def saved(array: Any, **options: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+def saved_together(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
+
+
+def damaged(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :]
+
+
+def zipped(**files: str) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return packed.getvalue()
+
+
+SQUARE = np.ones((3, 3))
+FORMAT = "`rows` must be an npy or npz file of numbers, found a different format in {}"
+ONE = "`rows` must contain exactly one array, found "
+ARRAY_FILES: dict[str, tuple[bytes, str]] = {
+    "scalar": (saved(3.0), "`rows` must have at least two dimensions, found shape []; try reshape(-1, 1)"),
+    "empty": (saved(np.zeros((0, 3))), "`rows` must not be empty, found shape [0, 3]"),
+    "objects": (saved(np.array([{}, []], dtype=object), allow_pickle=True), FORMAT),
+    "objects, npz": (saved_together(a=np.array([{}], dtype=object)), FORMAT),
+    "structured": (
+        saved(np.zeros((3, 3), dtype=[("a", "f4")])),
+        "`rows` must be an array of numbers, found ndarray with dtype [('a', '<f4')]",
+    ),
+    "dates": (
+        saved(np.zeros((3, 3), dtype="M8[s]")),
+        "`rows` must be an array of numbers, found ndarray with dtype datetime64[s]",
+    ),
+    "no arrays": (saved_together(), f"{ONE}none"),
+    "two arrays": (saved_together(a=SQUARE, b=SQUARE), f"{ONE}2: a, b"),
+    "no file": (b"PK\x05\x06" + bytes(18), f"{ONE}none"),
+    "another file": (zipped(**{"a.txt": "hello"}), f"{ONE}another file"),
+    "truncated": (saved(SQUARE)[:-5], FORMAT),
+    "truncated, npz": (saved_together(a=SQUARE)[:-30], FORMAT),
+    "damaged, npz": (damaged(saved_together(a=np.arange(300)), 80), FORMAT),
+    "nothing": (b"", FORMAT),
+    "pickle": (b"\x80\x04K\x01.", FORMAT),
+}
+
+
+@pytest.mark.parametrize("what", ARRAY_FILES)
+def test_files_without_an_array_of_numbers_are_refused(tmp_path: Path, what: str) -> None:
+    draw = np.random.default_rng(0)
+    scaling = Problem.from_arrays(draw.normal(size=(60, 3)), draw.normal(size=60), ["y"]).table
+    content, message = ARRAY_FILES[what]
+    path = tmp_path / "rows.npy"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput) as caught:
+        scaling.inputs(path)
+    assert str(caught.value) == message.format(path)
+
+
+def test_an_archive_larger_than_memory_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rows.npz"
+    path.write_bytes(saved_together(a=np.zeros((1000, 1000))))
+    assert load_array(path).shape == (1000, 1000)
+    monkeypatch.setattr("tagalong.learn.preparation.free_memory", lambda: 10**7)
+    with pytest.raises(InvalidInput, match=r"^`rows` must fit into memory, of which 10 MB are free, found 8 MB$"):
+        load_array(path)
+
+
+@pytest.mark.parametrize("dtype", [">f8", "<f4", "longdouble", "float16", ">i4", "uint64"])
+def test_numbers_of_any_type_are_read(dtype: str) -> None:
+    draw = np.random.default_rng(0)
+    inputs = draw.integers(0, 9, size=(60, 2)).astype(dtype)
+    problem = Problem.from_arrays(inputs, draw.normal(size=60), ["y"])
+    expected = Problem.from_arrays(inputs.astype(float), {"y": np.random.default_rng(1).normal(size=60)}, ["y"])
+    assert problem.train.inputs.allclose(expected.train.inputs, atol=1e-6)
+
+
+def test_unsigned_integers_beyond_the_signed_ones_stay_positive() -> None:
+    inputs = np.full((60, 1), 2**63, np.uint64) + np.arange(60, dtype=np.uint64)[:, None] * 2**40
+    problem = Problem.from_arrays(inputs, np.arange(60.0), ["y"])
+    assert problem.table.mean[0] > 2**63

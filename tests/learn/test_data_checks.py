@@ -50,14 +50,14 @@ def test_valid_data_raises_no_error() -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"test": split(0)}, "`test` must have rows, found none"),
+        ({"test": split(0)}, "`test` must have at least one row, found none"),
         ({"train": with_nan(split(60))}, "`train`: inputs must be finite, found NaN or inf in 1 row"),
         ({"test": with_nan(split(30))}, "`test`: inputs must be finite, found NaN or inf in 1 row"),
-        ({"train": split(60, age=missing)}, "`train`: 'age' must have labels, found none; leave the task out"),
-        ({"val": split(20, kind=missing)}, "`val`: 'kind' must have labels, found none; leave the task out"),
+        ({"train": split(60, age=missing)}, "`train`: 'age' must have labels, found none; remove the task"),
+        ({"val": split(20, kind=missing)}, "`val`: 'kind' must have labels, found none; remove the task"),
         (
             {"train": split(60, age=torch.ones_like)},
-            "`train`: 'age' must have more than one value, found 1 in every row with a label",
+            "`train`: 'age' must have at least two distinct labels, found only 1",
         ),
         ({"val": split(20, ill=lambda labels: labels + 1)}, "labels of 'ill' must be integers from 0 to 1, found 2"),
         ({"test": split(30, kind=lambda labels: labels / 2)}, "integers from 0 to 2, found 0.5"),
@@ -67,13 +67,13 @@ def test_valid_data_raises_no_error() -> None:
         ),
         (
             {"test": split(30, age=lambda labels: labels * 1e20)},
-            "'age' must not exceed 1e+18 in absolute value (after any standardization",
+            "'age' must be at most 1e+18 in magnitude (after any standardization",
         ),
         (
             {"val": split(20, ill=lambda labels: labels / 0)},
             "found 10 rows with larger values; if they mark missing labels",
         ),
-        ({"val": split(20, ill=lambda labels: labels.long())}, "the target of 'ill' must be floating point"),
+        ({"val": split(20, ill=lambda labels: labels.long())}, "the target of 'ill' must have a floating-point dtype"),
     ],
 )
 def test_data_that_cannot_be_learned_from_raises_an_error(parts: dict[str, Split], message: str) -> None:

@@ -94,7 +94,10 @@ def test_a_module_is_copied_with_its_weights() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: nn.Flatten(0), r"`encoder` must return a tensor \[rows, features, …\], found \[8\] for 2 rows"),
+        (
+            lambda: nn.Flatten(0),
+            r"`encoder` must return a tensor of shape \[rows, features, …\], found \[8\] for 2 rows",
+        ),
         (lambda: nn.LSTM(4, 3), r"must return a tensor .*found tuple"),
     ],
 )

@@ -170,7 +170,7 @@ def test_streamed_rows_can_be_pickled_checked_and_summarized() -> None:
     torch.testing.assert_close(again.batch(torch.arange(4)), problem.train.batch(torch.arange(4)), equal_nan=True)
     check_data(problem)
     empty = streamed(Split(torch.zeros(0, 4), {t: torch.zeros(0) for t in TASKS}))
-    with pytest.raises(InvalidInput, match="`val` must have rows, found none"):
+    with pytest.raises(InvalidInput, match="`val` must have at least one row, found none"):
         check_data(replace(problem, val=empty))
     summary = label_summary(problem.only(["age", "weight"]))
     assert summary.tasks[0].labels == {"train": 41, "val": 24, "test": 24}

@@ -2,11 +2,13 @@ import csv
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from tagalong.errors import InvalidInput
 from tagalong.learn import Problem, Task, read_columns, read_preparation
 
 pd = pytest.importorskip("pandas")
@@ -124,9 +126,11 @@ def test_new_rows_are_prepared_from_json_alone(frame, tmp_path) -> None:
     assert torch.equal(table.inputs(new.to_dict("records")), problem.test.inputs)
     assert table.inputs([{"age": None, "height": 170, "city": "Lima"}])[0, -4:].tolist() == [0, 0, 0, 1]
     assert dict(table.classes) == {"ill": ["no", "yes"]}
-    with pytest.raises(ValueError, match="`rows` must have the columns 'age', 'city', found none of that name"):
+    with pytest.raises(
+        ValueError, match="`rows` must have the same columns as the training table, found no 'age', 'city'"
+    ):
         table.inputs(frame[["height"]])
-    with pytest.raises(ValueError, match="`rows`: column 'age' must be numbers, found 'old'"):
+    with pytest.raises(ValueError, match="`rows`: column 'age' must be numeric, found 'old'"):
         table.inputs([{"age": "old", "height": 1, "city": "Rome"}])
 
 
@@ -161,16 +165,16 @@ def test_inputs_may_come_from_a_file_beside_the_table(frame, tmp_path) -> None:
     assert problem.table.inputs(tmp_path / "x.npz").shape == (ROWS, 5)
     np.save(tmp_path / "short.npy", array[:10])
     assert refused(frame, targets=["ill"], features_file=tmp_path / "short.npy", features=["age"]) == [
-        "`features` and `categorical` must not be given with `features_file`, which contains all inputs",
+        "`features` and `categorical` cannot be used with `features_file`, which contains all inputs",
         f"`features_file` must have {ROWS} rows, like the table, found 10",
     ]
     np.save(tmp_path / "images.npy", np.zeros((ROWS, 3, 4, 4)))
     assert refused(frame, targets=["ill"], features_file=tmp_path / "images.npy") == [
-        "`encoder` must be given for inputs [rows, 3, 4, 4], found None; the default encoder needs flat inputs"
+        "`encoder` must be passed for inputs of shape [rows, 3, 4, 4]; the default encoder only supports flat inputs"
     ]
     missing = tmp_path / "none.npz"
     assert refused(frame, targets=["ill"], features_file=missing) == [
-        f"`features_file` must be an npy or npz file, found none at {missing}"
+        f"`features_file` must be an npy or npz file, found no file at {missing}"
     ]
 
 
@@ -189,20 +193,20 @@ def test_kinds_and_errors_can_be_set(frame) -> None:
     assert problem.task("pressure").weight == 2
     wrong = {"kinds": {"grade": "binary", "il": "binary"}, "errors": {"ill": "mae"}}
     assert refused(frame, targets=["ill", "grade"], **wrong, **settings) == [
-        "`kinds` must name targets, found 'il'; did you mean 'ill'?",
+        "`kinds` must contain only targets, found 'il'; did you mean 'ill'?",
         "task 'ill': `error` must be one of 'error rate', 'auroc', 'auprc', 'loss', found 'mae'",
-        "`targets`: 'grade' is binary and must have two values, found 4: 0, 1, 2, 3",
+        "`targets`: 'grade' is binary and must have exactly two distinct labels, found 4: 0, 1, 2, 3",
     ]
 
 
 def test_text_columns_are_listed_all_at_once_with_what_settles_them(frame) -> None:
     frame["constant"], frame["empty"] = 3, np.nan
     assert refused(frame, targets=["pressure", "constant", "empty"]) == [
-        "`targets`: 'constant' must vary, found 3 for all labels; leave the task out",
-        f"`targets`: 'empty' must have labels, found all {ROWS} missing; leave the task out",
-        f"column 'id' must be numbers, found {ROWS} distinct texts, e.g. 'p0'{SETTLE}",
-        f"column 'city' must be numbers, found 3 distinct texts, e.g. 'Bonn'{SETTLE}",
-        f"column 'ill' must be numbers, found 2 distinct texts, e.g. 'no'{SETTLE}",
+        "`targets`: 'constant' must have at least two distinct labels, found only 3; remove the task",
+        f"`targets`: 'empty' must have labels, found all {ROWS} missing; remove the task",
+        f"column 'id' must be numeric, found text with {ROWS} distinct values, e.g. 'p0'{SETTLE}",
+        f"column 'city' must be numeric, found text with 3 distinct values, e.g. 'Bonn'{SETTLE}",
+        f"column 'ill' must be numeric, found text with 2 distinct values, e.g. 'no'{SETTLE}",
     ]
 
 
@@ -212,12 +216,12 @@ def test_columns_that_are_not_there_or_have_two_roles_are_named(frame) -> None:
     )
     everything = "choose from id, person, age, height, city, pressure, ill"
     assert problems == [
-        "`targets` must be distinct, found more than once: 'ill'; rename them",
+        "`targets` must be distinct, found 'ill' more than once; rename them",
         "`targets` must name columns of the table, found 'presure'; did you mean 'pressure'?",
         f"`ignore` must name columns of the table, found 'nothing'; {everything}",
         f"`group_column` must name columns of the table, found 'who'; {everything}",
         "`features` must not name a target, found 'ill'",
-        f"column 'ill' must be numbers, found 2 distinct texts, e.g. 'no'{SETTLE}",
+        f"column 'ill' must be numeric, found text with 2 distinct values, e.g. 'no'{SETTLE}",
     ]
     assert refused(frame, targets=[], ignore=["id", "city", "ill"]) == [
         "`targets` must name at least one task, found none"
@@ -238,7 +242,7 @@ def test_infinite_features_and_missing_groups_are_refused(frame) -> None:
 
 
 def test_one_row_is_too_few(frame) -> None:
-    assert refused(frame[:1], **SETTINGS) == ["`data` must have at least 10 rows for three parts, found 1"]
+    assert refused(frame[:1], **SETTINGS) == ["`data` must have at least 10 rows for three splits, found 1"]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +272,10 @@ def test_notes_say_what_was_left_out(frame, tmp_path) -> None:
     problem = Problem.from_csv(path, **SETTINGS)
     assert problem.name == "indexed"
     assert "dropped because they do not vary in train: same" in problem.notes
-    assert "these features seem to number the rows; consider `ignore` for number" in problem.notes
+    assert (
+        "warning: feature 'number' numbers the rows, like an ID; remove it, since it says nothing about new rows"
+        in (problem.notes)
+    )
     assert "dropped 1 unnamed column" in problem.notes
 
 
@@ -277,14 +284,16 @@ def test_numbers_out_of_reach_are_refused() -> None:
     (found,) = refused({"x": x * 1e300, "y": y}, targets=["y"])
     assert found == "`features`: column 'x' must be at most 1e+150 in magnitude, found 1e+300"
     (found,) = refused({"x": x * 1e-310, "y": y}, targets=["y"])
-    assert found == "`features` must vary in train, found one value in each of 'x'"
-    with pytest.raises(ValueError, match="column 'x' must be on a similar scale to the training rows, found 1e\\+100"):
+    assert found == "`features` must vary in the training rows, found only constant columns: 'x'"
+    with pytest.raises(
+        ValueError, match="column 'x' must have a scale similar to that of the training rows, found 1e\\+100"
+    ):
         Problem.from_csv({"x": x, "y": y}, ["y"]).table.inputs({"x": [1.0, 1e100]})
 
 
 def test_features_that_say_nothing_are_refused() -> None:
     (found,) = refused({"a": [1.0] * 60, "b": [2.0] * 60, "y": np.arange(60.0)}, targets=["y"])
-    assert found == "`features` must vary in train, found one value in each of 'a', 'b'"
+    assert found == "`features` must vary in the training rows, found only constant columns: 'a', 'b'"
 
 
 def test_a_category_is_the_same_whatever_the_rest_of_the_column_holds() -> None:
@@ -319,3 +328,95 @@ def test_columns_of_a_frame_that_occur_twice_are_refused() -> None:
     for names in (["a", "a", "y"], [1, "1", "y"]):
         (found,) = refused(pd.DataFrame(values, columns=names), targets=["y"])
         assert found == f"`data` must name each column once, found {str(names[0])!r} more than once; rename one of them"
+
+
+def test_cells_that_are_not_numbers_are_shown_with_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    rows = [[f"{row}.25", f"{row * row % 17}.5", f"{row % 7}.75"] for row in range(100)]
+    rows[3][0], rows[50][1], rows[60][1], rows[70][1], rows[80][1] = "oops", "1 kg", "\x1b[31m", "x" * 50, "n.a."
+    path.write_text("\n\na;b;y\n" + "".join(";".join(row) + "\n" for row in rows))
+    write_na = (
+        "; write NA where a value is missing; if the column is not numeric, add it to `categorical` or to `ignore`"
+    )
+    assert refused(path, targets=["y"]) == [
+        f"{path}: column 'a' must be numeric, found 'oops' in line 7{write_na}",
+        f"{path}: column 'b' must be numeric, found '1 kg' in line 54, '\\x1b[31m' in line 64, "
+        f"'{'x' * 40}…' in line 74 and 1 more{write_na}",
+    ]
+    path.write_text(path.read_text().replace(".", ","))  # decimal commas
+    assert refused(path, targets=["y"])[0] == f"{path}: column 'a' must be numeric, found 'oops' in line 7{write_na}"
+
+
+def test_labels_that_are_not_numbers_are_shown_with_their_rows() -> None:
+    draw = np.random.default_rng(0)
+    table = {"x": draw.normal(size=200), "y": [*map(str, draw.normal(size=200))], "grade": ["1", "2", "3", "4"] * 50}
+    table["y"][17] = table["grade"][18] = "oops"
+    hint = "; write NA where a value is missing"
+    found = refused(table, targets=["y", "grade"])
+    assert found == [
+        f"`targets`: 'y' must be numeric, found 'oops' in row 17 (counted from 0){hint}, or pass `kinds` if the labels "
+        "are classes",
+        f"`targets`: 'grade' must be numeric, found 'oops' in row 18 (counted from 0){hint}, or pass `kinds` if the "
+        "labels are classes",
+    ]
+    assert refused(table, targets=["y"], kinds={"y": "regression"})[0].endswith(f"(counted from 0){hint}")
+
+
+def test_texts_that_occur_often_are_classes_not_typing_errors() -> None:
+    draw = np.random.default_rng(0)
+    labels = np.array(["1", "2", "3", "other"])[draw.choice(4, size=200, p=[0.32, 0.32, 0.32, 0.04])]
+    problem = Problem.from_table({"x": draw.normal(size=200), "kind": labels}, ["kind"])
+    assert problem.tasks[0].classes == 4
+
+
+def test_new_rows_that_are_not_numbers_are_shown_with_their_lines(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    table = {name: draw.normal(size=60) for name in ("a", "b", "y")}
+    prepared = Problem.from_table(table, ["y"]).table
+    path = tmp_path / "new.csv"
+    path.write_text("a,b\n" + "1,2\n" * 20 + "oops,3\n")
+    with pytest.raises(InvalidInput) as caught:
+        prepared.inputs(path)
+    assert str(caught.value) == (
+        f"{path}: column 'a' must be numeric, found 'oops' in line 22; write NA where a value is missing"
+    )
+    for rows in (np.float64(3), np.zeros((2, 2)), np.zeros(0)):
+        with pytest.raises(InvalidInput, match=r"^`rows` must be a table with the columns 'a', 'b', found an array$"):
+            prepared.inputs(np.asarray(rows))
+
+
+MISUSE = {
+    "targets": [3, None, b"y", [["y"]]],
+    "features": [3, [["a"]]],
+    "ignore": [3, None],
+    "categorical": [3, None, [[1]]],
+    "recipe": [3, "x", {}],
+    "encoder": [3, "mlp"],
+    "seed": ["x", None, 1.5],
+    "split": ["x", 3, None, 0.7, {}],
+    "split_column": [3, ["a"]],
+    "group_column": [3, {}],
+    "kinds": [3, "x", ["y"], {"y": [1]}],
+    "errors": [3, "x", {"y": 3}],
+    "name": [3, b"x", []],
+    "features_file": [3],
+    "data": [3, None, {"y": 3}, {"y": "abc"}, np.float64(3), b"abc", [1]],
+}
+
+
+@pytest.mark.parametrize(("argument", "value"), [(name, value) for name, values in MISUSE.items() for value in values])
+def test_arguments_of_the_wrong_type_are_refused_by_name(argument: str, value: Any) -> None:
+    draw = np.random.default_rng(0)
+    table = {name: draw.normal(size=60) for name in ("a", "b", "y")}
+    with pytest.raises(InvalidInput) as caught:
+        Problem.from_table(**{"data": table, "targets": ["y"], argument: value})
+    named = {"kinds": "`targets`: 'y'"} if isinstance(value, dict) and argument == "kinds" else {}
+    assert str(caught.value).startswith(named.get(argument, f"`{argument}`"))
+
+
+def test_integers_without_end_are_infinite() -> None:
+    table = {"a": [10**400, *range(1, 60)], "y": [*range(59), -(10**400)]}
+    assert refused(table, targets=["y"]) == [
+        "`targets`: 'y' must be finite or missing (NaN), found 1 infinite labels",
+        "`features`: column 'a' must be finite, found inf in 1 rows",
+    ]

@@ -68,12 +68,12 @@ def test_a_custom_loss_per_row_needs_all_labels_of_the_row() -> None:
 @pytest.mark.parametrize("loss", [nn.MSELoss(), lambda out, goal: (out - goal[:, None]).square()])
 def test_a_loss_of_the_wrong_shape_is_explained(loss: object) -> None:
     task = Task("age", "custom", loss=loss)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"task 'age': `loss` must return a value per row.*reduction='none'"):
+    with pytest.raises(ValueError, match=r"task 'age': `loss` must return one value per row.*reduction='none'"):
         task.row_losses(torch.ones(4, 2), torch.ones(4) if not isinstance(loss, nn.MSELoss) else torch.ones(4, 2))
 
 
 def test_a_head_of_the_wrong_size_is_explained() -> None:
-    with pytest.raises(ValueError, match=r"found \[2, 2\] from outputs \[2, 2\]"):
+    with pytest.raises(ValueError, match=r"found shape \[2, 2\] for outputs of shape \[2, 2\]"):
         Task("age", "regression", outputs=2).row_losses(torch.ones(2, 2), torch.ones(2))
 
 
@@ -96,11 +96,14 @@ def test_a_score_has_the_loss_of_every_row() -> None:
         ({"kind": "ranking"}, ["`kind` must be one of 'binary', 'multiclass', 'regression', 'custom'"]),
         (
             {"kind": "multiclass", "weight": -1},
-            ["`classes` must be an integer of at least 2", "`weight` must be a positive"],
+            ["`classes` must be an integer ≥ 2", "`weight` must be a positive"],
         ),
         ({"kind": "custom"}, ["`loss` is required for a custom task"]),
         ({"error": "mae", "outputs": 2}, ["`error` must be one of", "`outputs` must be 1 for a binary task, found 2"]),
-        ({"class_weights": [1, 2, 3], "weight": math.nan}, ["`class_weights` must be 2 numbers", "`weight` must be"]),
+        (
+            {"class_weights": [1, 2, 3], "weight": math.nan},
+            ["`class_weights` must contain 2 numbers", "`weight` must be"],
+        ),
         ({"class_weights": [1, -2]}, ["`class_weights` must not be negative"]),
         ({"kind": "regression", "outputs": 0}, ["`outputs` must be a positive integer, found 0"]),
     ],
@@ -132,5 +135,5 @@ def test_a_custom_loss_may_hold_tensors_of_the_training_precision() -> None:
 
 
 def test_outputs_that_do_not_broadcast_with_targets_are_explained() -> None:
-    with pytest.raises(ValueError, match=r"targets \[4\], found \[4, 3\] from outputs \[4, 3\]"):
+    with pytest.raises(ValueError, match=r"shape \[4\], found shape \[4, 3\] for outputs of shape \[4, 3\]"):
         Task("a", kind="regression", outputs=3).row_losses(torch.zeros(4, 3), torch.zeros(4))

@@ -227,10 +227,10 @@ def test_invalid_jobs_raise_an_error_at_once() -> None:
     problem = small_problem(Recipe(amp="fp16"))
     with pytest.raises(ValueError, match="several problems") as error:
         train(problem, Job(("age", "height"), width=0))
-    assert "`job.tasks` must be some of 'age', 'weight', 'ill', found 'height'" in str(error.value)
+    assert "`job.tasks` must be a subset of 'age', 'weight', 'ill', found 'height'" in str(error.value)
     assert "`job.width` must be a positive number, found 0" in str(error.value)
     assert "`recipe.amp` must be 'bf16' or None on a CPU, found 'fp16'" in str(error.value)
-    with pytest.raises(ValueError, match="in the order of the problem, without duplicates"):
+    with pytest.raises(ValueError, match="must be distinct and in the same order as in the problem"):
         train(small_problem(), Job(("ill", "age")))
     with pytest.raises(ValueError, match="found none"):
         train(small_problem(), Job(()))

@@ -151,7 +151,7 @@ def test_backward_needs_a_call_first() -> None:
         meter.backward()
     meter(closure)
     meter.backward()
-    with pytest.raises(RuntimeError, match="can be called once after each call"):
+    with pytest.raises(RuntimeError, match="can only be called once per call"):
         meter.backward()
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from tagalong.measure import step_rules
-from tagalong.measure.step_rules import ParameterSlice, split
+from tagalong.measure.step_rules import ParameterSlice, split_tensor
 from tagalong.measure.steps import optimizer_steps, sgd_steps
 
 Maker = Callable[[list[nn.Parameter]], Optimizer]
@@ -41,9 +41,9 @@ def test_step_on_pieces_is_the_step_on_the_whole(make: Maker, limit: int, traine
     gradients, steps = random_like(parameters), optimizer_steps(parameters, [optimizer])
     assert steps.elementwise
     out, values = [torch.zeros_like(p) for p in parameters], [p.data for p in parameters]
-    pieces = [piece for i, p in enumerate(parameters) for piece in split(i, p, limit)]
+    pieces = [piece for i, p in enumerate(parameters) for piece in split_tensor(i, p, limit)]
     for part in (pieces[::2], pieces[1::2]):
-        here = [[piece.of(tensors[piece.index]) for piece in part] for tensors in (out, gradients, values)]
+        here = [[piece.select(tensors[piece.index]) for piece in part] for tensors in (out, gradients, values)]
         steps.add(here[0], part, here[1], here[2])
     assert_close(out, step_delta(steps, parameters, gradients))
 
@@ -59,7 +59,7 @@ def test_chunks_smaller_than_tensors_change_nothing(
     train(parameters, [optimizer], trained)
     gradients = random_like(parameters)
     expected = true_step(parameters, [optimizer], gradients)
-    monkeypatch.setattr(step_rules, "CHUNK", chunk)
+    monkeypatch.setattr(step_rules, "CHUNK_SIZE", chunk)
     assert_close(look_ahead(optimizer_steps(parameters, [optimizer]), parameters, gradients), expected)
 
 
@@ -67,8 +67,8 @@ def test_chunks_smaller_than_tensors_change_nothing(
 @pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 4), (1, 12), (7, 1, 2)])
 def test_split_covers_every_number_once(shape: tuple[int, ...], limit: int) -> None:
     tensor = torch.zeros(shape)
-    for piece in split(0, tensor, limit):
-        part = piece.of(tensor)
+    for piece in split_tensor(0, tensor, limit):
+        part = piece.select(tensor)
         part += 1
         assert part.numel() <= max(limit, tensor[:1].numel() if tensor.dim() else 1)
     assert torch.equal(tensor, torch.ones(shape))

@@ -109,13 +109,15 @@ def test_images_are_memory_mapped(full: Problem) -> None:
 
 
 def test_one_error_lists_all_invalid_options(data: Path) -> None:
-    with pytest.raises(ValueError, match="`data` must be the folder with CelebA's official files") as caught:
+    with pytest.raises(ValueError, match="`data` must be the folder with the official CelebA files") as caught:
         celeba(attributes=[], rows=3, pixels=500, channels=0, seed="x")
     assert str(caught.value).count("must be") == 5
     assert "`attributes` must name at least one" in str(caught.value)
-    with pytest.raises(ValueError, match=r"`attributes` must be in list_attr_celeba\.txt, found 'Goate'.*'Goatee'"):
+    with pytest.raises(
+        ValueError, match=r"`attributes` must be listed in list_attr_celeba\.txt, found 'Goate'.*'Goatee'"
+    ):
         celeba(data, attributes=["Goate"])
-    with pytest.raises(ValueError, match="`attributes` must be a list of names, or names separated by commas, found 5"):
+    with pytest.raises(ValueError, match="`attributes` must be a list of names or a comma-separated string, found 5"):
         celeba(data, attributes=5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="`size` must be 'small' or 'full', found 'huge'"):
         celeba(data, size="huge")
@@ -164,7 +166,7 @@ def test_the_command_line_shows_progress_and_one_line_errors(
     assert "decoding images: 300 of 300 images" in capsys.readouterr().err
     assert main(["run", "celeba", *options]) == 2
     assert capsys.readouterr().err.startswith(
-        "tagalong: data must be the folder with CelebA's official files, found none"
+        "tagalong: data must be the folder with the official CelebA files, found none"
     )
     assert main(["run", "celeba", "--with", "data=nowhere"]) == 2
     message = capsys.readouterr().err

@@ -25,8 +25,8 @@ from tagalong_paper.celeba import cache as celeba_cache
 from tagalong_paper.celeba import celeba
 from tagalong_paper.celeba import decode as celeba_decode
 
-IMAGES, PIXELS, PIECE = 600, 16, 128
-PIECES = -(-IMAGES // PIECE)
+IMAGES, PIXELS, CHUNK = 600, 16, 128
+CHUNKS = -(-IMAGES // CHUNK)
 
 
 class RecordingProgress:
@@ -55,8 +55,8 @@ def decoded_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(celeba_cache, "IMAGES_AT_ONCE", PIECE)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(celeba_cache, "CHUNK_SIZE", CHUNK)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def only_file(folder: Path, suffix: str = ".npy") -> Path:
 
 def decode(data: Path, cache: Path, nth: int | None = None, total: Any = None) -> None:
     """Decodes, killed before its n-th file operation; otherwise sets `total` to their number."""
-    celeba_cache.IMAGES_AT_ONCE = PIECE
+    celeba_cache.CHUNK_SIZE = CHUNK
     operations = FileOperations(cache, nth)
 
     class CountedProgress(RecordingProgress):
@@ -83,19 +83,19 @@ def decode(data: Path, cache: Path, nth: int | None = None, total: Any = None) -
         total.value = operations.number
 
 
-def decode_three_pieces(data: Path, cache: Path) -> None:
+def decode_three_chunks(data: Path, cache: Path) -> None:
     class KilledAfterThreePieces(RecordingProgress):
         def advance(self, n: int) -> None:
             super().advance(n)
-            if len(self.updates) == 5:  # the start, the pieces found, and three new pieces
+            if len(self.updates) == 5:  # the start, the chunks found, and three new chunks
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    celeba_cache.IMAGES_AT_ONCE = PIECE
+    celeba_cache.CHUNK_SIZE = CHUNK
     celeba(data, cache=cache, pixels=PIXELS, progress=KilledAfterThreePieces())
 
 
 def decode_with_a_pause(data: Path, cache: Path, queue: Any, go: Any) -> None:
-    """Decodes, pausing after the first piece until `go` is set."""
+    """Decodes, pausing after the first chunk until `go` is set."""
 
     class PausingProgress(RecordingProgress):
         def advance(self, n: int) -> None:
@@ -104,7 +104,7 @@ def decode_with_a_pause(data: Path, cache: Path, queue: Any, go: Any) -> None:
                 queue.put("decodes")
                 go.wait()
 
-    celeba_cache.IMAGES_AT_ONCE = PIECE
+    celeba_cache.CHUNK_SIZE = CHUNK
     progress = PausingProgress()
     queue.put("begins")
     problem = celeba(data, cache=cache, pixels=PIXELS, progress=progress)
@@ -129,11 +129,11 @@ def test_decoding_killed_at_any_file_operation_resumes_to_the_same_bytes(
     assert exit_status(processes, decode, decoded_data, tmp_path / "clean", None, total) == 0
     draw, parts = random.Random(0), np.array_split(np.arange(1, total.value + 1), 5)
     points = [draw.choice(part.tolist()) for part in parts]
-    kept = [pieces_kept_by_a_kill(processes, decoded_data, tmp_path / str(nth), nth) for nth in points]
-    assert any(0 < pieces < PIECES for pieces in kept), "one fell half-way"
+    kept = [chunks_kept_by_a_kill(processes, decoded_data, tmp_path / str(nth), nth) for nth in points]
+    assert any(0 < chunks < CHUNKS for chunks in kept), "one fell half-way"
 
 
-def pieces_kept_by_a_kill(processes: ForkServerContext, decoded_data: Path, cache: Path, nth: int) -> int:
+def chunks_kept_by_a_kill(processes: ForkServerContext, decoded_data: Path, cache: Path, nth: int) -> int:
     assert exit_status(processes, decode, decoded_data, cache, nth) == -signal.SIGKILL
     finished = list(cache.glob("*.npy"))
     recorded = sum(len(record.read_text().splitlines()) for record in cache.glob("celeba*.done"))
@@ -147,9 +147,9 @@ def pieces_kept_by_a_kill(processes: ForkServerContext, decoded_data: Path, cach
     assert left == {".npy", ".lock"}
     (start, found, *others, done) = progress.updates
     assert start == (IMAGES, "decoding images", "images")
-    assert found >= PIECE * (recorded - 1)  # the last piece is shorter
+    assert found >= CHUNK * (recorded - 1)  # the last chunk is shorter
     assert found + sum(others) == IMAGES
-    assert len(others) == PIECES - recorded
+    assert len(others) == CHUNKS - recorded
     assert done == "done"
     return recorded
 
@@ -182,17 +182,17 @@ def test_of_two_processes_one_decodes_and_the_other_waits(
     for process in both:
         process.join(timeout=60)
     assert [process.exitcode for process in both] == [0, 0]
-    others = PIECES - 1
+    others = CHUNKS - 1
     *decoding, (images, fingerprint) = (queues[0].get(timeout=60) for _ in range(others + 1))
     assert (decoding, images) == (["decodes"] * others, IMAGES)
     assert queues[1].get(timeout=60) == (0, fingerprint)
     assert only_file(tmp_path).read_bytes() == only_file(decoded_data / "tagalong-cache").read_bytes()
 
 
-def test_recorded_pieces_are_verified(decoded_data: Path, tmp_path: Path, processes: ForkServerContext) -> None:
+def test_recorded_chunks_are_verified(decoded_data: Path, tmp_path: Path, processes: ForkServerContext) -> None:
     """Simulates a power cut: a record whose bytes never reached the disk, and half a line."""
     cache = tmp_path / "cache"
-    assert exit_status(processes, decode_three_pieces, decoded_data, cache) == -signal.SIGKILL
+    assert exit_status(processes, decode_three_chunks, decoded_data, cache) == -signal.SIGKILL
     record, part = only_file(cache, ".done"), only_file(cache, ".part")
     offset = int(record.read_text().split()[0])
     with part.open("r+b") as file:
@@ -233,14 +233,14 @@ def test_one_error_names_all_damaged_images(data: Path) -> None:
     (folder / file_name(201)).write_bytes(b"no picture at all")
     (folder / file_name(599)).write_bytes(jpeg(pixels_of(folder / file_name(599))[:100]))
     with pytest.raises(
-        ValueError, match="`data` must contain intact JPEG files of aligned images, found 4 of"
+        ValueError, match="`data` must contain intact JPEG files of aligned images, found 4 damaged in"
     ) as caught:
         celeba(data, pixels=PIXELS)
     message = str(caught.value)
     assert "000001.jpg (image file is truncated" in message
     assert (
-        "000201.jpg (not a JPEG file), 000202.jpg (not a JPEG file), 000600.jpg (178×100 pixels, not 178×218)"
-        in message
+        "000201.jpg (not a JPEG file), 000202.jpg (not a JPEG file), "
+        "000600.jpg (expected 178×218 pixels, found 178×100)" in message
     )
     assert {file.suffix for file in (data / "tagalong-cache").iterdir()} == {".lock"}
 
@@ -251,7 +251,7 @@ def test_the_error_names_a_damaged_file_in_an_archive(tmp_path: Path) -> None:
     content = bytearray(archive.read_bytes())
     content[4000:4010] = bytes(10)
     archive.write_bytes(bytes(content))
-    with pytest.raises(ValueError, match=r"found 1 of .*img_align_celeba\.zip damaged: 000001\.jpg \("):
+    with pytest.raises(ValueError, match=r"found 1 damaged in .*img_align_celeba\.zip: 000001\.jpg \("):
         celeba(tmp_path, pixels=PIXELS)
 
 
@@ -259,7 +259,7 @@ def test_the_error_without_pillow_says_how_to_install_it(
     data: Path, decoded_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"'celeba' needs the package 'PIL'; pip install 'tagalong\[images\]'"):
+    with pytest.raises(ImportError, match=r"'celeba' requires the package 'PIL'; run pip install 'tagalong\[images\]'"):
         celeba(data, pixels=PIXELS)
     assert len(celeba(decoded_data, pixels=PIXELS).train) == 420  # decoded images do not need it
 
@@ -312,10 +312,10 @@ def test_a_decoder_that_dies_is_reported(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = r"decoded images are kept in .*tagalong-cache, run the same command to continue"
-    lines = ["import os, signal", "def decode_piece(*arguments):", "    os.kill(os.getpid(), signal.SIGKILL)"]
+    lines = ["import os, signal", "def decode_chunk(*arguments):", "    os.kill(os.getpid(), signal.SIGKILL)"]
     (tmp_path / "dying_decoder.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(celeba_decode, "decode_piece", importlib.import_module("dying_decoder").decode_piece)
+    monkeypatch.setattr(celeba_decode, "decode_chunk", importlib.import_module("dying_decoder").decode_chunk)
     with pytest.raises(BrokenExecutor, match=f"a process that was decoding images died; {kept}"):
         celeba(data, pixels=PIXELS)
     assert main(["run", "celeba", "--with", f"data={data}", "--out", str(tmp_path / "run")]) == 1
@@ -336,7 +336,7 @@ def test_decoding_resumes_after_a_decoder_died_half_way(decoded_data: Path, tmp_
         celeba(decoded_data, cache=tmp_path, pixels=PIXELS, progress=KillsADecoder())
     progress = RecordingProgress()
     celeba(decoded_data, cache=tmp_path, pixels=PIXELS, progress=progress)
-    assert progress.updates[1] >= PIECE  # what was there
+    assert progress.updates[1] >= CHUNK  # what was there
     assert only_file(tmp_path).read_bytes() == only_file(decoded_data / "tagalong-cache").read_bytes()
 
 

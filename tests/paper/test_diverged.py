@@ -61,9 +61,9 @@ def test_too_few_networks_to_cover_all_tasks_are_reported_as_divergence() -> Non
     backend.problem.recipe = Recipe(lr=0.5, batch_size=8)
     setup: Any = SimpleNamespace(budgets=(2, 3))
     with pytest.raises(Diverged, match=r"4 of 7 subsets diverged .* 0.5 .* 8, and no 2 .* lower `recipe.lr`"):
-        hyperparameters._best(setup, backend, [0])
+        hyperparameters._best_groupings(setup, backend, [0])
     setup.budgets = (3,)
-    assert set(hyperparameters._best(setup, backend, [0])) == {3}
+    assert set(hyperparameters._best_groupings(setup, backend, [0])) == {3}
 
 
 def test_a_claim_with_a_diverged_comparison_is_not_tested_but_can_be_refuted() -> None:

@@ -64,7 +64,7 @@ def test_one_error_lists_all_invalid_arguments(tmp_path: Path) -> None:
 
 
 def test_one_task_is_too_few_to_group(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="`tasks` must be at least 2"):
+    with pytest.raises(ValueError, match="`tasks` must contain at least 2"):
         load_setup("faces", "small", tasks=THREE[:1], out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -75,7 +75,9 @@ def test_too_many_tasks_for_all_subsets_are_an_error_before_any_training(name: s
     labels = {f"task {number}": (rows[:, 0] > 0).astype(float) for number in range(13)}
     problem = Problem.from_arrays(rows, labels, [Task(name) for name in labels])
     setup = ExperimentSetup(problem, tmp_path, progress=Interrupting(0), device="cpu")
-    with pytest.raises(ValueError, match=r"`tasks` must be at most 12, .* found 13: 8,191 networks per seed"):
+    with pytest.raises(
+        ValueError, match=r"`tasks` must contain at most 12 tasks, found 13; .* 8,191 networks per seed"
+    ):
         run_experiment(name, setup)
 
 

@@ -95,15 +95,15 @@ def test_a_second_run_trains_nothing_and_gives_the_same_report(
 def test_share_range_is_the_range_in_which_the_fitted_rule_holds(key: str) -> None:
     affinity, groups = PublishedMatrix(key).affinity, matrix.PAPER_GROUPS[key]
     wanted = {frozenset(group) for group in groups}
-    holds = matrix.share_range(affinity, groups)
+    holds = matrix.threshold_range(affinity, groups)
     assert holds is not None
     low, high = holds
-    assert low < matrix.SHARE <= high
+    assert low < matrix.THRESHOLD <= high
     for share in (low + 1e-6, (low + high) / 2, high):
         assert set(matrix.natural_groups(affinity, share)) == wanted
     for share in (low - 1e-6, high + 1e-6):
         assert set(matrix.natural_groups(affinity, share)) != wanted
-    assert matrix.share_range(affinity, groups[:1]) is None
+    assert matrix.threshold_range(affinity, groups[:1]) is None
 
 
 def test_the_margin_is_above_zero_exactly_for_natural_groups() -> None:
@@ -111,7 +111,7 @@ def test_the_margin_is_above_zero_exactly_for_natural_groups() -> None:
     found = matrix.natural_groups(affinity)
     for size in (2, 3, 4):
         for group in map(frozenset, combinations(affinity.tasks, size)):
-            assert (matrix.margin(affinity, group) > 0) == (group in found)
+            assert (matrix.group_margin(affinity, group) > 0) == (group in found)
 
 
 def test_groups_of_the_paper_are_judged_on_our_matrices_seed_by_seed(report: Reports) -> None:
@@ -122,7 +122,7 @@ def test_groups_of_the_paper_are_judged_on_our_matrices_seed_by_seed(report: Rep
     other = Affinity.from_matrix([[0, 1, 9], [1, 0, 1], [9, 2, 0]], ["a", "b", "c"])
 
     def judged(*each: Affinity) -> list[str]:
-        return [claim.reproduced for claim in matrix.own_claims([{"a", "b"}, {"a", "z"}], each)]
+        return [claim.reproduced for claim in matrix.judge_own_matrices([{"a", "b"}, {"a", "z"}], each)]
 
     assert judged(clear, clear, clear) == ["yes"]
     assert judged(other, other, other) == ["no"]
@@ -138,7 +138,7 @@ def test_the_gain_of_the_chosen_partner_is_between_best_and_worst(report: Report
 
 def test_a_gain_over_random_partners_must_be_clear_over_seeds() -> None:
     def judged(*chosen: list[float], per_row: float = 0.0) -> str:
-        return partner.better_than_random(chosen, [per_row] * len(chosen)).reproduced
+        return partner.claim_better_than_random(chosen, [per_row] * len(chosen)).reproduced
 
     assert judged([1.0, 1.1], [0.8, 0.9], [1.2, 1.1]) == "yes"
     assert judged([9.0, -8.0], [1.0, 0.5], [2.0, 1.0]) == "within noise"
@@ -151,11 +151,11 @@ def test_a_gain_over_random_partners_must_be_clear_over_seeds() -> None:
 
 def test_the_worst_partner_is_the_one_with_the_lowest_gain_whatever_its_name() -> None:
     low, high, unsure = [-3.0, -3.1], [2.0, 2.1], [-3.0, 2.8]
-    assert partner.worst_chosen(high, list(low), low) == "yes", "a tie with the worst is as bad"
-    assert partner.worst_chosen(high, high, low) == "no"
-    assert partner.worst_chosen(high, unsure, low) == "within noise"
-    assert partner.worst_chosen([0.0, 0.0], [0.0, 0.0], [0.0, 0.0]) == "not tested", "two tasks"
-    assert partner.worst_chosen(high, high, low, per_row=3.0) == "within noise", "not two test rows"
+    assert partner.judge_worst_chosen(high, list(low), low) == "yes", "a tie with the worst is as bad"
+    assert partner.judge_worst_chosen(high, high, low) == "no"
+    assert partner.judge_worst_chosen(high, unsure, low) == "within noise"
+    assert partner.judge_worst_chosen([0.0, 0.0], [0.0, 0.0], [0.0, 0.0]) == "not tested", "two tasks"
+    assert partner.judge_worst_chosen(high, high, low, per_row=3.0) == "within noise", "not two test rows"
 
 
 def test_one_test_row_adds_the_same_to_a_gain_and_to_its_row(setup: ExperimentSetup) -> None:
@@ -230,13 +230,15 @@ def test_only_columns_headed_printed_hold_numbers_of_the_paper(
 
 
 def test_measuring_less_often_is_as_good_only_if_there_are_gains_to_lose() -> None:
-    assert frequency.as_good([5.0, 5.1], [5.1, 5.2]) == "no", "clearly worse, by little"
-    assert frequency.as_good([5.0, 5.3], [5.1, 5.2]) == "yes"
-    assert frequency.as_good([0.0, 0.0], [0.0, 0.0]) == "within noise", "as bad as random groups"
-    assert frequency.as_good([9.0, -4.0], [5.1, 5.2]) == "within noise", "nothing is known about it"
-    assert frequency.as_good([5.0], [5.0]) == "within noise", "one seed"
-    assert frequency.as_good([5.0, 5.1], [5.1, 5.2], per_row=0.1) == "yes", "worse by one test row"
-    assert frequency.as_good([5.0, 5.3], [5.1, 5.2], per_row=3.0) == "within noise", "two test rows better than random"
+    assert frequency.judge_not_worse([5.0, 5.1], [5.1, 5.2]) == "no", "clearly worse, by little"
+    assert frequency.judge_not_worse([5.0, 5.3], [5.1, 5.2]) == "yes"
+    assert frequency.judge_not_worse([0.0, 0.0], [0.0, 0.0]) == "within noise", "as bad as random groups"
+    assert frequency.judge_not_worse([9.0, -4.0], [5.1, 5.2]) == "within noise", "nothing is known about it"
+    assert frequency.judge_not_worse([5.0], [5.0]) == "within noise", "one seed"
+    assert frequency.judge_not_worse([5.0, 5.1], [5.1, 5.2], per_row=0.1) == "yes", "worse by one test row"
+    assert frequency.judge_not_worse([5.0, 5.3], [5.1, 5.2], per_row=3.0) == "within noise", (
+        "two test rows better than random"
+    )
 
 
 def test_nothing_is_gained_where_random_groups_make_no_errors(
@@ -267,12 +269,14 @@ def test_groups_from_train_loss_hold_no_single_task(report: Reports, setup: Expe
 
 
 def test_two_losses_group_equally_well_only_if_both_groupings_gain() -> None:
-    assert validation.equally_well([5.0, 5.2], [5.1, 5.0], [7.0, 7.2]) == "yes"
-    assert validation.equally_well([5.0, 5.2], [6.0, 6.2], [7.0, 7.2]) == "no"
-    assert validation.equally_well([5.0, 9.2], [7.1, 6.0], [7.0, 7.2]) == "within noise"
-    assert validation.equally_well([5.0], [5.0], [7.0]) == "within noise", "one seed"
-    assert validation.equally_well([5.0, 5.0], [5.1, 5.1], [7.0, 7.0]) == "no"
-    assert validation.equally_well([5.0, 5.0], [5.1, 5.1], [7.0, 7.0], per_row=0.1) == "yes", "one row is not clear"
+    assert validation.judge_equally_good([5.0, 5.2], [5.1, 5.0], [7.0, 7.2]) == "yes"
+    assert validation.judge_equally_good([5.0, 5.2], [6.0, 6.2], [7.0, 7.2]) == "no"
+    assert validation.judge_equally_good([5.0, 9.2], [7.1, 6.0], [7.0, 7.2]) == "within noise"
+    assert validation.judge_equally_good([5.0], [5.0], [7.0]) == "within noise", "one seed"
+    assert validation.judge_equally_good([5.0, 5.0], [5.1, 5.1], [7.0, 7.0]) == "no"
+    assert validation.judge_equally_good([5.0, 5.0], [5.1, 5.1], [7.0, 7.0], per_row=0.1) == "yes", (
+        "one row is not clear"
+    )
 
 
 def test_the_claim_about_single_tasks_is_about_validation(report: Reports) -> None:
@@ -314,7 +318,7 @@ def test_the_figure_of_settings_has_errors_over_seeds_and_the_printed_numbers(
 
 def carried(base: list[float], batch: list[float], rate: list[float], per_row: float = 0.0) -> list[str]:
     scores = {("base", 2): base, ("half the batch", 2): batch, ("twice the lr", 2): rate}
-    return [claim.reproduced for claim in hyperparameters.claims(scores, per_row)]
+    return [claim.reproduced for claim in hyperparameters.judge_claims(scores, per_row)]
 
 
 def test_groups_change_with_the_setting_only_if_left_out_seeds_are_clear() -> None:
@@ -325,12 +329,12 @@ def test_groups_change_with_the_setting_only_if_left_out_seeds_are_clear() -> No
     thrice = {
         (name, k): [5 + 0.1 * (rows + seed) for seed in range(3)] for name, rows in more.items() for k in (2, 3, 4)
     }
-    claims = hyperparameters.claims(thrice, per_row=0.1)
+    claims = hyperparameters.judge_claims(thrice, per_row=0.1)
     assert {claim.reproduced for claim in claims} == {"within noise"}, "two rows of a network that serves three times"
     assert carried([6.0, 6.1, 6.2], [5.0, 5.1, 5.2], [4.0, 4.1, 4.2]) == ["no", "no"]
     assert carried([5.0, math.nan], [6.0, 6.1], [7.0, 7.1]) == ["not tested"] * 2
     assert carried([], [], []) == ["not tested"] * 2, "one seed: none is left out"
-    assert [claim.reproduced for claim in hyperparameters.claims({})] == ["not tested"] * 2, "no budgets"
+    assert [claim.reproduced for claim in hyperparameters.judge_claims({})] == ["not tested"] * 2, "no budgets"
 
 
 def test_hyperparameters_tests_nothing_with_one_seed(report: Reports, setup: ExperimentSetup) -> None:
@@ -344,7 +348,7 @@ def test_epochs_add_up_to_the_whole_training(setup: ExperimentSetup) -> None:
     with setup.open_backend() as backend:
         affinity = measure_every_step(backend, [0])[0]
     steps = -(-len(setup.chosen.train) // setup.chosen.recipe.batch_size)
-    epochs = over_time.per_epoch(affinity, steps)
+    epochs = over_time.epoch_sums(affinity, steps)
     np.testing.assert_allclose(epochs.sum(0), affinity.history.sum(0))
     assert len(epochs) == len(affinity.steps) // steps
 
@@ -357,14 +361,14 @@ def test_reversals_are_counted_over_all_targets_and_pairs() -> None:
         for target in range(4):
             for one, other in combinations(set(range(4)) - {target}, 2):
                 slow += (before[one, target] < before[other, target]) != (after[one, target] < after[other, target])
-    assert over_time.reversals(epochs) == slow
+    assert over_time.count_reversals(epochs) == slow
 
 
 def test_reversals_are_reported_with_their_share_of_all_comparisons(report: Reports, setup: ExperimentSetup) -> None:
     random = np.random.default_rng(0)
     epochs = random.standard_normal((400, 4, 4))
-    assert over_time.comparisons(epochs) == 4 * 3 * 399
-    assert over_time.reversals(epochs) / over_time.comparisons(epochs) == pytest.approx(0.5, abs=0.03)
+    assert over_time.count_comparisons(epochs) == 4 * 3 * 399
+    assert over_time.count_reversals(epochs) / over_time.count_comparisons(epochs) == pytest.approx(0.5, abs=0.03)
     claim = report("over-time").claims[-1]
     numbers = report("over-time").numbers
     n, steps = len(setup.chosen.names), -(-len(setup.chosen.train) // setup.chosen.recipe.batch_size)
@@ -372,7 +376,7 @@ def test_reversals_are_reported_with_their_share_of_all_comparisons(report: Repo
         count = len(measure_every_step(backend, [0])[0].steps) // steps
     assert numbers["comparisons"] == n * (n - 1) * (n - 2) // 2 * (count - 1)
     assert f"{numbers['reversals'] / numbers['comparisons']:.0%}" in claim.because
-    assert over_time.order_changes(epochs[:1], [epochs[:1, None]]).reproduced == "not tested"
+    assert over_time.claim_order_changes(epochs[:1], [epochs[:1, None]]).reproduced == "not tested"
 
 
 def test_the_order_changes_only_if_noise_does_not_explain_it() -> None:
@@ -385,8 +389,8 @@ def test_the_order_changes_only_if_noise_does_not_explain_it() -> None:
             )
             history = true + noise * random.normal(size=(40, 4, 4))
             found.append(Affinity.from_history(history, list("abcd")))
-        epochs = over_time.per_epoch(found[0], 8)
-        return over_time.order_changes(epochs, [over_time.halves(one, 8) for one in found]).reproduced
+        epochs = over_time.epoch_sums(found[0], 8)
+        return over_time.claim_order_changes(epochs, [over_time.half_epoch_sums(one, 8) for one in found]).reproduced
 
     assert answer(moves=100.0, noise=1.0) == "yes"
     assert answer(moves=0.0, noise=100.0) == "within noise", "the same order all the time"
@@ -398,30 +402,30 @@ def test_halves_of_epochs_add_up_to_the_epochs(setup: ExperimentSetup) -> None:
     with setup.open_backend() as backend:
         affinity = measure_every_step(backend, [0])[0]
     steps = -(-len(setup.chosen.train) // setup.chosen.recipe.batch_size)
-    halves = over_time.halves(affinity, steps)
-    np.testing.assert_allclose(halves.sum(1), over_time.per_epoch(affinity, steps))
+    halves = over_time.half_epoch_sums(affinity, steps)
+    np.testing.assert_allclose(halves.sum(1), over_time.epoch_sums(affinity, steps))
     assert np.abs(halves).sum(axis=(2, 3)).all(), "steps in either half"
 
 
 def test_the_first_steps_are_compared_with_all_later_ones(setup: ExperimentSetup) -> None:
     with setup.open_backend() as backend:
         affinity = measure_every_step(backend, [0])[0]
-    start, later = over_time.parts(affinity)
+    start, later = over_time.split_first_steps(affinity)
     assert later is not None
     assert start.steps.tolist() == affinity.steps[:3].tolist()
     assert later.steps.tolist() == affinity.steps[3:].tolist()
-    assert over_time.parts(start) == (start, None)
-    assert over_time.more_alike([start], [None]).reproduced == "not tested"
+    assert over_time.split_first_steps(start) == (start, None)
+    assert over_time.claim_more_alike([start], [None]).reproduced == "not tested"
 
 
 def test_first_steps_are_more_alike_only_if_seeds_agree() -> None:
     alike, unlike = (
         Affinity.from_matrix(1 + far * np.arange(9.0).reshape(3, 3), ["a", "b", "c"]) for far in (0.01, 1.0)
     )
-    assert over_time.more_alike([alike] * 3, [unlike] * 3).reproduced == "yes"
-    assert over_time.more_alike([unlike] * 3, [alike] * 3).reproduced == "no"
-    assert over_time.more_alike([alike, unlike], [unlike, alike]).reproduced == "within noise"
-    assert over_time.more_alike([alike], [unlike]).reproduced == "within noise", "one seed"
+    assert over_time.claim_more_alike([alike] * 3, [unlike] * 3).reproduced == "yes"
+    assert over_time.claim_more_alike([unlike] * 3, [alike] * 3).reproduced == "no"
+    assert over_time.claim_more_alike([alike, unlike], [unlike, alike]).reproduced == "within noise"
+    assert over_time.claim_more_alike([alike], [unlike]).reproduced == "within noise", "one seed"
 
 
 def test_noise_alone_refutes_no_claim_with_many_comparisons() -> None:
@@ -441,9 +445,9 @@ def test_a_single_negative_mean_is_not_a_clear_sign() -> None:
         steps = np.random.default_rng(seed).standard_normal((7, 3, 3)) + shift
         return Affinity.from_history(steps, list("abc"))
 
-    assert over_time.positive([start(0, 0.1), start(1, 0.1)]).reproduced == "within noise"
-    assert over_time.positive([start(seed, 50.0) for seed in range(3)]).reproduced == "yes"
-    assert over_time.positive([start(seed, -50.0) for seed in range(3)]).reproduced == "no"
+    assert over_time.claim_positive([start(0, 0.1), start(1, 0.1)]).reproduced == "within noise"
+    assert over_time.claim_positive([start(seed, 50.0) for seed in range(3)]).reproduced == "yes"
+    assert over_time.claim_positive([start(seed, -50.0) for seed in range(3)]).reproduced == "no"
 
 
 def test_over_time_draws_the_totals_of_its_tables(report: Reports) -> None:
@@ -458,7 +462,10 @@ def test_over_time_draws_the_totals_of_its_tables(report: Reports) -> None:
 
 
 def test_the_two_sets_of_the_paper_and_random_sets_are_measured(report: Reports, setup: ExperimentSetup) -> None:
-    names = [setup.short_name(task) for task in task_sets.FIRST], [setup.short_name(task) for task in task_sets.SECOND]
+    names = (
+        [setup.short_name(task) for task in task_sets.FIRST_PAPER_SET],
+        [setup.short_name(task) for task in task_sets.SECOND_PAPER_SET],
+    )
     assert names == (["a1", "a2", "a3", "a4", "a7"], ["a1", "a5", "a7", "a8", "a9"])
     onto = report("task-sets").table("Affinity × 1000 onto a1")
     assert onto.column("trained with") == [" ".join(some) for some in names]
@@ -475,10 +482,10 @@ def test_notes_of_task_sets_name_every_task_and_describe_the_data(report: Report
 
 
 def test_sets_are_drawn_from_the_chosen_tasks(setup: ExperimentSetup) -> None:
-    assert task_sets.pool(setup) == setup.problem.names, "the default tasks of the small size do not count"
-    assert task_sets.pool(replace(setup, tasks=None)) == setup.problem.names
+    assert task_sets.candidate_tasks(setup) == setup.problem.names, "the default tasks of the small size do not count"
+    assert task_sets.candidate_tasks(replace(setup, tasks=None)) == setup.problem.names
     requested = replace(setup, tasks=list(setup.chosen.names))
-    assert task_sets.pool(requested) == setup.chosen.names
+    assert task_sets.candidate_tasks(requested) == setup.chosen.names
     found = run_experiment("task-sets", replace(setup, tasks=setup.problem.names[:4]))
     assert "sets of 3 tasks, drawn from 4" in found.notes[-1]
 
@@ -496,22 +503,28 @@ def test_too_few_tasks_for_sets_are_an_error_before_training(
 
 def test_the_effect_of_the_destructive_task_is_only_tested_if_it_harms(report: Reports, setup: ExperimentSetup) -> None:
     found = report("task-sets").table("Does the destructive task harm")
-    first = setup.problem.only(task_sets.FIRST)
+    first = setup.problem.only(task_sets.FIRST_PAPER_SET)
     with setup.open_backend(first) as backend:
         rows = network_results(backend, first.names, setup.seeds)
     without = found.rows[0][0]
     assert isinstance(without, Value)
     assert without.mean == pytest.approx(sum(np.mean(values) for values in rows.values()))
     less_alike = [(0.9, 0.5), (0.92, 0.51)]
-    judged = {harms: task_sets.changes(less_alike, harms).reproduced for harms in ("yes", "within noise", "no")}
+    judged = {
+        harms: task_sets.claim_affinities_change(less_alike, harms).reproduced
+        for harms in ("yes", "within noise", "no")
+    }
     assert judged == {"yes": "yes", "within noise": "within noise", "no": "not tested"}
-    assert task_sets.changes([(alone, together) for together, alone in less_alike], "yes").reproduced == "no"
+    assert (
+        task_sets.claim_affinities_change([(alone, together) for together, alone in less_alike], "yes").reproduced
+        == "no"
+    )
 
 
 def test_affinities_must_clearly_change_over_seeds() -> None:
-    assert task_sets.changes([(0.9, 0.8), (0.9, 0.3)], "yes").reproduced == "within noise"
-    assert task_sets.changes([(0.9, 0.5)], "yes").reproduced == "within noise", "one seed"
-    assert task_sets.changes([(0.9, math.nan), (0.9, 0.5)], "yes").reproduced == "not tested"
+    assert task_sets.claim_affinities_change([(0.9, 0.8), (0.9, 0.3)], "yes").reproduced == "within noise"
+    assert task_sets.claim_affinities_change([(0.9, 0.5)], "yes").reproduced == "within noise", "one seed"
+    assert task_sets.claim_affinities_change([(0.9, math.nan), (0.9, 0.5)], "yes").reproduced == "not tested"
 
 
 def test_the_destructive_task_has_shuffled_labels(setup: ExperimentSetup) -> None:
@@ -541,30 +554,30 @@ def test_without_early_stopping_every_epoch_is_trained(report: Reports, setup: E
 def test_tune_tries_the_learning_rates_of_the_paper_and_chooses_the_best(
     report: Reports, setup: ExperimentSetup
 ) -> None:
-    assert [5e-4 * times for times in tune.RATES] == pytest.approx([5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2])
+    assert [5e-4 * times for times in tune.LEARNING_RATE_FACTORS] == pytest.approx([5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2])
     found = report("tune")
     totals = dict(zip(tune.ALPHAS, means(found, "GradNorm", "total"), strict=True))
     assert found.numbers["alpha"] == tune.best_alpha(totals)
     grid = found.table("MTL")
     cells = [cell.mean for row in grid.rows for cell in row if isinstance(cell, Value)]
-    assert len(cells) == len(tune.RATES) * len(tune.BATCHES)
+    assert len(cells) == len(tune.LEARNING_RATE_FACTORS) * len(tune.BATCH_SIZE_FACTORS)
     size = setup.chosen.recipe.batch_size
-    assert [f"batches of {round(size * times)}" for times in tune.BATCHES] == list(grid.columns[1:])
+    assert [f"batches of {round(size * times)}" for times in tune.BATCH_SIZE_FACTORS] == list(grid.columns[1:])
 
 
 def test_a_tie_on_validation_does_not_count_against_the_recipe() -> None:
     rates, found = [1e-4, 5e-4], {128: [9.0, 8.0], 256: [8.5, 8.0 + 1e-12]}
     assert tune.best_setting(rates, found, 5e-4, 256)[1:] == (256, 5e-4)
     assert tune.best_setting(rates, found, 1e-4, 256)[1:] == (128, 5e-4)
-    assert tune.claim(5e-4, 256, (8.0, 256, 5e-4)).reproduced == "yes"
-    assert tune.claim(1e-4, 256, (8.0, 128, 5e-4)).reproduced == "within noise", "lower with one seed"
-    assert tune.claim(1e-4, 256, (math.inf, 128, 5e-4)).reproduced == "not tested"
+    assert tune.claim_recipe_is_best(5e-4, 256, (8.0, 256, 5e-4)).reproduced == "yes"
+    assert tune.claim_recipe_is_best(1e-4, 256, (8.0, 128, 5e-4)).reproduced == "within noise", "lower with one seed"
+    assert tune.claim_recipe_is_best(1e-4, 256, (math.inf, 128, 5e-4)).reproduced == "not tested"
 
 
 def test_capacity_draws_no_point_for_a_total_that_is_not_finite() -> None:
     sizes = [Capacity("channels", n, n, 10, n) for n in (1.0, 2.0)]
     found = {("mtl", "channels", 1.0): [5.0, 6.0], ("mtl", "channels", 2.0): [5.0, math.nan]}
-    drawn = capacity.points(
+    drawn = capacity.figure_points(
         sizes, found, {("tag", 2): [math.inf, 4.0], ("hoa", 2): [4.0, 4.0]}, {("tag", 2): 1.6, ("hoa", 2): 1.5}
     )
     assert [(point.method, point.cost, point.error) for point in drawn] == [("mtl, channels", 1, 5.5), ("hoa", 1.5, 4)]
@@ -576,7 +589,7 @@ def test_capacity_with_some_methods_only(report: Reports, setup: ExperimentSetup
     table = run_experiment("capacity", idle, methods=["gradnorm", "mtl"]).table("One larger network")
     every = [row for row in report("capacity").table("One larger network").rows if row[0] != "uw"]
     assert sorted(map(str, table.rows)) == sorted(map(str, every))
-    with pytest.raises(ValueError, match="`methods` must be among 'mtl', 'uw', 'gradnorm', found 'pcgrad'"):
+    with pytest.raises(ValueError, match="`methods` must be one or more of 'mtl', 'uw', 'gradnorm', found 'pcgrad'"):
         run_experiment("capacity", idle, methods=["mtl", "pcgrad"])
 
 
@@ -599,7 +612,7 @@ def test_no_early_stopping_with_some_methods_only(report: Reports, setup: Experi
     idle = ExperimentSetup(setup.problem, setup.out, setup.tasks, setup.seeds, setup.size, "cpu", NothingToTrain())
     rows = run_experiment("no-early-stopping", idle, methods=["gradnorm", "pcgrad"]).table("Total").rows
     assert list(map(str, rows)) == [str(row) for row in every if row[0] in ("mtl", "gradnorm", "pcgrad")]
-    with pytest.raises(ValueError, match=r"`methods` must be among 'mtl', 'uw', .*, found 'tag'"):
+    with pytest.raises(ValueError, match=r"`methods` must be one or more of 'mtl', 'uw', .*, found 'tag'"):
         run_experiment("no-early-stopping", idle, methods=["tag"])
 
 

@@ -209,8 +209,8 @@ def test_damage_inside_an_image_leaves_its_view_without_labels(data: Path, caplo
     message = {record.getMessage().split(": ")[0]: record.getMessage() for record in caplog.records}
     assert set(message) == {str(broken), str(invalid)}
     assert len(caplog.records) == 2  # each image once, however often it is read
-    assert "expected classes 0 to 17, found 40; its view gets no labels" in message[str(invalid)]
-    assert caplog.records[-1].getMessage().endswith("damaged images so far: 2 in 6 views")
+    assert "expected classes 0 to 17, found 40; this view is left without labels" in message[str(invalid)]
+    assert caplog.records[-1].getMessage().endswith("(2 damaged images in 6 views so far)")
     losses = [problem.task(task).row_losses(torch.zeros(3, 18, 256, 256), targets[task]) for task in ("segmentation",)]
     assert losses[0][1].tolist() == [0, 0, 1]
 
@@ -255,7 +255,7 @@ def test_interrupted_decoding_resumes(data: Path, monkeypatch: pytest.MonkeyPatc
             if self.views == 4:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(images, "BATCH", 2)
+    monkeypatch.setattr(images, "BATCH_SIZE", 2)
     for view in (0, 2):
         damage_image_data(view_file(data, "birch", view, "rgb"))  # one before it is stopped, one after
     with pytest.raises(KeyboardInterrupt):
@@ -353,13 +353,13 @@ def missing_domains(data: Path) -> None:
 BAD = [
     (
         without_labels,
-        "`data`: the building 'birch' must have rgb, segment_semantic, depth_zbuffer, normal, edge_texture, "
-        "keypoints2d, found no normal, keypoints2d",
+        "`data`: the building 'birch' must have the domains rgb, segment_semantic, depth_zbuffer, normal, "
+        "edge_texture, keypoints2d, found no normal, keypoints2d",
     ),
     (missing_building, "`lists`: val must name buildings that are in `data`, found 'fir', 'ginkgo'"),
     (
         no_images,
-        "`data`: the building 'dale' must have files point_*_view_*_domain_*.png, found none in {data}/rgb/dale",
+        "`data`: the building 'dale' must have files named point_*_view_*_domain_*.png, found none in {data}/rgb/dale",
     ),
     (
         wrong_size,
@@ -367,34 +367,34 @@ BAD = [
     ),
     (
         all_damaged,
-        "`data`: val must have images that can be read, found "
+        "`data`: val must have readable images, found "
         "{data}/segment_semantic/cedar/point_7_view_0_domain_segmentsemantic.png: expected one channel, found mode RGB",
     ),
     (
         eight_bits,
-        "`data`: test must have images that can be read, found "
+        "`data`: test must have readable images, found "
         "{data}/depth_zbuffer/dale/point_7_view_0_domain_depth_zbuffer.png: expected 16 bits, found mode L",
     ),
     (
         masked_everywhere,
-        "several problems:\n`data`: val must have labels for every task, found no known pixel for depth, normals; add "
-        "buildings to its list\n`data`: test must have labels for every task, found no known pixel for segmentation; "
-        "add buildings to its list",
+        "several problems:\n`data`: val must have labels for every task, found no labeled pixels for depth, normals; "
+        "add buildings to its list\n`data`: test must have labels for every task, found no labeled pixels for "
+        "segmentation; add buildings to its list",
     ),
     (
         missing_list,
-        "`lists` must be a folder with lists of buildings, one per line, found no test_models.txt in {data}; the "
-        "paper's lists are released with its code",
+        "`lists` must be a folder with lists of buildings, one building per line, found no test_models.txt in {data}; "
+        "the paper's lists are released with its code",
     ),
     (
         list_is_not_text,
         "`lists`: val must name buildings that are in `data`, found '\N{REPLACEMENT CHARACTER}"
         "\N{REPLACEMENT CHARACTER}c\\x00e\\x00d\\x00a\\x00r\\x00'",
     ),
-    (building_in_two_lists, "`lists` must name each building only once, found 'allen' repeatedly"),
+    (building_in_two_lists, "`lists` must name each building only once, found 'allen' more than once"),
     (
         missing_domains,
-        "`data` must have rgb/BUILDING/*.png or BUILDING/rgb/*.png, and folders of labels next to rgb, found neither "
+        "`data` must contain rgb/BUILDING/*.png or BUILDING/rgb/*.png, with label folders next to rgb, found neither "
         "in {data}",
     ),
 ]
@@ -426,7 +426,7 @@ def test_only_a_few_of_many_incomplete_buildings_are_named(data: Path) -> None:
     with pytest.raises(ValueError, match="found no normal") as caught:
         taskonomy(data)
     assert len(str(caught.value).splitlines()) == 1 + 5 + 1
-    assert str(caught.value).endswith("\n`data`: 2 more buildings have such flaws")
+    assert str(caught.value).endswith("\n`data`: there are similar problems in 2 more buildings")
 
 
 def test_one_error_lists_all_invalid_options(written: Path) -> None:
@@ -447,7 +447,7 @@ def test_tasks_may_be_separated_by_commas(data: Path, capsys: pytest.CaptureFixt
         shutil.rmtree(data / domain)
     assert taskonomy(data, tasks="edges, depth").names == ("depth", "edges")
     assert main(["run", "taskonomy", "--with", f"data={data}", "--with", "tasks=depth,edge"]) == 2
-    assert "must be tasks of taskonomy, found 'edge'; did you mean 'edges'?" in capsys.readouterr().err
+    assert "must contain only Taskonomy tasks, found 'edge'; did you mean 'edges'?" in capsys.readouterr().err
 
 
 def test_folders_may_have_numbers_as_names(

@@ -151,7 +151,7 @@ def missing_building(data: Path) -> str:
 def no_images(data: Path) -> str:
     for path in (data / "rgb" / "cedar").iterdir():
         path.unlink()
-    return "data: the building 'cedar' must have files point_*_view_*_domain_*.png, found none in "
+    return "data: the building 'cedar' must have files named point_*_view_*_domain_*.png, found none in "
 
 
 def wrong_size(data: Path) -> str:
@@ -207,7 +207,7 @@ def test_reports_on_taskonomy_have_no_printed_numbers_of_celeba(setup: Experimen
     losses = run_experiment("validation", setup)
     assert set(losses.table("Pearson of the two").column("printed")) == {None}
     assert {cell.digits for cell in losses.table("Groups from either").column("total test loss")} == {4}
-    assert hyperparameters._printed(setup, "half the batch", 2) is None
+    assert hyperparameters._printed_value(setup, "half the batch", 2) is None
 
 
 def test_losses_have_four_digits(setup: ExperimentSetup, monkeypatch: pytest.MonkeyPatch) -> None:

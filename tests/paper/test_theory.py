@@ -8,24 +8,24 @@ from tagalong_paper.theory import (
     BOUNDS,
     COUNTEREXAMPLE,
     PANELS,
-    after_steps,
     cosines,
     lemma_gap,
     logistic_cases,
+    losses_after_steps,
     quadratic_cases,
     search_lemma,
     search_margin,
     search_proposition,
 )
 
-COUNT = 20_000
+CASE_COUNT = 20_000
 BY_NAME = {bound.name: bound for bound in BOUNDS}
 
 
 def test_lemma_1_holds_on_quadratics_and_logistic_regressions() -> None:
     for seed in (0, 1):
-        for kind, found in search_lemma(COUNT, seed).items():
-            assert found.met > COUNT / 4, kind
+        for kind, found in search_lemma(CASE_COUNT, seed).items():
+            assert found.met > CASE_COUNT / 4, kind
             assert found.broken == 0, kind
 
 
@@ -37,8 +37,8 @@ def test_the_counterexample_meets_every_condition_and_breaks_the_proposition() -
     assert cases.eta[0] <= 1 / cases.beta[0]
     assert COUNTEREXAMPLE.cosine == pytest.approx(-0.9928, abs=5e-5)
     assert COUNTEREXAMPLE.cosine <= float(BOUNDS[0].value(cases.alpha, cases.beta, cases.eta)[0])
-    alone = [cases.after(g).item() for g in (cases.g_b, cases.g_c)]
-    joint = [cases.after(cases.g_a + g).item() for g in (cases.g_b, cases.g_c)]
+    alone = [cases.loss_after(g).item() for g in (cases.g_b, cases.g_c)]
+    joint = [cases.loss_after(cases.g_a + g).item() for g in (cases.g_b, cases.g_c)]
     assert alone == pytest.approx([2.0362, 2.0428], abs=5e-5)
     assert joint == pytest.approx([0.8922, 0.8910], abs=5e-5)
     assert lemma_gap(cases).item() > 0
@@ -46,20 +46,20 @@ def test_the_counterexample_meets_every_condition_and_breaks_the_proposition() -
 
 @pytest.mark.parametrize("version", ["main text", "proof", "example", "proof's last inequality"])
 def test_every_printed_version_of_the_bound_is_broken(version: str) -> None:
-    found = search_proposition(BY_NAME[version], COUNT)
-    assert found.met > COUNT / 4
+    found = search_proposition(BY_NAME[version], CASE_COUNT)
+    assert found.met > CASE_COUNT / 4
     assert found.broken > 0
 
 
 def test_no_gradients_meet_the_corrected_condition() -> None:
-    assert search_proposition(BY_NAME["corrected"], COUNT).met == 0
+    assert search_proposition(BY_NAME["corrected"], CASE_COUNT).met == 0
     eta_beta = np.linspace(0.01, 1, 100)
     assert (BY_NAME["corrected"].value(np.ones(100), np.full(100, 2.0), eta_beta / 2) <= -1).all()
 
 
 def test_a_large_enough_advantage_carries_over() -> None:
-    for kind, found in search_margin(COUNT).items():
-        assert found.met > COUNT / 20, kind
+    for kind, found in search_margin(CASE_COUNT).items():
+        assert found.met > CASE_COUNT / 20, kind
         assert found.broken == 0, kind
 
 
@@ -77,7 +77,7 @@ def test_drawn_losses_have_the_stated_convexity_and_smoothness() -> None:
 
 def test_gradients_of_quadratics_have_equal_lengths_and_stay_below_the_bound() -> None:
     bound = BY_NAME["main text"]
-    cases = quadratic_cases(1000, np.random.default_rng(0), highest=bound.value)
+    cases = quadratic_cases(1000, np.random.default_rng(0), max_cosine=bound.value)
     for gradient in (cases.g_b, cases.g_c):
         np.testing.assert_allclose(np.linalg.norm(gradient, axis=1), np.linalg.norm(cases.g_a, axis=1))
     limit = bound.value(cases.alpha, cases.beta, cases.eta)
@@ -85,12 +85,12 @@ def test_gradients_of_quadratics_have_equal_lengths_and_stay_below_the_bound() -
 
 
 def test_the_example_is_reproduced_with_unit_gradients_only() -> None:
-    found = [after_steps(panel) for panel in PANELS]
+    found = [losses_after_steps(panel) for panel in PANELS]
     assert found[0] == pytest.approx((6.9625, 6.9754), abs=5e-5)
     assert found[1] == pytest.approx((6.1015, 6.0852), abs=5e-5)
     assert found[2][1] == pytest.approx(7.938, abs=5e-4)
     assert found[3][1] == pytest.approx(6.9799, abs=5e-5)
-    as_stated = [after_steps(panel, unit=False) for panel in PANELS]
+    as_stated = [losses_after_steps(panel, unit=False) for panel in PANELS]
     printed = np.array([panel.printed for panel in PANELS])
     np.testing.assert_allclose(found, printed, rtol=0, atol=0.03)
     assert (np.abs(np.array(as_stated) - printed) > 0.1).all(), "every number differs"

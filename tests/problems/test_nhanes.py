@@ -43,7 +43,9 @@ def test_tasks_and_size_can_be_chosen(survey) -> None:
     assert problem.names == ("lead", "systolic")
     assert problem.encoder.hidden == (64, 64)
     assert "hba1c and metals are learned as natural logarithms" in problem.notes
-    with pytest.raises(ValueError, match="`tasks` must be targets of nhanes, found 'gold'; choose from systolic"):
+    with pytest.raises(
+        ValueError, match="`tasks` must contain only NHANES targets, found 'gold'; choose from systolic"
+    ):
         nhanes(tasks=["gold"], data=survey)
     with pytest.raises(ValueError, match="`size` must be 'small' or 'full', found 'huge'"):
         nhanes(size="huge", data=survey)
@@ -52,7 +54,9 @@ def test_tasks_and_size_can_be_chosen(survey) -> None:
 def test_another_table_is_an_error(tmp_path) -> None:
     path = tmp_path / "else.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="`data` must be the survey's table, found no column 'AgeInYearsAtScreening'"):
+    with pytest.raises(
+        ValueError, match="`data` must be the NHANES survey table, found no column 'AgeInYearsAtScreening'"
+    ):
         nhanes(data=path)
 
 

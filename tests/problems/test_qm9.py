@@ -101,11 +101,11 @@ def test_features_equal_a_loop_and_ignore_order_and_position() -> None:
 
 
 def test_invalid_options_and_folders_are_errors(packed, tmp_path) -> None:
-    with pytest.raises(ValueError, match="`tasks` must be properties of qm9, found 'dipol'; did you mean 'dipole'"):
-        qm9(tasks=["dipol"], data=packed)
     with pytest.raises(
-        ValueError, match="`rows` must be an integer of at least 100, or None for all molecules, found 3"
+        ValueError, match="`tasks` must contain only QM9 properties, found 'dipol'; did you mean 'dipole'"
     ):
+        qm9(tasks=["dipol"], data=packed)
+    with pytest.raises(ValueError, match="`rows` must be an integer ≥ 100, or None for all molecules, found 3"):
         qm9(rows=3, data=packed)
     with pytest.raises(ValueError, match=r"`data` must be a folder with qm9_part1.csv"):
         qm9(data=tmp_path / "nowhere")

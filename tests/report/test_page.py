@@ -19,7 +19,7 @@ from fake_run import fake_affinity, make_run
 import tagalong.report
 from tagalong.group import select_groups_by_budget
 from tagalong.report import write_report
-from tagalong.report.page.document import as_script
+from tagalong.report.page.document import to_script_json
 from tagalong.study import Cost, Results, Score, read_run
 
 
@@ -63,7 +63,7 @@ def test_names_of_tasks_are_not_interpreted_as_html(hostile_page: Path) -> None:
 
 
 def test_data_cannot_close_the_script_element() -> None:
-    text = as_script({"name": "</script><!--<script>\u2028"})
+    text = to_script_json({"name": "</script><!--<script>\u2028"})
     assert "<" not in text
     assert "\u2028" not in text
     assert json.loads(text) == {"name": "</script><!--<script>\u2028"}

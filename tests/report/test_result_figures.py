@@ -54,7 +54,9 @@ def test_changes_by_task_are_paired_by_seed(run: Run) -> None:
 
 
 def test_an_unknown_method_raises_an_error(run: Run) -> None:
-    with pytest.raises(ValueError, match=r"`method` and `budget` must be in the results.*methods: mtl, oracle"):
+    with pytest.raises(
+        ValueError, match=r"`method` and `budget` must be in the results.*choose a method from mtl, oracle"
+    ):
         task_changes(run.results, "tag", 7)
 
 
@@ -63,7 +65,7 @@ def test_a_grouping_shows_who_is_served_and_who_helps(run: Run) -> None:
     served, helping = grouping_figure(grouping).data
     assert (served.x, served.y) == ((0, 0, 1), (0, 1, 2))
     assert (helping.x, helping.y) == ((1,), (0,))
-    with pytest.raises(TypeError, match="make one with select_groups"):
+    with pytest.raises(TypeError, match="create one with select_groups"):
         grouping_figure([("a", "b")])  # type: ignore[arg-type]
 
 

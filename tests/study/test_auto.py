@@ -98,7 +98,7 @@ class _CountingProgress:
 
 @pytest.mark.parametrize("effort", [0, -3, "soon", "10 years", float("nan"), True, "0min"])
 def test_invalid_efforts_are_rejected(problem: Problem, tmp_path: Path, effort: object) -> None:
-    with pytest.raises(ValueError, match=r"`effort` must be a number of trainings"):
+    with pytest.raises(ValueError, match=r"`effort` must be a number of training runs"):
         Study(problem, tmp_path).run(["auto"], budgets=[2], effort=effort)
 
 

@@ -283,7 +283,7 @@ def test_the_recommended_networks_are_kept(problem: Problem, tmp_path: Path) -> 
     best = results.best(trust=True)
     assert best.seed == recommended_record(results).seed
     assert best.networks[0].tasks == names
-    with pytest.raises(ValueError, match="no folder with networks"):
+    with pytest.raises(ValueError, match="no networks were saved with these results"):
         Results(found, problem=ProblemInfo.of(problem)).best()
 
 
@@ -357,7 +357,7 @@ def test_the_networks_of_every_method_of_a_run_are_available(problem: Problem, t
     assert [set(group.trains) for group in study.best("stl").groups] == [{"age"}, {"ill"}, {"kind"}]
     assert len(study.best("mtl").networks) == 1
     for unknown in [("tag", 2), ("random", 2), ("stl", 2)]:
-        with pytest.raises(ValueError, match=r"must have networks in .*; choose from mtl, stl"):
+        with pytest.raises(ValueError, match=r"must identify networks in .*; choose from mtl, stl"):
             study.best(*unknown)
     with pytest.raises(ValueError, match="`problem` must be a Problem"):
         Study(["age", "ill"], tmp_path).best()

@@ -188,7 +188,7 @@ def test_a_grouping_that_diverges_with_one_seed_is_not_a_candidate(tmp_path: Pat
 def test_a_method_that_diverged_with_every_seed_has_no_networks_to_load(tmp_path: Path) -> None:
     problem = diverging_problem()
     results = Study(problem, tmp_path).run(["stl"], seeds=1)
-    with pytest.raises(ValueError, match=r"'stl' has no networks to use, since some diverged with every seed"):
+    with pytest.raises(ValueError, match=r"'stl' has no usable networks, since at least one diverged with every seed"):
         keep_best(results, problem, lambda key: {}, label=("stl", None))
 
 
@@ -233,7 +233,7 @@ def test_a_method_that_cannot_decide_is_reported_and_the_others_continue(tmp_pat
     lines = {line.method: line for line in results.table()}
     assert (lines["asking"].diverged, lines["asking"].groups) == (2, ())
     assert lines["optimal"].change < 0
-    assert "asking cannot decide: what asking asks: wild with seed 0; wild with seed 1 diverged" in (
+    assert "asking could not select groups: what asking asks: wild with seed 0; wild with seed 1 diverged" in (
         tmp_path / "run.log"
     ).read_text(encoding="utf-8")
     groupings = json.loads((tmp_path / "groupings.json").read_text(encoding="utf-8"))["groupings"]

@@ -128,27 +128,29 @@ def test_results_come_in_any_order_and_invalid_ones_are_rejected() -> None:
     study.tell(["b"], 2, val={"b": 1.0}, test={"b": (1.0, 0.5)})
     with pytest.raises(ValueError, match=r"\['b'\] with seed 2 already has a result"):
         study.tell(["b"], 2, val={"b": 1.0}, test={"b": 1.0})
-    with pytest.raises(ValueError, match=r"must be a network of the plan, found \['a', 'b'\], 0; ask\(\) returns"):
+    with pytest.raises(
+        ValueError, match=r"must identify a network in the plan, found \['a', 'b'\], 0; ask\(\) returns"
+    ):
         study.tell(["a", "b"], 0, val={}, test={})
-    with pytest.raises(ValueError, match="must be a network of the plan"):
+    with pytest.raises(ValueError, match="must identify a network in the plan"):
         study.tell(["a"], 3, val={"a": 1.0}, test={"a": 1.0})
-    with pytest.raises(ValueError, match="must be a network of the plan"):
+    with pytest.raises(ValueError, match="must identify a network in the plan"):
         study.tell(["nobody"], 0, val={}, test={})
     with pytest.raises(ValueError, match="several problems") as caught:
         study.tell(["a"], 0, val={"a": float("nan")}, test={"b": 1.0}, rows={"a": [[1.0]]}, seconds=-1)
     message = str(caught.value)
     assert "`val`: the loss of 'a' must be a finite number, found nan" in message
     assert "`test` must have a value for each of a, found none for 'a', one for unknown task 'b'" in message
-    assert "`rows` must have one loss per row" in message
-    assert "`seconds` must be a nonnegative number, found -1" in message
-    with pytest.raises(ValueError, match="must be a loss or \\(loss, error\\), found 'low'"):
+    assert "`rows` must contain one loss per row" in message
+    assert "`seconds` must be a non-negative number, found -1" in message
+    with pytest.raises(ValueError, match="must be a loss or a pair \\(loss, error\\), found 'low'"):
         study.tell(["a"], 0, val={"a": "low"}, test={"a": 1.0})  # type: ignore[dict-item]
     assert len(study.pending()) == 14
 
 
 def test_another_plan_in_the_same_folder_is_rejected(tmp_path: Path) -> None:
     planned_study(tmp_path)
-    with pytest.raises(ValueError, match="found another plan in"):
+    with pytest.raises(ValueError, match="found a different plan in"):
         planned_study(tmp_path, methods=("stl",))
 
 
@@ -255,10 +257,16 @@ def test_auto_requests_networks_in_rounds_and_continues_after_a_stop(tmp_path: P
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"methods": ["tag+pcgrad"]}, "`methods` must need only plain networks, .* found 'tag\\+pcgrad'; use Study"),
-        ({"methods": ["mtl-wide2"]}, "`methods` must need only plain networks, .* found 'mtl-wide2'"),
-        ({"methods": ["auto"], "effort": "10min"}, "`effort` must be a number of trainings, .* found '10min'"),
-        ({"methods": ["auto"], "options": {"auto": {"screen": 0.25}}}, "`screen` must be None, .* found 0.25"),
+        (
+            {"methods": ["tag+pcgrad"]},
+            "`methods` must not require balancing rules or wider networks .* found 'tag\\+pcgrad'; use Study",
+        ),
+        (
+            {"methods": ["mtl-wide2"]},
+            "`methods` must not require balancing rules or wider networks .* found 'mtl-wide2'",
+        ),
+        ({"methods": ["auto"], "effort": "10min"}, "`effort` must be a number of training runs .* found '10min'"),
+        ({"methods": ["auto"], "options": {"auto": {"screen": 0.25}}}, "`screen` must be None .* found 0.25"),
     ],
 )
 def test_methods_that_cannot_be_trained_elsewhere_are_rejected(given: dict[str, Any], message: str) -> None:

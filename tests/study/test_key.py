@@ -11,7 +11,7 @@ import torch
 from study_small import RECIPE, small_problem
 from torch import nn
 
-from tagalong._version import NUMERICS, is_own
+from tagalong._version import NUMERICS, is_own_module
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, build_network
 from tagalong.learn.recipe import KEY_DEFAULTS
 from tagalong.measure import Cosine, Every, Window
@@ -318,7 +318,7 @@ class Scale(nn.Module):
 
 @pytest.mark.parametrize("name", ["tagalong.learn.layers", "tagalong_paper.celeba", "tagalong_paper"])
 def test_layers_of_the_library_are_known_by_name_and_settings(name):
-    assert is_own(name)
+    assert is_own_module(name)
     ours = module(name, OURS)
     grown = OURS.replace("_kept", "_held").replace("self.layer(rows) *", "self.verbose * self.layer(rows) *")
     grown = grown.replace("super().__init__()", "super().__init__(); self.verbose = True")
@@ -361,7 +361,7 @@ def test_every_layer_of_the_library_shows_its_settings():
     ]
     assert len(set(map(with_this_layer, layers))) == len(layers)
     known = [kind for kind in subclasses(nn.Module) if not kind.__module__.startswith("tagalong.testing")]
-    ours = {kind.__name__ for kind in known if is_own(kind.__module__)} - {"Scale"}
+    ours = {kind.__name__ for kind in known if is_own_module(kind.__module__)} - {"Scale"}
     assert ours == {"Network", *(type(layer).__name__ for layer in layers)}, "whose settings are told apart here?"
 
 

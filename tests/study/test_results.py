@@ -171,7 +171,7 @@ def test_records_must_fit_together() -> None:
     wrong = replace(together(1)[0], val={"a": Score(1.0, 0.0)})
     with pytest.raises(ValueError, match="several problems") as caught:
         results([wrong, wrong])
-    assert "must have a val score for each task and no other, but does not for: b" in str(caught.value)
+    assert "must have one val score per task, but does not for: b" in str(caught.value)
     assert "more than once" in str(caught.value)
 
 
@@ -211,7 +211,7 @@ def test_the_frame_has_nan_where_nothing_is_known() -> None:
 
 def test_the_error_without_pandas_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tagalong.errors.is_installed", lambda package: package != "pandas")
-    with pytest.raises(ImportError, match=r"needs the package 'pandas'; pip install 'pandas'"):
+    with pytest.raises(ImportError, match=r"requires the package 'pandas'; run pip install 'pandas'"):
         results(found()).to_frame()
 
 

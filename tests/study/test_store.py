@@ -151,7 +151,7 @@ def test_latencies_are_timed_once(tmp_path):
 def test_a_file_of_another_format_or_version_is_rejected(tmp_path):
     path = tmp_path / "run.sqlite"
     path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
-    with pytest.raises(StoreError, match="not a store of networks"):
+    with pytest.raises(StoreError, match="not a network store"):
         Store(path)
     later = tmp_path / "later.sqlite"
     connection = sqlite3.connect(later)

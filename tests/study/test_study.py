@@ -10,6 +10,7 @@ from study_small import small_problem
 
 from old_run import old_run
 from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput
 from tagalong.group import Grouping
 from tagalong.learn import MLP
 from tagalong.study import ExternalStudy, Results, Store, Study, TrainingBackend
@@ -144,17 +145,17 @@ def test_a_study_of_one_task_works(tmp_path):
         ({"methods": "mtl"}, r"`methods` must be a list of names, found 'mtl'; write \['mtl'\]"),
         ({"methods": []}, "`methods` must name at least one method, found none"),
         ({"methods": ["stl", "stl"]}, "`methods` must be distinct, found 'stl' more than once"),
-        ({"budgets": [4]}, "`budgets` must be between 1 and the number of tasks, 3, found 4"),
-        ({"budgets": [0]}, "`budgets` must be between 1 and the number of tasks, 3, found 0"),
+        ({"budgets": [4]}, r"`budgets` must be between 1 and the number of tasks \(3\), found 4"),
+        ({"budgets": [0]}, r"`budgets` must be between 1 and the number of tasks \(3\), found 0"),
         ({"budgets": [2.5]}, "`budgets` must be integers, found 2.5"),
-        ({"budgets": 2}, r"`budgets` must be a list of numbers of networks, found 2; write \[2, 3\]"),
+        ({"budgets": 2}, r"`budgets` must be a list of integers, found 2; write \[2, 3\]"),
         ({"budgets": []}, "`budgets` must contain at least one budget for tag, found none"),
         ({"seeds": 0}, "`seeds` must be a positive integer"),
         ({"seeds": [1, 1]}, "`seeds` must be a positive integer"),
-        ({"options": {"hoa": {}}}, "`options` must be for methods in the comparison, found 'hoa'"),
+        ({"options": {"hoa": {}}}, "`options` must only refer to methods in the comparison, found 'hoa'"),
         ({"options": {"tag": {"every": 0}}}, "`every`"),
-        ({"confirm": -1}, "`confirm` must be a nonnegative integer, found -1"),
-        ({"price_per_hour": -1}, "`price_per_hour` must be a nonnegative number, found -1"),
+        ({"confirm": -1}, "`confirm` must be a non-negative integer, found -1"),
+        ({"price_per_hour": -1}, "`price_per_hour` must be a non-negative number, found -1"),
         ({"methods": ["mtl-wide2"], "encoder": MLP(4)(1).double()}, "'mtl-wide2' cannot widen this network"),
         ({"methods": ["tag+no such"]}, r"`methods`: 'tag\+no such': "),
     ],
@@ -230,11 +231,13 @@ def test_a_damaged_store_is_an_error(tmp_path):
     content = bytearray(path.read_bytes())
     content[5000:-2000:7] = b"\xff" * len(content[5000:-2000:7])
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"run\.sqlite cannot be read or written .*; if it is damaged, remove it"):
+    with pytest.raises(ValueError, match=r"run\.sqlite is .*damaged \(.*\); delete it to train its networks again"):
         Study(small_problem(), tmp_path).run(["mtl", "stl"], seeds=1)
     path.unlink()
     path.mkdir()
-    with pytest.raises(ValueError, match=r"run\.sqlite: unable to open database file; choose another folder"):
+    with pytest.raises(
+        ValueError, match=r"could not open .*run\.sqlite \(unable to open database file\); choose another folder"
+    ):
         Study(small_problem(), tmp_path).run(["mtl", "stl"], seeds=1)
 
 
@@ -250,7 +253,7 @@ def test_results_after_a_run_are_those_of_the_run_and_write_nothing(tmp_path):
 
 def test_a_study_of_networks_trained_elsewhere_does_not_touch_a_run(tmp_path):
     ran = Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
-    with pytest.raises(ValueError, match="`out` must not be the folder of a run, whose results would be lost"):
+    with pytest.raises(ValueError, match=r"`out` must not be the folder of a run, .* its results would be overwritten"):
         ExternalStudy(small_problem().names, tmp_path)
     assert Study(small_problem(), tmp_path).results().records == ran.records
 
@@ -281,25 +284,33 @@ def test_results_of_another_problem_are_rejected(tmp_path):
     with pytest.raises(ValueError, match=expected):
         Study(small_problem(), tmp_path / "elsewhere").results()
     (tmp_path / "settings.json").unlink()
-    with pytest.raises(ValueError, match="`out` must contain results of this problem, found results of different data"):
+    with pytest.raises(
+        ValueError, match="`out` must contain results for this problem, found results for different data"
+    ):
         Study(small_problem(seed=1), tmp_path).results()
 
 
 def test_a_budget_without_a_method_does_not_identify_networks(tmp_path):
     study = Study(small_problem(), tmp_path)
     study.run(["mtl"], seeds=1)
-    with pytest.raises(ValueError, match="`budget` must come with a `method`, found only 2"):
+    with pytest.raises(ValueError, match="`budget` can only be used together with `method`"):
         study.best(budget=2)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"budgets": 3}, r"`budgets` must be a list of numbers of networks, found 3; write \[2, 3\]"),
-        ({"budgets": "23"}, "`budgets` must be a list of numbers of networks, found '23'"),
+        ({"budgets": 3}, r"`budgets` must be a list of integers, found 3; write \[2, 3\]"),
+        ({"budgets": "23"}, "`budgets` must be a list of integers, found '23'"),
         ({"methods": "tag"}, r"`methods` must be a list of names, found 'tag'; write \['tag'\]"),
-        ({"seeds": "3"}, "`seeds` must be a positive integer .* or a list of distinct nonnegative integers, found '3'"),
-        ({"seeds": 2.5}, "`seeds` must be a positive integer .* or a list of distinct nonnegative integers, found 2.5"),
+        (
+            {"seeds": "3"},
+            "`seeds` must be a positive integer .* or a list of distinct non-negative integers, found '3'",
+        ),
+        (
+            {"seeds": 2.5},
+            "`seeds` must be a positive integer .* or a list of distinct non-negative integers, found 2.5",
+        ),
     ],
 )
 def test_wrong_types_are_rejected_with_one_message(tmp_path, given, message):
@@ -309,3 +320,9 @@ def test_wrong_types_are_rejected_with_one_message(tmp_path, given, message):
             ask(**{"methods": ["tag"], **given})
         assert "\n" not in str(caught.value)
     assert not study.out.exists()
+
+
+@pytest.mark.parametrize("out", [None, 3, "", b"out", "a\0b"])
+def test_a_study_needs_a_folder(out):
+    with pytest.raises(InvalidInput, match=r"^`out` must be a folder, found "):
+        Study(small_problem(), out)

@@ -108,7 +108,7 @@ def test_a_grouping_without_all_seeds_or_finite_losses_is_not_a_candidate() -> N
 def test_without_a_network_for_all_tasks_there_is_nothing_to_compare_with() -> None:
     with pytest.raises(ValueError, match="`records` must include results for 'mtl'"):
         decide(records("tag", 2, [0.0], [0.0]), {})
-    with pytest.raises(ValueError, match="`at_least` must be a nonnegative fraction, found -1"):
+    with pytest.raises(ValueError, match="`at_least` must be a non-negative fraction, found -1"):
         verdict_on(at_least=-1)
 
 

@@ -162,8 +162,8 @@ class Affinity:
             axis: what the rows represent. Use "target" if each row contains the affinities onto one task.
 
         Raises:
-            FileNotFoundError: the file does not exist.
-            AffinityFileError: the file is invalid. The message lists every problem with its line number.
+            FileNotFoundError: If the file does not exist.
+            AffinityFileError: If the file is invalid. The message lists every problem with its line number.
 
         Example:
             >>> import tempfile, pathlib
@@ -181,9 +181,9 @@ class Affinity:
         """Reads an affinity written by `save`.
 
         Raises:
-            FileNotFoundError: the file does not exist.
-            AffinityFileError: the file is corrupted, has an unsupported format or version, or its archive is missing or
-                does not match.
+            FileNotFoundError: If the file does not exist.
+            AffinityFileError: If the file is corrupted, has an unsupported format or version, or its archive is missing
+                or does not match.
         """
         values = read_json(Path(path))
         with report_damage(Path(path), AffinityFileError, SAVE_AGAIN_HINT):
@@ -259,7 +259,7 @@ class Affinity:
         """Shifts all steps to a common level, which makes different parts of the history comparable.
 
         Some steps may be relative to the null step and others raw (see `null`). Before averaging, each target's raw
-        steps are shifted by a constant to the level of the relative ones. This method returns the history after that
+        steps are shifted by a constant to the level of its relative steps. This method returns the history after that
         shift.
 
         Example:
@@ -285,9 +285,9 @@ class Affinity:
         if not len(rows):
             raise InvalidInput(
                 "`first` and `last`",
-                "must enclose at least one measured step",
-                f"none with {first} <= step < {last}",
-                f"steps run from {self.steps[0]} to {self.steps[-1]}",
+                "must span at least one measured step",
+                f"none in [{first}, {last})",
+                f"measured steps run from {self.steps[0]} to {self.steps[-1]}",
             )
         return type(self)(**fields_for_steps(self, rows))
 
@@ -320,8 +320,8 @@ class Affinity:
         should be measured relative to the null step.
 
         Raises:
-            InvalidInput: the affinities measure different quantities, i.e. they differ in estimator, update, held_out,
-                per_lr or average. Settings that only one of the affinities has are kept.
+            InvalidInput: If the affinities measure different quantities, i.e. they differ in estimator, update,
+                held_out, per_lr or average. Settings present in only one of the affinities are kept.
 
         Example:
             >>> first = Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"])
@@ -404,8 +404,8 @@ class Affinity:
         if not len(self.steps):
             raise InvalidInput(
                 f"{method}()",
-                "needs the history of measured steps, but this affinity has none",
-                hint="measure with a meter, or load an affinity that was saved with its history",
+                "requires a history of measured steps, but this affinity has none",
+                hint="measure it with a meter, or load an affinity that was saved with its history",
             )
 
 

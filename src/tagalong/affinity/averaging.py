@@ -29,7 +29,7 @@ class Average:
         if self.name not in AVERAGES:
             raise InvalidInput("average", f"must be one of {', '.join(map(repr, AVERAGES))}", repr(self.name))
         if not 0 <= self.trim < 0.5:
-            raise InvalidInput("trim", "must be the fraction to drop at each end, in [0, 0.5)", repr(self.trim))
+            raise InvalidInput("trim", "must be a fraction in [0, 0.5)", repr(self.trim))
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Average:
@@ -66,7 +66,7 @@ def _target_averages(history: TargetHistory, average: Average) -> Floats:
 
 
 def center_values(history: TargetHistory) -> Floats:
-    """Subtracts the part common to all sources of a step from each value. Missing values are NaN.
+    """Subtracts from each value the part that is common to all sources of its step. Missing values are NaN.
 
     The common part can be much larger than the differences between sources. Trimmed means and medians are nonlinear, so
     they must be computed from these differences alone.
@@ -103,7 +103,7 @@ class TargetHistory:
         return bool(self.relative[measured].any() and not self.relative[measured].all())
 
     def counts(self, steps: Mask | None = None) -> NDArray[Any]:
-        """Returns the number of values of each source in `steps`."""
+        """Returns how many values each source has in `steps`."""
         present = self.present if steps is None else self.present[steps]
         return np.asarray(np.count_nonzero(present, axis=0))
 
@@ -115,7 +115,7 @@ class TargetHistory:
 
 
 def target_history(history: Floats, null: Floats, target: int) -> TargetHistory:
-    """Returns the history of one target, with raw steps shifted to the level of the relative ones.
+    """Returns the history of one target, with raw steps shifted to the level of the relative steps.
 
     Raw steps include an effect common to all sources (momentum, weight decay), but relative steps do not. The fraction
     of relative steps varies between sources, so a plain average would include more of that effect for some sources than
@@ -133,7 +133,7 @@ def target_history(history: Floats, null: Floats, target: int) -> TargetHistory:
 
 
 def level_history(history: Floats, null: Floats) -> Floats:
-    """Returns the entire history, with raw steps shifted to the level of the relative ones."""
+    """Returns the entire history, with raw steps shifted to the level of the relative steps."""
     targets = (target_history(history, null, j) for j in range(history.shape[1]))
     return np.stack([np.where(target.present, target.values, np.nan) for target in targets], axis=2)
 

@@ -100,7 +100,7 @@ def _trimmed_means(values: Floats, average: Average, weights: Floats) -> Floats:
 
 
 def _trimmed_mean(sorted_values: Floats, draw_counts: Floats, average: Average) -> Floats:
-    """Returns the trimmed mean of each resample, given the sorted values and the number of times that each was drawn.
+    """Returns the trimmed mean of each resample, given the sorted values and how many times each was drawn.
 
     Values are first summed per chunk. Only the chunks in which trimming starts or ends are searched value by value.
     """
@@ -156,7 +156,7 @@ def lag_one_autocorrelation(series: Floats) -> float:
 
 
 def block_weights(steps: int, length: int, n: int, seed: int) -> Floats:
-    """Returns the number of times that each step is drawn in each resample (n × steps)."""
+    """Returns how many times each step is drawn in each resample (n × steps)."""
     starts = np.random.default_rng(seed).integers(steps, size=(n, -(-steps // length)))
     drawn = (starts[:, :, None] + np.arange(length)) % steps
     drawn = drawn.reshape(n, -1)[:, :steps] + steps * np.arange(n)[:, None]
@@ -176,7 +176,7 @@ def block_stderr(influence: Floats, history: TargetHistory, length: int) -> Floa
 def small_sample_correction(history: TargetHistory, length: int) -> Floats:
     """Returns the factor that corrects the variance for the bias caused by using the sample mean.
 
-    For blocks of one step, the factor is N / (N − 1). For sources with fewer than two values, it is NaN.
+    For blocks of one step, the factor is N / (N − 1). The factor is NaN for sources with fewer than two values.
     """
     counts = history.counts()
     blocks = _block_sums(history.present.astype(np.float64), length)

@@ -18,7 +18,7 @@ from .bootstrap import standard_errors
 if TYPE_CHECKING:
     from .affinity import Affinity
 
-DEFINING_SETTINGS = (
+IDENTITY_SETTINGS = (
     "estimator",
     "update",
     "held_out",
@@ -102,7 +102,7 @@ def fields_for_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]
     unknown = [task for task in names if task not in affinity.tasks]
     if unknown:
         known = ", ".join(map(repr, affinity.tasks))
-        raise InvalidInput("tasks", f"must be among {known}", ", ".join(map(repr, unknown)))
+        raise InvalidInput("tasks", f"must contain only known tasks ({known})", ", ".join(map(repr, unknown)))
     at = np.array([affinity.tasks.index(task) for task in names], dtype=np.intp)
     pairs = np.ix_(at, at)
     skipped = {reason: counts[pairs] for reason, counts in affinity.skipped.items()}
@@ -143,19 +143,19 @@ def _merge_settings(first: Affinity, second: Affinity) -> dict[str, Any]:
     """
     ours, theirs = first.settings, second.settings
     differ = [key for key in ours if key in theirs and ours[key] != theirs[key]]
-    clash = [f"{key} ({ours[key]!r} and {theirs[key]!r})" for key in differ if key in DEFINING_SETTINGS]
+    clash = [f"{key} ({ours[key]!r} and {theirs[key]!r})" for key in differ if key in IDENTITY_SETTINGS]
     if clash:
         raise InvalidInput(
             "other",
-            "must measure the same quantity",
-            f"different {', '.join(clash)}",
-            "measure both with the same settings, or give both the same average with averaged()",
+            "must be measured with the same settings",
+            f"different values of {', '.join(clash)}",
+            "measure both in the same way, or call averaged() on both if only the averages differ",
         )
     return {key: value for key, value in {**theirs, **ours}.items() if key not in differ}
 
 
 def _join_histories(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the concatenation of both histories."""
+    """Returns the two histories, concatenated."""
     length, n = len(first.steps) + len(second.steps), len(tasks)
     history, null = np.full((length, n, n), np.nan), np.full((length, n), np.nan)
     start = 0
@@ -171,7 +171,7 @@ def _join_histories(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -
 
 
 def _pool_means(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the average of both means, weighted by the number of values."""
+    """Returns the average of the two means, weighted by the number of values."""
     parts = (first, second)
     means = np.stack([_expand_matrix(part.mean, part, tasks, np.nan) for part in parts])
     errors = np.stack([_expand_matrix(part.stderr, part, tasks, np.nan) for part in parts])
@@ -202,7 +202,7 @@ class FieldChecker:
     """Converts values to read-only arrays and collects all problems found.
 
     Args:
-        tasks: the task names. Problems with them are collected as well.
+        tasks: the task names. Problems with the names are collected as well.
 
     Attributes:
         problems: all problems found so far.
@@ -222,7 +222,7 @@ class FieldChecker:
         try:
             array = np.asarray(value)
             if array.dtype.kind in "cmM":
-                raise TypeError(f"values of type {array.dtype}")
+                raise TypeError(f"unsupported dtype {array.dtype}")
             if np.issubdtype(dtype, np.integer) and (array != np.round(array)).any():
                 raise ValueError("not integers")
             array = np.asarray(array, dtype=dtype)

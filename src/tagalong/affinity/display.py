@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagalong.rendering import Html, TextTable, columns, cut, join, table, tag
+from tagalong.rendering import Html, TextTable, display_width, join, table, tag, truncate
 
 from .averaging import Floats
 
@@ -59,9 +59,9 @@ def _fitted_rows(affinity: Affinity, scale: int, width: int) -> tuple[list[str],
     forms = [(True, MAX_NAME_LENGTHS[0], most), *((False, longest, most) for longest in MAX_NAME_LENGTHS)]
     forms += [(False, MAX_NAME_LENGTHS[-1], shown) for shown in range(most - 1, MIN_TASKS - 1, -1)]
     for errors, longest, shown in forms:
-        sources = [cut(name, MAX_NAME_LENGTHS[0]) for name in names[:shown]]
-        rows = _format_rows(sources, [cut(name, longest) for name in names[:shown]], cells[errors])
-        if max(map(columns, rows)) <= width:
+        sources = [truncate(name, MAX_NAME_LENGTHS[0]) for name in names[:shown]]
+        rows = _format_rows(sources, [truncate(name, longest) for name in names[:shown]], cells[errors])
+        if max(map(display_width, rows)) <= width:
             break
     return rows, shown
 
@@ -89,7 +89,7 @@ def _max_abs_affinity(affinity: Affinity) -> float:
 
 
 def _scale_exponent(largest: float) -> int:
-    """Returns the exponent (a multiple of three) of the power of ten that scales the largest value to [1, 1000)."""
+    """Returns the power-of-ten exponent (a multiple of three) that scales the largest value to [1, 1000)."""
     return 0 if 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
 
 
@@ -131,7 +131,7 @@ MAX_COLUMNS = 40  # in a notebook
 def html_table(affinity: Affinity) -> str:
     """Returns an HTML table with sources as rows and targets as columns.
 
-    Blue means that the source helps, and red that it hurts. Values within the noise have no color.
+    Blue means that the source helps, and red means that it hurts. Values within the noise have no color.
     """
     shown, largest = min(len(affinity.tasks), MAX_COLUMNS), _max_abs_affinity(affinity)
     names = affinity.tasks[:shown]
@@ -160,7 +160,7 @@ def _background_style(relative_value: float) -> str:
 def named_values(name: str, tasks: Sequence[str], values: Floats) -> dict[str, float]:
     """Returns the value of each pair of different tasks.
 
-    The keys are chosen to make loggers show all sources of a target together.
+    The keys are chosen so that loggers show all sources of a target together.
 
     Example:
         >>> named_values("lookahead", ["age", "ill"], np.array([[9.0, 0.5], [np.nan, 9.0]]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import re
 import zipfile
@@ -27,7 +26,7 @@ NEEDS_QUOTES = set('",;\t|\r\n')  # names with one of these are quoted, as reade
 
 
 class AffinityFileError(DocumentError):
-    """The file is corrupted or does not contain an affinity."""
+    """Raised if a file is corrupted or does not contain an affinity."""
 
 
 def csv_text(affinity: Affinity) -> str:
@@ -45,8 +44,7 @@ def _quote_csv_cell(name: str) -> str:
 
 def read_csv(path: Path, axis: str) -> tuple[Floats, tuple[str, ...]]:
     """Reads a square table and returns its matrix and task names, both in row order."""
-    if not path.exists():
-        raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+    path.stat()  # raises FileNotFoundError
     try:
         return square_matrix(read_table(path), axis)
     except TableError as error:
@@ -57,7 +55,7 @@ def square_matrix(table: ParsedTable, axis: str) -> tuple[Floats, tuple[str, ...
     """Returns the matrix and the task names of a square table, both in row order.
 
     Raises:
-        AffinityFileError: the table is not square, its rows and columns have different names, or some cells are not
+        AffinityFileError: If the table is not square, its rows and columns have different names, or some cells are not
             numbers.
     """
     columns, rows = tuple(table.header.cells[1:]), tuple(row.cells[0] for row in table.rows)
@@ -72,7 +70,8 @@ def square_matrix(table: ParsedTable, axis: str) -> tuple[Floats, tuple[str, ...
 
 def _check_header(table: ParsedTable, columns: tuple[str, ...], rows: tuple[str, ...]) -> None:
     """Raises an error if the first line is not a header, which is required to check the rest of the table."""
-    place, expected = table.at(table.header), "must be a header: a label for the rows, then one task name per column"
+    place = table.at(table.header)
+    expected = "must be a header with a label for the rows and one task name per column"
     if not columns:
         raise AffinityFileError(place, expected, "one cell", "are the columns separated by commas?")
     if all(map(is_number, columns)) and set(columns) != set(rows):
@@ -86,7 +85,8 @@ def _header_problems(table: ParsedTable, columns: tuple[str, ...], axis: str) ->
     if not all(columns):
         problems.append(AffinityFileError(place, "must contain a name for every column", "an empty cell"))
     if ROW_MEANINGS.get(corner.lower(), axis) != axis:
-        expected, hint = f"must not contradict `axis={axis!r}`", "pass the other `axis` or change the cell"
+        expected = f"must not contradict `axis={axis!r}`"
+        hint = "pass the other `axis` or change the cell"
         problems.append(AffinityFileError(f"{place}: the first cell", expected, repr(corner), hint))
     return problems
 
@@ -94,8 +94,8 @@ def _header_problems(table: ParsedTable, columns: tuple[str, ...], axis: str) ->
 def _row_problems(table: ParsedTable, rows: tuple[str, ...], columns: tuple[str, ...]) -> list[InvalidInput]:
     problems: list[InvalidInput] = []
     if len(rows) != len(columns):
-        expected = f"must have {pluralize(len(columns), 'row')}, one per column"
-        problems.append(AffinityFileError(table.place, expected, str(len(rows))))
+        count = pluralize(len(columns), "row")
+        problems.append(AffinityFileError(table.place, f"must have {count}, one per column", str(len(rows))))
     known = ", ".join(map(repr, columns))
     for row in table.rows:
         if row.cells[0] not in columns:
@@ -104,7 +104,7 @@ def _row_problems(table: ParsedTable, rows: tuple[str, ...], columns: tuple[str,
     repeated = [name for name in columns if rows.count(name) > 1]
     missing = [name for name in columns if name not in rows]
     problems += [
-        AffinityFileError(table.place, f"must have one row for {name!r}", "more than one") for name in repeated
+        AffinityFileError(table.place, f"must have exactly one row for {name!r}", "several") for name in repeated
     ]
     problems += [AffinityFileError(table.place, f"must have a row for column {name!r}", "none") for name in missing]
     return problems
@@ -193,11 +193,11 @@ def _read_fields(path: Path) -> dict[str, Any]:
     direction = document.get("direction", DIRECTION)
     if direction != DIRECTION:
         hint = 'read its matrix with from_matrix(..., axis="target")'
-        raise AffinityFileError(path, f"must have direction {DIRECTION!r}", repr(direction), hint)
+        raise AffinityFileError(path, f"must store affinities in the direction {DIRECTION!r}", repr(direction), hint)
     names = (*INLINE_FIELDS, "archive") if "archive" in document else INLINE_FIELDS + PER_STEP_FIELDS
     missing = [name for name in names if name not in document]
     if missing:
-        raise AffinityFileError(path, f"is damaged: {', '.join(missing)} missing", hint=SAVE_AGAIN_HINT)
+        raise AffinityFileError(path, f"is damaged: missing {', '.join(missing)}", hint=SAVE_AGAIN_HINT)
     return {name: document[name] for name in names}
 
 
@@ -210,12 +210,14 @@ def _read_archive(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
     try:
         content = archive.read_bytes()
     except FileNotFoundError:
-        raise AffinityFileError(path, f"needs its history in {archive}, which is missing; copy both files") from None
+        raise AffinityFileError(
+            path, f"stores its history in {archive}, which is missing; keep both files together"
+        ) from None
     if hashlib.sha256(content).hexdigest() != digest:
         problem = f"is not the history saved with {path}: the hashes differ"
         raise AffinityFileError(archive, problem, hint=SAVE_AGAIN_HINT)
     try:
         return unpack_arrays(content, PER_STEP_FIELDS)
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        problem = f"is not an archive of {', '.join(PER_STEP_FIELDS)}: {error}"
+        problem = f"is not a valid archive of the arrays {', '.join(PER_STEP_FIELDS)}: {error}"
         raise AffinityFileError(archive, problem, hint=SAVE_AGAIN_HINT) from error

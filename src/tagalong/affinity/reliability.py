@@ -28,8 +28,8 @@ class Spread:
     """The difference between the best and the worst partner of each task.
 
     Attributes:
-        values: the spread of each task, i.e. the difference between the highest and lowest affinity of other tasks onto
-            it.
+        values: the spread of each task, i.e. the difference between the highest and lowest affinities of other tasks
+            onto it.
         noise: the 95th percentile of the spread due to noise alone, or NaN if standard errors are unknown.
         flagged: the tasks for which no partner stands out. Their spread is at most `noise`, or at most a quarter of the
             median spread.
@@ -87,7 +87,7 @@ def _noise_spread(affinity: Affinity) -> Floats:
 
 
 def _value_range(matrices: Floats) -> Floats:
-    """Returns the difference between the highest and lowest value over sources, or NaN for fewer than two values."""
+    """Returns the difference between the highest and lowest values over sources, or NaN for fewer than two values."""
     known = np.isfinite(matrices)
     high = np.where(known, matrices, -np.inf).max(axis=1)
     low = np.where(known, matrices, np.inf).min(axis=1)
@@ -124,7 +124,7 @@ class Settled:
             prefix must also be longer than the previous one.
         since: the step after which the groups no longer changed, or None if they have not settled.
         groups: the sets of tasks served together, for each fraction of the history. There are no sets for a fraction if
-            some pair of tasks had not been measured by then.
+            some pair of tasks had not been measured by that point.
     """
 
     settled: bool
@@ -144,9 +144,7 @@ def check_settled(affinity: Affinity, budget: int, fractions: Sequence[float]) -
     """Selects groups from increasingly long prefixes of the history."""
     unique_fractions = sorted(set(fractions))
     if len(unique_fractions) < 2 or not 0 < unique_fractions[0] <= unique_fractions[-1] <= 1:
-        raise InvalidInput(
-            "fractions", "must contain at least two different fractions in (0, 1]", repr(list(fractions))
-        )
+        raise InvalidInput("fractions", "must contain at least two distinct fractions in (0, 1]", repr(list(fractions)))
     ends = [ceil(fraction * len(affinity.steps)) for fraction in unique_fractions]
     groups = [_select_served_sets(affinity, end, budget) for end in ends]
     same = 1

@@ -1,12 +1,12 @@
-"""The command line: thin commands on top of the public functions, and helpers for plug-in commands.
+"""The command line: thin wrappers around the public functions, and helpers for plug-in commands.
 
-Another package adds a command with an entry point in the group "tagalong.commands": a function, which typer turns
-into a command, or a typer app, which becomes a group of commands. `tagalong --help` shows the first line of its
-docstring, which is read from the source without importing the package. An "Examples:" section at the end of the
-docstring is shown below the options. A `ValueError` ends a command with its message and status 2, Ctrl-C with status
-130.
+Another package can add a command with an entry point in the "tagalong.commands" group. The entry point refers to a
+function, which becomes a command, or to a typer app, which becomes a group of commands. `tagalong --help` shows the
+first line of the docstring, which is read from the source without importing the package. An "Examples:" section at the
+end of the docstring is shown below the options. If a command raises `ValueError`, its message is printed and the exit
+status is 2. Ctrl-C exits with status 130.
 
-Names that end in "Option" are annotations, which keep options consistent across commands:
+Names ending in "Option" are type annotations that keep options consistent across commands. For example:
 `def roll(out: OutOption = None, json: JsonOption = False) -> None`.
 """
 

@@ -15,18 +15,19 @@ from tagalong.plugins import PluginError, find_plugins, warn_once
 
 from .group import group
 from .manual import PURPOSE, Command, Commands, finish_command, manual
-from .messages import FAILED, INTERRUPTED, INVALID, describe_usage_error, explain, print_error
+from .messages import FAILED, INTERRUPTED, INVALID, describe_usage_error, explain_error, print_error
 from .plan import plan, verdict
-from .plugin_commands import ListedCommand, load_command
+from .plugin_commands import PluginCommand, load_command
 from .predict import predict
 from .report import report
 from .run import demo, problems, run
+from .terminal import PrintableFormatter
 
-COMPLETING = "_TAGALONG_COMPLETE"  # set by the shell during tab completion
+COMPLETION_VARIABLE = "_TAGALONG_COMPLETE"  # set by the shell during tab completion
 
 
-class Root(Commands):
-    """The `tagalong` command: its own subcommands, then those of other packages."""
+class RootCommand(Commands):
+    """The `tagalong` command, which lists its own subcommands first, followed by those from other packages."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -36,22 +37,22 @@ class Root(Commands):
         self._plugins_found = False
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Returns the names of all commands, each with its summary loaded."""
+        """Returns the names of all commands and loads their summaries."""
         self._find_plugins()
         for command in self.commands.values():
-            if isinstance(command, ListedCommand) and command.help is None:
+            if isinstance(command, PluginCommand) and command.help is None:
                 command.describe()
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Returns the command with this name; a plug-in's command is not imported yet."""
+        """Returns the command with this name, without importing plug-ins."""
         self._find_plugins()
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Returns the command to run; a plug-in's command is imported now."""
+        """Returns the command to run, importing it if it comes from a plug-in."""
         name, command, rest = super().resolve_command(ctx, args)
-        if isinstance(command, ListedCommand):
+        if isinstance(command, PluginCommand):
             try:
                 command = load_command(command.plugin)
             except PluginError:
@@ -60,7 +61,7 @@ class Root(Commands):
         return name, command, rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Writes the help page, with one example per command."""
+        """Writes the help page, including one example per command."""
         commands: list[Any] = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
         self.epilog = manual([example for command in commands for example in command.examples[:1]])
         super().format_help(ctx, formatter)
@@ -71,14 +72,14 @@ class Root(Commands):
         self._plugins_found = True
         for name, plugin in find_plugins("commands", self._own).items():
             try:
-                self.commands[name] = ListedCommand(plugin) if plugin.registered is None else load_command(plugin)
+                self.commands[name] = PluginCommand(plugin) if plugin.registered is None else load_command(plugin)
             except PluginError as error:  # noqa: PERF203 - a broken plug-in must not hide the others
                 warn_once(str(error))
 
 
 app = typer.Typer(
     name="tagalong",
-    cls=Root,
+    cls=RootCommand,
     help=PURPOSE,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -110,13 +111,14 @@ for _command in (demo, problems, run, report, predict, group, plan, verdict):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command line.
+    """Runs the command line.
 
     Args:
-        arguments: the words after the program name; `sys.argv[1:]` by default.
+        arguments: the command-line arguments; `sys.argv[1:]` by default.
 
     Returns:
-        The exit status: 0, 1 if a worker died or the output pipe was closed, 2 for invalid input, 130 if interrupted.
+        The exit status: 0 on success, 1 if a worker died or the output pipe was closed, 2 for invalid input, 130 if
+            interrupted.
 
     Example:
         >>> main(["--version"]) == 0
@@ -124,7 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         True
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if COMPLETING in os.environ:
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(PrintableFormatter())
+    if COMPLETION_VARIABLE in os.environ:
         logging.disable()  # warnings would show up in the line being typed
     try:
         status = typer.main.get_command(app).main(given or ["--help"], prog_name="tagalong", standalone_mode=False)
@@ -139,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command = getattr(getattr(error, "ctx", None), "command_path", "tagalong")
             print_error(f"{describe_usage_error(error)} (see `{command} --help`)")
             return INVALID
-        explained = explain(error, str)  # raised outside any command, e.g. by a plug-in that cannot be imported
+        explained = explain_error(error, str)  # raised outside any command, e.g. by a plug-in that cannot be imported
         if explained is None:
             raise
         status, message = explained

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.progress import Progress
 
-EXPECTED_BUDGETS = "must be numbers and ranges, e.g. 1,2,3 or 1-5, or 'all'"
-RANGE = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
+RANGE_PATTERN = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
 
 
 def number_option(text: str) -> float:
@@ -41,7 +40,7 @@ def integer_option(text: str) -> int:
 
 
 def parse_number(text: str) -> float:
-    """Parses a number, as an integer where possible.
+    """Parses a number, returning an int if possible.
 
     Example:
         >>> parse_number("3"), parse_number("2.5")
@@ -73,7 +72,7 @@ def parse_names(text: None) -> None: ...
 
 
 def parse_names(text: str | None) -> list[str] | None:
-    """Parses comma-separated names; returns None if the option was not given.
+    """Parses comma-separated names. Returns None if the option was not given.
 
     Example:
         >>> parse_names("age, ill")
@@ -82,8 +81,22 @@ def parse_names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
+def parse_columns(text: str | None, option: str) -> list[str] | None:
+    """Parses comma-separated names of columns; an option that is given must name at least one.
+
+    Example:
+        >>> parse_columns(" , ", "ignore")
+        Traceback (most recent call last):
+        tagalong.errors.InvalidInput: `ignore` must name at least one column, found ' , '
+    """
+    names = parse_names(text)
+    if names == []:
+        raise InvalidInput(option, "must name at least one column", repr(text))
+    return names
+
+
 def parse_pairs(text: str | None, option: str) -> dict[str, str]:
-    """Parses comma-separated pairs such as name=word.
+    """Parses comma-separated pairs of the form name=word.
 
     Example:
         >>> parse_pairs("age=regression, ill=binary", "kinds")
@@ -93,7 +106,7 @@ def parse_pairs(text: str | None, option: str) -> dict[str, str]:
     for part in parse_names(text or ""):
         name, sign, word = part.rpartition("=")
         if not sign:
-            raise InvalidInput(option, "must be comma-separated pairs such as name=word", repr(part))
+            raise InvalidInput(option, "must be comma-separated pairs such as name=value", repr(part))
         found[name.strip()] = word.strip()
     return found
 
@@ -109,13 +122,13 @@ def parse_options(texts: Sequence[str], option: str) -> dict[str, Any]:
     for text in texts:
         name, sign, word = (part.strip() for part in text.partition("="))
         if not sign or not name:
-            raise InvalidInput(option, "must be NAME=VALUE", repr(text))
+            raise InvalidInput(option, "must have the form NAME=VALUE", repr(text))
         found[name] = parse_value(word)
     return found
 
 
 def parse_problem_options(texts: Sequence[str], *options: str) -> dict[str, Any]:
-    """Parses problem options; rejects settings that have their own command-line option."""
+    """Parses problem options, rejecting settings that have their own command-line option."""
     found = parse_options(texts, "with")
     for name in (name for name in found if name in options):
         raise InvalidInput("with", "cannot be used for a setting that has its own option", repr(name), f"use `{name}`")
@@ -134,7 +147,7 @@ def parse_method_options(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         path, sign, word = text.partition("=")
         method, dot, option = path.strip().rpartition(".")
         if not sign or not dot or not method or not option:
-            raise InvalidInput("set", "must be METHOD.OPTION=VALUE, e.g. tag.every=1", repr(text))
+            raise InvalidInput("set", "must have the form METHOD.OPTION=VALUE, e.g. tag.every=1", repr(text))
         found.setdefault(method, {})[option] = parse_value(word.strip())
     return found
 
@@ -148,23 +161,24 @@ def parse_budgets(text: str, tasks: int) -> list[float]:
     """
     if text.strip().lower() == "all":
         return list(range(1, tasks + 1))
+    expected = "must be numbers or ranges, e.g. 1,2,3 or 1-5, or 'all'"
     found: list[float] = []
     for part in parse_names(text):
-        span = RANGE.fullmatch(part)
+        span = RANGE_PATTERN.fullmatch(part)
         try:
             parsed = range(int(span[1]), int(span[2]) + 1) if span else [parse_number(part)]
         except (ValueError, OverflowError):
             parsed = []
         if not parsed:
-            raise InvalidInput("budgets", EXPECTED_BUDGETS, repr(part))
+            raise InvalidInput("budgets", expected, repr(part))
         found += parsed
     if not found:
-        raise InvalidInput("budgets", EXPECTED_BUDGETS, "none")
+        raise InvalidInput("budgets", expected, "none")
     return list(dict.fromkeys(found))
 
 
 def parse_integer_budgets(text: str, tasks: int) -> list[int]:
-    """Parses a list of budgets that must be integers, the numbers of networks.
+    """Parses a list of integer budgets, each of which is a number of networks.
 
     Example:
         >>> parse_integer_budgets("1,3-5", tasks=9)
@@ -173,12 +187,12 @@ def parse_integer_budgets(text: str, tasks: int) -> list[int]:
     found = parse_budgets(text, tasks)
     fractions = [budget for budget in found if not isinstance(budget, int)]
     if fractions:
-        raise InvalidInput("budgets", "must be integers, the numbers of networks", f"{fractions[0]:g}")
+        raise InvalidInput("budgets", "must be integers (numbers of networks)", f"{fractions[0]:g}")
     return [int(budget) for budget in found]
 
 
 def parse_weights(texts: Sequence[str]) -> dict[str, float] | None:
-    """Parses weights: comma-separated pairs such as name=number.
+    """Parses comma-separated weights of the form name=number.
 
     Example:
         >>> parse_weights(["age=2,ill=0.5"])
@@ -200,11 +214,11 @@ def parse_weights(texts: Sequence[str]) -> dict[str, float] | None:
 
 
 def parse_links(texts: Sequence[str], option: str) -> list[tuple[str, ...]]:
-    """Parses a repeatable link option, where each text is one link."""
+    """Parses the values of a repeatable link option, one link per value."""
     found = [tuple(parse_names(text)) for text in texts]
     short = [text for text, link in zip(texts, found, strict=True) if len(set(link)) < 2]
     if short:
-        raise InvalidInput(option, "must be two or more names, e.g. age,ill", repr(short[0]))
+        raise InvalidInput(option, "must list two or more names, e.g. age,ill", repr(short[0]))
     return found
 
 
@@ -230,7 +244,7 @@ def parse_cost(text: str | None, tasks: Collection[str]) -> Any:
     if len(parts) == 2:
         return _encoder_and_heads(*parts)
     if not Path(text).exists():
-        expected = "must be a number, half-single, ENCODER+HEAD (e.g. 10+0.5), or a file of groups and costs"
+        expected = "must be a number, half-single, ENCODER+HEAD (e.g. 10+0.5), or a file with the cost of each group"
         raise InvalidInput("cost", expected, repr(text))
     from tagalong.group import read_costs
 
@@ -261,15 +275,15 @@ def load_input(
         source: the path of the table, or the name of the problem.
         table: the options that apply to tables.
         problem: the options that apply to named problems.
-        progress: receives progress updates.
+        progress: an object that receives progress updates.
     """
     given = {name: option for name, option in table.items() if option not in (None, [], {})}
     chosen = {name: option for name, option in problem.items() if option is not None}
-    if is_table(source):
+    if is_table(source) or (given and not _is_problem(source)):
         _reject_options(chosen, "named problems", source)
         if "targets" not in given:
             raise InvalidInput(
-                "targets", f"must name the columns of {source} to predict", hint="pass `targets=age,ill`"
+                "targets", f"must name the columns of {source} to predict", hint="for example `targets=age,income`"
             )
         from tagalong.learn import Problem
 
@@ -287,6 +301,12 @@ def is_table(source: str) -> bool:
     return path.suffix.lower() in (".csv", ".tsv", ".txt", ".gz", ".zip", ".parquet") or path.is_file()
 
 
+def _is_problem(source: str) -> bool:
+    from tagalong.problems import known_problems
+
+    return source in {known.name for known in known_problems()}
+
+
 def _reject_options(given: dict[str, Any], purpose: str, source: str) -> None:
     if given:
         options = ", ".join(f"`{name}`" for name in given)
@@ -294,9 +314,9 @@ def _reject_options(given: dict[str, Any], purpose: str, source: str) -> None:
 
 
 def with_recipe(problem: Problem, texts: Sequence[str]) -> Problem:
-    """Returns the problem with the given recipe settings changed."""
+    """Returns the problem with the given changes to its recipe."""
     known, changed = sorted(one.name for one in fields(problem.recipe)), parse_options(texts, "recipe")
     unknown = [name for name in changed if name not in known]
     if unknown:
-        raise InvalidInput("recipe", f"must be among {', '.join(known)}", ", ".join(unknown))
+        raise InvalidInput("recipe", f"must contain only known settings ({', '.join(known)})", ", ".join(unknown))
     return replace(problem, recipe=replace(problem.recipe, **changed)) if changed else problem

@@ -19,12 +19,12 @@ from tagalong.rendering import TextTable
 from . import arguments
 from . import group_options as options
 from .messages import InterruptRequest, name_arguments
-from .terminal import print_line, print_table, printable, screen, spinner
+from .terminal import print_line, print_table, print_text, printable, screen, spinner
 
 if TYPE_CHECKING:
     from tagalong.group import Comparison, Group, Grouping, ScoreTable, Stability
 
-SUFFIXES = (".json", ".yaml", ".yml")
+OUTPUT_SUFFIXES = (".json", ".yaml", ".yml")
 MAX_TASK_ROWS = 60  # with more tasks, the scores of single tasks are only shown by --json
 
 
@@ -55,14 +55,15 @@ def group(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Chooses the networks to train within a budget, with each task served by one of them.
+    """Chooses which networks to train within a budget, and which of them serves each task.
 
     FILE may contain any of the following; the format is detected from the content:
 
-    - a square table with task names in the first row and the first column: **the row helps the column**
+    - a square table with task names in the first row and the first column; values say how much **the row helps the
+      column**
     - an affinity saved by tagalong
     - a table of results with a `group` column (e.g. `age+ill`), one column per task, and an optional `cost` column
-    - the same as JSON: `{tasks, matrix}`, `{source: {target: value}}` or a list of `{trains, values, cost}`
+    - the same data as JSON: `{tasks, matrix}`, `{source: {target: value}}` or a list of `{trains, values, cost}`
 
     Ctrl-C during a long search shows the best grouping found so far; press it again to quit.
 
@@ -72,10 +73,10 @@ def group(
     """
     from tagalong.group import Comparison, read_table  # imports scipy, which would slow down `--help`
 
-    _check_combination(budget, budgets, compare, bool(explain or together), out)
+    _check_option_conflicts(budget, budgets, compare, bool(explain or together), out)
     table = read_table(file, axis.value)
     costs = arguments.parse_cost(cost, table.tasks)
-    table = _restrict(table, arguments.parse_names(tasks), average and average.value)
+    table = _restrict_table(table, arguments.parse_names(tasks), average and average.value)
     rules: dict[str, Any] = {
         "objective": objective.value,
         "allow_single": allow_single,
@@ -85,29 +86,29 @@ def group(
         "must_link": arguments.parse_links(must_link or [], "must_link"),
         "cannot_link": arguments.parse_links(cannot_link or [], "cannot_link"),
         "weights": arguments.parse_weights(weights or []),
-        **_completion(table, complete is not None, allow_single),
+        **_completion_arguments(table, complete is not None, allow_single),
     }
     search = {"solver": solver.value, "time_limit": time_limit, "seed": seed, "resamples": resamples}
-    mine = _own_grouping(compare, table, rules)
-    wanted = _budgets(budget, budgets, mine, table, costs=cost is not None)
-    _check_tasks(explain or [], table)
-    answer = _select(file, table, wanted, rules | search, quiet or json)
-    if mine is not None:
-        answer = replace(answer, comparison=Comparison(mine, answer.groupings[0]), compared=compare)
+    own = _own_grouping(compare, table, rules)
+    wanted = _selected_budgets(budget, budgets, own, table, costs=cost is not None)
+    _check_task_names(explain or [], table)
+    answer = _select_groups(file, table, wanted, rules | search, quiet or json)
+    if own is not None:
+        answer = replace(answer, comparison=Comparison(own, answer.groupings[0]), compared=compare)
     if out is not None:
-        _save(answer, out, several=budgets is not None)
+        _save_groupings(answer, out, multiple=budgets is not None)
     if json:
-        print(_to_json(answer, several=budgets is not None, explain=explain or []))
+        print(_to_json(answer, multiple=budgets is not None, explain=explain or []))
         return
     _Display(answer, quiet=quiet, costs=cost is not None).show(budgets is not None, explain or [], together)
     if out is not None and not quiet:
-        print(f"saved to {out}")
+        print_text(f"saved to {out}")
 
 
-def _check_combination(
+def _check_option_conflicts(
     budget: float | None, budgets: str | None, compare: Path | None, detail: bool, out: Path | None
 ) -> None:
-    """Rejects conflicting options before anything is read."""
+    """Rejects conflicting options before reading any file."""
     if budget is not None and budgets is not None:
         raise InvalidInput("`budget` and `budgets`", "cannot be used together", hint="pass one of them")
     if budget is None and budgets is None and compare is None:
@@ -115,22 +116,24 @@ def _check_combination(
     if budgets is not None and (compare is not None or detail):
         options = "`compare`, `explain` and `together`"
         raise InvalidInput(options, "require a single grouping", hint="pass `budget` instead of `budgets`")
-    if out is not None and out.suffix.lower() not in SUFFIXES:
-        raise InvalidInput("out", f"must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}", repr(str(out)))
+    if out is not None and out.suffix.lower() not in OUTPUT_SUFFIXES:
+        raise InvalidInput(
+            "out", f"must end in {', '.join(OUTPUT_SUFFIXES[:-1])} or {OUTPUT_SUFFIXES[-1]}", repr(str(out))
+        )
 
 
-def _restrict(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
-    """Restricts the scores to some tasks, and averages them in another way if requested."""
+def _restrict_table(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
+    """Restricts the scores to the given tasks, and changes how they are averaged if requested."""
     part = table if tasks is None else table.only(tasks)
     if average is None:
         return part
     if part.kind != "affinity":
-        raise InvalidInput("average", "requires a saved affinity with its history", f"a {part}")
+        raise InvalidInput("average", "requires an affinity that was saved with its history", f"a {part}")
     return replace(part, scores=part.scores.averaged(average))
 
 
-def _completion(table: ScoreTable, pairs: bool, allow_single: bool | None) -> dict[str, Any]:
-    """Returns the arguments that extend pair results to larger groups; square tables already average over pairs."""
+def _completion_arguments(table: ScoreTable, pairs: bool, allow_single: bool | None) -> dict[str, Any]:
+    """Returns the arguments for extending pair results to larger groups, which square tables do not need."""
     if not pairs:
         return {}
     if table.kind in ("results", "candidates"):
@@ -139,7 +142,7 @@ def _completion(table: ScoreTable, pairs: bool, allow_single: bool | None) -> di
 
 
 def _own_grouping(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -> Grouping | None:
-    """Returns the user's own grouping, with the same scores and constraints."""
+    """Scores the user's own grouping with the same scores and constraints."""
     from tagalong.group import read_groups, score_grouping
     from tagalong.tabular import read_text
 
@@ -150,10 +153,10 @@ def _own_grouping(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -
         return score_grouping(table.scores, read_groups(text), **rules)
 
 
-def _budgets(
-    budget: float | None, budgets: str | None, mine: Grouping | None, table: ScoreTable, costs: bool
+def _selected_budgets(
+    budget: float | None, budgets: str | None, own: Grouping | None, table: ScoreTable, costs: bool
 ) -> Sequence[float]:
-    """Returns the budgets to select for; by default, the cost of the user's own grouping."""
+    """Returns the budgets to select groups for. The default is the cost of the user's own grouping."""
     if budgets is not None:
         if budgets.strip().lower() == "all" and (costs or table.kind == "candidates"):
             raise InvalidInput(
@@ -162,22 +165,22 @@ def _budgets(
         return arguments.parse_budgets(budgets, len(table.tasks))
     if budget is not None:
         return [int(budget) if budget == int(budget) else budget] if abs(budget) < 1e300 else [budget]
-    assert mine is not None
-    unit_costs = all(group.cost == 1 for group in mine.groups)
-    return [min(mine.budget, len(table.tasks)) if unit_costs else mine.budget]
+    assert own is not None
+    unit_costs = all(group.cost == 1 for group in own.groups)
+    return [min(own.budget, len(table.tasks)) if unit_costs else own.budget]
 
 
-def _check_tasks(names: Sequence[str], table: ScoreTable) -> None:
+def _check_task_names(names: Sequence[str], table: ScoreTable) -> None:
     """Rejects unknown task names in `--explain`."""
     unknown = [name for name in names if name not in (*table.tasks, "all")]
     if unknown:
         known = ", ".join(map(repr, table.tasks))
-        raise InvalidInput("explain", f"must be among {known} or all", ", ".join(map(repr, unknown)))
+        raise InvalidInput("explain", f"must be one of {known}, or 'all'", ", ".join(map(repr, unknown)))
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """The groupings for the requested budgets, and the scores they were chosen by."""
+class _GroupingAnswer:
+    """The groupings for the requested budgets, and the scores they are based on."""
 
     file: Path
     table: ScoreTable
@@ -187,8 +190,10 @@ class _Answer:
     compared: Path | None = None
 
 
-def _select(file: Path, table: ScoreTable, budgets: Sequence[float], options: dict[str, Any], quiet: bool) -> _Answer:
-    """Selects groups and shows progress; Ctrl-C ends the search and keeps the best groups found so far."""
+def _select_groups(
+    file: Path, table: ScoreTable, budgets: Sequence[float], options: dict[str, Any], quiet: bool
+) -> _GroupingAnswer:
+    """Selects groups while showing progress. Ctrl-C ends the search and keeps the best groups found so far."""
     from tagalong.group import select_groups_by_budget
 
     with InterruptRequest() as interrupt, spinner(f"choosing networks for {len(table.tasks)} tasks", quiet):
@@ -200,13 +205,13 @@ def _select(file: Path, table: ScoreTable, budgets: Sequence[float], options: di
                 raise
             message = "stopped before any grouping was found; run the same command to start again"
             raise KeyboardInterrupt(message) from None
-    return _Answer(file, table, list(found.values()), interrupt.received())
+    return _GroupingAnswer(file, table, list(found.values()), interrupt.received())
 
 
-def _to_json(answer: _Answer, several: bool, explain: Sequence[str]) -> str:
-    """Returns JSON with one grouping, as `Grouping.to_json` writes it, or a list of them, and details of the input."""
-    documents = [_document(grouping) for grouping in answer.groupings]
-    whole: dict[str, Any] = {"groupings": documents} if several else documents[0]
+def _to_json(answer: _GroupingAnswer, multiple: bool, explain: Sequence[str]) -> str:
+    """Returns JSON that describes the input and the grouping (as in `Grouping.to_json`) or a list of groupings."""
+    documents = [_grouping_document(grouping) for grouping in answer.groupings]
+    whole: dict[str, Any] = {"groupings": documents} if multiple else documents[0]
     table = answer.table
     whole["caution"] = disclaimer(table.tasks)
     whole["input"] = {"file": str(answer.file), "kind": table.kind, "axis": table.axis, "tasks": list(table.tasks)}
@@ -220,7 +225,7 @@ def _to_json(answer: _Answer, several: bool, explain: Sequence[str]) -> str:
     return json.dumps(whole, indent=1, allow_nan=False)
 
 
-def _document(grouping: Grouping) -> dict[str, Any]:
+def _grouping_document(grouping: Grouping) -> dict[str, Any]:
     """Returns the grouping with derived values that are useful in scripts."""
     known = grouping.to_document()
     known["gap"] = grouping.gap if grouping.gap < float("inf") else None
@@ -230,15 +235,15 @@ def _document(grouping: Grouping) -> dict[str, Any]:
     return known
 
 
-def _save(answer: _Answer, path: Path, several: bool) -> None:
-    """Writes the grouping or groupings in the format given by the file suffix."""
+def _save_groupings(answer: _GroupingAnswer, path: Path, multiple: bool) -> None:
+    """Writes one or more groupings in the format given by the file suffix."""
     first, in_yaml = answer.groupings[0], path.suffix.lower() != ".json"
     whole: dict[str, Any] = {"caution": disclaimer(answer.table.tasks)}
     whole["groupings"] = [grouping.to_document() for grouping in answer.groupings]
-    if several and not in_yaml:
+    if multiple and not in_yaml:
         write_document(path, "tagalong-grouping-list", 1, whole)
         return
-    if several:
+    if multiple:
         text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True)
     else:
         text = first.to_yaml() if in_yaml else first.to_json()
@@ -246,121 +251,127 @@ def _save(answer: _Answer, path: Path, several: bool) -> None:
 
 
 def _comparison_document(comparison: Comparison) -> dict[str, Any]:
-    mine, best = comparison.spent
+    own, best = comparison.spent
     return {
         "mine": comparison.mine.to_document(),
         "loss": comparison.loss,
         "per_task": comparison.per_task,
-        "spent": {"mine": mine, "best": best},
+        "spent": {"mine": own, "best": best},
     }
 
 
 class _Display:
-    """Prints the answer on the terminal."""
+    """Prints the result to the terminal."""
 
-    def __init__(self, answer: _Answer, quiet: bool = False, costs: bool = False) -> None:
+    def __init__(self, answer: _GroupingAnswer, quiet: bool = False, costs: bool = False) -> None:
         self.answer, self.quiet = answer, quiet
         self.costs = costs or answer.table.kind == "candidates"
         self.console: Console = screen()
 
-    def show(self, several: bool, explain: Sequence[str], together: bool) -> None:
-        """Shows all budgets in one table, or one grouping in full."""
+    def show(self, multiple: bool, explain: Sequence[str], together: bool) -> None:
+        """Shows all budgets in one table, or a single grouping in detail."""
         if not self.quiet:
             self._line(f"{self.answer.file}: {self.answer.table}")
         if self.answer.interrupted:
             self._line("interrupted: showing the best grouping found so far")
-        if several:
-            self._budgets()
+        if multiple:
+            self._show_budgets()
             return
         grouping = self.answer.groupings[0]
-        self._networks(grouping)
+        self._show_networks(grouping)
         if not self.quiet:
-            self._tasks(grouping)
-            self._remarks(grouping)
-        self._explanations(grouping, explain)
+            self._show_tasks(grouping)
+            self._show_remarks(grouping)
+        self._show_explanations(grouping, explain)
         if together:
-            self._together(grouping.resampled)
+            self._show_together(grouping.resampled)
         if self.answer.comparison is not None:
-            self._comparison(self.answer.comparison)
+            self._show_comparison(self.answer.comparison)
 
-    def _networks(self, grouping: Grouping) -> None:
-        self._line(grouping.summary, blank=not self.quiet)
+    def _show_networks(self, grouping: Grouping) -> None:
+        self._line(grouping.summary, blank_before=not self.quiet)
         self._print_table(_network_table(grouping, self.costs))
 
-    def _budgets(self) -> None:
+    def _show_budgets(self) -> None:
         resampled = any(grouping.resampled for grouping in self.answer.groupings)
         columns = ["budget", "networks", *(["cost"] if self.costs else []), "total", "proof"]
         columns += [*(["stable"] if resampled else []), "{served} + helpers" + ": cost" * self.costs]
-        made = TextTable(*columns, numbers=("budget", "networks", "cost", "total"))
+        text_table = TextTable(*columns, numbers=("budget", "networks", "cost", "total"))
         for grouping in self.answer.groupings:
             spent, stable = sum(group.cost for group in grouping.groups), grouping.stability
             row = [f"{grouping.budget:g}", str(len(grouping.groups)), *([f"{spent:g}"] if self.costs else [])]
-            row += [f"{grouping.value:.6g}", _proof(grouping)]
+            row += [f"{grouping.value:.6g}", _format_proof(grouping)]
             row += [] if not resampled else ["-" if stable is None else f"{stable:.0%}"]
-            made.add_row(*row, "\n".join(_format_group(group, self.costs) for group in grouping.groups))
-        self._print_table(made)
+            text_table.add_row(*row, "\n".join(_format_group(group, self.costs) for group in grouping.groups))
+        self._print_table(text_table)
 
-    def _tasks(self, grouping: Grouping) -> None:
+    def _show_tasks(self, grouping: Grouping) -> None:
         if len(grouping.tasks) > MAX_TASK_ROWS:
-            self._line(f"use --json to see the scores of all {len(grouping.tasks)} tasks", blank=True)
+            self._line(f"use --json to see the scores of all {len(grouping.tasks)} tasks", blank_before=True)
             return
         same = dict(zip(grouping.resampled.tasks, grouping.resampled.same, strict=True)) if grouping.resampled else {}
         columns = ["task", "network", "score", "elsewhere", *(["settled"] if same else [])]
-        made = TextTable(*columns, numbers=("network", "score", "elsewhere", "settled"), names=("task",))
+        text_table = TextTable(*columns, numbers=("network", "score", "elsewhere", "settled"), names=("task",))
         for task in self.answer.table.tasks:
             group = grouping.served_by(task)
             others = [option for option in grouping.options.get(task, ()) if option.trains != group.trains]
             elsewhere = f"{others[0].score:.4g}" if others else "-"
             row = [printable(task), str(grouping.groups.index(group) + 1), f"{grouping.per_task[task]:.4g}", elsewhere]
-            made.add_row(*row, *([f"{same[task]:.0%}"] if same else []))
-        self._print_table(made)
+            text_table.add_row(*row, *([f"{same[task]:.0%}"] if same else []))
+        self._print_table(text_table)
 
-    def _remarks(self, grouping: Grouping) -> None:
+    def _show_remarks(self, grouping: Grouping) -> None:
         for number, remark in enumerate(grouping.remarks):
-            self._line(remark, blank=number == 0)
+            self._line(remark, blank_before=number == 0)
 
-    def _explanations(self, grouping: Grouping, explain: Sequence[str]) -> None:
+    def _show_explanations(self, grouping: Grouping, explain: Sequence[str]) -> None:
         names = self.answer.table.tasks if "all" in explain else explain
         for number, task in enumerate(names):
-            self._line(grouping.explain(task), blank=number == 0)
+            self._line(grouping.explain(task), blank_before=number == 0)
 
-    def _together(self, found: Stability | None) -> None:
-        if found is None:
-            self._line("--together requires a history to resample, found none", blank=True)
+    def _show_together(self, stability: Stability | None) -> None:
+        if stability is None:
+            self._line("--together requires a history to resample, found none", blank_before=True)
             return
-        n = len(found.tasks)
-        pairs = [(found.together[i][j], i, j) for i in range(n) for j in range(i + 1, n) if found.together[i][j]]
-        made = TextTable("tasks", "served together", numbers=("served together",), names=("tasks",))
+        n = len(stability.tasks)
+        pairs = [
+            (stability.together[i][j], i, j) for i in range(n) for j in range(i + 1, n) if stability.together[i][j]
+        ]
+        text_table = TextTable("tasks", "served together", numbers=("served together",), names=("tasks",))
         for fraction, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:])):
-            made.add_row(f"{printable(found.tasks[i])}, {printable(found.tasks[j])}", f"{fraction:.0%}")
-        self._print_table(made)
+            text_table.add_row(f"{printable(stability.tasks[i])}, {printable(stability.tasks[j])}", f"{fraction:.0%}")
+        self._print_table(text_table)
 
-    def _comparison(self, found: Comparison) -> None:
-        mine, best = found.spent
+    def _show_comparison(self, comparison: Comparison) -> None:
+        own, best = comparison.spent
         units = "cost" if self.costs else "networks"
-        over = f", exceeding the budget of {found.best.budget:g}" if mine > found.best.budget * (1 + 1e-9) else ""
-        self._line(f"{self.answer.compared} {found}; {units}: {mine:g}{over}, the best: {best:g}", blank=True)
+        over = (
+            f", exceeding the budget of {comparison.best.budget:g}" if own > comparison.best.budget * (1 + 1e-9) else ""
+        )
+        self._line(
+            f"{self.answer.compared} {comparison}; {units}: {own:g}{over}, the best: {best:g}", blank_before=True
+        )
         if self.quiet:
             return
-        self._print_table(_network_table(found.mine, self.costs))
-        made = TextTable("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
+        self._print_table(_network_table(comparison.mine, self.costs))
+        text_table = TextTable("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
         for task in self.answer.table.tasks:
-            scores = found.mine.per_task[task], found.best.per_task[task], found.per_task[task]
-            made.add_row(printable(task), *(f"{score:.4g}" for score in scores))
-        self._print_table(made)
+            scores = comparison.mine.per_task[task], comparison.best.per_task[task], comparison.per_task[task]
+            text_table.add_row(printable(task), *(f"{score:.4g}" for score in scores))
+        self._print_table(text_table)
 
-    def _line(self, text: str, blank: bool = False) -> None:
-        if blank:
+    def _line(self, text: str, blank_before: bool = False) -> None:
+        if blank_before:
             self.console.print()
         print_line(self.console, text)
 
-    def _print_table(self, made: TextTable) -> None:
+    def _print_table(self, text_table: TextTable) -> None:
         if not self.quiet:
             self.console.print()
-        print_table(self.console, made)
+        print_table(self.console, text_table)
 
 
-def _proof(grouping: Grouping) -> str:
+def _format_proof(grouping: Grouping) -> str:
     """Returns "proven" for an optimal grouping, otherwise its optimality gap."""
     return "proven" if grouping.status == "optimal" else f"gap {grouping.gap:.1%}"
 
@@ -369,13 +380,13 @@ def _network_table(grouping: Grouping, costs: bool) -> TextTable:
     """Returns a table with one row per network."""
     helped = any(group.helpers for group in grouping.groups)
     columns = ["network", "serves", *(["helped by"] if helped else []), "score", *(["cost"] if costs else [])]
-    made = TextTable(*columns, numbers=("network", "score", "cost"))
+    text_table = TextTable(*columns, numbers=("network", "score", "cost"))
     for number, group in enumerate(grouping.groups, 1):
         row = [str(number), _join_names(group.serves)]
         row += [_join_names(group.helpers)] if helped else []
         row += [f"{sum(grouping.per_task[task] for task in sorted(group.serves)):.6g}"]
-        made.add_row(*row, *([f"{group.cost:g}"] if costs else []))
-    return made
+        text_table.add_row(*row, *([f"{group.cost:g}"] if costs else []))
+    return text_table
 
 
 def _format_group(group: Group, costs: bool) -> str:

@@ -47,7 +47,8 @@ File = Annotated[
     Path, typer.Argument(metavar="FILE", help="A table of scores, as CSV or JSON (see above).", show_default=False)
 ]
 AxisOption = Annotated[
-    AxisChoice, make_option(SCORES, "--axis", text="What the rows of a square table are; source by default.")
+    AxisChoice,
+    make_option(SCORES, "--axis", text="Whether the rows of a square table are sources (the default) or targets."),
 ]
 ObjectiveOption = Annotated[
     ObjectiveChoice,
@@ -62,13 +63,13 @@ CompleteOption = Annotated[
     make_option(
         SCORES,
         "--complete",
-        text="Treat scores as results of pairs (and of single tasks, on the diagonal of a square table), and score "
-        "larger groups by the mean over their pairs (HOA). If the file has costs, those of larger groups come from "
-        "--cost or from the pairs.",
+        text="Treat the scores as results of pairs and score larger groups by the mean over their pairs (HOA). "
+        "The diagonal of a square table contains the results of single tasks. If the file has costs, the costs of "
+        "larger groups are taken from --cost or from their pairs.",
     ),
 ]
 WeightsOption = Annotated[
-    list[str] | None, make_option(SCORES, "--weights", metavar="A=2,B=1", text="Task weights; 1 each by default.")
+    list[str] | None, make_option(SCORES, "--weights", metavar="A=2,B=1", text="Task weights; 1 by default.")
 ]
 BudgetOption = Annotated[
     float | None,
@@ -82,7 +83,8 @@ BudgetOption = Annotated[
     ),
 ]
 BudgetsOption = Annotated[
-    str | None, make_option(BUDGET, "--budgets", metavar="1,2,3 | 1-5 | all", text="Multiple budgets at once.")
+    str | None,
+    make_option(BUDGET, "--budgets", metavar="1,2,3 | 1-5 | all", text="Select groups for several budgets at once."),
 ]
 CostOption = Annotated[
     str | None,
@@ -91,7 +93,7 @@ CostOption = Annotated[
         "--cost",
         metavar="COST",
         text="Cost of a network: a number; half-single (0.5 for a single task, 1 otherwise); "
-        "ENCODER+HEAD (e.g. 10+0.5), where HEAD is added once per task; or a file of groups and costs.",
+        "ENCODER+HEAD (e.g. 10+0.5), where HEAD is added once per task; or a file with the cost of each group.",
     ),
 ]
 MaxCostOption = Annotated[
@@ -110,7 +112,7 @@ SingleOption = Annotated[
         RULES,
         "--allow-single/--no-single",
         metavar="",
-        text="Whether a network may train a single task; by default, only if there are scores for single tasks.",
+        text="Allow or forbid networks with a single task; allowed by default if there are scores for single tasks.",
     ),
 ]
 MaxSizeOption = Annotated[
@@ -132,11 +134,11 @@ MustOption = Annotated[
 CannotOption = Annotated[
     list[str] | None,
     make_option(
-        RULES, "--cannot-link", metavar="A,B", text="Tasks that no network may train together; may be repeated."
+        RULES, "--cannot-link", metavar="A,B", text="Tasks that must not be trained together; may be repeated."
     ),
 ]
 SolverOption = Annotated[
-    SolverChoice, make_option(SOLVER, "--solver", text="Solver; auto chooses one by the size of the problem.")
+    SolverChoice, make_option(SOLVER, "--solver", text="Solver to use; auto chooses one based on the problem size.")
 ]
 TimeOption = Annotated[
     float | None,
@@ -145,7 +147,7 @@ TimeOption = Annotated[
         "--time-limit",
         parser=number_option,
         metavar="SECONDS",
-        text="Time limit; when it is reached, the best grouping so far is shown with its bound.",
+        text="Time limit, after which the best grouping so far is shown with a bound on the optimum.",
     ),
 ]
 SeedOption = Annotated[
@@ -158,7 +160,7 @@ ResamplesOption = Annotated[
         "--resamples",
         parser=integer_option,
         metavar="NUMBER",
-        text="Number of bootstrap resamples of the history, which show how stable the groups are.",
+        text="Number of bootstrap resamples of the history, used to estimate how stable the groups are.",
     ),
 ]
 ExplainOption = Annotated[
@@ -180,7 +182,7 @@ CompareOption = Annotated[
 OutOption = Annotated[
     Path | None, make_option(OUTPUT, "--out", "-o", metavar="FILE", text="Save the grouping as .json or .yaml.")
 ]
-JsonOption = Annotated[bool, make_option(OUTPUT, "--json", metavar="", text="Print JSON and nothing else.")]
+JsonOption = Annotated[bool, make_option(OUTPUT, "--json", metavar="", text="Print only JSON.")]
 QuietOption = Annotated[
     bool, make_option(OUTPUT, "--quiet", "-q", metavar="", text="Print only the networks, without progress.")
 ]

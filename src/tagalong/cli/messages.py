@@ -1,4 +1,4 @@
-"""The messages of commands that end early because of invalid input, a failure or Ctrl-C."""
+"""Messages for commands that end early because of invalid input, a failure or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAILED, INVALID, INTERRUPTED = 1, 2, 130  # exit statuses
 
 
 def print_error(message: str) -> None:
-    """Prints a message to stderr, wrapped on a terminal; lines after the first become list items."""
+    """Prints a message to stderr, wrapped if stderr is a terminal. Lines after the first become list items."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     first, *others = f"tagalong: {message}".split("\n")
     print_line(console, first, hang=2)
@@ -33,7 +33,7 @@ def print_error(message: str) -> None:
 
 
 def spell_options(parameters: Sequence[Any]) -> ReferenceFormatter:
-    """Returns a function that converts argument names to the options of a command; other names are kept.
+    """Returns a function that converts argument names to command-line options and leaves other names unchanged.
 
     Args:
         parameters: the command's parameters, as created by typer.
@@ -55,7 +55,7 @@ def spell_options(parameters: Sequence[Any]) -> ReferenceFormatter:
             return reference
         if equals and option.is_flag:
             return _long_names(option.opts if value == "True" else option.secondary_opts)[0]
-        return f"{_long_names(option.opts)[0]}{' ' * bool(equals)}{_unquoted(value)}"
+        return f"{_long_names(option.opts)[0]}{' ' * bool(equals)}{_unquote(value)}"
 
     return spell
 
@@ -64,13 +64,13 @@ def _long_names(names: Sequence[str]) -> list[str]:
     return [name for name in names if name.startswith("--")]
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     return str(literal_eval(value)) if value[:1] in ("'", '"') else value
 
 
 @contextmanager
 def name_arguments(**names: str) -> Iterator[None]:
-    """Makes error messages refer to what the user typed, e.g. to a file instead of `path`.
+    """Makes error messages refer to what the user typed, such as a file name instead of `path`.
 
     Example:
         >>> with name_arguments(path="table.csv"):
@@ -89,7 +89,7 @@ def name_arguments(**names: str) -> Iterator[None]:
         raise invalid from error
 
 
-def explain(error: BaseException, spelling: ReferenceFormatter) -> tuple[int, str] | None:
+def explain_error(error: BaseException, spelling: ReferenceFormatter) -> tuple[int, str] | None:
     """Returns the exit status and the message for an error that the user can fix, or None for a bug."""
     if isinstance(error, BrokenPipeError):
         return None
@@ -110,11 +110,11 @@ def explain(error: BaseException, spelling: ReferenceFormatter) -> tuple[int, st
 
 
 def end_with_message(callback: Callable[..., None], parameters: Sequence[Any]) -> Callable[..., None]:
-    """Wraps a command so that errors end it with a message and an exit status, without a traceback.
+    """Wraps a command so that an error ends it with a message and an exit status instead of a traceback.
 
     Args:
-        callback: the function behind the command.
-        parameters: the command's parameters, whose options appear in messages.
+        callback: the function that implements the command.
+        parameters: the command's parameters, which messages refer to by option name.
     """
 
     @wraps(callback)
@@ -122,7 +122,7 @@ def end_with_message(callback: Callable[..., None], parameters: Sequence[Any]) -
         try:
             callback(*arguments, **options)
         except (Exception, KeyboardInterrupt) as error:
-            explained = explain(error, spell_options(parameters))
+            explained = explain_error(error, spell_options(parameters))
             if explained is None:
                 raise
             status, message = explained
@@ -145,12 +145,12 @@ def describe_usage_error(error: Any) -> str:
 
 
 def resumable(out: object) -> KeyboardInterrupt:
-    """Returns the exception to raise on Ctrl-C when finished networks are kept."""
+    """Returns the exception to raise on Ctrl-C when the finished networks are kept."""
     return KeyboardInterrupt(f"stopped; finished networks are kept in {out}, run the same command to continue")
 
 
 class InterruptRequest:
-    """A context in which the first Ctrl-C only sets a flag; the second one interrupts as usual.
+    """A context manager in which the first Ctrl-C only sets a flag and the second one interrupts as usual.
 
     Example:
         >>> with InterruptRequest() as interrupt:
@@ -169,7 +169,7 @@ class InterruptRequest:
 
     def __enter__(self) -> InterruptRequest:
         if threading.current_thread() is threading.main_thread():  # no other thread may set signal handlers
-            self._previous_handler = signal.signal(signal.SIGINT, self._handle)
+            self._previous_handler = signal.signal(signal.SIGINT, self._handle_interrupt)
         return self
 
     def __exit__(
@@ -178,7 +178,7 @@ class InterruptRequest:
         if self._previous_handler is not None:
             signal.signal(signal.SIGINT, self._previous_handler)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle_interrupt(self, number: int, frame: FrameType | None) -> None:
         if self._received:
             raise KeyboardInterrupt
         self._received = True

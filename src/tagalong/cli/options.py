@@ -15,9 +15,22 @@ from .arguments import integer_option, number_option
 Complete = Callable[[str], list[str]]
 TABLE, PROBLEM, COMPARISON, TRAINING, OUTPUT = "Table", "Problem", "Comparison", "Training", "Output"
 # Repeated here because importing them would import torch, which is too slow for shell completion.
-PROBLEMS = ("nhanes", "faces", "qm9")
-METHODS = ("mtl", "stl", "random", "cs", "tag", "hoa", "optimal", "oracle", "auto", "uw", "gradnorm", "pcgrad")
-TABLES = (".csv", ".tsv", ".txt")
+SUGGESTED_PROBLEMS = ("nhanes", "faces", "qm9")
+SUGGESTED_METHODS = (
+    "mtl",
+    "stl",
+    "random",
+    "cs",
+    "tag",
+    "hoa",
+    "optimal",
+    "oracle",
+    "auto",
+    "uw",
+    "gradnorm",
+    "pcgrad",
+)
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 
 
 def make_option(
@@ -28,7 +41,7 @@ def make_option(
     parser: Callable[[str], float] | None = None,
     complete: Complete | None = None,
 ) -> typer.models.OptionInfo:
-    """Makes an option in a panel of the help page; its text should mention the default, if any."""
+    """Creates an option in a panel of the help page. The help text should mention the default, if any."""
     made: typer.models.OptionInfo = typer.Option(
         *names,
         metavar=metavar,
@@ -46,8 +59,12 @@ def _text_option(panel: str, name: str, metavar: str, text: str, complete: Compl
 
 
 def complete_problems(incomplete: str) -> list[str]:
-    """Completes names of problems, including those from plug-ins, and of table files."""
-    names = [*PROBLEMS, *find_plugins("problems"), *_matching_files(incomplete, lambda path: path.suffix in TABLES)]
+    """Completes the names of problems (including those from plug-ins) and of table files."""
+    names = [
+        *SUGGESTED_PROBLEMS,
+        *find_plugins("problems"),
+        *_matching_files(incomplete, lambda path: path.suffix in TABLE_SUFFIXES),
+    ]
     return _with_prefix(names, incomplete)
 
 
@@ -55,12 +72,12 @@ def complete_methods(incomplete: str) -> list[str]:
     """Completes comma-separated method names, and the names of training rules after a plus sign."""
     before, comma, last = incomplete.rpartition(",")
     first, plus, _ = last.rpartition("+")
-    names = [*METHODS, *find_plugins("methods")]
+    names = [*SUGGESTED_METHODS, *find_plugins("methods")]
     return _with_prefix([f"{before}{comma}{first}{plus}{name}" for name in names], incomplete)
 
 
 def complete_runs(incomplete: str) -> list[str]:
-    """Completes names of folders."""
+    """Completes folder names."""
     return _with_prefix(_matching_files(incomplete, Path.is_dir), incomplete)
 
 
@@ -73,12 +90,12 @@ def complete_words(*names: str) -> Callable[[str], list[str]]:
     return complete
 
 
-def _matching_files(incomplete: str, wanted: Callable[[Path], bool]) -> list[str]:
+def _matching_files(incomplete: str, is_match: Callable[[Path], bool]) -> list[str]:
     folder = Path(incomplete).parent if not incomplete.endswith("/") else Path(incomplete)
     start = incomplete[: incomplete.rfind("/") + 1]
     if not folder.is_dir():
         return []
-    return [f"{start}{path.name}" for path in sorted(folder.iterdir()) if wanted(path) and path.name[0] != "."]
+    return [f"{start}{path.name}" for path in sorted(folder.iterdir()) if is_match(path) and path.name[0] != "."]
 
 
 def _with_prefix(names: Iterable[str], incomplete: str) -> list[str]:
@@ -118,7 +135,9 @@ GroupOption = _text_option(
 )
 FeaturesFileOption = Annotated[
     Path | None,
-    make_option(TABLE, "--features-file", metavar="FILE", text="An npz or npy file with the inputs of each row."),
+    make_option(
+        TABLE, "--features-file", metavar="FILE", text="An npy or npz file with the input features of each row."
+    ),
 ]
 TasksOption = _text_option(PROBLEM, "--tasks", "A,B,…", "Use only these tasks.")
 SizeOption = _text_option(
@@ -126,9 +145,7 @@ SizeOption = _text_option(
 )
 WithOption = Annotated[
     list[str] | None,
-    make_option(
-        PROBLEM, "--with", metavar="NAME=VALUE", text="Option of the problem, e.g. rows=8000; may be repeated."
-    ),
+    make_option(PROBLEM, "--with", metavar="NAME=VALUE", text="Problem option, e.g. rows=8000; may be repeated."),
 ]
 MethodsOption = Annotated[
     str | None,
@@ -156,7 +173,7 @@ SetOption = Annotated[
         COMPARISON,
         "--set",
         metavar="METHOD.OPTION=VALUE",
-        text="Option of a method, e.g. tag.every=1; may be repeated.",
+        text="Method option, e.g. tag.every=1; may be repeated.",
     ),
 ]
 ConfirmOption = Annotated[
@@ -205,7 +222,7 @@ DeviceOption = _text_option(
 OutOption = Annotated[
     Path | None, make_option(OUTPUT, "--out", "-o", metavar="FOLDER", text="The output folder of the run.")
 ]
-JsonOption = Annotated[bool, make_option(OUTPUT, "--json", metavar="", text="Print JSON and nothing else.")]
+JsonOption = Annotated[bool, make_option(OUTPUT, "--json", metavar="", text="Print only JSON.")]
 QuietOption = Annotated[
-    bool, make_option(OUTPUT, "--quiet", "-q", metavar="", text="Print only the answer, without tables and progress.")
+    bool, make_option(OUTPUT, "--quiet", "-q", metavar="", text="Print only the answer, without tables or progress.")
 ]

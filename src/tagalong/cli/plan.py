@@ -14,7 +14,7 @@ from . import options
 from .arguments import check_folder, parse_integer_budgets, parse_names
 from .messages import name_arguments
 from .run import show_table
-from .terminal import print_line, screen
+from .terminal import print_line, print_text, screen
 
 if TYPE_CHECKING:
     from tagalong.affinity import Affinity
@@ -24,7 +24,7 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="An affinity as JSON or CSV (the row helps the column). Cosines are used for cs, others for tag.",
+        help="An affinity in JSON or CSV format, with sources as rows. Cosines are used for cs, all others for tag.",
         show_default=False,
     ),
 ]
@@ -43,7 +43,7 @@ def plan(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Lists the networks to train, including one for all tasks, in a table to fill in with their losses.
+    """Writes a table of the networks to train, including one for all tasks, for you to fill in with their losses.
 
     Train each network with your own script, fill in its validation and test losses, and run `tagalong verdict`.
 
@@ -65,11 +65,11 @@ def plan(
         print(dumps({"file": str(path), "networks": networks}, indent=1))
         return
     if quiet:
-        print(path)
+        print_text(str(path))
         return
     console = screen()
     count = pluralize(len(planned.networks), "network")
-    print_line(console, f"{count} to train, for {', '.join(planned.methods)}; fill in {path}, then run")
+    print_line(console, f"train {count} for {', '.join(planned.methods)}; enter the results in {path}, then run:")
     print_line(console, f"tagalong verdict {path}")
 
 
@@ -78,7 +78,7 @@ def _read_affinity(file: Path) -> Affinity:
 
     table = read_table(file)
     if table.kind not in ("affinity", "square"):
-        raise InvalidInput(file, "must contain an affinity", "results of groups", "see tagalong verdict")
+        raise InvalidInput(file, "must contain an affinity", "the results of groups", "use tagalong verdict for those")
     affinity: Affinity = table.scores
     return affinity
 
@@ -86,7 +86,7 @@ def _read_affinity(file: Path) -> Affinity:
 ResultsFile = Annotated[
     Path,
     typer.Argument(
-        metavar="FILE", help="A filled-in plan, or a finished run's folder or results.json.", show_default=False
+        metavar="FILE", help="A completed plan, the folder of a finished run, or its results.json.", show_default=False
     ),
 ]
 
@@ -116,7 +116,7 @@ def verdict(
     else:
         wanted = None if budgets is None else parse_integer_budgets(budgets, len(tasks_in_csv(file)))
         results = verdict_from_csv(file, budgets=wanted)
-    page = None if out is None else _save(results, out, file)
+    page = None if out is None else _save_report(results, out, file)
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
         return
@@ -130,10 +130,10 @@ def verdict(
 def _check_output_folder(out: Path | None) -> None:
     check_folder(out)
     if out is not None and (out / "run.sqlite").exists():
-        raise InvalidInput("out", "must not be the folder of a run, whose results would be lost", str(out))
+        raise InvalidInput("out", "must not be the folder of a run", str(out), "its results would be overwritten")
 
 
-def _save(results: Results, out: Path, file: Path) -> Path:
+def _save_report(results: Results, out: Path, file: Path) -> Path:
     """Writes `results.json` and `report.html`; returns the path of the report."""
     from tagalong.report import write_report
 

@@ -1,4 +1,4 @@
-"""Commands from other packages: described from their source, and imported only when they are run."""
+"""Commands from other packages, which are not imported until they run; their help is read from the source."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tagalong.plugins import Plugin
 from .manual import Command, finish_command, show_examples
 
 
-class ListedCommand(Command):
-    """A command from another package as listed in the help, described from its source without importing it."""
+class PluginCommand(Command):
+    """A command from another package that is not imported until it runs; its help text is read from the source."""
 
     def __init__(self, plugin: Plugin) -> None:
         super().__init__(plugin.name)
         self.plugin = plugin
 
     def describe(self) -> None:
-        """Sets the help text, which is read from the source."""
+        """Reads the help text from the source."""
         self.help = read_docstring(self.plugin) or f"From {self.plugin.package or self.plugin.value}."
         show_examples(self)
 
@@ -32,29 +32,29 @@ def load_command(plugin: Plugin) -> Any:
     """Imports a command: a function, or a typer app for a group of commands.
 
     Raises:
-        PluginError: the import fails, or the imported object is neither a function nor a typer app.
+        PluginError: If the import fails, or the imported object is neither a function nor a typer app.
     """
-    made = plugin.load()
+    loaded = plugin.load()
     app = typer.Typer(rich_markup_mode="markdown")
     try:
-        if isinstance(made, typer.Typer):
-            app.add_typer(made, name=plugin.name)
-        elif callable(made):
-            app.command(plugin.name, cls=Command)(made)
+        if isinstance(loaded, typer.Typer):
+            app.add_typer(loaded, name=plugin.name)
+        elif callable(loaded):
+            app.command(plugin.name, cls=Command)(loaded)
         else:
-            raise TypeError(f"it must be a function or a typer app, found {type(made).__name__}")
+            raise TypeError(f"expected a function or a typer app, found {type(loaded).__name__}")
         command = typer.main.get_group(app).commands[plugin.name]
     except Exception as error:  # typer rejects parameters of unsupported types
-        raise plugin.broken(error) from error
+        raise plugin.load_error(error) from error
     finish_command(command)
     return command
 
 
 def read_docstring(plugin: Plugin) -> str | None:
-    """Reads the docstring of a function, or of a typer app's callback, from its source without importing it.
+    """Reads the docstring of a function, or of a typer app's callback, from the source without importing it.
 
     Returns:
-        The docstring, or None if there is no source or no docstring in it.
+        The docstring, or None if the source or its docstring is missing.
     """
     try:
         entry_point = plugin.entry_point
@@ -66,7 +66,7 @@ def read_docstring(plugin: Plugin) -> str | None:
 
 
 def _read_source(module: str) -> str | None:
-    """Returns the source of a module. Unlike `importlib.util.find_spec`, this does not import its parent packages."""
+    """Returns the source of a module. Unlike `importlib.util.find_spec`, this does not import the parent packages."""
     parts, path, spec = module.split("."), None, None
     for end in range(1, len(parts) + 1):
         name = ".".join(parts[:end])
@@ -84,7 +84,11 @@ def _find_docstring(tree: ast.Module, attribute: str) -> str | None:
             node.name == attribute or any(_is_callback(decorator, attribute) for decorator in node.decorator_list)
         ):
             return ast.get_docstring(node)
-        if isinstance(node, ast.Assign) and _names(node.targets) == [attribute] and isinstance(node.value, ast.Call):
+        if (
+            isinstance(node, ast.Assign)
+            and _target_names(node.targets) == [attribute]
+            and isinstance(node.value, ast.Call)
+        ):
             for given in node.value.keywords:
                 if given.arg == "help" and isinstance(given.value, ast.Constant):
                     return str(given.value.value)
@@ -95,5 +99,5 @@ def _is_callback(decorator: ast.expr, app: str) -> bool:
     return ast.unparse(decorator).startswith(f"{app}.callback(")
 
 
-def _names(targets: Sequence[ast.expr]) -> list[str]:
+def _target_names(targets: Sequence[ast.expr]) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]

@@ -1,11 +1,11 @@
-"""`tagalong predict`: makes predictions for new rows with the recommended networks of a run."""
+"""`tagalong predict`: makes predictions for new rows with the networks that a run recommends."""
 
 from __future__ import annotations
 
 import csv
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +16,7 @@ from tagalong.errors import pluralize
 
 from . import options
 from .messages import name_arguments
+from .terminal import print_text, printable
 
 if TYPE_CHECKING:
     from tagalong.study import Best
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 New = Annotated[
     Path,
     typer.Argument(
-        metavar="NEW.csv", help="A table with the same features, or an npy or npz file.", show_default=False
+        metavar="NEW.csv",
+        help="A table with the features used for training, or an npy or npz file.",
+        show_default=False,
     ),
 ]
 CsvOption = Annotated[
@@ -49,12 +52,14 @@ def predict(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Predicts every task for new rows, with the networks recommended by the verdict of a run.
+    """Predicts every task for new rows, using the networks that a run recommends.
 
-    Predictions are probabilities for classes, and numbers in the units of the data for regressions.
+    Predictions are class probabilities for classification and numbers in the original units for regression.
 
-    Runs of tables and built-in problems contain no code. A run with an encoder or a head of its own may need to execute
-    code from its folder, which is refused unless you pass --trust.
+    Runs of tables and built-in problems contain no code. A run with a custom encoder or head may need to execute code
+    from its folder, which is refused unless you pass --trust.
+
+    On standard output, control characters in names are replaced with question marks; `--out` and `--json` keep them.
 
     Example:
         `tagalong predict runs/table new.csv --out answers.csv`: write predictions for new rows to a file
@@ -64,20 +69,19 @@ def predict(
 
     with name_arguments(out=str(run), rows=str(new)):
         best = Best.load(run, trust=trust)
-        columns = _columns(best, best.predict(_rows(new)))
-    text = _table(columns)
+        columns = _prediction_columns(best, best.predict(_load_rows(new)))
     if out is not None:
-        write_atomic(out, text)
+        write_atomic(out, _to_csv(columns, list(columns)))
     if json:
         print(dumps({name: [float(f"{value:.6g}") for value in values] for name, values in columns.items()}))
     elif out is None:
-        sys.stdout.write(text)
+        sys.stdout.write(_to_csv(columns, list(map(printable, columns))))
     elif not quiet:
-        print(f"{pluralize(text.count(chr(10)) - 1, 'row')} written to {out}")
+        print_text(f"{pluralize(len(next(iter(columns.values()))), 'row')} written to {out}")
 
 
-def _rows(path: Path) -> Any:
-    """Loads an array; the path of a table is returned as is, since reading it requires the columns of the run."""
+def _load_rows(path: Path) -> Any:
+    """Loads an array. The path of a table is returned unchanged, since reading the table requires the run's columns."""
     if path.suffix.lower() not in (".npy", ".npz"):
         return path
     from tagalong.learn import load_array
@@ -85,8 +89,8 @@ def _rows(path: Path) -> Any:
     return load_array(path)
 
 
-def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns one column per task, or one per class for multiclass tasks."""
+def _prediction_columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns one column per task, or one column per class for multiclass tasks."""
     columns: dict[str, Any] = {}
     for task in best.tasks:
         values = predictions[task.name]
@@ -98,9 +102,9 @@ def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
     return columns
 
 
-def _table(columns: Mapping[str, Any]) -> str:
+def _to_csv(columns: Mapping[str, Any], header: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow(header)
     writer.writerows([f"{value:.6g}" for value in row] for row in zip(*columns.values(), strict=True))
     return text.getvalue()

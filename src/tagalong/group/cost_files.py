@@ -28,7 +28,7 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
         A mapping to pass as `cost` to `select_groups`.
 
     Raises:
-        TableError: the file is invalid. The message lists every problem.
+        TableError: If the file is invalid. The message lists every problem.
 
     Example:
         >>> import pathlib, tempfile
@@ -49,12 +49,12 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
             problems.append(TableError(place, expected, repr(group)))
             continue
         if key in costs:
-            problems.append(TableError(place, f"must not repeat the cost of {group!r}"))
+            problems.append(TableError(place, f"must list the cost of {group!r} only once"))
         if not 0 < cost < math.inf:
             problems.append(TableError(place, "must have a positive cost", repr(cell)))
         costs[key] = cost
     if not costs and not problems:
-        problems.append(TableError(file, f"must list the costs of groups of {known}", "none"))
+        problems.append(TableError(file, f"must list costs for groups of {known}", "none"))
     raise_problems(problems, TableError)
     return costs
 
@@ -65,7 +65,7 @@ def _read_entries(path: Path) -> list[tuple[str, str, Any, float]]:
     if is_json(text):
         document = parse_json(text, path)
         if not isinstance(document, dict):
-            raise TableError(path, "must be {group: cost}", "a list")
+            raise TableError(path, "must be a mapping {group: cost}", "a list")
         return [(f"{path}, {group!r}", group, cost, _parse_cost(as_number, cost)) for group, cost in document.items()]
     table = parse_table(text, path, default_header=("group", "cost"))
     raise_problems(table.problems, TableError)

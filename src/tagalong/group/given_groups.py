@@ -21,11 +21,10 @@ from .selection_request import Cost, ScoreScaling, SelectionRequest, read_links
 
 GivenGroup = Group | frozenset[str]
 EQUALITY_TOLERANCE = 1e-9  # relative
-EXPECTED_FORMS = "must be a list of lists of names, a mapping 'name: [names]', or entries with 'trains' and 'serves'"
 
 
 def read_groups(text: str) -> tuple[GivenGroup, ...]:
-    """Reads groups from YAML or JSON text, which may be a saved grouping or written by hand.
+    """Reads groups from YAML or JSON text, which may be a saved grouping or may have been written by hand.
 
     Args:
         text: the output of `Grouping.to_json` or `Grouping.to_yaml`, a list of groups, or a mapping from group names to
@@ -35,7 +34,7 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
         The groups. An entry with `serves` is returned as a `Group`, and any other entry as a set of task names.
 
     Raises:
-        GroupingFileError: the text cannot be read as groups.
+        GroupingFileError: If the text cannot be read as groups.
 
     Example:
         >>> [sorted(group) for group in read_groups("hair: [black, blond]\\nbeard: [goatee, mustache]")]
@@ -46,13 +45,14 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
     document = _parse_document(text)
     if isinstance(document, Mapping):
         if "groupings" in document:
-            found, hint = "groupings for multiple budgets", "save the grouping for a single budget"
-            raise GroupingFileError("groups", "must be a single grouping", found, hint)
+            hint = "save the grouping for a single budget"
+            raise GroupingFileError("groups", "must be a single grouping", "groupings for multiple budgets", hint)
         document = document.get("groups", document)
     entries = list(document.values()) if isinstance(document, Mapping) else document
     if not isinstance(entries, list) or not entries:
         found = "nothing" if not entries else type(entries).__name__
-        raise GroupingFileError("groups", EXPECTED_FORMS, found)
+        expected = "must be a list of lists of names, a mapping 'name: [names]', or entries with 'trains' and 'serves'"
+        raise GroupingFileError("groups", expected, found)
     return tuple(_read_entry(entry) for entry in entries)
 
 
@@ -75,7 +75,8 @@ def _read_entry(entry: Any) -> GivenGroup:
     if not isinstance(entry, Mapping):
         return _read_names(entry)
     if "trains" not in entry or set(entry) - {"trains", "serves", "cost", "name"}:
-        raise GroupingFileError("groups", EXPECTED_FORMS, f"an entry with {', '.join(map(repr, entry))}")
+        expected = "must contain lists of names, or entries with 'trains' and 'serves'"
+        raise GroupingFileError("groups", expected, f"an entry with {', '.join(map(repr, entry))}")
     trains = _read_names(entry["trains"])
     if "serves" not in entry:
         return trains
@@ -111,14 +112,15 @@ def score_grouping(
     weights: Mapping[str, float] | None = None,
     complete: Complete = None,
 ) -> Grouping:
-    """Scores an existing grouping in the same way as `select_groups`.
+    """Scores an existing grouping in the same way as `select_groups` does.
 
     Args:
         scores: the scores, in any form that `select_groups` accepts. The other options also have the same meaning as in
             `select_groups`.
         groups: the groups, given as `Group` objects or as sets of task names. A `Group` specifies which tasks it
             serves. Otherwise, each task is served by the network in which it has the best score.
-        budget: the budget to record in the grouping. It is not enforced. Defaults to the total cost of the networks.
+        budget: the budget to record in the grouping. The budget is not enforced. Defaults to the total cost of the
+            networks.
         objective: "max" or "min".
         allow_single: whether a network may be trained on a single task.
         max_size: the maximum number of tasks per network.
@@ -133,7 +135,7 @@ def score_grouping(
         A `Grouping` with solver "given". Its bound is the value that would result if every task had its best partner.
 
     Raises:
-        InvalidInput: a task is unknown or missing, a group has no known result, or a constraint is violated.
+        InvalidInput: If a task is unknown or missing, a group has no known result, or a constraint is violated.
 
     Example:
         >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
@@ -162,7 +164,7 @@ def score_grouping(
 
 
 def _check_groups(groups: Any) -> list[GivenGroup]:
-    expected = "must be a list of groups, each a Group or a set of names"
+    expected = "must be a list of Groups or sets of names"
     if isinstance(groups, str) or not isinstance(groups, Iterable):
         raise InvalidInput("groups", expected, short(groups))
     checked: list[GivenGroup] = []
@@ -218,7 +220,9 @@ class _ScoredNetwork:
             known, found = ", ".join(map(repr, scores.tasks)), ", ".join(map(repr, unknown)) or "an empty group"
             return [InvalidInput("groups", f"must contain only known tasks ({known})", found)]
         if len(self.trains) == 1 and len(scores.tasks) > 1 and not request.allows_single_tasks(scores):
-            return [_group_problem(f"{name} trains a single task, but `allow_single` is off for these scores")]
+            return [
+                _group_problem(f"{name} trains a single task, which `allow_single` does not permit for these scores")
+            ]
         problems = []
         if not set(self.serves or ()) <= set(self.values) or not self.values:
             problems.append(_group_problem(f"`scores` has no result for {name}"))
@@ -227,7 +231,7 @@ class _ScoredNetwork:
                 _group_problem(f"{name} trains {len(self.trains)} tasks, but `max_size` is {request.max_size}")
             )
         if np.isnan(self.cost):
-            problems.append(_group_problem(f"`cost` does not list {name}"))
+            problems.append(_group_problem(f"`cost` has no entry for {name}"))
         if request.max_cost is not None and self.cost > request.max_cost * (1 + 1e-9):
             problems.append(_group_problem(f"{name} costs {self.cost:g}, but `max_cost` is {request.max_cost:g}"))
         for link in request.cannot_link:
@@ -246,7 +250,8 @@ def _find_candidate(
 ) -> Candidate | None:
     """Returns the matching candidate.
 
-    If there are several, candidates with the given cost are preferred, followed by better scores and then lower costs.
+    If there are several, candidates with the given cost are preferred, then those with better scores, and then those
+    with lower costs.
     """
     same = [entry for entry in scores.candidates or () if entry.trains == trains]
     same_cost = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
@@ -269,8 +274,8 @@ def _coverage_problems(networks: Sequence[_ScoredNetwork], scores: Scores) -> li
     repeated = sorted({task for task in stated if stated.count(task) > 1})
     problems = []
     if missing:
-        found = f"none serving {', '.join(map(repr, missing))}"
-        problems.append(InvalidInput("groups", "must serve every task", found))
+        unserved = f"no group that serves {', '.join(map(repr, missing))}"
+        problems.append(InvalidInput("groups", "must serve every task", unserved))
     if repeated:
         found = f"{', '.join(map(repr, repeated))} more than once"
         problems.append(InvalidInput("groups", "must serve each task only once", found))
@@ -304,7 +309,7 @@ def _build_grouping(
 def _assign_tasks(
     networks: Sequence[_ScoredNetwork], scores: Scores, request: SelectionRequest, scaling: ScoreScaling
 ) -> dict[str, int]:
-    """Returns the network that serves each task. Unless specified, this is the network with the best score.
+    """Returns the network that serves each task. Unless specified otherwise, this is the network with the best score.
 
     Linked tasks stay together.
     """
@@ -358,7 +363,7 @@ class Comparison:
 
     Attributes:
         mine: the first grouping, usually made by hand and scored with `score_grouping`.
-        best: the grouping to compare it with, usually found by `select_groups`.
+        best: the grouping to compare `mine` with, usually found by `select_groups`.
 
     Example:
         >>> from tagalong.group import score_grouping, select_groups
@@ -391,7 +396,7 @@ class Comparison:
 
     @property
     def spent(self) -> tuple[float, float]:
-        """The total costs of `mine` and of `best`."""
+        """The total costs of `mine` and `best`."""
         return sum(group.cost for group in self.mine.groups), sum(group.cost for group in self.best.groups)
 
     def __str__(self) -> str:

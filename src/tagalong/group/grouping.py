@@ -23,7 +23,7 @@ PLAIN_FIELDS = ("value", "bound", "status", "budget", "objective", "solver")  # 
 
 
 class GroupingFileError(DocumentError):
-    """The text or file does not contain a valid grouping."""
+    """Raised if text or a file does not contain a valid grouping."""
 
 
 @dataclass(frozen=True, init=False)
@@ -45,7 +45,7 @@ class Group:
         object.__setattr__(self, "cost", cost)
         if not self.serves <= self.trains:
             extra = ", ".join(map(repr, sorted(self.serves - self.trains)))
-            raise InvalidInput("serves", "must be among the tasks in `trains`", extra)
+            raise InvalidInput("serves", "must contain only tasks in `trains`", extra)
 
     @property
     def helpers(self) -> frozenset[str]:
@@ -173,12 +173,12 @@ class Grouping:
 
     @property
     def summary(self) -> str:
-        """A one-line summary: the number of networks, their total score, and whether it is proven optimal."""
+        """A one-line summary: the number of networks, their total score, and whether the grouping is proven optimal."""
         return summary(self)
 
     @property
     def remarks(self) -> list[str]:
-        """Remarks about equally good groupings and the stability of this one, one line each."""
+        """Remarks about equally good groupings and about the stability of this grouping, one per line."""
         return remarks(self)
 
     def to_document(self) -> dict[str, Any]:
@@ -302,7 +302,7 @@ def read_yaml(text: str, as_text: bool = False) -> Any:
     """Parses YAML. With `as_text`, every value is read as a string, so task names like `no` or `1` are allowed.
 
     Raises:
-        ValueError: the text is not valid YAML, or a mapping contains a repeated key.
+        ValueError: If the text is not valid YAML, or a mapping contains a repeated key.
 
     Example:
         >>> read_yaml("first: [age, no]", as_text=True)
@@ -329,7 +329,9 @@ class _UniqueKeysMixin:
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is repeated", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark
+                )
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)  # type: ignore[misc]
 

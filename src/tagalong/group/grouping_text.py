@@ -35,7 +35,7 @@ def html_table(grouping: Grouping) -> str:
 
 
 def summary(grouping: Grouping) -> str:
-    """Returns a one-line summary: the number of networks, their total score, and whether it is proven optimal."""
+    """Returns one line: the number of networks, their total score, and whether the grouping is proven optimal."""
     count, n = len(grouping.groups), len(grouping.tasks)
     networks = f"{count} network{'s' * (count != 1)} for {n} task{'s' * (n != 1)}"
     gap = f"feasible, bound {grouping.bound:.6g}, gap {grouping.gap:.1%}"
@@ -44,7 +44,7 @@ def summary(grouping: Grouping) -> str:
 
 
 def remarks(grouping: Grouping) -> list[str]:
-    """Returns remarks on equally good groupings and on the stability of this one."""
+    """Returns remarks on equally good groupings and on the stability of this grouping."""
     found = []
     if grouping.ties:
         count = len(grouping.ties)

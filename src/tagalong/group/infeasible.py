@@ -15,20 +15,22 @@ from .solvers import MAX_LISTED, MAX_PAIRWISE, best_split, listed_values, served
 def explain_infeasible(scaled_problem: ScaledProblem, request: SelectionRequest, budget: float) -> InvalidInput:
     """Returns an error that suggests the smallest feasible budget or cost limit, if it can be computed."""
     needed = _min_total_cost(scaled_problem.problem)
-    expected = f"of {budget:g} cannot serve all tasks under these constraints"
+    limited = f"a `budget` of {budget:g}"
+    expected = "cannot serve all tasks under these constraints"
     cost = float(request.cost) if isinstance(request.cost, (int, float)) and scaled_problem.networks is None else 1.0
     if 0 <= needed * cost <= budget * (1 + 1e-9):
         failed = f"found no grouping within the `budget` of {budget:g}, although one exists"
-        return InvalidInput("solver", failed, hint="try `solver='exact'`")
+        return InvalidInput("the solver", failed, hint="try `solver='exact'`")
     if 0 <= needed < np.inf:
-        return InvalidInput("budget", expected, hint=f"the smallest feasible one is {needed * cost:g}")
+        return InvalidInput(limited, expected, hint=f"the smallest feasible budget is {needed * cost:g}")
     limit = _smallest_cost_limit(scaled_problem, budget) if request.max_cost is not None else None
     if limit is not None:
-        unserved = f"of {request.max_cost:g} leaves some tasks unserved"
-        return InvalidInput("max_cost", unserved, hint=f"the smallest feasible one is {limit:g}")
-    advice = "no budget can" if needed == np.inf else "allow more networks or relax a constraint"
+        hint = f"the smallest feasible value is {limit:g}"
+        return InvalidInput(f"a `max_cost` of {request.max_cost:g}", "leaves some tasks unserved", hint=hint)
     constraints = "`max_size`, `must_link`, `cannot_link`, `max_cost` and `allow_single`"
-    return InvalidInput("budget", expected, hint=f"{advice}: check {constraints}")
+    if needed == np.inf:
+        return InvalidInput(limited, expected, hint=f"no budget is large enough, so check {constraints}")
+    return InvalidInput(limited, expected, hint=f"allow more networks, or relax one of {constraints}")
 
 
 def _smallest_cost_limit(scaled_problem: ScaledProblem, budget: float) -> float | None:

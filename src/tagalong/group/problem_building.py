@@ -1,7 +1,7 @@
 """Converts scores and options to a problem for the solvers, with scaled scores to maximize and tasks as integers.
 
 Solvers use pairwise scores if all groups are allowed and have the same cost. Otherwise, they use a list of all
-networks, or only of promising networks if there are too many to list.
+networks, or of only the promising ones if there are too many to list.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _group_networks(
 ) -> Networks:
     """Returns a network for every group, with its cost and any results given for it."""
     if problem.n > MAX_LISTED:
-        expected = f"with results of larger groups must have at most {MAX_LISTED} tasks"
+        expected = f"must have at most {MAX_LISTED} tasks if they include results of larger groups"
         hint = "omit some tasks, or list the networks as Candidates"
         raise InvalidInput("scores", expected, str(problem.n), hint)
     names = scores.tasks
@@ -211,7 +211,7 @@ def _build_from_pool(
 
 
 def _min_network_cost(request: SelectionRequest) -> float:
-    """Returns a lower bound on the cost of a network. If `cost` is a callable, the bound is almost 0."""
+    """Returns a lower bound on the cost of a network. If `cost` is a callable, the bound is just above 0."""
     if request.cost is None:
         return 1.0
     if isinstance(request.cost, Mapping):

@@ -32,10 +32,6 @@ LONG_COLUMNS = {"task", "value"}  # the other columns of a table with one row pe
 COST_COLUMN = "cost"
 MATRIX_KEYS = ("matrix", "mean", "affinity", "scores")  # possible names of a matrix in JSON
 NAME_SEPARATORS = ("+", ";", ",", "|", "&", "/")  # between the task names in a cell
-EXPECTED_FORMS = (
-    "must be a saved affinity, {tasks, matrix}, {source: {target: value}}, or a list of {trains, values} with "
-    "an optional cost"
-)
 
 
 def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] = "source") -> ScoreTable:
@@ -45,13 +41,13 @@ def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] =
         path: a file that contains pairwise scores or group results. Pairwise scores are an affinity saved by tagalong,
             JSON of the form `{tasks, matrix}` or `{source: {target: value}}`, or a square table with task names in the
             first row and the first column. Tables may be in any format supported by `Problem.from_table`. Group results
-            are a table or a JSON list of `{trains, values}`. The table has a column `group`, and either one column per
-            task or the columns `task` and `value`. If there is a column or key `cost`, the results are read as
+            are a table or a JSON list of `{trains, values}`. The table has a `group` column, and either one column per
+            task or the columns `task` and `value`. If there is a `cost` column or key, the results are read as
             candidates.
         axis: what the rows of a square table represent. Use "target" if each row contains the scores onto one task.
 
     Raises:
-        InvalidInput: the file is missing, corrupted or in an unknown format. The message lists every problem.
+        InvalidInput: If the file is missing, corrupted or in an unknown format. The message lists every problem.
 
     Example:
         >>> import pathlib, tempfile
@@ -103,7 +99,7 @@ class ScoreTable:
         problems = task_name_problems(names)
         unknown = [repr(task) for task in names if task not in self.tasks]
         if unknown:
-            expected = f"must be among {', '.join(map(repr, self.tasks))}"
+            expected = f"must contain only known tasks ({', '.join(map(repr, self.tasks))})"
             problems.append(InvalidInput("tasks", expected, ", ".join(unknown)))
         raise_problems(problems)
         return replace(self, tasks=names, scores=_select_tasks(self.scores, names))
@@ -130,13 +126,13 @@ def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
         kept = [entry for entry in scores if isinstance(entry, Candidate) and entry.trains <= inside]
     if not kept:
         raise InvalidInput(
-            "tasks", "must include all tasks of at least one group", f"no group within {', '.join(map(repr, tasks))}"
+            "tasks", "must include all tasks of at least one group", f"no group with only {', '.join(map(repr, tasks))}"
         )
     return kept
 
 
 def _has_group_column(table: ParsedTable) -> bool:
-    """Returns whether the table has a column of groups.
+    """Returns whether the table has a group column.
 
     If a square table has a task called "group", there is also a row with that name.
     """
@@ -146,7 +142,7 @@ def _has_group_column(table: ParsedTable) -> bool:
 
 
 def _read_results(table: ParsedTable) -> ScoreTable:
-    """Reads a table with a column of groups. If there is also a column of costs, the rows are read as candidates."""
+    """Reads a table with a group column. If there is also a cost column, the rows are read as candidates."""
     header = table.header.cells
     lower = [cell.lower() for cell in header]
     problems = list(table.problems)
@@ -191,7 +187,7 @@ class _ResultReader:
         return candidates
 
     def read_long_table(self) -> list[Candidate]:
-        """Reads a table with one row per group and task, in the columns `task` and `value`."""
+        """Reads a table with one row per group and task, and with the columns `task` and `value`."""
         lower = [cell.lower() for cell in self.header]
         task_at, value_at = lower.index("task"), lower.index("value")
         known = {row.cells[task_at] for row in self.table.rows}
@@ -243,7 +239,7 @@ def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
     if isinstance(document, list):
         return _read_entries(path, document, axis)
     if not document:
-        raise TableError(path, EXPECTED_FORMS, "nothing")
+        raise _unknown_format(path, "nothing")
     form = document.get("format")
     if form == "tagalong-affinity":
         return _make_square_table(Affinity.load(path), axis, "affinity")
@@ -257,14 +253,22 @@ def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
         return _read_entries(path, document["groups"], axis)
     if all(isinstance(row, Mapping) for row in document.values()):
         return _read_mappings(path, document, axis)
-    raise TableError(path, EXPECTED_FORMS, f"an object with {', '.join(map(repr, list(document)[:6]))}")
+    raise _unknown_format(path, f"an object with {', '.join(map(repr, list(document)[:6]))}")
+
+
+def _unknown_format(path: Path, found: str) -> TableError:
+    expected = (
+        "must be a saved affinity, {tasks, matrix}, {source: {target: value}}, or a list of {trains, values} with "
+        "an optional cost"
+    )
+    return TableError(path, expected, found)
 
 
 def _read_entries(path: Path, entries: list[Any], axis: str) -> ScoreTable:
     if entries and all(isinstance(entry, list) for entry in entries):
         return _read_matrix(path, entries, None, None, axis)
     if not entries or not all(isinstance(entry, Mapping) and "trains" in entry for entry in entries):
-        raise TableError(path, EXPECTED_FORMS, "something else" if entries else "an empty list")
+        raise _unknown_format(path, "something else" if entries else "an empty list")
     candidates = [_read_candidate(f"{path}, entry {number}", entry) for number, entry in enumerate(entries, 1)]
     return _make_results_table(str(path), candidates, has_costs=any("cost" in entry for entry in entries))
 
@@ -273,11 +277,11 @@ def _read_candidate(location: str, entry: Mapping[str, Any]) -> Candidate:
     trains, values = entry["trains"], entry.get("values")
     names = group_names(trains) if isinstance(trains, str) else trains
     if not isinstance(names, (list, frozenset)) or not names or not all(isinstance(name, str) for name in names):
-        raise TableError(f"{location}: trains", "must be a list of names", repr(trains))
+        raise TableError(f"{location}: 'trains'", "must be a list of names", repr(trains))
     if len(set(names)) < len(names):
-        raise TableError(f"{location}: trains", "must list each task once", repr(trains))
+        raise TableError(f"{location}: 'trains'", "must list each task once", repr(trains))
     if not isinstance(values, Mapping):
-        raise TableError(f"{location}: values", "must map each task to its result", repr(values))
+        raise TableError(f"{location}: 'values'", "must map each task to its result", repr(values))
     known = {task: value for task, value in values.items() if value is not None}
     try:
         return Candidate(names, known, entry.get("cost", 1))
@@ -289,14 +293,16 @@ def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis
     place, named = str(path), str(direction or "")
     rows = "target" if 0 <= named.find("target") < named.find("source") else "source"
     if named and rows != axis:
-        expected, hint = f"must agree with `axis={axis!r}`", "pass the other `axis`"
-        raise TableError(f"{place}: direction", expected, repr(named), hint)
+        expected = f"must agree with `axis={axis!r}`"
+        raise TableError(f"{place}: 'direction'", expected, repr(named), "pass the other `axis`")
     lengths = {len(row) if isinstance(row, list) else -1 for row in matrix}
     if lengths != {len(matrix)}:
         found = f"{len(matrix)} rows of {', '.join(map(str, sorted(lengths)))} values"
         raise TableError(f"{place}: the matrix", "must be square", found)
     if tasks is not None and (not isinstance(tasks, list) or len(tasks) != len(matrix)):
-        raise TableError(f"{place}: tasks", f"must contain {len(matrix)} names, one per row of the matrix", repr(tasks))
+        raise TableError(
+            f"{place}: 'tasks'", f"must contain {len(matrix)} names, one per row of the matrix", repr(tasks)
+        )
     for i, row in enumerate(matrix):
         for j, value in enumerate(row):
             _check_number(f"{place}, row {i + 1}, column {j + 1}", value)
@@ -338,7 +344,7 @@ def _make_square_table(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
     if axis not in ("source", "target"):
         raise InvalidInput("axis", 'must be "source" or "target"', repr(axis))
     if axis == "target" and kind == "affinity":
-        raise InvalidInput("axis", "must be omitted", hint="the direction of an affinity saved by tagalong is known")
+        raise InvalidInput("axis", "must be omitted for a saved affinity, since its direction is known")
     oriented = Affinity.from_matrix(affinity.mean, affinity.tasks, axis="target") if axis == "target" else affinity
     return ScoreTable(kind, affinity.tasks, oriented, axis)  # type: ignore[arg-type]
 
@@ -351,13 +357,13 @@ def _make_results_table(location: str, candidates: list[Candidate], has_costs: b
     repeated = [group for group, times in Counter(one.trains for one in candidates).items() if times > 1]
     if repeated:
         found = f"{{{', '.join(sorted(repeated[0]))}}} more than once"
-        hint = "use the mean over runs, or specify a cost for each network"
+        hint = "average the results over runs, or specify a cost for each network"
         raise TableError(location, "must list each group once", found, hint)
     return ScoreTable("results", tasks, {candidate.trains: dict(candidate.values) for candidate in candidates})
 
 
 def is_json(text: str) -> bool:
-    """Returns whether a text appears to be JSON rather than a table."""
+    """Returns whether text appears to be JSON rather than a table."""
     return text.lstrip().startswith(("{", "["))
 
 
@@ -376,11 +382,11 @@ def parse_json(text: str, path: Path) -> Any:
     try:
         return json.loads(text, object_pairs_hook=reject_repeated_keys, parse_constant=reject_constant)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise TableError(path, "starts like JSON but is invalid", str(error), "is the file truncated?") from None
+        raise TableError(path, "must be valid JSON", str(error), "is the file truncated?") from None
 
 
 def group_names(cell: str, known_tasks: Collection[str] | None = None) -> frozenset[str] | None:
-    """Returns the task names in a cell, or None if it cannot be split into names.
+    """Returns the task names in a cell, or None if the cell cannot be split into names.
 
     Args:
         cell: task names joined by a separator, e.g. "age+ill". Enclosing brackets are ignored.

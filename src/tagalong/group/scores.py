@@ -41,8 +41,8 @@ class Candidate:
 
     def __init__(self, trains: Iterable[str], values: Mapping[str, float], cost: float = 1) -> None:
         if isinstance(trains, str):
-            found, hint = f"the string {trains!r}", f"write {{{trains!r}}}"
-            raise InvalidInput("trains", "must be a collection of names", found, hint)
+            hint = f"write {{{trains!r}}}"
+            raise InvalidInput("trains", "must be a collection of names", f"the string {trains!r}", hint)
         names = frozenset(trains)
         untrained = sorted(map(repr, set(values) - names))
         if untrained:
@@ -126,7 +126,7 @@ def read_scores(scores: Any, complete: Complete, has_costs: bool = False) -> Sco
     Args:
         scores: see `select_groups`.
         complete: see `select_groups`.
-        has_costs: whether the option `cost` was passed to `select_groups`.
+        has_costs: whether the `cost` option was passed to `select_groups`.
     """
     if complete is not None and not (isinstance(complete, str) and complete == "pairs"):
         raise InvalidInput("complete", "must be 'pairs' or None", repr(complete))
@@ -152,10 +152,10 @@ def _from_array(scores: Any) -> Scores:
         matrix = np.array(scores, dtype=np.float64)
     except (TypeError, ValueError):
         expected = "must be an Affinity, a square table, a mapping from groups to results or a list of Candidates"
-        raise InvalidInput("scores", expected, f"{type(scores).__name__} without numbers") from None
+        raise InvalidInput("scores", expected, f"{type(scores).__name__} with non-numeric values") from None
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-        expected = "must be square, with one row and one column per task"
-        raise InvalidInput("scores", expected, f"shape {matrix.shape}")
+        found = f"shape {matrix.shape}"
+        raise InvalidInput("scores", "must be square, with one row and one column per task", found)
     return _from_matrix(matrix, tuple(map(str, range(len(matrix)))))
 
 
@@ -165,7 +165,7 @@ def _from_frame(frame: Any) -> Scores:
     if set(columns) != set(rows):
         apart = ", ".join(map(repr, sorted(set(columns) ^ set(rows))))
         expected = "must have the same tasks in rows and columns"
-        problems.append(InvalidInput("scores", expected, f"in only one of them: {apart}"))
+        problems.append(InvalidInput("scores", expected, f"{apart} in only one of them"))
     raise_problems(problems)
     try:
         matrix = np.asarray(frame.to_numpy(), dtype=np.float64)
@@ -185,8 +185,8 @@ def _from_candidates(scores: Any) -> Scores:
         problems = task_name_problems(tuple(tasks))
     if unserved and not problems:
         names = ", ".join(map(repr, sorted(unserved)))
-        found, hint = f"no result for {names}", "add a network with one"
-        problems.append(InvalidInput("scores", "must serve every task", found, hint))
+        hint = "add a network with a result for each of them"
+        problems.append(InvalidInput("scores", "must serve every task", f"no result for {names}", hint))
     raise_problems(problems)
     return Scores(
         tuple(sorted(tasks)), candidates=tuple(scores), singles=any(len(entry.trains) == 1 for entry in scores)
@@ -218,10 +218,12 @@ def _from_table(table: Mapping[Any, Any], complete: Complete) -> Scores:
         if isinstance(key, str) or not isinstance(key, (frozenset, tuple)):
             problems.append(_score_problem("a group must be a frozenset or tuple of names", repr(key)))
         elif not isinstance(values, Mapping):
-            problems.append(_score_problem(f"the results of {group_name(key)} must be {{task: value}}", repr(values)))
+            problems.append(
+                _score_problem(f"the results of {group_name(key)} must be a mapping {{task: value}}", repr(values))
+            )
         elif set(values) - set(key):
             extra = ", ".join(map(repr, sorted(set(values) - set(key), key=repr)))
-            problems.append(_score_problem(f"the results of {group_name(key)} must be for its tasks", extra))
+            problems.append(_score_problem(f"the results of {group_name(key)} must include only its own tasks", extra))
         elif frozenset(key) in groups or len(set(key)) < len(key):
             expected = "each group must be listed once and contain each task once"
             problems.append(_score_problem(expected, f"{group_name(key)} repeated"))
@@ -257,7 +259,7 @@ def _complete_candidates(scores: Scores, has_costs: bool) -> Scores:
     if len(names) < 3:
         return scores
     if len(names) > MAX_LISTED:
-        expected = f"needs at most {MAX_LISTED} tasks if networks have their own costs"
+        expected = f"supports at most {MAX_LISTED} tasks if networks have their own costs"
         hint = "omit some tasks, or pass `cost` and results without costs"
         raise InvalidInput("`complete='pairs'`", expected, str(len(names)), hint)
     sizes = [math.nan] if has_costs else sorted({entry.cost for entry in listed if len(entry.trains) == 2})
@@ -265,7 +267,7 @@ def _complete_candidates(scores: Scores, has_costs: bool) -> Scores:
     complete_sizes = {size: matrix for size, matrix in pairs.items() if not _missing_pairs(names, matrix)}
     if not complete_sizes:
         _require_all_pairs(names, np.fmax.reduce([*pairs.values(), np.full((len(names), len(names)), np.nan)]))
-        expected = "needs either all pairs at the same cost or `cost`, the cost of a network given its tasks"
+        expected = "requires `cost` unless all pairs have the same cost"
         raise InvalidInput("`complete='pairs'`", expected, f"pairs that cost {sizes[0]:g} to {sizes[-1]:g}")
     for size, matrix in complete_sizes.items():
         larger = _larger_groups(names, matrix)
@@ -281,8 +283,8 @@ def _add_larger_groups(
 ) -> tuple[Candidate, ...]:
     """Fills in missing results of the listed networks and appends networks that are not listed.
 
-    Results are filled in only for networks with the cost `listed_cost`, or for all networks if it is NaN. The added
-    networks have the cost `cost`.
+    Results are filled in only for networks whose cost is `listed_cost`, or for all networks if `listed_cost` is NaN.
+    The added networks have the cost `cost`.
     """
     found, known = [], set()
     for entry in candidates:
@@ -330,8 +332,8 @@ def _pairwise_results(names: tuple[str, ...], candidates: Iterable[Candidate]) -
             (source,) = entry.trains - {task} or {task}
             if source != task and not np.isnan(matrix[place[source], place[task]]):
                 found = f"{task!r} in {group_name(entry.trains)} more than once"
-                hint = "if there are networks of different sizes, specify a cost for each size and omit `cost`"
-                raise InvalidInput("`complete='pairs'`", "needs one result per pair", found, hint)
+                hint = "if networks differ in size, list a cost for each of them and omit `cost`"
+                raise InvalidInput("`complete='pairs'`", "requires exactly one result per pair", found, hint)
             matrix[place[source], place[task]] = value
     return matrix
 
@@ -348,7 +350,7 @@ def _missing_pairs(names: tuple[str, ...], matrix: Floats) -> list[str]:
 def _require_all_pairs(names: tuple[str, ...], matrix: Floats) -> None:
     missing = _missing_pairs(names, matrix)
     if missing:
-        raise InvalidInput("`complete='pairs'`", "needs the results of all pairs", f"none for {first_few(missing)}")
+        raise InvalidInput("`complete='pairs'`", "requires the results of all pairs", f"none for {first_few(missing)}")
 
 
 def group_name(group: Any) -> str:

@@ -56,8 +56,8 @@ def select_groups(
 
     The "auto" solver uses dynamic programming for up to 12 tasks, the linear program for up to 24, column generation
     for up to 50, and local search for more. Without a `time_limit`, column generation stops after a fixed number of
-    steps. This takes about ten seconds for up to 32 tasks, and a second for more. With a `time_limit`, column
-    generation is used for up to 64 tasks and runs until it finishes or the time is up.
+    steps. This takes about ten seconds for up to 32 tasks, and about one second for more tasks. With a `time_limit`,
+    column generation is used for up to 64 tasks and runs until it finishes or the time is up.
 
     Args:
         scores: an `Affinity`, a square array or DataFrame [source, target], a mapping from groups to results
@@ -94,7 +94,7 @@ def select_groups(
         The grouping. For multiple budgets, see `select_groups_by_budget`.
 
     Raises:
-        ValueError: the input is invalid. The message lists every problem.
+        ValueError: If the input is invalid. The message lists every problem.
 
     Example:
         >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
@@ -171,7 +171,7 @@ def select_groups_by_budget(
         A grouping for each budget.
 
     Raises:
-        ValueError: the input is invalid. The message lists every problem.
+        ValueError: If the input is invalid. The message lists every problem.
 
     Example:
         >>> groupings = select_groups_by_budget([[0, 5, 1], [5, 0, 0], [0, 0, 0]], [1, 2])

@@ -57,7 +57,7 @@ class SelectionProblem:
         n: the number of tasks. Tasks are in alphabetical order, and ties are broken in favor of lower indices.
         scores: the pairwise scores [source, target]. The diagonal contains the scores of tasks trained alone, or −inf
             if that is not allowed.
-        networks: the list of networks, or None. If given, `scores` is not used.
+        networks: the list of networks, or None. If the list is given, `scores` is not used.
         links: the sets of tasks that must be served by the same network, as bit masks. Each task is in exactly one set.
         largest: the maximum number of tasks per network.
         relaxed: the problem without costs and constraints, which provides a valid bound. It is used only if `networks`
@@ -86,7 +86,7 @@ class SelectionProblem:
 
     @cached_property
     def single_task_scores(self) -> Floats:
-        """The score of each task when it is trained alone."""
+        """The score of each task when trained alone."""
         assert self.scores is not None
         return np.diag(self.scores).copy()
 
@@ -145,7 +145,7 @@ class Solution:
 
 
 class InfeasibleError(ValueError):
-    """No choice of networks serves all tasks within the budget."""
+    """Raised if no choice of networks serves all tasks within the budget."""
 
 
 class Solver(Protocol):

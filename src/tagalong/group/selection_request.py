@@ -83,7 +83,7 @@ class SelectionRequest:
             raise InvalidInput("cost", expected) from error
         number = _to_float(found)
         if not 0 < number < math.inf:
-            raise InvalidInput("cost", f"of {group_name(group)} must be a positive number", short(found))
+            raise InvalidInput("cost", f"must return a positive number for {group_name(group)}", short(found))
         return number
 
     @cached_property
@@ -120,15 +120,15 @@ class SelectionRequest:
             if isinstance(budget, bool) or not isinstance(budget, (int, float, np.number)):
                 problems.append(InvalidInput("budget", "must be a number", short(budget)))
             elif not is_number(budget) or budget <= 0:
-                hint = "1 means one network for all tasks"
-                problems.append(InvalidInput("budget", "must be positive", short(budget), hint))
+                meaning = "1 means one network for all tasks"
+                problems.append(InvalidInput("budget", "must be positive", short(budget), meaning))
             elif plain and budget != int(budget):
                 hint = "pass `cost` if networks have costs"
                 problems.append(
-                    InvalidInput("budget", "must be an integer, the number of networks", repr(budget), hint)
+                    InvalidInput("budget", "must be an integer (the number of networks)", repr(budget), hint)
                 )
             elif plain and budget > n:
-                problems.append(InvalidInput("budget", f"must be at most {n}, the number of tasks", repr(budget)))
+                problems.append(InvalidInput("budget", f"must be at most the number of tasks ({n})", repr(budget)))
         if not len(self.budgets):
             problems.append(InvalidInput("budgets", "must contain at least one budget", "none"))
         return problems
@@ -168,23 +168,24 @@ class SelectionRequest:
             problems.append(InvalidInput("max_cost", "must be a positive number", repr(self.max_cost)))
         unknown = scores.candidates is None or any(np.isnan(entry.cost) for entry in scores.candidates)
         if self.max_cost is not None and self.cost is None and unknown:
-            problems.append(InvalidInput("max_cost", "needs `cost`, the cost of a network given its tasks"))
+            problems.append(InvalidInput("max_cost", "requires `cost` unless the networks have their own costs"))
         return problems
 
     def _cost_table_problems(self, table: Mapping[Any, Any]) -> list[InvalidInput]:
         keys = [key for key in table if isinstance(key, bool) or not isinstance(key, (frozenset, tuple, Integral))]
         if keys:
-            expected, hint = "must map sets or numbers of tasks to costs", "use keys like frozenset({'a', 'b'}) or 2"
+            expected = "must map sets or numbers of tasks to costs"
+            hint = "use keys like frozenset({'a', 'b'}) or 2"
             return [InvalidInput("cost", expected, f"key {short(keys[0])}", hint)]
         problems = []
         if len(self._listed_costs) < len(table):
-            found = "one listed twice, as tuples in different orders or as a tuple and a frozenset"
+            found = "a group listed twice (as tuples in different orders, or as a tuple and a frozenset)"
             problems.append(InvalidInput("cost", "must list each group once", found))
         for key, cost in table.items():
             unlisted = isinstance(cost, (float, np.floating)) and np.isnan(cost)  # NaN means that the key is not listed
             if not unlisted and not is_positive(cost):
                 name = f"a network of {pluralize(int(key), 'task')}" if isinstance(key, Integral) else group_name(key)
-                problems.append(InvalidInput("cost", f"of {name} must be a positive number", short(cost)))
+                problems.append(InvalidInput("cost", "must contain only positive numbers", f"{short(cost)} for {name}"))
         return problems
 
     def _weight_problems(self, scores: Scores) -> list[InvalidInput]:
@@ -197,11 +198,12 @@ class SelectionRequest:
         problems = []
         if unknown:
             known = ", ".join(map(repr, scores.tasks))
-            found = ", ".join(sorted(map(repr, unknown)))
-            problems.append(InvalidInput("weights", f"must contain only known tasks ({known})", found))
+            names = ", ".join(sorted(map(repr, unknown)))
+            problems.append(InvalidInput("weights", f"must contain only known tasks ({known})", names))
         for task, weight in self.weights.items():
             if not is_positive(weight):
-                problems.append(InvalidInput("weights", f"of {task!r} must be a positive number", short(weight)))
+                found = f"{short(weight)} for {task!r}"
+                problems.append(InvalidInput("weights", "must contain only positive numbers", found))
         return problems
 
     def _value_problems(self, scores: Scores) -> list[InvalidInput]:
@@ -215,13 +217,13 @@ class SelectionRequest:
             return []
         i, j = bad[0]
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-        where = f"{scores.matrix[i, j]} from {scores.tasks[i]!r} onto {scores.tasks[j]!r}{more}"
+        where = f"{scores.matrix[i, j]} for the score of {scores.tasks[i]!r} on {scores.tasks[j]!r}{more}"
         pair_hint, single_hint = "measure that pair, or omit the task", "pass that score, or `allow_single=False`"
         return [InvalidInput("scores", "must be finite", where, pair_hint if i != j else single_hint)]
 
 
 def read_links(links: Any) -> Any:
-    """Returns the links as tuples, which can be iterated more than once.
+    """Returns the links as tuples, which can be iterated over more than once.
 
     Invalid links are rejected later by `check`.
     """
@@ -266,13 +268,14 @@ def _to_float(value: Any) -> float:
 class ScoreScaling:
     """Scales weighted scores by a power of two close to the largest one, so sums neither overflow nor underflow.
 
-    Multiplying by a power of two is exact, so scores of any magnitude are treated in the same way.
+    Multiplying by a power of two is exact, so scores of any magnitude are treated the same way.
 
     Attributes:
-        exponent: the exponent of the power of two used as the common scale.
-        powers: exponents of the powers of two by which the scores of each task are divided first.
+        exponent: the power-of-two exponent that defines the common scale.
+        powers: power-of-two exponents; each task's scores are first divided by the corresponding power.
         weights: the mantissa (between 1/2 and 1) of each task's weight.
-        shifts: exponents of the powers of two by which the weighted scores of each task are finally multiplied.
+        shifts: power-of-two exponents; in the end, each task's weighted scores are multiplied by the corresponding
+            power.
     """
 
     exponent: int
@@ -310,7 +313,7 @@ def _range_problems(max_scores: Floats, weights: Floats) -> list[InvalidInput]:
         scaling = ScoreScaling.for_scores(max_scores, factors)
         total = float(scaling.weighted(max_scores).sum())
         if total and math.frexp(total)[1] + scaling.exponent > MAX_EXPONENT:
-            expected = f"must add up to less than {math.ldexp(1.0, MAX_EXPONENT):.0e} over all tasks"
-            found = f"up to {max_scores.max():.3g} for one of {len(max_scores)} tasks"
+            expected = f"must sum to less than {math.ldexp(1.0, MAX_EXPONENT):.0e} over all tasks"
+            found = f"values of up to {max_scores.max():.3g} for {len(max_scores)} tasks"
             return [InvalidInput(name, expected, found, "divide all scores by the same number")]
     return []

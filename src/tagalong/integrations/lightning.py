@@ -28,8 +28,8 @@ class AffinityCallback(Callback):
     """Measures affinities before training steps. The training itself is unchanged, bit for bit.
 
     The callback supports automatic and manual optimization, gradient accumulation, mixed precision and data
-    parallelism. With gradient accumulation, each micro-batch is one call of the meter. The meter's state is saved in
-    checkpoints and restored from them.
+    parallelism. With gradient accumulation, each micro-batch counts as one call of the meter. The meter's state is
+    saved in checkpoints and restored from them.
 
     Args:
         task_losses: A function that computes ``{task: loss}`` from the module and a batch, or the name of a method of

@@ -121,16 +121,16 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
     """Multi-output regression with neural networks. Tasks are grouped if this improves the results.
 
     `fit` trains the networks of each method on the training rows and compares them on the validation and test rows. It
-    keeps one network for all tasks, unless a grouping is significantly better. See `Study` for details.
+    keeps one network for all tasks unless a grouping is significantly better. See `Study` for details.
 
     Args:
         methods: grouping methods to compare. "mtl" (one network for all tasks) is always included.
-        budgets: maximum number of networks, or a list of such numbers. Defaults to 2, 3 and 4, limited by the number of
+        budgets: maximum number of networks, or a list of such limits. Defaults to 2, 3 and 4, up to the number of
             tasks.
         seeds: number of seeds, or a list of seeds. Every network is trained once per seed. With fewer than 3 seeds, the
             verdict is provisional.
         choose: which networks to use for predictions. "verdict" uses the recommended networks. A method name, such as
-            "tag", uses the networks of that method.
+            "tag", selects the networks of that method.
         hidden_sizes: sizes of the hidden layers, which are shared by all tasks of a network.
         optimizer: "sgd", "adam" or "adamw".
         lr: learning rate.
@@ -249,7 +249,7 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
 def _run_study(
     estimator: Any, inputs: NDArray[Any], tasks: Sequence[Task], targets: Columns, out: Path, seeds: tuple[int, int]
 ) -> tuple[Results, Best]:
-    """Runs the study that is described by an estimator's parameters.
+    """Runs the study described by an estimator's parameters.
 
     Args:
         estimator: the estimator whose parameters are used.
@@ -278,8 +278,8 @@ def _parameter_problems(estimator: Any) -> list[InvalidInput]:
     problems = []
     val, test = estimator.validation_fraction, estimator.test_fraction
     if not (val > 0 and test > 0 and val + test < 1):
-        expected = "and `test_fraction` must be positive and leave rows for training"
-        problems.append(InvalidInput("validation_fraction", expected, f"{val!r} and {test!r}"))
+        both = "`validation_fraction` and `test_fraction`"
+        problems.append(InvalidInput(both, "must be positive and sum to less than 1", f"{val!r} and {test!r}"))
     methods = [str(getattr(method, "name", method)) for method in _as_list(estimator.methods)]
     with_groups = [name for name in methods if name != "random"]  # which is an average over many groupings
     choices = dict.fromkeys([VERDICT, "mtl", *with_groups])
@@ -398,7 +398,7 @@ def _class_probabilities(outputs: NDArray[Any]) -> NDArray[Any]:
 def _mean_score(score: Callable[..., float], labels: Columns, predictions: Columns) -> float:
     """Returns the average of a score over tasks, using only the labeled rows of each task."""
     if len(labels) != len(predictions):
-        raise InvalidInput("y", f"must have {len(predictions)} columns, as in the call of fit()", str(len(labels)))
+        raise InvalidInput("y", f"must have {len(predictions)} columns, as in the call to fit()", str(len(labels)))
     scores = []
     for column, predicted in zip(labels.values(), predictions.values(), strict=True):
         here = _labeled_rows(column)

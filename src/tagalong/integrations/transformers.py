@@ -33,7 +33,7 @@ class AffinityMixin:
 
     The training itself is unchanged, bit for bit. The mixin must precede `Trainer` in the list of base classes. It
     supports gradient accumulation, mixed precision and data parallelism. With gradient accumulation, each micro-batch
-    is one call of the meter. The meter's state is saved in the trainer's checkpoints and restored by
+    counts as one call of the meter. The meter's state is saved in the trainer's checkpoints and restored by
     `resume_from_checkpoint`.
 
     Args:

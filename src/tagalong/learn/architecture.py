@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tagalong._version import is_own
+from tagalong._version import is_own_module
 
 from .network import ModuleFactory, Network
 from .problem import Problem
@@ -20,13 +20,13 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 def describe_network(problem: Problem, network: Network, features: int, width: float) -> dict[str, Any] | None:
-    """Returns a JSON document from which `rebuild_network` builds the same layers; None if they include user code.
+    """Returns a JSON document from which `rebuild_network` builds the same layers, or None if they include user code.
 
     Args:
         problem: the problem that the network was built for.
         network: the network.
-        features: the number of features of its encoder.
-        width: the width of its encoder.
+        features: the number of features that the network's encoder returns.
+        width: the width of the network's encoder.
     """
     encoder = _describe_factory(problem.encoder)
     head = None if problem.head is None else _describe_factory(problem.head)
@@ -48,7 +48,7 @@ def rebuild_network(document: Mapping[str, Any]) -> Network:
     """Builds the network that a document describes, with its parameters on the meta device.
 
     Raises:
-        ValueError: the document names a class that is not one of tagalong's encoders or heads.
+        ValueError: If the document names a class that is not one of tagalong's encoders or heads.
     """
     encoder, head = document["encoder"], document["head"]
     make_encoder = _make_factory(encoder)
@@ -68,9 +68,9 @@ def _linear_head(task: Task, features: int) -> nn.Module:
 
 
 def _describe_factory(factory: Any) -> dict[str, Any] | None:
-    """Returns the class and arguments of one of tagalong's own factories; None for anything else."""
+    """Returns the class and arguments of one of tagalong's own factories, or None for anything else."""
     kind = type(factory)
-    if not (isinstance(factory, ModuleFactory) and is_own(kind.__module__)):
+    if not (isinstance(factory, ModuleFactory) and is_own_module(kind.__module__)):
         return None
     arguments = {name: getattr(factory, name) for name in inspect.signature(kind).parameters}
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
@@ -85,7 +85,7 @@ def _is_plain(value: Any) -> bool:
 
 def _make_factory(description: Mapping[str, Any]) -> Any:
     module, _, name = str(description["class"]).rpartition(".")
-    kind = getattr(importlib.import_module(module), name, None) if is_own(module) else None
+    kind = getattr(importlib.import_module(module), name, None) if is_own_module(module) else None
     if not (isinstance(kind, type) and issubclass(kind, ModuleFactory)):
         raise ValueError(f"{description['class']} is not an encoder or a head of tagalong")
     return kind(**description["arguments"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,17 +10,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, collect, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, as_names, collect, is_integer, raise_problems, task_name_problems
 
 from .network import MLP, Encoder
 from .preparation import Preparation, Scaling, read_inputs
 from .recipe import Recipe
 from .rows import Split
 from .splitting import RowNumbers, RowSplit, are_fractions, check_fractions, choose_split, group_labels, one_class_notes
+from .table_warnings import Feature, log_warnings, table_warnings
 from .targets import Target, encoded_labels, read_target, task_names
 from .task import Task
 
 Prepare = Callable[[RowNumbers], tuple[Preparation, Tensor, Sequence[str]]]
+WARNING = "warning: "  # the beginning of notes that are warnings
 
 
 def fields_from_arrays(
@@ -37,10 +39,36 @@ def fields_from_arrays(
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """Returns the fields of a problem; see `Problem.from_arrays`."""
+    problems = setting_problems(name, seed, split, notes)
+    tasks = collect(problems, as_names, tasks)
+    raise_problems(problems)
     raw, known, labels = _read_arrays(inputs, targets, tasks, groups, split, encoder)
     row_split = choose_split(known, len(raw), split, labels, seed)
     prepare = prepare_with_scaling(raw, known, input_dtype(inputs, raw))
-    return make_fields(name, known, prepare, row_split, groups=labels, encoder=encoder, recipe=recipe, notes=notes)
+    warnings = table_warnings(array_features(raw, inputs), known, row_split, labels, named=False)
+    return make_fields(
+        *(name, known, prepare, row_split),
+        groups=labels,
+        encoder=encoder,
+        recipe=recipe,
+        notes=notes,
+        warnings=warnings,
+    )
+
+
+def setting_problems(name: Any, seed: Any, split: Any, notes: Any = ()) -> list[InvalidInput]:
+    """Lists settings of the wrong type; they are checked before the data, which may take long to read."""
+    problems = []
+    if name is not None and not isinstance(name, str):
+        problems.append(InvalidInput("name", "must be a string", repr(name)))
+    if not is_integer(seed):
+        problems.append(InvalidInput("seed", "must be an integer", repr(seed)))
+    if isinstance(split, (str, bytes)) or not isinstance(split, Sequence | np.ndarray):
+        expected = "must be three fractions or three arrays of row numbers (train, validation, test)"
+        problems.append(InvalidInput("split", expected, repr(split)))
+    if isinstance(notes, str) or not isinstance(notes, Iterable):
+        problems.append(InvalidInput("notes", "must be a list of texts", repr(notes)))
+    return problems
 
 
 def _read_arrays(
@@ -70,7 +98,11 @@ def _target_columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:
     if isinstance(targets, Mapping) or (hasattr(targets, "columns") and set(names) <= set(targets.columns)):
         absent = [name for name in names if name not in targets]
         if absent:
-            raise InvalidInput("targets", "must include every task", f"none for {', '.join(map(repr, absent))}")
+            raise InvalidInput("targets", "must include every task", f"no labels for {', '.join(map(repr, absent))}")
+        single = [name for name in names if not hasattr(targets[name], "__len__") or isinstance(targets[name], str)]
+        raise_problems(
+            [InvalidInput(f"`targets`: {name!r}", "must be an array", repr(targets[name])) for name in single]
+        )
         return {name: targets[name] for name in names}
     array = targets if isinstance(targets, Tensor) else np.asarray(targets)
     if array.ndim == 1 and len(names) == 1:
@@ -97,8 +129,8 @@ def check_encoder(raw: Tensor, encoder: Encoder | None) -> None:
     """Raises an error if the inputs are not flat and no encoder was given."""
     if raw.dim() != 2 and encoder is None:
         shape = ", ".join(map(str, raw.shape[1:]))
-        hint = "the default encoder needs flat inputs"
-        raise InvalidInput("encoder", f"must be given for inputs [rows, {shape}]", "None", hint)
+        hint = "the default encoder only supports flat inputs"
+        raise InvalidInput("encoder", f"must be passed for inputs of shape [rows, {shape}]", hint=hint)
 
 
 def input_dtype(original: Any, raw: Tensor) -> torch.dtype:
@@ -119,6 +151,15 @@ def prepare_with_scaling(raw: Tensor, targets: Sequence[Target], dtype: torch.dt
     return prepare
 
 
+def array_features(raw: Tensor, given: Any = None) -> list[Feature]:
+    """Returns the columns of flat inputs; none for images and the like."""
+    if raw.dim() != 2:
+        return []
+    names = list(given.columns) if hasattr(given, "columns") else range(raw.shape[1])
+    array = raw.cpu().numpy()
+    return [Feature(str(name), array[:, at]) for at, name in enumerate(names)]
+
+
 def make_fields(
     name: str,
     targets: Sequence[Target],
@@ -129,6 +170,7 @@ def make_fields(
     encoder: Encoder | None = None,
     recipe: Recipe | None = None,
     notes: Sequence[str] = (),
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns the fields of a problem.
 
@@ -142,7 +184,9 @@ def make_fields(
         encoder: the encoder. If None, an MLP with two hidden layers is used.
         recipe: the training recipe. If None, the default recipe is used.
         notes: notes on the data.
+        warnings: warnings about the data, which are logged and added to the notes.
     """
+    log_warnings(name, warnings)
     table, inputs, more = prepare(row_split.train)
     dtype = inputs.dtype if inputs.is_floating_point() else torch.float32
     scales = {target.task.name: target.scale(row_split.train) for target in targets if target.task.kind == "regression"}
@@ -161,10 +205,13 @@ def make_fields(
         "val": make_split(row_split.val),
         "test": make_split(row_split.test),
         "encoder": MLP(inputs.shape[1]) if encoder is None else encoder,
-        "recipe": recipe or Recipe(),
+        "recipe": Recipe() if recipe is None else recipe,
         "scales": scales,
         "table": table,
-        "notes": (*notes, *more, *_class_notes(targets), *one_class_notes(targets, row_split)),
+        "notes": (
+            *(*notes, *more, *_class_notes(targets), *one_class_notes(targets, row_split)),
+            *(WARNING + warning for warning in warnings),
+        ),
     }
 
 

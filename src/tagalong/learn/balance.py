@@ -38,7 +38,7 @@ class Balancer(Protocol):
     resumable: bool
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        """Returns the parameters of the rule itself, which the network's optimizer trains."""
+        """Returns the rule's own parameters, which are trained by the network's optimizer."""
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
         """Adds the gradients of this step's losses to the parameters' `.grad`."""
@@ -63,15 +63,15 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
     """Creates a balancing rule from its name.
 
     Args:
-        rule: "plain" (the sum), "uw" (Uncertainty Weights), "gradnorm" ("gradnorm:0.5" for another α), "pcgrad", or any
-            TorchJD aggregator or scalarizer with its arguments ("mgda", "torchjd:CAGrad(c=0.5)"). With the suffix
+        rule: "plain" (the sum), "uw" (Uncertainty Weights), "gradnorm" ("gradnorm:0.5" for a different α), "pcgrad", or
+            any TorchJD aggregator or scalarizer with its arguments ("mgda", "torchjd:CAGrad(c=0.5)"). With the suffix
             "-uw", an aggregator is applied to losses weighted by Uncertainty Weights ("pcgrad-uw").
         network: the network to train.
         tasks: the tasks of the network, in the order of its heads.
 
     Raises:
-        InvalidInput: the rule is unknown or does not support this number of tasks.
-        ImportError: the rule needs a package that is not installed.
+        InvalidInput: If the rule is unknown or does not support this number of tasks.
+        ImportError: If the rule needs a package that is not installed.
     """
     if rule == "plain":
         return Plain(tasks)
@@ -116,7 +116,7 @@ def _parse_alpha(rule: str) -> float:
     except ValueError:
         alpha = math.nan
     if not (math.isfinite(alpha) and alpha >= 0):
-        raise InvalidInput("rule", "must have a non-negative ALPHA in 'gradnorm:ALPHA'", repr(rule))
+        raise InvalidInput("rule", "must have the form 'gradnorm:ALPHA' with a non-negative ALPHA", repr(rule))
     return alpha
 
 
@@ -125,7 +125,7 @@ def _find_class(rule: str, name: str) -> tuple[Call, type[nn.Module]]:
     module_class = None if call is None else find_torchjd_class(call.name)
     if call is None or module_class is None:
         known = ", ".join([*RULE_NAMES, *sorted(torchjd_classes())])
-        expected = f"must be one of {known}, with arguments where needed ('CAGrad(c=0.5)')"
+        expected = f"must be one of {known}, with arguments if required, e.g. 'CAGrad(c=0.5)'"
         raise InvalidInput("rule", expected, repr(rule))
     return call, module_class
 
@@ -184,14 +184,14 @@ class GradNorm(Rule):
     mean over tasks. A separate Adam optimizer chooses the weights w_i to minimize Σ |G_i − mean(G)·r_i^α|, where
     mean(G)·r_i^α is treated as a constant (equation 2).
 
-    The paper only renormalizes the weights to sum to the number of tasks. Like TAG's published code, we first clip them
-    to [0.1, 10]. L_i(0) is the first nonzero loss of task i. A task without labels in a batch is excluded from the
-    means. Its weight changes only through the renormalization.
+    In the paper, the weights are only renormalized to sum to the number of tasks. Here, as in TAG's published code, the
+    weights are first clipped to [0.1, 10]. L_i(0) is the first nonzero loss of task i. A task without labels in a batch
+    is excluded from the means. Its weight changes only through the renormalization.
 
     Args:
         network: the network to train.
         tasks: the tasks of the network.
-        alpha: how strongly slow tasks are favored. The paper and TAG use 1.5 for large problems.
+        alpha: how strongly slow tasks are favored. The GradNorm paper and TAG use 1.5 for large problems.
         lr: the learning rate for the weights.
     """
 
@@ -254,7 +254,7 @@ def _last_weight_matrix(encoder: nn.Module) -> nn.Parameter | None:
 
 
 class ScalarizerRule(Rule):
-    """Minimizes a TorchJD scalarizer, i.e. a function of all losses. The network's optimizer trains its parameters.
+    """Minimizes a TorchJD scalarizer, i.e. a function of all losses. Its parameters are trained along with the network.
 
     Uncertainty Weights (Kendall et al. 2018) minimize Σ ½·exp(−s)·L + ½·s, where s is learned for each task and starts
     at 0. TAG's published code minimizes L/exp(2s) + s, where s starts at 1 and is clipped to [0.01, 10]. Its weights
@@ -425,7 +425,7 @@ class AggregatorRule(Rule):
 
 
 def _plain_state(module: nn.Module) -> dict[str, Any]:
-    """Returns the state of a TorchJD module: its tensors, and those attributes that are plain values.
+    """Returns the state of a TorchJD module: its tensors and those of its attributes that are plain values.
 
     Other attributes, such as functions, are settings that do not change during training.
     """
@@ -517,7 +517,7 @@ def torchjd_classes() -> dict[str, type[nn.Module]]:
     try:
         from torchjd import aggregation, scalarization
     except ImportError as error:
-        raise ImportError("this balancing rule needs TorchJD; pip install torchjd") from error
+        raise ImportError("this balancing rule requires TorchJD; run pip install torchjd") from error
     bases = ((aggregation, aggregation.Aggregator), (scalarization, scalarization.Scalarizer))
     return {
         name: module_class
@@ -536,7 +536,7 @@ def find_torchjd_class(name: str) -> type[nn.Module] | None:
 
 
 def _make_module(call: Call, module_class: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
-    """Creates an aggregator or scalarizer for a number of tasks, after testing a separate instance."""
+    """Creates an aggregator or scalarizer for the given number of tasks, after testing a separate instance."""
     try:
         trial = _construct_module(call, module_class, tasks, torch.empty(0))
         with seeded_rng(0, "trial"), torch.no_grad():
@@ -546,7 +546,7 @@ def _make_module(call: Call, module_class: type[nn.Module], tasks: int, like: Te
         raise
     except Exception as error:
         signature = str(inspect.signature(module_class)).partition(" ->")[0]
-        message = f"{module_class.__name__}{signature} cannot be used for {tasks} tasks: {error}"
+        message = f"{module_class.__name__}{signature} cannot be used with {tasks} tasks: {error}"
         raise InvalidInput("`rule`:", message) from error
     return _construct_module(call, module_class, tasks, like)
 

@@ -26,11 +26,11 @@ GRADIENT_PREFIX = "the gradient of "
 def why_not_batched(
     problem: Problem, jobs: Sequence[Job] | None = None, *, device: torch.device | str = "cpu"
 ) -> str | None:
-    """Returns the reason why `train_many` cannot train these networks together, or None if it can.
+    """Returns why `train_many` cannot train these networks together, or None if it can.
 
     Args:
         problem: the problem.
-        jobs: the networks to train. If None, checks networks with any tasks and the rule "plain".
+        jobs: the networks to train. If None, checks networks with any tasks and the "plain" rule.
         device: the device to train on.
     """
     if not all(isinstance(split, Split) for split in problem.splits.values()):

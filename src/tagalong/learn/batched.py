@@ -47,7 +47,7 @@ def train_many(
         jobs: the networks to train. Their tasks, seeds, rules and widths may differ.
         device: the device to train on.
         memory: the number of bytes that networks trained together may use. If None, a fraction of the free memory is
-            used. On a CPU, this is capped at the amount that still speeds up training.
+            used. On a CPU, this is capped where more memory no longer speeds up training.
         progress: called with the number of networks finished so far.
 
     Yields:
@@ -55,7 +55,8 @@ def train_many(
         networks may differ from the order of the jobs.
 
     Raises:
-        Diverged: some networks never had a finite validation loss. Raised after all other networks have been yielded.
+        Diverged: If some networks never have a finite validation loss. Raised after all other networks have been
+            yielded.
 
     Example:
         >>> from tagalong.learn import Recipe, Task
@@ -146,7 +147,7 @@ def _train_chunk(
 
 
 class BatchedTraining:
-    """Trains multiple networks together. Networks that have stopped are removed from the stack from time to time.
+    """Trains multiple networks together. Networks that have stopped are periodically removed from the stack.
 
     Args:
         problem: the problem.

@@ -22,7 +22,7 @@ class Capacity:
         by: the quantity that is multiplied, "channels" (the paper's "n× channels") or "parameters".
         times: the requested multiple.
         width: the width of the encoder, for `Job.width`.
-        parameters: the number of parameters of the network, including its heads.
+        parameters: the number of parameters in the network, including its heads.
         reached: the number of parameters relative to a network of width 1. Doubling the channels of a convolution
             quadruples its parameters, so the two interpretations of the paper's "as large as n networks" differ widely.
     """
@@ -61,7 +61,7 @@ def capacities(
 
 
 def count_parameters(problem: Problem, tasks: Iterable[str], width: float = 1.0) -> int:
-    """Returns the number of parameters of the encoder and heads of a network for these tasks."""
+    """Returns the number of encoder and head parameters in a network for these tasks."""
     network = build_network(problem, tasks, seed=0, width=width)
     return sum(parameter.numel() for parameter in network.parameters())
 
@@ -70,7 +70,7 @@ def width_for(problem: Problem, tasks: Iterable[str], parameters: float) -> floa
     """Finds the width at which the network is closest to a given number of parameters, by bisection.
 
     Raises:
-        InvalidInput: the encoder does not grow with its width.
+        InvalidInput: If the encoder does not grow with its width.
     """
     names = tuple(tasks)
     low, high = 0.0, 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -15,6 +15,10 @@ from tagalong.tabular import MISSING_WORDS, SEPARATOR, RawColumns, TableSource, 
 
 BOOLEAN_WORDS = {"true": 1.0, "false": 0.0}
 MAX_MAGNITUDE = 1e150  # the square of a larger number overflows
+MOSTLY_NUMBERS = 0.9  # the fraction of numbers above which the other cells of a column are taken for typing errors
+SHOWN_CELLS = 3
+SHOWN_CHARACTERS = 40
+MISSING_HINT = "write NA where a value is missing"
 Column = NDArray[Any]
 
 
@@ -39,6 +43,17 @@ class Columns(Mapping[str, Column]):
             self._converted[name] = _convert(self._raw.columns[name], self._raw.decimal_comma)
         return self._converted[name]
 
+    def locate_text(self, name: str) -> str | None:
+        """Locates the few cells of a column that are not numbers. Returns None if more than a few are not.
+
+        Example:
+            >>> read_columns({"age": ["31", "37", "oops", *("40",) * 20]}).locate_text("age")
+            "'oops' in row 2 (counted from 0)"
+        """
+        lines = self._raw.lines
+        where = (lambda row: f"line {lines[row]}") if lines else None
+        return locate_text(self[name], self._raw.decimal_comma, where)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._raw.columns)
 
@@ -56,8 +71,8 @@ def read_columns(source: TableSource | Columns, argument: str = "data", keep_emp
         keep_empty: whether to keep rows of a file in which every cell is empty.
 
     Raises:
-        TableError: the file does not exist or does not contain a table, there are no rows, columns differ in length, or
-            a column name is repeated.
+        TableError: If the file does not exist or does not contain a table, there are no rows, columns differ in length,
+            or a column name is repeated.
 
     Example:
         >>> columns = read_columns({"age": ["31", "NA"], "town": ["Ulm", ""]})
@@ -70,6 +85,8 @@ def read_columns(source: TableSource | Columns, argument: str = "data", keep_emp
 def _convert(raw: Any, decimal_comma: bool) -> Column:
     """Converts a column to numbers if every cell is a number or missing. True and false count as 1 and 0."""
     values = np.asarray(raw) if hasattr(raw, "dtype") else raw
+    if isinstance(values, np.ndarray) and values.dtype.kind == "c":
+        values = values.astype(str)
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return as_column(values)
     if isinstance(values, TextCells) and (numbers := _parse_numbers(values)) is not None:
@@ -134,6 +151,47 @@ def as_column(raw: Any) -> Column:
         return np.array([np.nan if value is None else as_number(value) for value in flat]).reshape(values.shape)
     except (TypeError, ValueError):
         return _as_objects(None if value is None else str(value) for value in flat).reshape(values.shape)
+
+
+def text_cells(column: Column, decimal_comma: bool = False) -> NDArray[np.int64]:
+    """Returns the rows of a text column whose cells are neither numbers nor missing.
+
+    Example:
+        >>> text_cells(np.array(["1", None, "x"], dtype=object))
+        array([2])
+    """
+    return np.array(
+        [row for row, cell in enumerate(column.tolist()) if not _is_number_or_missing(cell, decimal_comma)], np.int64
+    )
+
+
+def _is_number_or_missing(cell: Any, decimal_comma: bool) -> bool:
+    if cell is None or tabular.is_number(cell):
+        return True
+    return decimal_comma and tabular.is_number(cell.replace(",", "."))
+
+
+def locate_text(column: Column, decimal_comma: bool = False, where: Callable[[int], str] | None = None) -> str | None:
+    """Locates the few cells of a text column that are not numbers. Returns None if more than a few are not.
+
+    Args:
+        column: the column, as text.
+        decimal_comma: whether a comma may be a decimal separator.
+        where: returns the location of a row. If None, its number is used.
+    """
+    text = text_cells(column, decimal_comma)
+    known = sum(cell is not None for cell in column.tolist())
+    if not len(text) or known - len(text) < MOSTLY_NUMBERS * known:
+        return None
+    locate = where or (lambda row: f"row {row}")
+    shown = [f"{show_cell(column[row])} in {locate(int(row))}" for row in text[:SHOWN_CELLS]]
+    more = f" and {len(text) - SHOWN_CELLS:,} more" if len(text) > SHOWN_CELLS else ""
+    return ", ".join(shown) + more + ("" if where else " (counted from 0)")
+
+
+def show_cell(cell: str) -> str:
+    """Returns the text of a cell for messages, shortened if it is long."""
+    return repr(cell if len(cell) <= SHOWN_CHARACTERS else f"{cell[:SHOWN_CHARACTERS]}…")
 
 
 def is_missing(value: Any) -> bool:

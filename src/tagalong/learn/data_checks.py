@@ -30,7 +30,7 @@ def check_data(problem: Problem) -> None:
     than an epoch.
 
     Raises:
-        InvalidInput: lists all problems with the data.
+        InvalidInput: If the data is invalid. The message lists every problem.
     """
     problems = [found for split_name, split in problem.splits.items() for found in _split_problems(split_name, split)]
     if all(isinstance(split, Split) for split in problem.splits.values()):
@@ -40,7 +40,7 @@ def check_data(problem: Problem) -> None:
 
 def _split_problems(split_name: str, split: Rows) -> list[InvalidInput]:
     if not len(split):
-        return [InvalidInput(split_name, "must have rows", "none")]
+        return [InvalidInput(split_name, "must have at least one row", "none")]
     if not isinstance(split, Split) or not split.inputs.is_floating_point():
         return []
     rows = sum(int((~some.isfinite()).flatten(1).any(1).sum()) for some in split.inputs.split(MAX_CHUNK_ROWS))
@@ -56,7 +56,7 @@ def _task_problems(problem: Problem, task: Task) -> list[InvalidInput]:
     dtypes = [labels.dtype for labels in targets.values() if not labels.is_floating_point()]
     if dtypes:
         found = str(dtypes[0]).removeprefix("torch.")
-        expected = "must be floating point (NaN where a label is missing)"
+        expected = "must have a floating-point dtype (NaN for missing labels)"
         return [InvalidInput(f"the target of {name}", expected, found)]
     too_large = [
         split_name for split_name, labels in targets.items() if bool((labels.abs() > MAX_LABEL_MAGNITUDE).any())
@@ -66,13 +66,13 @@ def _task_problems(problem: Problem, task: Task) -> list[InvalidInput]:
     values = {split_name: torch.unique(labels[labels.isfinite()]) for split_name, labels in targets.items()}
     unlabeled = [split_name for split_name in PARTS if not len(values[split_name]) and len(problem.splits[split_name])]
     if unlabeled:
-        hint = "leave the task out"
+        hint = "remove the task"
         return [InvalidInput(f"`{split_name}`: {name}", "must have labels", "none", hint) for split_name in unlabeled]
     if task.kind == "custom" or not len(values["train"]):
         return []
     if len(values["train"]) == 1:
-        found = f"{float(values['train'][0]):g} in every row with a label"
-        return [InvalidInput(f"`train`: {name}", "must have more than one value", found)]
+        found = f"only {float(values['train'][0]):g}"
+        return [InvalidInput(f"`train`: {name}", "must have at least two distinct labels", found)]
     return [] if task.kind == "regression" or task.loss is not None else _class_problems(task, values)
 
 
@@ -80,7 +80,7 @@ def _too_large_problem(task: Task, split_name: str, labels: Tensor) -> InvalidIn
     rows = int((labels.abs() > MAX_LABEL_MAGNITUDE).reshape(len(labels), -1).any(1).sum())
     return InvalidInput(
         f"`{split_name}`: labels of {task.name!r}",
-        f"must not exceed {MAX_LABEL_MAGNITUDE:g} in absolute value (after any standardization)",
+        f"must be at most {MAX_LABEL_MAGNITUDE:g} in magnitude (after any standardization)",
         f"{pluralize(rows, 'row')} with larger values",
         "if they mark missing labels, use NaN instead",
     )
@@ -101,7 +101,7 @@ def _class_problems(task: Task, values: dict[str, Tensor]) -> list[InvalidInput]
         InvalidInput(
             f"`{split_name}`: {task.name!r}",
             f"has class {float(label):g}, which does not occur in train",
-            hint="leave those rows out",
+            hint="remove those rows",
         )
         for split_name in ("val", "test")
         for label in values[split_name][~torch.isin(values[split_name], values["train"])]
@@ -112,7 +112,7 @@ def _class_problems(task: Task, values: dict[str, Tensor]) -> list[InvalidInput]
 def label_summary(problem: Problem) -> LabelSummary:
     """Counts the labels of a problem.
 
-    Warns about pairs of tasks that share fewer than 50 training rows, or less than 2% of them.
+    Warns about pairs of tasks that share fewer than 50 training rows, or less than 2% of all training rows.
     """
     present = {split_name: _labeled_rows(split, problem.names) for split_name, split in problem.splits.items()}
     lines = tuple(
@@ -138,7 +138,7 @@ class LabelSummary:
         rows: the number of rows in each split.
         tasks: the label counts of each task.
         overlap: the number of training rows with labels for both tasks, [task, task]. The diagonal contains the number
-            of labels of each task.
+            of labels for each task.
         warnings: warnings about pairs of tasks that share too few training rows to learn from each other, and about
             splits with only one class.
     """
@@ -176,7 +176,7 @@ class TaskLabels:
 
     Attributes:
         task: the name of the task.
-        kind: the kind of the task.
+        kind: the kind of task.
         labels: the number of rows with a label in each split.
         positives: the number of positive labels in each split; None if the task is not binary.
     """

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import torch
 from torch import Tensor
+
+from tagalong.free_memory import free_memory
 
 from .network import Network
 from .problem import Problem
@@ -73,18 +72,7 @@ def _activation_bytes(problem: Problem, network: Network, device: torch.device) 
 
 
 def usable_bytes(device: torch.device) -> int:
-    """Returns a fraction of the free memory. On a CPU, it is capped at the amount that still speeds up training."""
+    """Returns a fraction of the free memory. On a CPU, it is capped where more memory no longer speeds up training."""
     if device.type == "cuda":
         return int(GPU_FRACTION * torch.cuda.mem_get_info(device)[0])
-    return min(CPU_BYTES_LIMIT, int(CPU_FRACTION * _free_cpu_bytes()))
-
-
-def _free_cpu_bytes() -> int:
-    """Returns the free memory, or a conservative guess if the system does not report it."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
-    except (OSError, ValueError, AttributeError):
-        return 4 * CPU_BYTES_LIMIT
+    return min(CPU_BYTES_LIMIT, int(CPU_FRACTION * free_memory()))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from tagalong._version import is_own
+from tagalong._version import is_own_module
 from tagalong.errors import InvalidInput
 
 from .randomness import SharedMasks, derive_seed, reseed, seeded_rng
@@ -99,7 +99,9 @@ def feature_count(encoder: nn.Module, inputs: Tensor) -> int:
     if not isinstance(features, Tensor) or features.dim() < 2 or len(features) != len(inputs):
         found = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
         inputs_given = f"{len(inputs)} rows of inputs {list(inputs.shape[1:])}"
-        raise InvalidInput("encoder", "must return a tensor [rows, features, …]", f"{found} for {inputs_given}")
+        raise InvalidInput(
+            "encoder", "must return a tensor of shape [rows, features, …]", f"{found} for {inputs_given}"
+        )
     return int(features.shape[1])
 
 
@@ -119,13 +121,15 @@ def make_encoder(encoder: Encoder, width: float) -> nn.Module:
     """Creates an encoder by calling a function or copying a module."""
     if isinstance(encoder, nn.Module):
         if width != 1:
-            raise InvalidInput("encoder", "must be a callable with a `width` argument to be widened", "a module")
+            raise InvalidInput(
+                "encoder", "must be a callable with a `width` argument to support wider networks", "a module"
+            )
         return copy.deepcopy(encoder)
     if width == 1:
         return encoder()
     if "width" not in inspect.signature(encoder).parameters:
-        hint = "write def encoder(width=1)"
-        raise InvalidInput("encoder", "must have a `width` argument to be widened", "none", hint)
+        hint = "define it as def encoder(width=1)"
+        raise InvalidInput("encoder", "must have a `width` argument to support wider networks", "none", hint)
     return encoder(width=width)
 
 
@@ -140,7 +144,7 @@ def _may_be_random(part: nn.Module) -> bool:
     if isinstance(part, (nn.MultiheadAttention, nn.RNNBase, nn.Transformer)):
         return True
     module = type(part).__module__
-    return not (module.startswith("torch.nn") or is_own(module))  # unknown layers may call functional.dropout
+    return not (module.startswith("torch.nn") or is_own_module(module))  # unknown layers may call functional.dropout
 
 
 class ModuleFactory:
@@ -152,7 +156,7 @@ class ModuleFactory:
 
 
 class MLP(ModuleFactory):
-    """Creates encoders of fully connected layers.
+    """Creates encoders made of fully connected layers.
 
     Args:
         features: the number of input features.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 from zipfile import BadZipFile
 
 import numpy as np
@@ -14,15 +17,32 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, first_few
+from tagalong.errors import InvalidInput, first_few, raise_problems
+from tagalong.free_memory import free_memory
 from tagalong.tabular import TableSource, as_number
 
-from .column_types import BOOLEAN_WORDS, MAX_MAGNITUDE, Column, Columns, as_column, read_columns
+from .column_types import (
+    BOOLEAN_WORDS,
+    MAX_MAGNITUDE,
+    MISSING_HINT,
+    Column,
+    Columns,
+    as_column,
+    locate_text,
+    read_columns,
+    show_cell,
+    text_cells,
+)
 from .rows import MAX_CHUNK_ROWS
 from .splitting import RowNumbers
 from .targets import Label
 
 MAX_LEVELS = 50
+# Errors that reading a damaged npy or npz file may raise.
+DAMAGE = (
+    *(ValueError, EOFError, LookupError, OSError, TypeError, RuntimeError),
+    *(BadZipFile, zlib.error, struct.error),
+)
 OTHER_LEVEL = "other or missing"
 Classes = Mapping[str, Sequence[Label]]
 
@@ -48,7 +68,7 @@ def read_preparation(document: Mapping[str, Any]) -> Preparation:
     """Restores a `Scaling` or a `Table` from a JSON document."""
     kinds: dict[str, Any] = {"scaling": Scaling, "table": Table}
     if document.get("kind") not in kinds:
-        raise InvalidInput("document", "must be of kind 'scaling' or 'table'", repr(document.get("kind")))
+        raise InvalidInput("document", "must have the kind 'scaling' or 'table'", repr(document.get("kind")))
     prepared: Preparation = kinds[document["kind"]].from_document(document)
     return prepared
 
@@ -79,7 +99,7 @@ class Scaling:
     def fitted(
         inputs: Tensor, rows: RowNumbers, standardize: bool, classes: Classes, dtype: torch.dtype = torch.float32
     ) -> Scaling:
-        """Fits the scaling to some rows of the inputs, and sets the dtype of the scaled inputs."""
+        """Fits the scaling to the given input rows and sets the dtype of the scaled inputs."""
         shape, name = tuple(inputs.shape[1:]), str(dtype).removeprefix("torch.")
         if not standardize:
             return Scaling(shape, name, classes=classes)
@@ -95,18 +115,20 @@ class Scaling:
         """Returns the network inputs for raw rows.
 
         Args:
-            rows: the numbers [rows, …] as a tensor, an array or a DataFrame, or the path of an npy or npz file.
+            rows: the numbers [rows, …] as a tensor, an array or a DataFrame, or the path to an npy or npz file.
 
         Raises:
-            InvalidInput: the rows have the wrong shape or contain values that are not finite.
+            InvalidInput: If the rows have the wrong shape or contain non-finite values.
         """
         raw = read_inputs(load_array(rows) if isinstance(rows, (str, Path)) else rows, argument="rows")
         if tuple(raw.shape[1:]) != self.shape:
             expected = f"must have the shape [rows, {', '.join(map(str, self.shape))}]"
-            raise InvalidInput("rows", expected, f"rows of {list(raw.shape[1:])}")
+            raise InvalidInput("rows", expected, f"[rows, {', '.join(map(str, raw.shape[1:]))}]")
         inputs = self.apply(raw)
         if inputs.is_floating_point() and not inputs.isfinite().all():
-            raise InvalidInput("rows", "must be on a similar scale to the training rows", f"{float(raw.abs().max()):g}")
+            raise InvalidInput(
+                "rows", "must have a scale similar to that of the training rows", f"{float(raw.abs().max()):g}"
+            )
         return inputs
 
     def apply(self, raw: Tensor) -> Tensor:
@@ -137,25 +159,41 @@ class Scaling:
 
 
 def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
-    """Loads the array of an npy file, or the only array of an npz file."""
+    """Loads the array in an npy file, or the only array in an npz file."""
+    expected = "must be an npy or npz file"
+    if not isinstance(path, (str, PathLike)):
+        raise InvalidInput(argument, expected, repr(path))
     if not Path(path).is_file():
-        raise InvalidInput(argument, "must be an npy or npz file", f"none at {path}")
+        raise InvalidInput(argument, expected, f"no file at {path}")
     with Path(path).open("rb") as file:  # NumPy would leave it open after some errors
         try:
-            loaded = np.load(file, allow_pickle=False)
-        except (ValueError, EOFError, BadZipFile) as error:
-            found = f"something else at {path}"
-            raise InvalidInput(argument, "must be an npy or npz file of numbers", found) from error
-        if isinstance(loaded, np.ndarray):
-            return loaded
+            return _load_only_array(file, argument)
+        except InvalidInput:
+            raise
+        except MemoryError as error:
+            raise InvalidInput(argument, "must fit into memory", str(error)) from error
+        except DAMAGE as error:
+            raise InvalidInput(argument, f"{expected} of numbers", f"a different format in {path}") from error
+
+
+def _load_only_array(file: IO[bytes], argument: str) -> NDArray[Any]:
+    loaded: Any = np.load(file, allow_pickle=False)
+    if not isinstance(loaded, np.ndarray):
         if len(loaded.files) != 1:
-            raise InvalidInput(argument, "must contain one array", f"{len(loaded.files)}: {', '.join(loaded.files)}")
-        only: NDArray[Any] = loaded[loaded.files[0]]
-        return only
+            found = f"{len(loaded.files)}: {first_few(loaded.files)}" if loaded.files else "none"
+            raise InvalidInput(argument, "must contain exactly one array", found)
+        size, free = loaded.zip.infolist()[0].file_size, free_memory()
+        if size > free // 2:
+            expected = f"must fit into memory, of which {free / 1e6:,.0f} MB are free"
+            raise InvalidInput(argument, expected, f"{size / 1e6:,.0f} MB")
+        loaded = loaded[loaded.files[0]]
+    if not isinstance(loaded, np.ndarray):
+        raise InvalidInput(argument, "must contain exactly one array", "another file")
+    return loaded
 
 
 def read_inputs(inputs: Any, keep_integers: bool = False, argument: str = "inputs") -> Tensor:
-    """Returns inputs as a tensor of finite numbers.
+    """Returns the inputs as a tensor of finite numbers.
 
     Flat inputs keep their full precision, since they are standardized later.
 
@@ -165,13 +203,15 @@ def read_inputs(inputs: Any, keep_integers: bool = False, argument: str = "input
         argument: the name of the argument, for error messages.
 
     Raises:
-        InvalidInput: the inputs contain text or values that are not finite, or have the wrong shape.
+        InvalidInput: If the inputs contain text or non-finite values, or have the wrong shape.
     """
     columns = list(inputs.columns) if hasattr(inputs, "columns") else None
     tensor = inputs.detach() if isinstance(inputs, Tensor) else _as_tensor(inputs, columns, argument)
     if tensor.dim() < 2:
-        found = f"the shape {list(tensor.shape)}"
-        raise InvalidInput(argument, "must be [rows, features] or [rows, …]", found, "try reshape(-1, 1)")
+        shape = str(list(tensor.shape))
+        raise InvalidInput(argument, "must have at least two dimensions", f"shape {shape}", "try reshape(-1, 1)")
+    if not tensor.numel():
+        raise InvalidInput(argument, "must not be empty", f"shape {list(tensor.shape)}")
     if tensor.is_complex():
         raise InvalidInput(argument, "must be real numbers", "complex numbers")
     if tensor.is_floating_point():
@@ -182,20 +222,34 @@ def read_inputs(inputs: Any, keep_integers: bool = False, argument: str = "input
 
 
 def _as_tensor(inputs: Any, columns: list[Any] | None, argument: str) -> Tensor:
-    array = np.asarray(inputs)
+    try:
+        array = np.asarray(inputs)
+    except ValueError as error:
+        raise InvalidInput(argument, "must be an array of numbers", "rows of different lengths") from error
     if array.dtype.kind in "fiub":
-        if array.dtype.kind in "iu" and array.dtype != np.uint8:
-            array = array.astype(np.int64)
+        array = _as_torch_dtype(array)
         return torch.as_tensor(array if array.flags.writeable else array.copy())
-    if array.ndim == 2:
+    if array.ndim == 2 and array.dtype.kind in "OSTU":
         # A DataFrame with columns of different types is converted to objects.
         read = [as_column(column) for column in array.T]
         text = [_column_name(number, columns) for number, column in enumerate(read) if column.dtype == object]
         if not text:
             return torch.as_tensor(np.stack(read, axis=1))
-        found = f"text in column {', '.join(text)}"
-        raise InvalidInput(argument, "must be numbers", found, "try Problem.from_table")
-    raise InvalidInput(argument, "must be an array of numbers", f"{type(inputs).__name__} of {array.dtype}")
+        first = next(column for column in read if column.dtype == object)
+        cells = locate_text(first)
+        found = f"text in column {', '.join(text)}" + (f": {cells}" if cells and len(text) == 1 else "")
+        raise InvalidInput(argument, "must be numeric", found, "try Problem.from_table")
+    raise InvalidInput(argument, "must be an array of numbers", f"{type(inputs).__name__} with dtype {array.dtype}")
+
+
+def _as_torch_dtype(array: NDArray[Any]) -> NDArray[Any]:
+    """Converts numbers to a type that torch supports."""
+    if array.dtype.kind == "f":
+        return array.astype(np.float64 if array.dtype.itemsize > 8 else array.dtype.newbyteorder("="), copy=False)
+    if array.dtype.kind == "b" or array.dtype == np.uint8:
+        return array
+    too_large = array.dtype == np.uint64 and array.max(initial=0) > np.iinfo(np.int64).max
+    return array.astype(np.float64 if too_large else np.int64)
 
 
 def _check_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> None:
@@ -203,7 +257,7 @@ def _check_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> N
         finite = torch.cat([torch.isfinite(part).flatten(1).all(1) for part in tensor.split(MAX_CHUNK_ROWS)])
         rows = (~finite).nonzero().flatten().tolist()
         if rows:
-            raise InvalidInput(argument, "must be finite", f"NaN or inf in {len(rows)} rows, the first is {rows[0]}")
+            raise InvalidInput(argument, "must be finite", f"NaN or inf in {len(rows)} rows (first: {rows[0]})")
         return
     counts = (~torch.isfinite(tensor)).sum(0).tolist()
     named = [f"{_column_name(number, columns)} ({count} rows)" for number, count in enumerate(counts) if count]
@@ -257,17 +311,21 @@ class Table:
         """Returns the network inputs for raw rows. Columns that are not features are ignored.
 
         Args:
-            rows: a file, a DataFrame, a mapping from names to columns, or a list with a mapping for each row; see
+            rows: a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row; see
                 `Problem.from_table`. Missing numbers are replaced with the median, and unknown categories with "other".
 
         Raises:
-            InvalidInput: feature columns are missing, or contain text instead of numbers.
+            InvalidInput: If feature columns are missing or contain text instead of numbers.
         """
+        if isinstance(rows, (np.ndarray, Tensor)):
+            names = first_few([repr(column.name) for column in self.columns])
+            raise InvalidInput("rows", f"must be a table with the columns {names}", "an array")
         columns = read_columns(rows, "rows", keep_empty=True)
         missing = [repr(column.name) for column in self.columns if column.name not in columns]
         if missing:
-            expected = f"must have the columns {', '.join(missing)}"
-            raise InvalidInput(columns.place, expected, "none of that name")
+            expected = "must have the same columns as the training table"
+            raise InvalidInput(columns.place, expected, f"no {', '.join(missing)}")
+        raise_problems([found for column in self.columns for found in _text_problems(column, columns)])
         inputs, start = np.empty((columns.rows, len(self.names)), np.float32), 0
         for column in self.columns:
             end = start + len(column.names)
@@ -286,6 +344,14 @@ class Table:
         return Table(tuple(map(column_from_document, document["columns"])), document["classes"])
 
 
+def _text_problems(column: NumberColumn | CategoryColumn, columns: Columns) -> list[InvalidInput]:
+    if isinstance(column, CategoryColumn) or columns[column.name].dtype != object:
+        return []
+    place, text = f"{columns.place}: column {column.name!r}", columns[column.name]
+    cells = columns.locate_text(column.name) or f"{show_cell(text[text_cells(text)[0]])} and other texts"
+    return [InvalidInput(place, "must be numeric", cells, MISSING_HINT)]
+
+
 @dataclass(frozen=True)
 class NumberColumn:
     """A standardized numeric column. Missing values are imputed with the median and marked by an indicator input.
@@ -295,7 +361,7 @@ class NumberColumn:
         median: the column's median in the training rows.
         mean: the column's mean in the training rows, after imputation.
         deviation: the column's standard deviation in the training rows, after imputation.
-        indicator: whether the column has an indicator input, because values are missing in the training rows.
+        indicator: whether the column has an indicator input, which it does if values are missing in the training rows.
     """
 
     name: str
@@ -322,21 +388,20 @@ class NumberColumn:
         return (self.name, f"{self.name} missing") if self.indicator else (self.name,)
 
     def values(self, column: Column, place: str = "`rows`") -> NDArray[np.float64]:
-        """Returns the inputs [rows, inputs] for a column.
+        """Returns the network inputs [rows, inputs] for a column.
 
         Error messages name `place` as the source of the column.
         """
         where = f"{place}: column {self.name!r}"
         if column.dtype == object:
-            found = next(value for value in column if value is not None)
-            raise InvalidInput(where, "must be numbers", repr(found))
+            raise InvalidInput(where, "must be numeric", repr(column[text_cells(column)[0]]))
         if np.isinf(column).any():
             raise InvalidInput(where, "must be finite", f"inf in {np.isinf(column).sum()} rows")
         missing = np.isnan(column)
         scaled = (np.where(missing, self.median, column) - self.mean) / self.deviation
         if np.abs(scaled).max(initial=0.0) > np.finfo(np.float32).max:
             found = float(np.abs(column[~missing]).max())
-            raise InvalidInput(where, "must be on a similar scale to the training rows", f"{found:g}")
+            raise InvalidInput(where, "must have a scale similar to that of the training rows", f"{found:g}")
         return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
     def to_document(self) -> dict[str, Any]:
@@ -369,7 +434,7 @@ class CategoryColumn:
         return tuple(f"{self.name} = {level}" for level in (*self.levels, OTHER_LEVEL))
 
     def values(self, column: Column, place: str = "`rows`") -> NDArray[np.float64]:
-        """Returns the inputs [rows, levels + 1] for a column."""
+        """Returns the network inputs [rows, levels + 1] for a column."""
         numbers = {_to_level(level): number for number, level in enumerate(self.levels)}
         other = len(numbers)
         chosen = [other if level is None else numbers.get(level, other) for level in as_levels(column)]

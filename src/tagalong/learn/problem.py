@@ -31,13 +31,13 @@ class Problem:
     Attributes:
         name: the name of the problem.
         tasks: the tasks to learn.
-        train: the rows to train on: a `Split` in memory, or `StreamedRows` from files.
+        train: the rows to train on, either a `Split` in memory or `StreamedRows` from files.
         val: the rows that decide when to stop training and which networks to recommend.
-        test: the rows that are only used to report results.
+        test: the rows used only to report results.
         encoder: a callable that creates the shared part of a network (with a `width` argument if it can be widened), or
-            a module whose weights are the initial weights of every network.
+            a module whose weights are used to initialize every network.
         head: a callable that creates a head from a task and the number of features. If None, the task's own head is
-            used, by default a linear layer.
+            used, which is a linear layer by default.
         recipe: the training recipe.
         scales: the mean and standard deviation used to standardize the targets of each regression task.
         table: the preparation that converts raw rows to inputs, if the problem was created from arrays or a table.
@@ -67,6 +67,11 @@ class Problem:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))
         problems = task_name_problems(self.names, "tasks")
+        if not isinstance(self.recipe, Recipe):
+            problems.append(InvalidInput("recipe", "must be a Recipe", repr(self.recipe), "write Recipe(epochs=10)"))
+        if not callable(self.encoder):
+            expected = "must be a module, or a function that creates one"
+            problems.append(InvalidInput("encoder", expected, repr(self.encoder)))
         for part, split in self.splits.items():
             missing = [name for name in self.names if name not in split.tasks]
             if missing:
@@ -99,9 +104,9 @@ class Problem:
         Args:
             inputs: an array of numbers [rows, …].
             targets: an array [rows, tasks], or a mapping from task names to arrays [rows, …].
-            tasks: a `Task` or a name for each target. The kind of a target given by name is inferred.
+            tasks: a `Task` or a name for each target. If a target is given by name, its kind is inferred.
             name: the name of the problem.
-            encoder: see `Problem`. If None, an MLP with two hidden layers is used, which supports flat inputs only.
+            encoder: see `Problem`. If None, an MLP with two hidden layers is used, which supports only flat inputs.
             recipe: the training recipe. If None, the default recipe is used.
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
             groups: the group label of each row. Rows of the same group stay in the same split.
@@ -109,11 +114,11 @@ class Problem:
             notes: notes on the data, shown in reports.
 
         Flat inputs and regression targets are standardized with the statistics of the training rows. Images are left
-        unchanged. If an encoder is given, integers are left unchanged too, since it may embed them. Inputs are
-        converted to float32, except for float64 tensors.
+        unchanged. If an encoder is given, integers are also left unchanged, since the encoder may embed them. Inputs
+        other than float64 tensors are converted to float32.
 
         Raises:
-            InvalidInput: lists all problems with the data.
+            InvalidInput: If the data are invalid; the message lists all problems.
         """
         fields = fields_from_arrays(
             inputs,
@@ -150,30 +155,34 @@ class Problem:
     ) -> Problem:
         """Creates a problem from a table: a file, a DataFrame, or columns in memory.
 
-        Empty cells, NA, N/A, #N/A, <NA>, NaN, null, "?" and "." count as missing. A row with a missing label is not
-        used for that task. Missing values in a numeric feature column are imputed with the training-set median and
+        Empty cells, NA, N/A, #N/A, <NA>, NaN, null, "?" and "." count as missing. A row without a label for a task is
+        not used for that task. Missing values in a numeric feature column are imputed with the training-set median and
         marked by an indicator input. Numeric features are standardized. A categorical column becomes one input for each
         of the 50 most frequent levels in the training rows, and one input for all other values. Unnamed columns are
         dropped.
 
+        Suspicious data is reported by warnings, which are logged and added to `notes`: a feature that determines a
+        target, a feature that looks like an ID, a target with few labels in a split, and rows of the validation or test
+        split that also occur in the training split.
+
         Args:
             data: the path of a CSV or Parquet file, a DataFrame (whose index is ignored), a mapping from names to
-                columns, or a list with a mapping for each row. A CSV file needs a header. It can be delimited by
-                commas, semicolons, tabs or pipes, encoded in UTF-8, UTF-16 (with a byte order mark) or Latin-1, and
-                compressed with gzip or as the only file in a zip archive. Parquet files need `pip install
+                columns, or a list of mappings, one per row. A CSV file needs a header. It can be delimited by commas,
+                semicolons, tabs or pipes, encoded in UTF-8, UTF-16 (with a byte order mark) or Latin-1, and compressed
+                with gzip or stored as the only file in a zip archive. Parquet files need `pip install
                 'tagalong[parquet]'`.
-            targets: the columns to predict, as names or `Task` objects. The kind of a target given by name is inferred
-                (see `kinds`).
+            targets: the columns to predict, as names or `Task` objects. If a target is given by name, its kind is
+                inferred (see `kinds`).
             features: the columns to predict from. If None, all columns without another role are used.
             ignore: the columns to ignore.
             categorical: the feature columns to one-hot encode.
-            kinds: the kinds of targets that are given by name: "binary", "multiclass" or "regression". By default, a
-                target with two distinct values is binary, one with text or few distinct integers is multiclass, and any
-                other target is regression.
-            errors: the error measures of targets that are given by name; see `Task.error`.
+            kinds: the kinds of the targets given by name: "binary", "multiclass" or "regression". By default, targets
+                with two distinct values are binary, those with text or few distinct integers are multiclass, and all
+                others are regression targets.
+            errors: the error measures for targets given by name; see `Task.error`.
             split_column: the column that assigns each row to "train", "val" or "test".
-            group_column: the column of group labels. Rows of the same group stay in the same split.
-            features_file: an npy or npz file with the inputs of each row, used instead of feature columns.
+            group_column: the column that contains the group labels. Rows of the same group stay in the same split.
+            features_file: an npy or npz file that contains the inputs for each row, used instead of feature columns.
             name: the name of the problem. If None, the file name without its suffixes is used.
             recipe: the training recipe. If None, the default recipe is used.
             encoder: see `Problem`. If None, an MLP with two hidden layers is used.
@@ -181,11 +190,11 @@ class Problem:
             seed: the seed for the split.
 
         Raises:
-            InvalidInput: lists all problems with the table and with the other arguments.
-            ImportError: the file is a Parquet file, and no Parquet reader is installed.
+            InvalidInput: If the table or any other argument is invalid; the message lists all problems.
+            ImportError: If the file is a Parquet file and no Parquet reader is installed.
 
         Example:
-            >>> table = {"age": range(60), "town": ["Ulm", "Bonn", ""] * 20, "ill": ["yes", "no"] * 30}
+            >>> table = {"age": [31, 47, 52] * 20, "town": ["Ulm", "Bonn", ""] * 20, "ill": ["yes", "no"] * 30}
             >>> problem = Problem.from_table(table, targets=["ill"], categorical=["town"])
             >>> problem.tasks[0].kind, problem.table.names
             ('binary', ('age', 'town = Bonn', 'town = Ulm', 'town = other or missing'))
@@ -228,7 +237,7 @@ class Problem:
         split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
         seed: int = 0,
     ) -> Problem:
-        """Creates a problem from a CSV file. See `Problem.from_table`, which has the same arguments.
+        """Creates a problem from a CSV file. See `Problem.from_table`, which takes the same arguments.
 
         Args:
             path: the file, or any other source that `Problem.from_table` accepts.
@@ -236,11 +245,11 @@ class Problem:
             features: the columns to predict from. If None, all columns without another role are used.
             ignore: the columns to ignore.
             categorical: the feature columns to one-hot encode.
-            kinds: the kinds of targets that are given by name: "binary", "multiclass" or "regression".
-            errors: the error measures of targets that are given by name; see `Task.error`.
+            kinds: the kinds of the targets given by name: "binary", "multiclass" or "regression".
+            errors: the error measures for targets given by name; see `Task.error`.
             split_column: the column that assigns each row to "train", "val" or "test".
-            group_column: the column of group labels. Rows of the same group stay in the same split.
-            features_file: an npy or npz file with the inputs of each row, used instead of feature columns.
+            group_column: the column that contains the group labels. Rows of the same group stay in the same split.
+            features_file: an npy or npz file that contains the inputs for each row, used instead of feature columns.
             name: the name of the problem. If None, the file name without its suffixes is used.
             recipe: the training recipe. If None, the default recipe is used.
             encoder: see `Problem`. If None, an MLP with two hidden layers is used.
@@ -248,7 +257,7 @@ class Problem:
             seed: the seed for the split.
 
         Raises:
-            InvalidInput: lists all problems with the table and with the other arguments.
+            InvalidInput: If the table or any other argument is invalid; the message lists all problems.
         """
         return Problem.from_table(
             path,
@@ -286,7 +295,7 @@ class Problem:
 
     @property
     def splits(self) -> dict[str, Rows]:
-        """The training, validation and test rows by name."""
+        """The training, validation and test rows, by name."""
         return {"train": self.train, "val": self.val, "test": self.test}
 
     def task(self, name: str) -> Task:
@@ -314,7 +323,7 @@ class Problem:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of the data and tasks, consisting of 16 hexadecimal digits."""
+        """A 16-digit hexadecimal digest of the data and tasks."""
         digest = hashlib.sha256(f"[{', '.join(map(_fingerprint_text, self.tasks))}]".encode())
         for part, split in self.splits.items():
             digest.update(part.encode())

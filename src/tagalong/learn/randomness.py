@@ -1,4 +1,4 @@
-"""Common random numbers: every random draw, including dropout masks, depends only on the seed and its purpose."""
+"""Common random numbers: every random draw, including dropout masks, depends only on a seed and a purpose."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def row_order(seed: int, epoch: int, rows: int) -> Tensor:
 
 
 def batches(seed: int, epoch: int, rows: int, size: int) -> list[Tensor]:
-    """Returns the rows of each step of an epoch.
+    """Returns the rows used in each step of an epoch.
 
     A single leftover row is added to the last batch, since BatchNorm needs at least two rows.
     """
@@ -43,7 +43,7 @@ def batches(seed: int, epoch: int, rows: int, size: int) -> list[Tensor]:
 
 @contextmanager
 def seeded_rng(seed: int, *purpose: object) -> Iterator[None]:
-    """Seeds torch's random number generators within the context. Restores their state on exit."""
+    """Seeds torch's random number generators within the context. Restores the generators' state on exit."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         reseed(derive_seed(seed, *purpose))
         yield

@@ -39,7 +39,7 @@ KEY_DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """The training settings of a network: optimizer, batch size, learning rate and early stopping.
+    """The training settings for a network: optimizer, batch size, learning rate and early stopping.
 
     Attributes:
         optimizer: "sgd", "adam" or "adamw".
@@ -48,8 +48,8 @@ class Recipe:
         weight_decay: the optimizer's weight decay.
         batch_size: the number of rows per step.
         epochs: the maximum number of epochs.
-        patience: the number of epochs without a better validation loss before training stops. If None, training
-            continues for all epochs.
+        patience: the number of epochs without an improvement in the validation loss after which training stops. If
+            None, training continues for all epochs.
         keep: the weights to keep, either the "best" by validation loss or the "last" after all epochs (requires
             `patience=None`).
         schedule: "constant", "cosine" (decays to zero over `epochs`), "step" (multiplied by `factor` every `period`
@@ -136,14 +136,14 @@ class Recipe:
         Args:
             epochs: the number of finished epochs.
             waited: the number of epochs since the validation loss last improved.
-            rate: the learning rate of the next epoch. If None, it is computed from the schedule.
+            rate: the learning rate of the next epoch. If None, the rate is computed from the schedule.
         """
         if epochs >= self.epochs or (self.patience is not None and waited >= self.patience):
             return True
         return (self.rate(epochs) if rate is None else rate) < self.lowest_lr
 
     def rate(self, epoch: int) -> float:
-        """Returns the learning rate of an epoch, counting from 0. For "windows", this is the initial rate."""
+        """Returns the learning rate for an epoch (counted from 0). For "windows", this is the initial rate."""
         if self.schedule == "cosine":
             return self.lr * 0.5 * (1 + math.cos(math.pi * epoch / self.epochs))
         if self.schedule == "step":
@@ -189,7 +189,7 @@ EQUALITY_P_VALUE = 0.99  # p-value above which the first and last losses count a
 
 
 class LossWindows:
-    """The schedule "windows", which lowers the rate when the training loss has not decreased over a window of steps.
+    """The "windows" schedule, which lowers the rate when the training loss has not decreased over a window of steps.
 
     The losses at the start and end of a window are sorted, trimmed and compared with a paired t-test. Each time the
     rate is lowered, a new window starts. It is twice as long as the previous window, but at most four times as long as

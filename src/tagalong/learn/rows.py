@@ -138,19 +138,19 @@ def require_in_memory(rows: Rows, operation: str) -> Split:
         operation: the operation that needs the rows in memory, as named in the message.
     """
     if not isinstance(rows, Split):
-        raise InvalidInput("", f"{operation} needs rows in memory", "rows that are read from files")
+        raise InvalidInput("", f"{operation} requires rows in memory", "rows that are read from files")
     return rows
 
 
 class MappedTensor(Tensor):
-    """A memory-mapped tensor with rows of an npy file, created by `MappedTensor.open`.
+    """A memory-mapped tensor that contains rows of an npy file, created by `MappedTensor.open`.
 
-    Operations on it return plain tensors. Pickles contain the path of the file rather than its content, and
-    fingerprints use `key` instead of reading the file.
+    Operations on a mapped tensor return plain tensors. Pickles contain the path of the file rather than its contents,
+    and fingerprints use `key` instead of reading the file.
 
     Attributes:
         path: the path of the file.
-        key: a short text that identifies the content of the entire file.
+        key: a short string that identifies the contents of the entire file.
         first: the number of the first row in the file.
 
     Example:
@@ -179,16 +179,16 @@ class MappedTensor(Tensor):
             rows: the number of rows. If None, all rows from `first` on are mapped.
 
         Raises:
-            InvalidInput: the file does not exist or is incomplete.
+            InvalidInput: If the file does not exist or is incomplete.
         """
         if not Path(path).is_file():
-            raise InvalidInput(path, "must be a file that this machine can read", "none")
+            raise InvalidInput(path, "does not exist on this machine")
         try:
             # Copy on write: torch warns about read-only arrays, although nothing is ever written here.
             array = np.load(path, mmap_mode="c", allow_pickle=False)
         except (ValueError, EOFError) as error:
             hint = "delete it or choose another `cache`"
-            raise InvalidInput(path, "must be a complete npy file", "part of one", hint) from error
+            raise InvalidInput(path, "must be a complete npy file", "a truncated one", hint) from error
         last = len(array) if rows is None else first + rows
         mapped = torch.from_numpy(array[first:last]).as_subclass(MappedTensor)
         mapped.path, mapped.key, mapped.first = str(path), key, first

@@ -1,4 +1,4 @@
-"""Scores networks: outputs, losses and all error measures."""
+"""Scores networks: computes outputs, losses and all error measures."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.floa
 
 
 def as_float64(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Converts outputs and targets to float64, except for custom losses, which may need another dtype."""
+    """Converts outputs and targets to float64, except for custom losses, which may need a different dtype."""
     return (outputs.double(), targets.double()) if task.loss is None else (outputs, targets)
 
 
@@ -84,7 +84,7 @@ def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def loss_and_labels(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the mean loss over the labeled rows, and the number of these rows."""
+    """Returns the mean loss over the labeled rows and the number of such rows."""
     losses, present = task.row_losses(outputs, targets)
     labels = present.sum()
     return losses.sum() / labels.clamp(min=1), labels
@@ -140,7 +140,7 @@ def error_rate(predicted: Tensor, targets: Tensor) -> Tensor:
 def auroc(scores: Tensor, targets: Tensor) -> Tensor:
     """Returns one minus the area under the ROC curve, i.e. the fraction of misordered negative-positive pairs.
 
-    Ties count as half.
+    A tie counts as half a misordered pair.
 
     Example:
         >>> auroc(torch.tensor([0.1, 0.4, 0.4, 0.9]), torch.tensor([0.0, 0.0, 1.0, 1.0])).item()

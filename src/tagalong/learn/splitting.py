@@ -1,4 +1,4 @@
-"""Splits rows into training, validation and test rows."""
+"""Splits rows into training, validation and test sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, raise_problems
+from tagalong.errors import InvalidInput, pluralize, raise_problems
 
 from .column_types import as_column
 from .randomness import derive_seed
@@ -31,10 +31,10 @@ class RowSplit(NamedTuple):
 def choose_split(
     targets: Sequence[Target], rows: int, split: Sequence[Any], groups: NDArray[Any] | None, seed: int
 ) -> RowSplit:
-    """Returns the given split, or a random split in which every task has labels and classes.
+    """Returns the given split, or a random split in which every task has enough labels and classes.
 
     Raises:
-        InvalidInput: lists all problems with the split and with the labels of its rows.
+        InvalidInput: If the split or the labels of its rows are invalid; the message lists all problems.
     """
     if not are_fractions(split):
         row_split = read_split(split, rows, groups)
@@ -62,7 +62,7 @@ def are_fractions(split: Sequence[Any]) -> bool:
 def check_fractions(
     split: Sequence[Any], rows: int, groups: NDArray[Any] | None, names: tuple[str, str] = ("`inputs`", "`groups`")
 ) -> None:
-    """Raises an error if fractions are invalid, or if there are too few rows or groups to split.
+    """Raises an error if the fractions are invalid or there are too few rows or groups to split.
 
     Args:
         split: the fractions of training, validation and test rows.
@@ -74,21 +74,20 @@ def check_fractions(
         raise InvalidInput("split", "must be three positive fractions (train, validation, test)", repr(tuple(split)))
     problems = []
     if abs(sum(split) - 1) > 1e-6:
-        found = f"{tuple(split)!r} with sum {sum(split):g}"
+        found = f"{tuple(split)!r}, which sum to {sum(split):g}"
         problems.append(InvalidInput("split", "must be fractions that sum to 1", found))
     if rows < MIN_ROWS:
-        expected = f"must have at least {MIN_ROWS} rows for three parts"
-        problems.append(InvalidInput(names[0], expected, str(rows)))
+        problems.append(InvalidInput(names[0], f"must have at least {MIN_ROWS} rows for three splits", str(rows)))
     elif groups is not None and len(np.unique(groups)) < 3:
-        expected = "must have at least 3 groups, one for each part"
+        expected = "must have at least 3 groups, one for each split"
         problems.append(InvalidInput(names[1], expected, str(len(np.unique(groups)))))
     raise_problems(problems)
 
 
 def split_rows(rows: int, fractions: Sequence[float], groups: NDArray[Any] | None = None, seed: int = 0) -> RowSplit:
-    """Randomly splits rows into training, validation and test rows. Rows of the same group stay together.
+    """Randomly splits rows into training, validation and test sets. Rows of the same group stay together.
 
-    Without groups, sizes are exact to within one row. With groups, they are exact to within twice the size of the
+    Without groups, sizes are exact to within one row. With groups, sizes are exact to within twice the size of the
     largest group.
 
     Args:
@@ -111,7 +110,7 @@ def split_rows(rows: int, fractions: Sequence[float], groups: NDArray[Any] | Non
 
 
 def _split_sizes(rows: int, fractions: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Returns the size of each split, at least 1. Leftover rows go to the splits with the largest remainders."""
+    """Returns the size (at least 1) of each split. Leftover rows go to the splits with the largest remainders."""
     sizes = np.maximum(np.floor(fractions * rows + 1e-9), 1).astype(np.int64)
     while (left := rows - int(sizes.sum())) != 0:
         sizes[np.argmax(fractions * rows - sizes if left > 0 else sizes)] += np.sign(left)
@@ -137,10 +136,10 @@ def read_split(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = No
     """Checks three arrays of row numbers or booleans, and converts them to a split.
 
     Raises:
-        InvalidInput: a row does not exist or is in two splits, or rows of the same group are in different splits.
+        InvalidInput: If a row does not exist or is in two splits, or rows of the same group are in different splits.
     """
     if len(split) != 3:
-        expected = "must be three arrays of row numbers (train, validation, test)"
+        expected = "must be three arrays of row indices (train, validation, test)"
         raise InvalidInput("split", expected, str(len(split)))
     numbers = [_row_numbers(part) for part in split]
     raise_problems(
@@ -149,7 +148,7 @@ def read_split(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = No
     problems = []
     every = np.concatenate(numbers)
     if repeated := len(every) - len(np.unique(every)):
-        problems.append(InvalidInput("split", "must contain each row at most once", f"{repeated} repeated"))
+        problems.append(InvalidInput("split", "must contain each row at most once", pluralize(repeated, "duplicate")))
     if groups is not None:
         problems += _group_problems([groups[part] for part in numbers])
     raise_problems(problems)
@@ -164,11 +163,11 @@ def _row_numbers(part: Any) -> NDArray[Any]:
 def _split_problems(name: str, part: NDArray[Any], rows: int) -> list[InvalidInput]:
     where = f"`split`: {name}"
     if part.ndim != 1 or part.dtype.kind not in "iu":
-        return [InvalidInput(where, "must be a list of row numbers", f"{part.dtype} of shape {part.shape}")]
+        return [InvalidInput(where, "must be a list of row indices", f"dtype {part.dtype} and shape {part.shape}")]
     if not len(part):
-        return [InvalidInput(where, "must have rows", "none")]
+        return [InvalidInput(where, "must have at least one row", "none")]
     if part.min() < 0 or part.max() >= rows:
-        return [InvalidInput(where, f"must be row numbers from 0 to {rows - 1}", f"{part.min()} … {part.max()}")]
+        return [InvalidInput(where, f"must contain row indices from 0 to {rows - 1}", f"{part.min()} to {part.max()}")]
     return []
 
 
@@ -178,12 +177,12 @@ def _group_problems(groups: list[NDArray[Any]]) -> list[InvalidInput]:
     if not shared:
         return []
     examples = ", ".join(repr(group) for group in sorted(shared, key=repr)[:5])
-    expected = "must each be in only one part of `split`"
-    return [InvalidInput("groups", expected, f"{len(shared)} in multiple parts, e.g. {examples}")]
+    expected = "must not be spread across splits"
+    return [InvalidInput("groups", expected, f"{len(shared)} in more than one split, e.g. {examples}")]
 
 
 def _label_problems(targets: Sequence[Target], row_split: RowSplit) -> list[InvalidInput]:
-    """Finds tasks that have no labels in a split, only one value in train, or a class that is missing from train."""
+    """Finds tasks with no labels in a split, a single value in the training rows, or a class missing from them."""
     problems = []
     for target in targets:
         where = f"`split`: {target.task.name!r}"
@@ -193,13 +192,13 @@ def _label_problems(targets: Sequence[Target], row_split: RowSplit) -> list[Inva
         if target.task.kind == "custom" or "train" in empty:
             continue
         if len(found["train"]) == 1 or (target.task.kind == "regression" and not target.scale(row_split.train)[1]):
-            problems.append(InvalidInput(where, "must have more than one value in train", "one"))
+            problems.append(InvalidInput(where, "must have at least two distinct labels in train", "one"))
         if target.task.kind != "regression":
             problems += [
                 InvalidInput(
                     where,
                     f"has class {_original_label(target, code)!r} in {part}, which does not occur in train",
-                    hint="leave those rows out or merge the class with another",
+                    hint="remove those rows, or merge the class with another",
                 )
                 for part in ("val", "test")
                 for code in np.setdiff1d(found[part], found["train"])
@@ -230,6 +229,8 @@ def _original_label(target: Target, code: float) -> Any:
 def group_labels(groups: Any, argument: str = "`groups`") -> NDArray[Any]:
     """Returns the group label of each row, converted to a common type so that labels can be sorted."""
     labels = as_column(groups)
+    if not labels.ndim:
+        raise InvalidInput(argument, "must have a label for every row", repr(groups))
     missing = [label is None or label != label for label in labels.tolist()]
     if any(missing):
         raise InvalidInput(argument, "must have a label for every row", f"{sum(missing)} missing")

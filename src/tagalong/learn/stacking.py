@@ -1,4 +1,4 @@
-"""Networks with the same architecture whose weights are stacked, so that they can be computed together."""
+"""Networks with the same architecture whose weights are stacked, so that the networks can run together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Stack:
     """Copies of a network with separate weights.
 
     Args:
-        network: the network to copy. Afterwards, only its layers are used, not its weights.
+        network: the network to copy. Only the network's layers are used afterward, not its weights.
         copies: the number of copies.
 
     Attributes:
@@ -165,7 +165,7 @@ class PairLosses:
 
     Args:
         problem: the problem.
-        tasks: the tasks, in the order of the columns of `trains`.
+        tasks: the tasks, in the same order as the columns of `trains`.
         trains: whether each network trains each task, [networks, tasks].
         device: the device to compute on.
 
@@ -201,7 +201,7 @@ class PairLosses:
         return [torch.stack([targets[task.name] for task in family.tasks]) for family in self._families]
 
     def __call__(self, outputs: Mapping[str, Tensor], targets: Sequence[Tensor]) -> Tensor:
-        """Returns the mean loss of every pair from the outputs [networks, rows, …] of each task."""
+        """Returns the mean loss of every pair, given the outputs [networks, rows, …] of each task."""
         parts = [family.losses(outputs, target) for family, target in zip(self._families, targets, strict=True)]
         return torch.cat(parts)
 
@@ -214,7 +214,7 @@ class PairLosses:
 
 @dataclass(frozen=True)
 class _Family:
-    """A group of tasks with the same loss, and the pairs of a network and one of these tasks.
+    """A group of tasks with the same loss, and the (network, task) pairs for these tasks.
 
     Attributes:
         tasks: the members of the family.
@@ -227,7 +227,7 @@ class _Family:
     members: Tensor | None
 
     def losses(self, outputs: Mapping[str, Tensor], targets: Tensor) -> Tensor:
-        """Returns the mean loss of each pair from outputs [networks, rows, …] and targets [members, rows, …]."""
+        """Returns the mean loss of each pair, given outputs [networks, rows, …] and targets [members, rows, …]."""
         member_outputs = [outputs[task.name] for task in self.tasks]
         chosen = member_outputs[0] if self.members is None else torch.stack(member_outputs, 1).flatten(0, 1)
         if self.pairs is not None:
@@ -278,7 +278,7 @@ def scores_of_stack(
 
 
 def _task_scores(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> list[Score]:
-    """Returns the scores of one task from outputs [networks, rows, …], with the same results as `scores_on`."""
+    """Returns the scores of one task, given outputs [networks, rows, …], with the same results as `scores_on`."""
     scale = problem.scales.get(task.name)
     rows = _row_losses(task, *as_float64(task, outputs, targets))
     losses = [float(np.nanmean(own)) if np.isfinite(own).any() else float("nan") for own in rows]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from torch import Tensor
 from tagalong.errors import InvalidInput, collect, did_you_mean, pluralize, raise_problems, task_name_problems
 from tagalong.tabular import TableSource
 
-from .arrays import Prepare, check_encoder, input_dtype, make_fields, prepare_with_scaling
-from .column_types import MAX_MAGNITUDE, Column, Columns, read_columns
+from .arrays import Prepare, check_encoder, input_dtype, make_fields, prepare_with_scaling, setting_problems
+from .column_types import MAX_MAGNITUDE, MISSING_HINT, Columns, read_columns, show_cell, text_cells
 from .network import Encoder
 from .preparation import NumberColumn, Table, load_array, read_inputs
 from .recipe import Recipe
 from .splitting import PARTS, RowNumbers, are_fractions, check_fractions, choose_split, group_labels
+from .table_warnings import Feature, category_feature, table_warnings
 from .targets import Target, encoded_labels, read_target, task_names, with_error_measure
 from .task import Kind, Task
 
@@ -51,16 +53,26 @@ def fields_from_table(
     seed: int,
 ) -> dict[str, Any]:
     """Returns the fields of a problem; see `Problem.from_table`."""
-    columns = read_columns(data, "data")
+    problems = _argument_problems(kinds, errors, split_column=split_column, group_column=group_column)
+    problems += setting_problems(name, seed, split)
+    lists = {
+        "targets": targets,
+        "features": () if features is None else features,
+        "ignore": ignore,
+        "categorical": categorical,
+    }
+    names = {argument: collect(problems, _as_names, given, argument) for argument, given in lists.items()}
+    raise_problems(problems)
+    columns, targets = read_columns(data, "data"), names["targets"]
     request = ColumnRequest(
-        task_names(_as_names(targets, "targets")),
-        None if features is None else _as_names(features, "features"),
-        _as_names(ignore, "ignore"),
-        _as_names(categorical, "categorical"),
+        task_names(targets),
+        None if features is None else names["features"],
+        names["ignore"],
+        names["categorical"],
         split_column,
         group_column,
     )
-    problems: list[InvalidInput] = []
+    problems = []
     known = _read_labels(columns, targets, kinds or {}, errors or {}, problems)
     groups = collect(problems, _read_groups, columns, group_column)
     split = collect(problems, _read_split, columns, split_column, split)
@@ -68,18 +80,49 @@ def fields_from_table(
     if features_file is None:
         roles, more = find_roles(columns, request)
         prepare = _prepare_columns(columns, roles, known)
+        read_features = partial(_features, columns, roles)
     else:
-        prepare, more = _prepare_file(Path(features_file), columns, request, known, encoder)
+        prepare, more = _prepare_file(features_file, columns, request, known, encoder)
+        read_features = partial(_features, columns, Roles((), ()))
     raise_problems((few or problems) + more)
     row_split = choose_split(known, columns.rows, split, groups, seed)
+    warnings = table_warnings(read_features(), known, row_split, groups)
     title = name or (Path(data).name.split(".")[0] if isinstance(data, (str, os.PathLike)) else "table")
-    return make_fields(title, known, prepare, row_split, groups=groups, encoder=encoder, recipe=recipe)
+    return make_fields(
+        title, known, prepare, row_split, groups=groups, encoder=encoder, recipe=recipe, warnings=warnings
+    )
 
 
-def _as_names(names: Sequence[Any], argument: str) -> tuple[Any, ...]:
+def _features(columns: Columns, roles: Roles) -> list[Feature]:
+    numbers = [Feature(name, columns[name]) for name in roles.numbers]
+    return numbers + [category_feature(name, columns[name]) for name in roles.categories]
+
+
+def _as_names(names: Any, argument: str) -> tuple[Any, ...]:
+    expected = "must be a list of names"
     if isinstance(names, str):
-        raise InvalidInput(argument, "must be a list of names", f"the string {names!r}", f"write [{names!r}]")
-    return tuple(names)
+        raise InvalidInput(argument, expected, f"the string {names!r}", f"write [{names!r}]")
+    if isinstance(names, bytes) or not isinstance(names, Iterable):
+        raise InvalidInput(argument, expected, repr(names))
+    found = tuple(names)
+    if not all(isinstance(name, Hashable) for name in found):
+        raise InvalidInput(argument, expected, repr(list(found)))
+    return found
+
+
+def _argument_problems(kinds: Any, errors: Any, **columns: Any) -> list[InvalidInput]:
+    """Lists arguments of the wrong type."""
+    expected, hint = "must map names of targets to {}", "write {{'age': {!r}}}"
+    problems = [
+        InvalidInput(argument, expected.format(argument), repr(value), hint.format(example))
+        for argument, value, example in (("kinds", kinds, "regression"), ("errors", errors, "mae"))
+        if value is not None and not isinstance(value, Mapping)
+    ]
+    return problems + [
+        InvalidInput(argument, "must be the name of a column", repr(name))
+        for argument, name in columns.items()
+        if name is not None and not isinstance(name, str)
+    ]
 
 
 def _read_labels(
@@ -89,17 +132,19 @@ def _read_labels(
     errors: Mapping[str, str],
     problems: list[InvalidInput],
 ) -> list[Target]:
-    """Reads the labels of every task that has a column. Appends any problems to `problems`."""
+    """Reads the labels of every task that has a column. Appends any problems found to `problems`."""
     names = task_names(targets)
     for argument, settings in (("kinds", kinds), ("errors", errors)):
         unknown = [name for name in settings if name not in names]
         problems += [
-            InvalidInput(argument, "must name targets", repr(name), did_you_mean(name, names)) for name in unknown
+            InvalidInput(argument, "must contain only targets", repr(name), did_you_mean(name, names))
+            for name in unknown
         ]
     known = []
     for task, name in zip(targets, names, strict=True):
         if name in columns:
-            target = collect(problems, read_target, task, columns[name], kinds.get(name))
+            locate = partial(columns.locate_text, name)
+            target = collect(problems, read_target, task, columns[name], kinds.get(name), locate)
             if target is not None and name in errors:
                 target = collect(problems, with_error_measure, target, errors[name])
             known += [] if target is None else [target]
@@ -164,7 +209,7 @@ class Roles:
 def find_roles(columns: Columns, request: ColumnRequest) -> tuple[Roles, list[InvalidInput]]:
     """Divides the feature columns into numeric and categorical ones, and lists all problems.
 
-    Problems are columns that do not exist, columns with two roles, and numeric columns that contain text.
+    Problems include nonexistent columns, columns with two roles, and numeric columns that contain text.
     """
     missing = missing_column_problems(columns, request)
     others = {*request.targets, *request.ignore, request.split_column, request.group_column}
@@ -216,7 +261,7 @@ def _two_role_problems(request: ColumnRequest) -> list[InvalidInput]:
         if name in request.targets
     ]
     return problems + [
-        InvalidInput("ignore", f"must not name a column of `{argument}`", repr(name))
+        InvalidInput("ignore", f"must not name a column that is in `{argument}`", repr(name))
         for argument in ("features", "categorical")
         for name in uses[argument]
         if name in request.ignore
@@ -224,9 +269,13 @@ def _two_role_problems(request: ColumnRequest) -> list[InvalidInput]:
 
 
 def _number_problems(columns: Columns, numbers: Sequence[str]) -> list[InvalidInput]:
-    problems = [_text_problem(name, columns[name]) for name in numbers if columns[name].dtype == object]
+    problems = [_text_problem(name, columns) for name in numbers if columns[name].dtype == object]
     for name in numbers:
         if columns[name].dtype == object:
+            continue
+        if columns[name].ndim != 1:
+            found = f"an array of shape {list(columns[name].shape)}"
+            problems.append(InvalidInput(f"`features`: column {name!r}", "must have one number per row", found))
             continue
         magnitudes, place = np.abs(columns[name]), f"`features`: column {name!r}"
         largest = np.nanmax(magnitudes, initial=0.0)
@@ -237,10 +286,14 @@ def _number_problems(columns: Columns, numbers: Sequence[str]) -> list[InvalidIn
     return problems
 
 
-def _text_problem(name: str, column: Column) -> InvalidInput:
-    levels = sorted({value for value in column if value is not None})
-    found = f"{len(levels)} distinct texts, e.g. {levels[0]!r}"
-    return InvalidInput(f"column {name!r}", "must be numbers", found, "add it to `categorical` or to `ignore`")
+def _text_problem(name: str, columns: Columns) -> InvalidInput:
+    hint = "add it to `categorical` or to `ignore`"
+    if (cells := columns.locate_text(name)) is not None:
+        place = f"{columns.place}: column {name!r}"
+        return InvalidInput(place, "must be numeric", cells, f"{MISSING_HINT}; if the column is not numeric, {hint}")
+    texts = sorted(set(columns[name][text_cells(columns[name])].tolist()))
+    found = f"text with {len(texts)} distinct values, e.g. {show_cell(texts[0])}"
+    return InvalidInput(f"column {name!r}", "must be numeric", found, hint)
 
 
 def _prepare_columns(columns: Columns, roles: Roles, targets: Sequence[Target]) -> Prepare:
@@ -248,20 +301,20 @@ def _prepare_columns(columns: Columns, roles: Roles, targets: Sequence[Target]) 
         table = Table.fitted(columns, roles.numbers, roles.categories, train, encoded_labels(targets))
         if not table.columns:
             names = ", ".join(map(repr, (*roles.numbers, *roles.categories)))
-            raise InvalidInput("features", "must vary in train", f"one value in each of {names}")
+            raise InvalidInput("features", "must vary in the training rows", f"only constant columns: {names}")
         return table, table.inputs(columns), _preparation_notes(columns, roles, table)
 
     return prepare
 
 
 def _prepare_file(
-    path: Path, columns: Columns, request: ColumnRequest, targets: Sequence[Target], encoder: Encoder | None
+    path: str | Path, columns: Columns, request: ColumnRequest, targets: Sequence[Target], encoder: Encoder | None
 ) -> tuple[Prepare, list[InvalidInput]]:
-    """Reads the inputs from an array in another file instead of from columns of the table."""
+    """Reads the inputs from an array in another file rather than from the table's columns."""
     problems = task_name_problems(request.targets, "targets") + missing_column_problems(columns, request)
     if request.features or request.categorical:
-        expected = "must not be given with `features_file`, which contains all inputs"
-        problems.append(InvalidInput("`features` and `categorical`", expected))
+        conflict = "cannot be used with `features_file`, which contains all inputs"
+        problems.append(InvalidInput("`features` and `categorical`", conflict))
     array = collect(problems, load_array, path, "features_file")
     raw = None if array is None else collect(problems, read_inputs, array, encoder is not None, "features_file")
     if raw is None:
@@ -278,19 +331,12 @@ def _preparation_notes(columns: Columns, roles: Roles, table: Table) -> list[str
     filled = [column.name for column in table.columns if isinstance(column, NumberColumn) and column.indicator]
     kept = {column.name for column in table.columns}
     dropped = [name for name in (*roles.numbers, *roles.categories) if name not in kept]
-    counters = [name for name in roles.numbers if _is_row_counter(columns[name])]
     notes = [f"{len(table.columns)} feature columns became {len(table.names)} inputs"]
     if filled:
         count = pluralize(len(filled), "column")
         notes.append(f"missing values imputed with the median, and marked, in {count}: {', '.join(filled)}")
     if dropped:
         notes.append(f"dropped because they do not vary in train: {', '.join(dropped)}")
-    if counters:
-        notes.append(f"these features seem to number the rows; consider `ignore` for {', '.join(counters)}")
     if columns.unnamed:
         notes.append(f"dropped {pluralize(columns.unnamed, 'unnamed column')}")
     return notes
-
-
-def _is_row_counter(column: NDArray[np.float64]) -> bool:
-    return bool((np.abs(np.diff(column)) == 1).all()) and len(column) > 2

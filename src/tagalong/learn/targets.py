@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,12 @@ from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput
 
-from .column_types import MAX_MAGNITUDE, Column, as_column
+from .column_types import MAX_MAGNITUDE, MISSING_HINT, Column, as_column, locate_text, text_cells
 from .task import DEFAULT_ERROR_MEASURES, Kind, Task
 
 MAX_INTEGER_CLASSES = 10
 MAX_TEXT_CLASSES = 50
+MAX_REPEATED_ERRORS = 2  # a text that occurs more often among numbers is likely the name of a class
 Label = str | float | int
 
 
@@ -34,55 +37,76 @@ class Target:
     classes: tuple[Label, ...] | None = None
 
     def scale(self, rows: NDArray[np.int64]) -> tuple[float, float]:
-        """Returns the mean and the standard deviation of the labels of some rows."""
+        """Returns the mean and standard deviation of the labels in the given rows."""
         values = self.values[rows]
         return float(np.nanmean(values)), float(np.nanstd(values))
 
 
-def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) -> Target:
+def read_target(
+    task_or_name: Task | str, raw: Any, kind: Kind | None = None, locate: Callable[[], str | None] | None = None
+) -> Target:
     """Reads the labels of one task.
 
     Args:
         task_or_name: the task or its name.
         raw: the labels.
-        kind: the kind of a task that is given by name. If None, the kind is inferred as binary for two values,
-            multiclass for text or few distinct integers, and regression otherwise.
+        kind: the kind of the task, if the task is given by name. If None, the kind is inferred as binary for two
+            values, multiclass for text or few distinct integers, and regression otherwise.
+        locate: locates the few labels that are not numbers. If None, they are located by their row numbers.
 
     Raises:
-        InvalidInput: the labels do not match the kind, or cannot be learned.
+        InvalidInput: If the labels do not match the kind, or cannot be learned.
     """
     name = task_or_name if isinstance(task_or_name, str) else task_or_name.name
     argument = f"`targets`: {name!r}"
     kind = kind if isinstance(task_or_name, str) else task_or_name.kind
     values = as_column(raw)
     present = values[_is_present(values)]
+    if values.dtype == object and values.ndim == 1 and kind not in ("binary", "multiclass"):
+        _check_typing_errors(argument, values, kind, locate or partial(locate_text, values))
     _check_labels(argument, present, values, kind)
     distinct = np.unique(present.astype(str) if present.dtype == object else present)
     kind = kind or _guess_kind(distinct, len(present))
     if kind == "multiclass" and distinct.dtype.kind == "U" and len(distinct) > MAX_TEXT_CLASSES:
         found = f"{len(distinct)}, e.g. {_format_some(distinct)}"
-        raise InvalidInput(argument, f"must have at most {MAX_TEXT_CLASSES} distinct texts", found, "leave it out")
+        raise InvalidInput(
+            argument, f"must have at most {MAX_TEXT_CLASSES} distinct text labels", found, "remove the target"
+        )
     if kind in ("regression", "custom"):
         task = task_or_name if isinstance(task_or_name, Task) else Task(name, kind)
         return Target(task, values)
     return _encode_classes(task_or_name, name, kind, values, distinct)
 
 
+def _check_typing_errors(argument: str, values: Column, kind: Kind | None, locate: Callable[[], str | None]) -> None:
+    """Raises an error for labels that are numbers with few exceptions, unless these could be names of classes."""
+    cells = locate()
+    if cells is None:
+        return
+    few = len(set(values.tolist()) - {None}) <= MAX_TEXT_CLASSES
+    if kind is None and few and max(Counter(values[text_cells(values)].tolist()).values()) > MAX_REPEATED_ERRORS:
+        return
+    hint = MISSING_HINT if kind else f"{MISSING_HINT}, or pass `kinds` if the labels are classes"
+    raise InvalidInput(argument, "must be numeric", cells, hint)
+
+
 def _check_labels(argument: str, present: Column, values: Column, kind: Kind | None) -> None:
-    if kind is not None and kind not in DEFAULT_ERROR_MEASURES:
-        raise InvalidInput(argument, f"must be of kind {', '.join(map(repr, DEFAULT_ERROR_MEASURES))}", repr(kind))
+    if kind is not None and (not isinstance(kind, str) or kind not in DEFAULT_ERROR_MEASURES):
+        raise InvalidInput(
+            argument, f"must have a known kind ({', '.join(map(repr, DEFAULT_ERROR_MEASURES))})", repr(kind)
+        )
     if not len(present):
-        raise InvalidInput(argument, "must have labels", f"all {len(values)} missing", "leave the task out")
+        raise InvalidInput(argument, "must have labels", f"all {len(values)} missing", "remove the task")
     if present.dtype != object:
         _check_magnitudes(argument, np.abs(present))
     distinct = np.unique(present.astype(str) if present.dtype == object else present)
     some = _format_some(distinct)
     if len(distinct) == 1 and kind != "custom":
-        raise InvalidInput(argument, "must vary", f"{some} for all labels", "leave the task out")
+        raise InvalidInput(argument, "must have at least two distinct labels", f"only {some}", "remove the task")
     if kind == "binary" and len(distinct) > 2:
-        raise InvalidInput(argument, "is binary and must have two values", f"{len(distinct)}: {some}")
+        raise InvalidInput(argument, "is binary and must have exactly two distinct labels", f"{len(distinct)}: {some}")
     if kind in ("regression", "custom") and present.dtype == object:
-        raise InvalidInput(argument, f"is a {kind} task and must be numbers", f"text, e.g. {some}")
+        raise InvalidInput(argument, f"is a {kind} task and must have numeric labels", f"text, e.g. {some}")
 
 
 def _check_magnitudes(argument: str, magnitudes: Column) -> None:
@@ -91,7 +115,7 @@ def _check_magnitudes(argument: str, magnitudes: Column) -> None:
         raise InvalidInput(argument, "must be finite or missing (NaN)", found)
     if magnitudes.max() > MAX_MAGNITUDE:
         expected = f"must be at most {MAX_MAGNITUDE:g} in magnitude"
-        raise InvalidInput(argument, expected, f"{magnitudes.max():g}", "use another unit")
+        raise InvalidInput(argument, expected, f"{magnitudes.max():g}", "rescale the target")
 
 
 def _guess_kind(distinct: NDArray[Any], labels: int) -> Kind:
@@ -116,7 +140,7 @@ def _encode_classes(task_or_name: Task | str, name: str, kind: Kind, values: Col
     if distinct.dtype.kind == "f" and np.isin(distinct, np.arange(limit)).all():
         return Target(task, values)
     if len(distinct) != limit and kind == "multiclass":
-        expected = f"must have labels 0 to {limit - 1} or {limit} other distinct labels"
+        expected = f"must have labels from 0 to {limit - 1}, or {limit} other distinct labels"
         raise InvalidInput(f"`targets`: {name!r}", expected, f"{len(distinct)} labels: {_format_some(distinct)}")
     codes = np.full(values.shape, np.nan)
     present = _is_present(values)
@@ -142,12 +166,15 @@ def _format_some(distinct: NDArray[Any]) -> str:
 
 
 def with_error_measure(target: Target, error: Any) -> Target:
-    """Returns the same target with another error measure."""
+    """Returns the same target with a different error measure."""
+    if not isinstance(error, str) and not callable(error):
+        expected = "must be the name of an error measure or a function"
+        raise InvalidInput(f"`errors`: {target.task.name!r}", expected, repr(error))
     return replace(target, task=replace(target.task, error=error))
 
 
 def task_names(tasks: Sequence[Task | str]) -> tuple[str, ...]:
-    """Returns the names of tasks, which are given as `Task` objects or by name."""
+    """Returns the names of tasks that are given as `Task` objects or as names."""
     return tuple(task.name if isinstance(task, Task) else task for task in tasks)
 
 

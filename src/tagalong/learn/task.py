@@ -28,13 +28,13 @@ class Task:
     """One target that a network learns to predict.
 
     Attributes:
-        name: the name of the task. In a table, this is the name of its column.
+        name: the name of the task. In a table, this is the name of the task's column.
         kind: "binary" (labels 0 and 1), "multiclass" (labels 0, 1, …), "regression", or "custom".
         classes: the number of classes of a multiclass task.
         outputs: the number of outputs of the head. The default depends on the kind.
         loss: a function of outputs [rows, …] and targets [rows, …] (without NaN) that returns one value per row or per
             element of the target. The default is cross-entropy or the squared error. The function must not branch on
-            values, since such networks cannot be batched.
+            values, since networks with such a function cannot be batched.
         error: the error measure, which is reported along with the loss. Lower is better. It is one of "error rate",
             "auroc" or "auprc" (reported as one minus the area), "mae", "rmse", "r2" (reported as one minus R²), "loss",
             or a function that computes a number from outputs and targets.
@@ -74,7 +74,7 @@ class Task:
                 self._problem("kind", f"must be one of {_join_names(DEFAULT_ERROR_MEASURES)}", repr(self.kind)),
             ]
         if self.kind == "multiclass" and (self.classes is None or self.classes < 2):
-            problems.append(self._problem("classes", "must be an integer of at least 2", repr(self.classes)))
+            problems.append(self._problem("classes", "must be an integer ≥ 2", repr(self.classes)))
         if self.kind == "custom" and self.loss is None:
             problems.append(self._problem("loss", "is required for a custom task", "None"))
         if isinstance(self.error, str) and self.error not in ERROR_MEASURES[self.kind]:
@@ -94,7 +94,7 @@ class Task:
             problems.append(self._problem("outputs", "must be 1 for a binary task", repr(self.outputs), hint))
         expected = {"binary": 2, "multiclass": self.classes}.get(self.kind, 0)
         if self.class_weights is not None and len(self.class_weights) != expected:
-            what = f"must be {expected} numbers for this kind of task"
+            what = f"must contain {expected} numbers for this kind of task"
             problems.append(self._problem("class_weights", what, str(len(self.class_weights))))
         elif self.class_weights is not None and not all(map(is_nonnegative, self.class_weights)):
             problems.append(self._problem("class_weights", "must not be negative", repr(self.class_weights)))
@@ -147,9 +147,9 @@ class Task:
     def _shape_error(self, losses: Tensor, outputs: Tensor, targets: Tensor) -> InvalidInput:
         return self._problem(
             "loss",
-            f"must return a value per row or per element of the targets {list(targets.shape)}",
-            f"{list(losses.shape)} from outputs {list(outputs.shape)}",
-            "use reduction='none', and a head whose outputs fit the targets",
+            f"must return one value per row or per element of the targets, which have shape {list(targets.shape)}",
+            f"shape {list(losses.shape)} for outputs of shape {list(outputs.shape)}",
+            "use reduction='none', and a head whose outputs match the targets",
         )
 
     def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ class Task:
 
 
 def squeeze_like(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Removes the second dimension of outputs [rows, 1] if targets are [rows]."""
+    """Removes the second dimension of outputs [rows, 1] if the targets have the shape [rows]."""
     return outputs.squeeze(1) if outputs.dim() == targets.dim() + 1 else outputs
 
 

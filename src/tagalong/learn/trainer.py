@@ -44,7 +44,7 @@ class Job:
         seed: the seed for the row order, the initial weights and the dropout masks.
         rule: the rule that combines the losses: "plain", "uw", "gradnorm", "pcgrad", or the name of another rule.
         width: the width of the encoder, as a multiple of its default width.
-        epochs: the number of epochs of a short trial run. If None, the recipe's number is used.
+        epochs: the number of epochs for a short trial run. If None, the recipe's number of epochs is used.
     """
 
     tasks: tuple[str, ...]
@@ -67,8 +67,8 @@ class Trained:
         val: the validation score of each task, with the kept weights.
         test: the test score of each task, with the kept weights.
         curve: the validation losses [epochs, tasks], in the order of `job.tasks`.
-        best_epoch: the epoch whose weights are kept, counting from 0. If training diverged, this is -1, scores are NaN
-            and there are no weights.
+        best_epoch: the epoch whose weights are kept, counting from 0. If training diverged, this is -1, the scores are
+            NaN and there are no weights.
         steps: the number of optimizer steps.
         seconds: the training time in seconds. If several networks were trained together, the time is divided among
             them.
@@ -124,14 +124,14 @@ def train(
         job: the network to train.
         device: the device to train on.
         meter: the settings of an `AffinityMeter`, which takes measurements during training without changing the result.
-            With "held_out": True, it measures the losses on a batch of validation rows.
-        checkpoint: the file that is written after each epoch. If it exists, training resumes from it. It is removed at
-            the end.
+            With `"held_out": True`, the meter measures the losses on a batch of validation rows.
+        checkpoint: the file that is written after each epoch. If the file exists, training resumes from it. The file is
+            removed when training ends.
         checkpoint_every: the minimum number of seconds between checkpoints.
         progress: called after each epoch with the number of finished epochs.
 
     Raises:
-        Diverged: the validation loss was never finite.
+        Diverged: If the validation loss was never finite.
     """
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the losses of all tasks are NaN")  # `Diverged` is clearer than this warning
@@ -162,9 +162,9 @@ def job_problems(problem: Problem, job: Job, device: torch.device) -> list[Inval
     unknown = [task for task in job.tasks if task not in problem.names]
     if unknown or not job.tasks:
         known, found = (", ".join(map(repr, names)) for names in (problem.names, unknown))
-        problems.append(InvalidInput("`job.tasks`", f"must be some of {known}", found or "none"))
+        problems.append(InvalidInput("`job.tasks`", f"must be a subset of {known}", found or "none"))
     if job.tasks != tuple(name for name in problem.names if name in job.tasks) and not unknown:
-        expected = "must be in the order of the problem, without duplicates"
+        expected = "must be distinct and in the same order as in the problem"
         problems.append(InvalidInput("`job.tasks`", expected, repr(job.tasks)))
     if not job.width > 0:
         problems.append(InvalidInput("`job.width`", "must be a positive number", repr(job.width)))
@@ -178,7 +178,7 @@ def job_problems(problem: Problem, job: Job, device: torch.device) -> list[Inval
 
 
 class Training:
-    """Trains one network like `train`, but can be inspected between epochs.
+    """Trains one network, as `train` does, but can be inspected between epochs.
 
     This seeds torch's global random number generators. Use `torch.random.fork_rng()`, as `train` does, to restore them.
 
@@ -189,7 +189,7 @@ class Training:
         meter: see `train`.
 
     Raises:
-        InvalidInput: the job is not valid for the problem or the device.
+        InvalidInput: If the job is not valid for the problem or the device.
 
     Attributes:
         network: the network with its current weights. The best weights so far are in `best`.
@@ -274,11 +274,11 @@ class Training:
         return self.recipe.rate(self.epoch) if self.windows is None else self.windows.rate
 
     def losses(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the loss of each task on some rows, using this step's dropout masks."""
+        """Returns the loss of each task on the given rows, using this step's dropout masks."""
         return {task: loss for task, (loss, _) in self.losses_and_labels(inputs, targets).items()}
 
     def losses_and_labels(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Returns the mean loss of each task on some rows, and the number of labels that were used."""
+        """Returns the mean loss of each task on the given rows, and the number of labels that were used."""
         with self.recipe.precision(self.device):
             outputs = self.network.at_step(self.steps)(inputs)
             return {task.name: loss_and_labels(task, outputs[task.name], targets[task.name]) for task in self.tasks}
@@ -323,9 +323,9 @@ class Training:
 
     @property
     def identity(self) -> str:
-        """A text that identifies the training run in checkpoints.
+        """A string that identifies the training run in checkpoints.
 
-        Like the keys of networks, it omits settings with default values.
+        Like network keys, it omits settings that have their default values.
         """
         job, recipe = self.job, ", ".join(f"{name}={value!r}" for name, value in self.recipe.definition.items())
         network = f"tasks={job.tasks!r}, seed={job.seed}, rule={job.rule!r}, width={job.width}, epochs={job.epochs}"
@@ -354,10 +354,10 @@ def save_checkpoint(path: Path, training: Training) -> None:
 def load_checkpoint(path: Path, training: Training) -> None:
     """Restores a training run from a checkpoint. A damaged file is ignored with a warning.
 
-    The file contains tensors and plain values only, so reading it runs no code.
+    The file contains tensors and plain values only, so reading it does not execute any code.
 
     Raises:
-        InvalidInput: the checkpoint belongs to another training run.
+        InvalidInput: If the checkpoint belongs to a different training run.
     """
 
     def restore_location(storage: Any, location: str) -> Any:
@@ -372,15 +372,15 @@ def load_checkpoint(path: Path, training: Training) -> None:
         raise
     except Exception as error:
         reason = str(error) if isinstance(error, ValueError) else "it contains more than tensors and plain values"
-        logger.warning("%s cannot be used (%s); training starts from scratch", path, reason)
+        logger.warning("could not use %s (%s); training from scratch", path, reason)
         return
     identity = str(state.get("of")) if isinstance(state, dict) else type(state).__name__
     if identity != training.identity:
         raise InvalidInput(
             f"`checkpoint` {path}",
-            f"must belong to this training run, {training.identity}",
+            f"must come from the same training job, {training.identity}",
             identity,
-            "delete the file or choose another",
+            "delete the file, or choose another one",
         )
     with report_damage(path, InvalidInput, "delete it"):
         for name in PLAIN_ATTRIBUTES:
@@ -395,8 +395,8 @@ class StepMeter:
     """Computes the losses of each step with an `AffinityMeter`, without affecting training.
 
     Args:
-        settings: the settings of the meter. With "held_out": True, it measures the losses of validation rows. These
-            rows are drawn at random for each step, and the network is in evaluation mode.
+        settings: the settings of the meter. With `"held_out": True`, the meter measures the losses on validation rows.
+            These rows are drawn at random for each step, and the network is in evaluation mode.
         training: the training run to measure.
     """
 

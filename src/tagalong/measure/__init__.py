@@ -1,4 +1,4 @@
-"""How much does a step on one task lower another task's loss?"""
+"""Measures how much a training step on one task lowers the losses of the other tasks."""
 
 from .check import Check as Check
 from .closure import ClosureError as ClosureError

@@ -1,4 +1,4 @@
-"""Reuses a measured step for training: the training gradient (`meter.backward`) and the task Gram matrix."""
+"""Reuses the gradients of a measured step for training (`meter.backward`) and for the tasks' Gram matrix."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .closure import TaskLosses, loss_graph, raise_all
+from .closure import TaskLosses, loss_graph, raise_closure_problems
 from .gradients import GradientSum, TaskGradients, gradient_matrices, plan_blocks
 from .setup import Setup, check_weights
 from .steps import Steps
@@ -18,9 +18,9 @@ class TrainingGradient:
     """Accumulates Σ w_t ∇L_t into ``.grad``.
 
     Attributes:
-        losses: The return value of the last call of the closure.
-        capture: The weighted sum of that call's task gradients, if the call was measured.
-        wanted: Whether `backward` has been called before; until then, keeping the sum is not worth the memory.
+        losses: The value returned by the last call to the closure.
+        capture: The weighted sum of the task gradients from the last call, if that call was measured.
+        wanted: Whether `backward` has been called before. Until then, the sum is not kept, to save memory.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -29,12 +29,12 @@ class TrainingGradient:
         self.capture: GradientSum | None = None
         self.wanted = False
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self.losses = self.capture = None
 
     def backward(self, weights: Mapping[str, float | Tensor] | None, extra: Tensor | None) -> None:
         if self.losses is None:
-            raise RuntimeError("`backward` can be called once after each call of the meter; call the meter first")
+            raise RuntimeError("`backward` can only be called once per call to the meter; call the meter first")
         losses = self._finite_losses()
         given = self._current_weights() if weights is None else weights
         factors = dict.fromkeys(losses, 1.0) if given is None else given
@@ -42,14 +42,14 @@ class TrainingGradient:
         capture = self.capture if weights is None and not self._has_gradient_hooks() else None
         done = {} if capture is None else {t: loss for t, loss in losses.items() if t in capture.tasks}
         total = self._remaining_loss(losses, factors, set(done), extra)
-        scale = self._scale(losses)
+        scale = self._scale_factor(losses)
         if capture is not None:
             self._backward_to_heads(done, factors, scale, retain_graph=total is not None)
             capture.accumulate(1.0 if scale is None else float(scale))
         if total is not None:
             (total if scale is None else total * scale).backward()
         self.wanted = True
-        self.forget()
+        self.clear()
 
     def _finite_losses(self) -> dict[str, Tensor]:
         read = _read_losses(self.losses)
@@ -62,13 +62,13 @@ class TrainingGradient:
         return given() if callable(given) else given
 
     def _has_gradient_hooks(self) -> bool:
-        """Whether any shared parameter has a gradient hook, which only a real backward pass runs."""
+        """Whether any shared parameter has a gradient hook, which runs only in a real backward pass."""
         return any(p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None) for p in self._setup.parameters)
 
     def _remaining_loss(
         self, losses: Mapping[str, Tensor], factors: Mapping[str, float | Tensor], done: set[str], extra: Tensor | None
     ) -> Tensor | None:
-        """Returns the terms still to be differentiated: tasks not in `done`, trainable weights, and `extra`."""
+        """Returns the sum of the terms that still have to be differentiated."""
         terms = [loss * factors[task] for task, loss in losses.items() if task not in done]
         for task in done:
             weight = factors[task]
@@ -78,8 +78,8 @@ class TrainingGradient:
             terms.append(extra)
         return torch.stack([term.reshape(()) for term in terms]).sum() if terms else None
 
-    def _scale(self, losses: Mapping[str, Tensor]) -> Tensor | None:
-        """Returns the scale factor, initializing the scaler just as scaling a loss would."""
+    def _scale_factor(self, losses: Mapping[str, Tensor]) -> Tensor | None:
+        """Returns the scale factor. Initializes the scaler if necessary, just as scaling a loss does."""
         if self._setup.scaler is None or not losses:
             return None
         one = torch.ones_like(next(iter(losses.values())).detach(), dtype=torch.float32)
@@ -104,12 +104,12 @@ class TrainingGradient:
         return {**vars(self), "losses": None, "capture": None}  # a graph can neither be copied nor pickled
 
 
-class TaskGram:
+class TaskGramMatrix:
     """The Gram matrix ⟨g_i, g_j⟩ over the shared parameters, reused from a measured step if possible.
 
     Attributes:
-        found: The tasks and the matrix of the last call, if the call was measured.
-        wanted: Whether `gram` has been called before; until then, keeping the matrix is not worth the memory.
+        found: The tasks and the Gram matrix from the last call, if that call was measured.
+        wanted: Whether `gram` has been called before. Until then, the matrix is not kept, to save memory.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -117,19 +117,19 @@ class TaskGram:
         self.found: tuple[Sequence[str], Tensor] | None = None
         self.wanted = False
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self.found = None
 
     def matrix(self, returned: object) -> Tensor:
-        """Returns the matrix for the losses that the last call returned, leaving out missing ones."""
+        """Returns the Gram matrix for the losses returned by the last call, without missing tasks."""
         self.wanted = True
         losses = _present_losses(_read_losses(returned))
         if self.found is not None and set(losses) <= set(self.found[0]):
             at = [self.found[0].index(task) for task in losses]
             return self.found[1][at][:, at]
-        return self._compute(losses)
+        return self._compute_matrix(losses)
 
-    def _compute(self, losses: dict[str, Tensor]) -> Tensor:
+    def _compute_matrix(self, losses: dict[str, Tensor]) -> Tensor:
         parameters = self._setup.trainable()
         tasks, steps = list(losses), Steps({}, [])
         gradients = TaskGradients(losses, parameters, scale=self._setup.scale())
@@ -146,11 +146,11 @@ class TaskGram:
 
 def _read_losses(returned: object) -> TaskLosses:
     read = TaskLosses.read(returned)
-    raise_all(read.problems)
+    raise_closure_problems(read.problems)
     return read
 
 
 def _present_losses(read: TaskLosses) -> dict[str, Tensor]:
-    """Returns the losses of the tasks that have labels in the batch, since a NaN would make every gradient NaN."""
+    """Returns the losses of the tasks that have labels in the batch; a NaN loss would make every gradient NaN."""
     values = read.values(list(read.losses)).tolist()
     return {task: loss for (task, loss), value in zip(read.losses.items(), values, strict=True) if value == value}

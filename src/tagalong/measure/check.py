@@ -1,4 +1,4 @@
-"""`meter.check`: tries one step without recording it, and reports what would be measured and at what cost."""
+"""`meter.check`: measures one step without recording it, and reports what would be measured and at what cost."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 from tagalong.rendering import TextTable
 
 from .clock import Stopwatch
-from .closure import ReplayableClosure, raise_all
+from .closure import ReplayableClosure, raise_closure_problems
 from .distributed import Replicas, agree_on_tasks, is_learning_static_graph
-from .gradients import rows_bytes
+from .gradients import gradient_bytes
 from .history import unconnected_pairs
 from .isolation import Replayer, without_caches
 from .measurement import Measurement
@@ -31,11 +31,11 @@ class Check:
     Attributes:
         tasks: Task names.
         shared: The shared parameters by name, each with its shape and the tasks that depend on it.
-        unconnected: Pairs of tasks that have no shared parameter in common.
+        unconnected: Pairs of tasks that do not share any parameters.
         notes: Notes about frozen, unused, tied or untrained parameters, and about missing tasks.
         memory: An upper bound on the extra bytes that a measured step needs, not counting the activations of one
             forward pass.
-        ratio: The time of a measurement, as a multiple of the time of a plain step.
+        ratio: The duration of a measurement divided by that of a plain step.
         overhead: The expected number of seconds spent measuring per second of plain training.
     """
 
@@ -69,10 +69,12 @@ def dry_step(
     schedule: Schedule,
     wrapper: DistributedDataParallel | None = None,
 ) -> Check:
-    """Measures one step without recording it, and restores everything."""
+    """Measures one step without recording it, and restores the original state."""
     if is_learning_static_graph(wrapper):
-        raise_all(["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."])
-    main, held, replicas = (
+        raise_closure_problems(
+            ["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."]
+        )
+    main, held_out_closure, replicas = (
         setup.replayable(closure, Replayer(), verify=True, wrapper=wrapper),
         None,
         setup.replicas(wrapper),
@@ -81,15 +83,15 @@ def dry_step(
         try:
             main.run()
             if held_out is not None:
-                held = setup.replayable(held_out, Replayer(), verify=True, held_out=True, wrapper=wrapper)
-                held.run()
+                held_out_closure = setup.replayable(held_out, Replayer(), verify=True, held_out=True, wrapper=wrapper)
+                held_out_closure.run()
             names = agree_on_tasks(tasks, main, replicas)
-            measure = partial(_measure, setup, names, main, held, schedule, replicas)
+            measure = partial(_measure, setup, names, main, held_out_closure, schedule, replicas)
             touched = measure(verify=True)
             ratio = _relative_duration(setup, main, closure, lambda: measure(verify=False))
         finally:
-            if held is not None:
-                held.restore_start()
+            if held_out_closure is not None:
+                held_out_closure.restore_start()
             main.restore_start()
     return _summary(setup, names, touched, main, ratio, schedule, held_out is not None)
 
@@ -98,18 +100,18 @@ def _measure(
     setup: Setup,
     tasks: Sequence[str],
     main: ReplayableClosure,
-    held: ReplayableClosure | None,
+    held_out_closure: ReplayableClosure | None,
     schedule: Schedule,
     replicas: Replicas,
     *,
     verify: bool,
 ) -> dict[str, set[int]]:
-    """Returns the parameters that each task depends on: for all tasks if `verify`, else for the schedule's choice."""
+    """Returns the parameters that each task depends on: for all tasks if `verify`, otherwise for the scheduled ones."""
     measurement = Measurement(
         setup,
         tasks,
         main,
-        held,
+        held_out_closure,
         choose=lambda present: present if verify else schedule.choose(present, {}, 0),
         replicas=replicas,
         call=0,
@@ -124,18 +126,18 @@ def _measure(
 def _relative_duration(
     setup: Setup, main: ReplayableClosure, closure: Callable[[], Any], measure: Callable[[], object], repeats: int = 3
 ) -> float:
-    """Returns the time of a measurement divided by that of a plain step, using the fastest of a few runs of each."""
+    """Returns how long a measurement takes relative to a plain step, using the fastest of several runs of each."""
     plain, measuring = [], []
     for _ in range(repeats):
         main.restore_start()
-        plain.append(_plain_seconds(setup, closure))
+        plain.append(_plain_step_seconds(setup, closure))
         watch = Stopwatch(setup.parameters[0].device)
         measure()
         measuring.append(watch.seconds())
     return min(measuring) / min(plain)
 
 
-def _plain_seconds(setup: Setup, closure: Callable[[], Any]) -> float:
+def _plain_step_seconds(setup: Setup, closure: Callable[[], Any]) -> float:
     watch = Stopwatch(setup.parameters[0].device)
     losses = [x for x in (v[0] if isinstance(v, tuple | list) else v for v in closure().values()) if x is not None]
     if losses:  # a rank may have none
@@ -172,7 +174,7 @@ def _summary(
 
 
 def _parameter_names(parameters: Sequence[Tensor], modules: Iterable[nn.Module]) -> dict[int, list[str]]:
-    """Returns each parameter's names in the outermost module that contains it; tied parameters have more than one."""
+    """Returns each parameter's names in the outermost module that contains it. Tied parameters have several names."""
     names: dict[int, list[str]] = {}
     for module in modules:  # outermost first
         here: dict[int, list[str]] = {}
@@ -205,7 +207,7 @@ def _notes(
             yield f"`{names[id(p)][0]}` is tied to {', '.join(names[id(p)][1:])}, which therefore moves with it"
     owned = {id(p) for o in setup.optimizers for g in o.param_groups for p in g["params"]}
     idle = [names[id(p)][0] for p in parameters if id(p) not in owned]
-    if setup.of_steps and setup.lr is None and idle:
+    if setup.uses_steps and setup.lr is None and idle:
         yield f"no optimizer updates {', '.join(idle)}, so a step does not move them"
     missing = [t for t in tasks if t not in touched]
     if missing:
@@ -216,8 +218,8 @@ def _extra_memory(setup: Setup, parameters: Sequence[Tensor], rows: int) -> int:
     size = sum(p.nbytes for p in parameters)
     # Saved values, one gradient, and the training gradient if `meter.backward` is used.
     memory = 3 * size if "after" in setup.needs else 2 * size
-    if setup.target_gradients:
-        memory += min(rows_bytes(parameters, rows), int(setup.gradient_memory)) + rows_bytes(parameters, 1)
+    if setup.needs_target_gradients:
+        memory += min(gradient_bytes(parameters, rows), int(setup.gradient_memory)) + gradient_bytes(parameters, 1)
     return memory + setup.steps(parameters).state_bytes
 
 

@@ -1,4 +1,4 @@
-"""Times training and measuring, without making the device wait."""
+"""Times training and measuring without synchronizing with the device."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 
 
 class Stopwatch:
-    """Measures the time from its creation to `stop()`; on CUDA it uses events, which time queued work correctly."""
+    """Measures the time from its creation to `stop()`. On CUDA, it uses events, so queued work is timed correctly."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._start = self._mark()
+        self._start = self._record_time()
         self._end: float | torch.cuda.Event | None = None
 
     def stop(self) -> None:
-        self._end = self._mark()
+        self._end = self._record_time()
 
     def seconds(self) -> float:
-        """Returns the elapsed time in seconds, after waiting for work that is still queued."""
+        """Returns the elapsed time in seconds, after waiting for queued work to finish."""
         if self._end is None:
             self.stop()
         if isinstance(self._start, float):
@@ -30,7 +30,7 @@ class Stopwatch:
         self._end.synchronize()
         return float(self._start.elapsed_time(self._end)) / 1000.0
 
-    def _mark(self) -> float | torch.cuda.Event:
+    def _record_time(self) -> float | torch.cuda.Event:
         if self._device.type != "cuda":
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -39,9 +39,9 @@ class Stopwatch:
 
 
 class TrainingClock:
-    """Tracks how long training and measuring take, based only on when the meter is called.
+    """Tracks the time spent training and measuring, based only on when the meter is called.
 
-    Timings are read long after the work is done, so training does not wait for the device.
+    Timings are read long after the work is done, so training never waits for the device.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class TrainingClock:
         self._finished: list[Stopwatch] = []
 
     def tick(self) -> None:
-        """Starts timing a call, and stops timing the previous one."""
+        """Starts timing a call and stops timing the previous one."""
         now = time.perf_counter()
         if self._last is not None:
             self._total += now - self._last
@@ -66,8 +66,8 @@ class TrainingClock:
         self._current = [watch]
 
     @property
-    def plain(self) -> float:
-        """The average time of a step without measuring, in seconds; 0 before the first step."""
+    def plain_step_seconds(self) -> float:
+        """The average time of a step without a measurement, in seconds; 0 before the first step."""
         self._read_finished()
         return max(self._total - self._measuring, 0.0) / self._calls if self._calls else 0.0
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-from .isolation import ModuleState, RandomState, Replayer, Writes, compiled, watching
+from .isolation import ModuleState, RandomState, Replayer, WriteDetector, has_compiled_modules, save_used_modules
 
 if TYPE_CHECKING:
     from .setup import Setup
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 Closure = Callable[[], Any]
 T = TypeVar("T")
 
-UNREACHED = (
+NO_SHARED_PARAMETER = (
     "no loss depends on any parameter of `shared`; pass the module that the closure calls (not a copy), and check for "
     ".detach() or torch.no_grad() between it and the losses."
 )
 
 
 class ClosureError(ValueError):
-    """The losses of a closure cannot be measured.
+    """Raised if the losses of a closure cannot be measured.
 
     Attributes:
         problems: All problems found, one sentence each.
@@ -38,21 +38,21 @@ class ClosureError(ValueError):
         super().__init__("the affinity cannot be measured:\n" + "\n".join(f"- {p}" for p in problems))
 
 
-def raise_all(problems: Sequence[str]) -> None:
-    """Raises one error that lists `problems`, or returns if there are none."""
+def raise_closure_problems(problems: Sequence[str]) -> None:
+    """Raises one error that lists all `problems`, if there are any."""
     if problems:
         raise ClosureError(problems)
 
 
 class ReplayableClosure:
-    """Runs a closure once and can replay it; saves the state of modules and random generators before and after.
+    """Runs and replays a closure, saving the state of modules and random generators before and after the first run.
 
     Args:
         closure: The user's closure.
-        models: Modules whose state is protected; if empty, the modules that the closure uses are detected.
-        replayer: Reruns the closure.
+        models: Modules whose state is protected; by default, those that the closure uses.
+        replayer: The replayer that runs the closure.
         what: The name of the closure in messages.
-        graph: Whether its losses will be differentiated; if not, no activations are kept.
+        graph: Whether the losses will be differentiated, which requires keeping the activations.
         verify: Whether to detect writes that cannot be undone.
 
     Attributes:
@@ -80,7 +80,7 @@ class ReplayableClosure:
         verify: bool = True,
     ) -> None:
         self._closure, self._replayer, self.what, self._graph = closure, replayer, what, graph
-        self._writes = Writes() if verify else None
+        self._writes = WriteDetector() if verify else None
         self._modules, self._randomness = ModuleState(self._writes), RandomState()
         for model in models:
             self._modules.add(model)
@@ -90,11 +90,11 @@ class ReplayableClosure:
         """Runs the closure for the first time."""
         self.start_nr = _autograd_sequence_nr()
         # Without `model`, the modules that the closure calls are detected as they are called.
-        with watching(self._modules) if self._watch else nullcontext():
+        with save_used_modules(self._modules) if self._watch else nullcontext():
             self.returned = self._closure() if self._graph else self._rerun()
-        self.written = [] if self._writes is None else self._writes.found()
+        self.written = [] if self._writes is None else self._writes.written_names()
         self.lazy = [] if self._writes is None else self._writes.lazy
-        self._modules_after, self._randomness_after = self._modules.again(), RandomState()
+        self._modules_after, self._randomness_after = self._modules.snapshot(), RandomState()
         self.losses = TaskLosses.read(self.returned, self.what)
 
     def replay(self) -> TaskLosses:
@@ -115,10 +115,11 @@ class ReplayableClosure:
         self._randomness_after.restore()
 
     def differentiate_at_end(self, differentiate: Callable[[], T]) -> T:
-        """Calls `differentiate` with buffers and modes as the first run left them.
+        """Calls `differentiate` after restoring the buffers and modes to their state at the end of the first run.
 
-        Replays overwrite buffers that the graph refers to, and another closure may have changed modes. A checkpointed
-        forward pass, which runs again for every gradient, needs both, and updates BatchNorm statistics.
+        Replays overwrite buffers that the graph refers to, and another closure may have changed modes. Checkpointed
+        forward passes run again for every gradient, so they depend on these buffers and modes, and they update
+        BatchNorm statistics.
         """
         self._modules_after.restore()
         return differentiate()
@@ -128,7 +129,7 @@ class ReplayableClosure:
 
     @property
     def compiled(self) -> bool:
-        return self._modules.compiled or compiled(self.modules())
+        return self._modules.compiled or has_compiled_modules(self.modules())
 
     @property
     def buffer_bytes(self) -> int:
@@ -143,7 +144,7 @@ def _autograd_sequence_nr() -> int:
 
 @dataclass
 class TaskLosses:
-    """The scalar losses of one run of a closure by task, and the weight of each under data parallelism."""
+    """The scalar losses by task from one run of a closure, and their weights for data parallelism."""
 
     losses: dict[str, Tensor] = field(default_factory=dict)
     weights: dict[str, float | Tensor] = field(default_factory=dict)
@@ -151,10 +152,10 @@ class TaskLosses:
 
     @classmethod
     def read(cls, returned: Any, what: str = "closure") -> TaskLosses:
-        """Reads the return value of a closure; a task whose loss is None counts as missing."""
+        """Reads the return value of a closure. A task whose loss is None counts as missing."""
         read = cls()
         if not isinstance(returned, Mapping):
-            read.problems.append(_not_a_mapping(returned, what))
+            read.problems.append(_mapping_problem(returned, what))
             return read
         for name, item in returned.items():
             if not isinstance(name, str):
@@ -191,7 +192,7 @@ class TaskLosses:
             self.weights[name] = weight
 
     def values(self, tasks: Sequence[str]) -> Tensor:
-        """Returns detached losses in the order of `tasks`, NaN if missing; does not synchronize with the device."""
+        """Returns detached losses in the order of `tasks` (NaN if missing), without synchronizing with the device."""
         if not self.losses or not tasks:
             return torch.full((len(tasks),), float("nan"), dtype=torch.float64)
         like = next(iter(self.losses.values())).detach()
@@ -202,7 +203,7 @@ class TaskLosses:
         return torch.stack(found).to(torch.float32 if like.device.type == "mps" else torch.float64)
 
 
-def _not_a_mapping(returned: Any, what: str) -> str:
+def _mapping_problem(returned: Any, what: str) -> str:
     found = f"a tensor of shape {tuple(returned.shape)}" if isinstance(returned, Tensor) else type(returned).__name__
     return f"the {what} must return a dict {{task name: scalar loss}}, one entry per task, found {found}."
 
@@ -288,7 +289,7 @@ def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Seque
             "not recompute them; put the whole forward pass of the shared layers inside the closure."
         )
     elif what == "closure" and found.leaves and not shared & found.leaves.keys():
-        yield UNREACHED
+        yield NO_SHARED_PARAMETER
 
 
 def _has_inner_dropout(module: nn.Module) -> bool:
@@ -296,9 +297,9 @@ def _has_inner_dropout(module: nn.Module) -> bool:
 
 
 def repeat_problems(replayable: ReplayableClosure, tasks: Sequence[str]) -> Iterable[str]:
-    """Yields a problem if a replay of the closure does not return the same losses."""
-    first, again = replayable.losses.losses, replayable.replay().losses
-    differ = [task for task in tasks if not _equal_losses(first.get(task), again.get(task))]
+    """Yields a problem if replaying the closure does not return the same losses."""
+    first, second = replayable.losses.losses, replayable.replay().losses
+    differ = [task for task in tasks if not _equal_losses(first.get(task), second.get(task))]
     if differ:
         yield (
             f"the {replayable.what} is not repeatable: run again with the same weights, buffers and random state, it "
@@ -307,17 +308,17 @@ def repeat_problems(replayable: ReplayableClosure, tasks: Sequence[str]) -> Iter
         )
 
 
-def _equal_losses(first: Tensor | None, again: Tensor | None) -> bool:
-    """Whether two losses are equal, up to rounding errors of kernels that sum in no fixed order."""
-    if first is None or again is None:
-        return first is again
+def _equal_losses(first: Tensor | None, second: Tensor | None) -> bool:
+    """Whether two losses are equal up to the rounding errors of nondeterministic kernels."""
+    if first is None or second is None:
+        return first is second
     tolerance = min(64 * torch.finfo(first.dtype).eps, 1e-3)
-    return bool(torch.isclose(first.detach(), again.detach(), rtol=tolerance, atol=0.0, equal_nan=True))
+    return bool(torch.isclose(first.detach(), second.detach(), rtol=tolerance, atol=0.0, equal_nan=True))
 
 
 @dataclass
 class LossGraph:
-    """The leaves of the autograd graph of some losses, and features of the graph that prevent a replay.
+    """The leaves of the losses' autograd graph, and properties of the graph that prevent a replay.
 
     Attributes:
         leaves: The leaf tensors, by id.
@@ -325,7 +326,7 @@ class LossGraph:
         compiled: Whether part of the graph comes from torch.compile.
         cudnn_rnn: Whether part of the graph comes from a cuDNN recurrent network.
         earlier: The leaves reached through tensors that were computed before the closure ran.
-        latest: The largest sequence number of any node.
+        latest: The largest sequence number among the nodes.
     """
 
     leaves: dict[int, Tensor] = field(default_factory=dict)
@@ -341,14 +342,15 @@ def loss_graph(losses: Iterable[Tensor], start_nr: int = 0) -> LossGraph:
 
     Args:
         losses: The losses to start from.
-        start_nr: The leaves of nodes with a smaller sequence number are listed as `earlier`.
+        start_nr: The sequence number at which the closure started. Leaves of nodes with smaller numbers are listed as
+            `earlier`.
     """
-    return _walk({loss.grad_fn for loss in losses if loss.grad_fn is not None}, start_nr)
+    return _walk_graph({loss.grad_fn for loss in losses if loss.grad_fn is not None}, start_nr)
 
 
-def _walk(seen: set[Node], start_nr: int) -> LossGraph:
+def _walk_graph(visited: set[Node], start_nr: int) -> LossGraph:
     found = LossGraph()
-    waiting = list(seen)
+    waiting = list(visited)
     earlier: set[Node] = set()
     while waiting:
         node = waiting.pop()
@@ -363,11 +365,11 @@ def _walk(seen: set[Node], start_nr: int) -> LossGraph:
         found.cudnn_rnn |= node.name().startswith("CudnnRnn")
         found.reentrant |= node.name().startswith("CheckpointFunctionBackward")
         for parent, _ in node.next_functions:
-            if parent is not None and parent not in seen:
-                seen.add(parent)
+            if parent is not None and parent not in visited:
+                visited.add(parent)
                 waiting.append(parent)
     if earlier:
-        before = _walk(earlier, 0)
+        before = _walk_graph(earlier, 0)
         # A node is created after the nodes it leads to. If it leads to newer ones, it was numbered by another thread
         # (such as the backward thread of a GPU), and the numbers cannot be compared.
         found.earlier = before.leaves if before.latest < start_nr else {}

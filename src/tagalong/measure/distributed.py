@@ -1,4 +1,4 @@
-"""Measuring on multiple ranks: process groups, agreement between ranks, and the DDP wrapper."""
+"""Measurements on multiple ranks: process groups, agreement between ranks, and the DDP wrapper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .closure import ReplayableClosure, TaskLosses, raise_all
+from .closure import ReplayableClosure, TaskLosses, raise_closure_problems
 from .history import task_names
 
 T = TypeVar("T")
@@ -42,35 +42,35 @@ class Replicas:
         self.alone = self.size == 1
 
     def sum(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Sums tensors over ranks, sending all of them as one flat message."""
+        """Sums tensors over ranks, sending them as one flat message."""
         if self.alone:
             return tensors
         flat = torch.cat([t.reshape(-1) for t in tensors])
-        self.add_up(flat)
+        self.sum_in_place(flat)
         parts = flat.split([t.numel() for t in tensors])
         return [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
 
-    def add_up(self, message: Tensor) -> None:
+    def sum_in_place(self, message: Tensor) -> None:
         """Sums one contiguous tensor over ranks, in place."""
         if not self.alone:
             self._communicate(lambda: dist.all_reduce(message, group=self.group))
 
     def gather(self, item: T) -> list[T]:
-        """Gathers a small Python object from every rank, in rank order; too slow to call at every step."""
+        """Gathers a small Python object from every rank, in rank order, which is too slow to do at every step."""
         if self.alone:
             return [item]
         found: list[T | None] = [None] * self.size
         self._communicate(lambda: dist.all_gather_object(found, item, group=self.group))
         return found  # type: ignore[return-value]
 
-    def largest(self, value: float) -> float:
+    def maximum(self, value: float) -> float:
         message = torch.tensor([value], dtype=torch.float64, device=self._device)
         if not self.alone:
             self._communicate(lambda: dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self.group))
         return float(message.item())
 
     def to_device(self, values: Tensor) -> Tensor:
-        """Moves `values` to the device used for communication; on a rank without losses they are on the CPU."""
+        """Moves `values` to the device used for communication; on a rank without losses, they are on the CPU."""
         return values if self.alone else values.to(self._device)
 
     @staticmethod
@@ -88,11 +88,11 @@ UNEVEN_BATCHES = (
 )
 
 
-class WrapperSearch:
-    """Finds the wrapper of the shared parameters and caches it, since the search is slow.
+class WrapperFinder:
+    """Finds the DDP wrapper of the shared parameters and caches it, since the search is slow.
 
     Attributes:
-        found: The wrapper, or None if there is no wrapper or only one rank.
+        found: The wrapper, or None if there is no wrapper or there is only one rank.
     """
 
     def __init__(self) -> None:
@@ -107,18 +107,18 @@ class WrapperSearch:
 
 
 def _find_wrapper(modules: Iterable[nn.Module], parameters: Sequence[Tensor]) -> DistributedDataParallel | None:
-    """Returns the wrapper that trains the shared parameters, if any, whether or not the closure calls it."""
-    wanted = {id(p) for p in parameters}
+    """Returns the DDP wrapper of the shared parameters, if any, even if the closure does not call it."""
+    parameter_ids = {id(p) for p in parameters}
     for module in modules:
-        if isinstance(module, DistributedDataParallel) and _contains_any(module, wanted):
+        if isinstance(module, DistributedDataParallel) and _contains_any(module, parameter_ids):
             return module
     # PyTorch keeps no list of wrappers, and a closure may call the wrapped module directly (as Lightning modules do).
     living = (o for o in gc.get_objects() if issubclass(type(o), DistributedDataParallel))
-    return next((module for module in living if _contains_any(module, wanted)), None)
+    return next((module for module in living if _contains_any(module, parameter_ids)), None)
 
 
-def _contains_any(module: nn.Module, wanted: set[int]) -> bool:
-    return any(id(p) in wanted for p in module.parameters())
+def _contains_any(module: nn.Module, parameter_ids: set[int]) -> bool:
+    return any(id(p) in parameter_ids for p in module.parameters())
 
 
 def has_uneven_batches(wrapper: DistributedDataParallel | None) -> bool:
@@ -127,19 +127,19 @@ def has_uneven_batches(wrapper: DistributedDataParallel | None) -> bool:
 
 
 def is_learning_static_graph(wrapper: DistributedDataParallel | None) -> bool:
-    """Whether the wrapper is still learning its static graph, in which case a replay would become part of it."""
+    """Whether the wrapper is still learning its static graph, which a replay would become part of."""
     if wrapper is None or not wrapper.static_graph:
         return False
     return not (wrapper._static_graph_delay_allreduce_enqueued and wrapper._has_rebuilt_buckets)
 
 
 def tracks_unused_parameters(wrapper: DistributedDataParallel | None) -> bool:
-    """Whether the next backward pass expects gradients for the parameters that the *last* forward pass used."""
+    """Whether the next backward pass expects gradients for the parameters used in the *last* forward pass."""
     return wrapper is not None and wrapper.find_unused_parameters and not wrapper.static_graph
 
 
 def has_synchronized_norms(modules: Iterable[nn.Module]) -> bool:
-    """Whether computing a gradient requires communication in which all ranks must take part."""
+    """Whether computing a gradient requires communication between all ranks."""
     return any(isinstance(module, nn.SyncBatchNorm) for module in modules)
 
 
@@ -156,8 +156,8 @@ class LocalLosses:
 
     Attributes:
         losses: The losses that the closure returned.
-        values: The losses by task, NaN if missing.
-        numbers: `values` as Python numbers.
+        values: The losses by task, or NaN if missing.
+        numbers: The entries of `values` as Python numbers.
     """
 
     losses: TaskLosses
@@ -170,10 +170,10 @@ class AgreedLosses:
     """The losses of one closure, averaged over ranks.
 
     Attributes:
-        losses: The losses of this rank; with more than one rank, only those with a positive weight.
-        mean: L = Σ w_r L_r / Σ w_r over ranks, NaN if no rank has the task.
-        share: This rank's fraction of the weight, w_r / Σ w_r.
-        values: `mean` as Python numbers.
+        losses: The losses of this rank; with multiple ranks, only those with a positive weight.
+        mean: The losses averaged over ranks, Σ w_r L_r / Σ w_r; NaN if no rank has the task.
+        share: This rank's fraction of the total weight, w_r / Σ w_r.
+        values: The entries of `mean` as Python numbers.
     """
 
     losses: TaskLosses
@@ -183,69 +183,77 @@ class AgreedLosses:
 
 
 def agree_on_tasks(given: tuple[str, ...] | None, main: ReplayableClosure, replicas: Replicas) -> tuple[str, ...]:
-    """Returns the names of all tasks: those given, or else those that the closure returned on any rank."""
-    here = [name for name in main.returned if isinstance(name, str)] if isinstance(main.returned, Mapping) else []
+    """Returns the names of all tasks: the given ones, or else those that the closure returned on any rank."""
+    local = [name for name in main.returned if isinstance(name, str)] if isinstance(main.returned, Mapping) else []
     if replicas.alone:
-        return given or tuple(here)
-    everyone = replicas.gather((given, here))
+        return given or tuple(local)
+    everyone = replicas.gather((given, local))
     different = {names for names, _ in everyone if names is not None}
     if len(different) > 1:
-        raise_all([f"`tasks` differs between ranks: {sorted(different)}; pass the same names in the same order."])
+        raise_closure_problems(
+            [f"`tasks` differs between ranks: {sorted(different)}; pass the same names in the same order."]
+        )
     found = tuple(dict.fromkeys(name for _, names in everyone for name in names))
     return different.pop() if different else task_names(found) if found else ()
 
 
 def agree_on_losses(
-    found: Sequence[LocalLosses], tasks: Sequence[str], problems: Sequence[str], call: int, replicas: Replicas
+    local_losses: Sequence[LocalLosses], tasks: Sequence[str], problems: Sequence[str], call: int, replicas: Replicas
 ) -> list[AgreedLosses]:
-    """Averages losses over ranks in one collective; raises on every rank if a closure has a problem on any rank.
+    """Averages losses over ranks in one collective. Raises an error on every rank if any rank has a problem.
 
     Args:
-        found: The losses of the closures on this rank.
+        local_losses: The losses of the closures on this rank.
         tasks: All task names.
         problems: The problems on this rank.
-        call: The number of earlier calls of the meter.
-        replicas: The ranks to agree with.
+        call: The number of previous calls to the meter.
+        replicas: The ranks that must agree.
     """
     if replicas.alone:
-        raise_all(problems)
-        return [AgreedLosses(here.losses, here.values, torch.ones_like(here.values), here.numbers) for here in found]
+        raise_closure_problems(problems)
+        return [
+            AgreedLosses(local.losses, local.values, torch.ones_like(local.values), local.numbers)
+            for local in local_losses
+        ]
     call %= 1 << 20  # keeps squares exact
-    weights = [replicas.to_device(_weights(here, tasks)) for here in found]
-    own = [torch.where(w > 0, replicas.to_device(here.values), 0.0) * w for here, w in zip(found, weights, strict=True)]
+    weights = [replicas.to_device(_weights(local, tasks)) for local in local_losses]
+    own = [
+        torch.where(w > 0, replicas.to_device(local.values), 0.0) * w
+        for local, w in zip(local_losses, weights, strict=True)
+    ]
     facts = own[0].new_tensor([float(len(problems)), call, call * call])
     message = torch.cat([*own, *weights, facts])
-    replicas.add_up(message)
-    *sums, elsewhere, calls, squares = message.split([len(tasks)] * (2 * len(found)) + [1, 1, 1])
-    raise_all(problems)
+    replicas.sum_in_place(message)
+    *sums, elsewhere, calls, squares = message.split([len(tasks)] * (2 * len(local_losses)) + [1, 1, 1])
+    raise_closure_problems(problems)
     if elsewhere.item():
-        raise_all([_ERROR_ON_ANOTHER_RANK])
+        raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
     if squares.item() - 2 * call * calls.item() + replicas.size * call * call:  # Σ (a rank's calls − mine)²
-        raise_all([_UNEQUAL_CALLS])
+        raise_closure_problems([_UNEQUAL_CALLS])
     return [
         AgreedLosses(
-            _weighted_losses(here, w, tasks), total / all_weights, w / all_weights, (total / all_weights).tolist()
+            _weighted_losses(local, w, tasks), total / all_weights, w / all_weights, (total / all_weights).tolist()
         )
-        for here, w, total, all_weights in zip(found, weights, sums, sums[len(found) :], strict=False)
+        for local, w, total, all_weights in zip(local_losses, weights, sums, sums[len(local_losses) :], strict=False)
     ]
 
 
 def raise_on_all_ranks(problems: Iterable[str], replicas: Replicas) -> None:
-    """Raises an error on every rank if there are problems on any of them."""
-    here = list(problems)
-    elsewhere = sum(replicas.gather(len(here)))
-    raise_all(here)
+    """Raises an error on every rank if any rank has problems."""
+    local = list(problems)
+    elsewhere = sum(replicas.gather(len(local)))
+    raise_closure_problems(local)
     if elsewhere:
-        raise_all([_ERROR_ON_ANOTHER_RANK])
+        raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
 
 
-def _weights(here: LocalLosses, tasks: Sequence[str]) -> Tensor:
-    """Returns this rank's weight of each loss, 0 if the loss is missing."""
-    given = [torch.as_tensor(here.losses.weights.get(task, 0.0)).to(here.values) for task in tasks]
-    return torch.where(here.values.isnan(), 0.0, torch.stack(given)) if given else here.values
+def _weights(local: LocalLosses, tasks: Sequence[str]) -> Tensor:
+    """Returns this rank's weight for each loss, or 0 if the loss is missing."""
+    given = [torch.as_tensor(local.losses.weights.get(task, 0.0)).to(local.values) for task in tasks]
+    return torch.where(local.values.isnan(), 0.0, torch.stack(given)) if given else local.values
 
 
-def _weighted_losses(here: LocalLosses, weights: Tensor, tasks: Sequence[str]) -> TaskLosses:
-    """Returns the losses with a positive weight; a NaN would make the sum of gradients NaN even if multiplied by 0."""
+def _weighted_losses(local: LocalLosses, weights: Tensor, tasks: Sequence[str]) -> TaskLosses:
+    """Returns the losses with a positive weight; a NaN loss would make the sum of gradients NaN even with weight 0."""
     counted = {task for task, weight in zip(tasks, weights.tolist(), strict=True) if weight > 0}
-    return TaskLosses({t: x for t, x in here.losses.losses.items() if t in counted}, here.losses.weights)
+    return TaskLosses({t: x for t, x in local.losses.losses.items() if t in counted}, local.losses.weights)

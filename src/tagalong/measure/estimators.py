@@ -1,4 +1,4 @@
-"""Estimators of affinity, and their registry."""
+"""Affinity estimators and their registry."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ Quantity = Literal["after", "slopes", "inner", "kernel_inner", "gram"]
 
 @dataclass
 class Observed:
-    """The quantities of one measured step. Rows are sources i, columns are targets j, and Δθ_i is the step on task i.
+    """The quantities observed at one measured step.
 
-    Quantities that no estimator needs are None.
+    Rows are sources i, columns are targets j, and Δθ_i is the step on task i. Quantities that no estimator needs are
+    None.
 
     Attributes:
-        before: L_j(θ), one value per target.
-        after: L_j(θ + Δθ_i).
-        slopes: ⟨g_j, −Δθ_i⟩, the first-order decrease of L_j due to the step.
-        inner: ⟨g_i, g_j⟩ / (|g_i| |g_j|).
-        kernel_inner: The same, restricted to weights with more than one dimension.
-        gram: ⟨g_i, g_j⟩ among the targets, or among the sources if the target losses are held out.
+        before: The target losses before the step, L_j(θ).
+        after: The target losses after each step, L_j(θ + Δθ_i).
+        slopes: The first-order decrease of L_j due to the step, ⟨g_j, −Δθ_i⟩.
+        inner: The cosine similarities ⟨g_i, g_j⟩ / (|g_i| |g_j|).
+        kernel_inner: The same as `inner`, but restricted to weights with more than one dimension.
+        gram: The inner products ⟨g_i, g_j⟩ of the target gradients, or of the source gradients if the targets are held
+            out.
     """
 
     before: Tensor
@@ -40,15 +42,16 @@ class Observed:
 
 
 class Estimator(ABC):
-    """Computes affinities from the quantities of a measured step.
+    """Computes affinities from the quantities observed at a measured step.
 
-    Subclass it, register the class with `register_estimator`, and pass its name as ``AffinityMeter(estimator=...)``.
+    Subclass this class, register the subclass with `register_estimator`, and pass its name as
+    ``AffinityMeter(estimator=...)``.
 
     Attributes:
-        name: The name by which users select it.
-        needs: The quantities of `Observed` that it reads.
-        ratio: Whether it divides by the target's loss, which must then be positive.
-        of_steps: Whether it uses the steps Δθ, in which case the null step and the learning rate matter.
+        name: The name by which users select the estimator.
+        needs: The quantities of `Observed` that the estimator uses.
+        ratio: Whether the estimator divides by the target's loss, which must then be positive.
+        of_steps: Whether the estimator uses the steps Δθ, and therefore depends on the null step and the learning rate.
     """
 
     name: str
@@ -73,7 +76,7 @@ class Lookahead(Estimator):
 
 
 class Gradient(Estimator):
-    """Z[i→j] ≈ ⟨g_j, −Δθ_i⟩ / L_j(θ): the first-order approximation of the lookahead, without its n forward passes."""
+    """Z[i→j] ≈ ⟨g_j, −Δθ_i⟩ / L_j(θ): a first-order approximation of the lookahead that avoids its n forward passes."""
 
     name = "gradient"
     needs = frozenset({"slopes"})
@@ -84,10 +87,10 @@ class Gradient(Estimator):
 
 
 class Cosine(Estimator):
-    """The cosine between task gradients (the paper's baseline CS).
+    """The cosine similarity between task gradients (the CS baseline in the paper).
 
     Args:
-        kernels_only: Use only weights with more than one dimension, as the published CS does.
+        kernels_only: Whether to use only weights with more than one dimension, as the published CS does.
     """
 
     ratio = False
@@ -105,15 +108,15 @@ class Cosine(Estimator):
 
 
 def register_estimator(name: str, estimator: Estimator | type[Estimator]) -> None:
-    """Registers an estimator under its name.
+    """Registers an estimator under a name.
 
     Args:
-        name: the name by which users select it; must equal the estimator's `name`.
-        estimator: the estimator, or its class. Other packages can declare one in the entry point group
-            "tagalong.estimators" instead.
+        name: the name by which users select the estimator; must equal its `name` attribute.
+        estimator: the estimator or its class. Other packages can use the "tagalong.estimators" entry point group
+            instead.
 
     Raises:
-        InvalidInput: the name or the estimator cannot be used.
+        InvalidInput: If the name or the estimator cannot be used.
 
     Example:
         >>> class Drop(Estimator):
@@ -132,15 +135,15 @@ def estimator_names() -> list[str]:
     """Returns the names of all estimators, including those from other packages."""
     added: dict[str, object] = load_plugins("estimators", _estimators.entries)
     # Other packages may also declare functions in this group, which only the leaderboard uses.
-    return sorted([*_estimators.entries, *(name for name, made in added.items() if _is_estimator(made))])
+    return sorted([*_estimators.entries, *(name for name, value in added.items() if _is_estimator(value))])
 
 
 def make_estimator(name: str) -> Estimator:
     """Returns the estimator with this name.
 
     Raises:
-        InvalidInput: no estimator has this name; the message suggests the closest one.
-        PluginError: the package that provides it is broken.
+        InvalidInput: If no estimator has this name; the error message suggests the closest match.
+        PluginError: If the package that provides the estimator cannot be loaded.
 
     Example:
         >>> sorted(make_estimator("lookahead").needs)
@@ -150,12 +153,12 @@ def make_estimator(name: str) -> Estimator:
 
 
 def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> list[Estimator]:
-    """Returns the chosen estimators, looking up names; raises one error that lists every unknown name."""
+    """Returns the chosen estimators, looking them up by name. Raises one error that lists all unknown names."""
     items = [chosen] if isinstance(chosen, str | Estimator) or not isinstance(chosen, Iterable) else list(chosen)
     if not items:
         raise InvalidInput("estimator", "must contain at least one estimator", repr(chosen))
     problems: list[InvalidInput] = []
-    found = [item if isinstance(item, Estimator) else collect(problems, _find, item) for item in items]
+    found = [item if isinstance(item, Estimator) else collect(problems, _find_estimator, item) for item in items]
     raise_problems(problems)
     names = [estimator.name for estimator in found]
     if len(set(names)) < len(names):
@@ -163,25 +166,25 @@ def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> l
     return found
 
 
-def _find(name: str) -> Estimator:
+def _find_estimator(name: str) -> Estimator:
     return _estimators.find(name, "estimator")
 
 
-def _convert(name: str, made: object) -> Estimator:
-    if not _is_estimator(made):
-        raise InvalidInput("", "must be an Estimator", type(made).__name__)
-    estimator: Estimator = made() if isinstance(made, type) else made  # type: ignore[assignment]
+def _to_estimator(name: str, value: object) -> Estimator:
+    if not _is_estimator(value):
+        raise InvalidInput("", "must be an Estimator", type(value).__name__)
+    estimator: Estimator = value() if isinstance(value, type) else value  # type: ignore[assignment]
     if estimator.name != name:
         raise InvalidInput("", f"must have the name {name!r}", repr(estimator.name))
     return estimator
 
 
-def _is_estimator(made: object) -> bool:
-    return isinstance(made, Estimator) or (isinstance(made, type) and issubclass(made, Estimator))
+def _is_estimator(value: object) -> bool:
+    return isinstance(value, Estimator) or (isinstance(value, type) and issubclass(value, Estimator))
 
 
 _estimators: Registry[Estimator] = Registry(
     "estimators",
-    _convert,
+    _to_estimator,
     {estimator.name: estimator for estimator in (Lookahead(), Gradient(), Cosine(), Cosine(kernels_only=True))},
 )

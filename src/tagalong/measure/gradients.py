@@ -1,4 +1,4 @@
-"""Gradients of individual tasks with respect to the shared parameters, in blocks that fit into memory."""
+"""Gradients of individual tasks with respect to the shared parameters, in blocks that fit in memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 from tagalong.errors import InvalidInput
 
 from .distributed import Replicas
-from .isolation import copies
-from .step_rules import ParameterSlice, split
+from .isolation import copy_tensors
+from .step_rules import ParameterSlice, split_tensor
 from .steps import Steps
 
 
@@ -20,8 +20,8 @@ class TaskGradients:
     """Differentiates one task's loss at a time, without changing ``.grad``.
 
     Attributes:
-        touched: For every task differentiated so far, the indices of the shared parameters it depends on.
-        finite: If losses are scaled, whether each gradient is finite on all ranks (still on the device).
+        touched: The indices of the shared parameters that each task depends on, for the tasks differentiated so far.
+        finite: Whether each gradient is finite on all ranks, as tensors on the device; empty unless losses are scaled.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class TaskGradients:
         scale: float = 1.0,
         shares: Mapping[str, Tensor] | None = None,
         replicas: Replicas | None = None,
-        conversing: bool = False,
+        needs_communication: bool = False,
         capture: GradientSum | None = None,
         guard: Callable[[Callable[[], Sequence[Tensor | None]]], Sequence[Tensor | None]] = lambda run: run(),
     ) -> None:
@@ -44,7 +44,7 @@ class TaskGradients:
         self._shares = shares or {}
         self._replicas = replicas or Replicas(None)
         # If computing a gradient requires communication, a rank without the loss differentiates another loss times 0.
-        self._stand_in = next(iter(losses.values()), None) if conversing else None
+        self._stand_in = next(iter(losses.values()), None) if needs_communication else None
         self._capture = capture
         self._guard = guard
         self._ahead: tuple[str, bool, Sequence[Tensor | None]] | None = None
@@ -55,35 +55,36 @@ class TaskGradients:
         return self._weights.get(task, 1.0)
 
     def start_gradient(self, task: str, *, weighted: bool) -> None:
-        """Starts computing the gradient that will probably be needed first, while the host waits for something else."""
+        """Starts computing the gradient that will probably be needed first, while the host is waiting."""
         raw = self._differentiate(task, self.weight(task) if weighted else 1.0, list(self._parameters))
         self._ahead = task, weighted, raw
 
-    def of(self, task: str, *, weighted: bool) -> list[Tensor]:
-        """Returns the dense gradient of a task's loss, zero for parameters that the task does not use.
+    def gradient(self, task: str, *, weighted: bool) -> list[Tensor]:
+        """Returns the dense gradient of a task's loss, which is zero for parameters that the task does not use.
 
-        The tensors have the layout of the parameters. They may belong to autograd, so they must not be modified.
+        The tensors have the same memory layout as the parameters. Do not modify the tensors, since they may belong to
+        autograd.
 
         Args:
             task: The task.
-            weighted: Whether to differentiate weight × loss.
+            weighted: Whether to multiply the loss by its weight.
         """
         gradient = list(self._replicas.sum(self.local_gradient(task, weighted=weighted)))
-        self._watch(gradient)
+        self._check_overflow(gradient)
         return gradient
 
-    def add_up(self, rows: Sequence[Tensor]) -> None:
-        """Sums rows that were filled from `local_gradient` over all ranks, in place."""
+    def sum_in_place(self, rows: Sequence[Tensor]) -> None:
+        """Sums rows filled by `local_gradient` over all ranks, in place."""
         for row in rows:
-            self._replicas.add_up(row)
-        self._watch(rows)
+            self._replicas.sum_in_place(row)
+        self._check_overflow(rows)
 
     def local_gradient(self, task: str, *, weighted: bool, only: Sequence[int] | None = None) -> list[Tensor]:
-        """Returns this rank's part of the gradient.
+        """Returns this rank's contribution to the gradient.
 
         Args:
             task: The task.
-            weighted: Whether to differentiate weight × loss.
+            weighted: Whether to multiply the loss by its weight.
             only: Indices of the shared parameters to differentiate with respect to; all by default.
         """
         indices = range(len(self._parameters)) if only is None else only
@@ -98,12 +99,12 @@ class TaskGradients:
         self.touched.setdefault(task, set()).update(i for i, g in zip(indices, raw, strict=True) if g is not None)
         if self._capture is not None and only is None and task not in self._capture.tasks:
             self._capture.add(task, wanted, raw, (1.0 if weighted else weight) / self._scale)
-        shared = [_dense(g, p) for g, p in zip(raw, wanted, strict=True)]
+        shared = [_to_dense(g, p) for g, p in zip(raw, wanted, strict=True)]
         if self._scale != 1.0:
             shared = list(torch._foreach_mul(shared, 1.0 / self._scale))
         return shared
 
-    def _watch(self, gradient: Sequence[Tensor]) -> None:
+    def _check_overflow(self, gradient: Sequence[Tensor]) -> None:
         """Records whether loss scaling made the gradient overflow on any rank."""
         if self._scale != 1.0:
             self.finite.append(torch.stack([g.isfinite().all() for g in gradient]).all())
@@ -125,22 +126,22 @@ class TaskGradients:
             if "donated" not in str(error):
                 raise
             raise RuntimeError(
-                "torch.compile donated buffers that a second gradient needs; set "
-                "`torch._functorch.config.donated_buffer = False` before the first call of the compiled model"
+                "torch.compile donated buffers that are needed for a second backward pass; set "
+                "`torch._functorch.config.donated_buffer = False` before calling the compiled model"
             ) from error
 
 
-def _dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
+def _to_dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
     if gradient is None:
         return torch.zeros_like(parameter)
     if gradient.layout != torch.strided:
-        raise sparse_gradients(f"shape {tuple(parameter.shape)}")
+        raise sparse_gradient_error(f"shape {tuple(parameter.shape)}")
     if gradient.stride() != parameter.stride():
         return torch.empty_like(parameter).copy_(gradient)
     return gradient
 
 
-def sparse_gradients(name: str) -> InvalidInput:
+def sparse_gradient_error(name: str) -> InvalidInput:
     return InvalidInput(
         "shared",
         f"contains an embedding with sparse gradients ({name}), which the meter does not support",
@@ -149,10 +150,10 @@ def sparse_gradients(name: str) -> InvalidInput:
 
 
 class GradientSum:
-    """Σ w_t ∇L_t over the tasks differentiated so far: the training gradient of the shared parameters.
+    """The training gradient of the shared parameters, Σ w_t ∇L_t over the tasks differentiated so far.
 
     Attributes:
-        tasks: The tasks whose gradients are in the sum.
+        tasks: The tasks whose gradients have been added.
     """
 
     def __init__(self) -> None:
@@ -166,7 +167,7 @@ class GradientSum:
         found = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
         fresh = [(p, g) for p, g in found if id(p) not in self._sums]
         # Copied, since the graph may still need the tensors that autograd returns.
-        sums = copies([g for _, g in fresh])
+        sums = copy_tensors([g for _, g in fresh])
         if sums and (isinstance(factor, Tensor) or factor != 1.0):
             torch._foreach_mul_(sums, factor)
         known = [(self._sums[id(p)][1], g) for p, g in found if id(p) in self._sums]
@@ -178,12 +179,12 @@ class GradientSum:
             torch._foreach_add_([s for s, _ in known], more, alpha=factor)
 
     def accumulate(self, factor: float) -> None:
-        """Adds the sum, times `factor`, to every parameter's ``.grad`` and frees it."""
+        """Adds `factor` times the sum to each parameter's ``.grad`` and frees the sum."""
         for parameter, gradient in self._sums.values():
             if factor != 1.0:
                 gradient.mul_(factor)
             if parameter.grad is None:
-                parameter.grad = _dense(gradient, parameter)
+                parameter.grad = _to_dense(gradient, parameter)
             else:
                 parameter.grad.add_(gradient)
         self._sums = {}
@@ -196,17 +197,17 @@ def gradient_matrices(
     parameters: Sequence[Tensor],
     *,
     whole: bool,
-    own: bool = False,
+    local_only: bool = False,
 ) -> list[Tensor]:
-    """Returns a matrix for every block, with one task's gradient per row.
+    """Returns one matrix per block, with one task's gradient per row.
 
     Args:
-        gradients: Computes the gradient of each task.
+        gradients: The task gradients to compute.
         tasks: The tasks, one per row.
         blocks: The blocks of parameters, one per matrix.
         parameters: The shared parameters.
-        whole: Whether `blocks` cover all parameters; if not, only the parameters in them are differentiated.
-        own: Whether to return only this rank's part of the gradients.
+        whole: Whether `blocks` cover all parameters; if not, only the parameters in the blocks are differentiated.
+        local_only: Whether to return only this rank's contribution to the gradients.
     """
     indices = sorted({piece.index for block in blocks for piece in block.pieces})
     matrices = [torch.empty(len(tasks), block.size, dtype=block.dtype, device=block.device) for block in blocks]
@@ -214,11 +215,11 @@ def gradient_matrices(
         gradient = gradients.local_gradient(task, weighted=False, only=None if whole else indices)
         found = dict(zip(indices, gradient, strict=True))
         for block, matrix in zip(blocks, matrices, strict=True):
-            values = [piece.of(found[piece.index]) for piece in block.pieces]
-            torch._foreach_copy_(block.views(matrix[row], parameters), values)
+            values = [piece.select(found[piece.index]) for piece in block.pieces]
+            torch._foreach_copy_(block.split_row(matrix[row], parameters), values)
         del gradient, found, values  # frees this gradient before the next one is computed
-        if not own:
-            gradients.add_up([matrix[row] for matrix in matrices])
+        if not local_only:
+            gradients.sum_in_place([matrix[row] for matrix in matrices])
     return matrices
 
 
@@ -226,7 +227,7 @@ def gradient_matrices(
 class ParameterBlock:
     """Slices of the shared parameters on one device that are processed together.
 
-    Weights with more than one dimension come first: they are the first `kernels` elements of a row.
+    Weights with more than one dimension come first and make up the first `kernels` elements of a row.
     """
 
     pieces: tuple[ParameterSlice, ...]
@@ -239,34 +240,33 @@ class ParameterBlock:
     def size(self) -> int:
         return sum(self.sizes)
 
-    def of(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def select(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Returns the block's slices of tensors that have the shapes of the shared parameters."""
-        return [piece.of(tensors[piece.index]) for piece in self.pieces]
+        return [piece.select(tensors[piece.index]) for piece in self.pieces]
 
-    def views(self, row: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    def split_row(self, row: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
         """Splits a row of the block's matrix into views that have the shapes of the slices."""
         parts = row.split(list(self.sizes))
-        return [part.view(like.shape) for part, like in zip(parts, self.of(parameters), strict=True)]
+        return [part.view(like.shape) for part, like in zip(parts, self.select(parameters), strict=True)]
 
 
 def plan_blocks(
     parameters: Sequence[Tensor], rows: int, limit: float, steps: Steps
 ) -> tuple[list[ParameterBlock], bool]:
-    """Splits the shared parameters into blocks such that `rows` gradients of a block fit into `limit` bytes.
+    """Splits the shared parameters into blocks such that `rows` gradients of a block fit in `limit` bytes.
 
-    If the step is elementwise, single tensors may be split too; otherwise a block contains whole tensors.
+    If the step is elementwise, a tensor may be split into multiple blocks; otherwise, blocks contain whole tensors.
 
     Returns:
-        The blocks, and whether all of them fit into memory at once, so that every gradient is computed only once.
+        The blocks, and whether all of them fit in memory at once, so that each gradient is computed only once.
     """
     dtype = _dtype(parameters)
     capacity = max(1, int(limit // (rows * dtype.itemsize)))
-    held = fits(parameters, rows, limit)
-    if not held and not steps.separable:
+    fit_together = gradients_fit(parameters, rows, limit)
+    if not fit_together and not steps.separable:
         raise InvalidInput(
             "gradient_memory",
-            "is too small for the gradients of all tasks, and they cannot be processed in blocks, since this "
-            "optimizer may not update each tensor independently",
+            "must be large enough for the gradients of all tasks with this optimizer",
             f"{limit:.0f} bytes",
             "increase `gradient_memory`, or use `update='sgd'` or `estimator='lookahead'`",
         )
@@ -274,30 +274,30 @@ def plan_blocks(
     order = sorted(range(len(parameters)), key=lambda i: (str(parameters[i].device), parameters[i].dim() < 2))
     blocks: list[list[ParameterSlice]] = [[]]
     size = 0
-    for piece in (piece for index in order for piece in split(index, parameters[index], longest)):
-        number = piece.of(parameters[piece.index]).numel()
+    for piece in (piece for index in order for piece in split_tensor(index, parameters[index], longest)):
+        number = piece.select(parameters[piece.index]).numel()
         device = parameters[piece.index].device
         if blocks[-1] and (size + number > capacity or parameters[blocks[-1][-1].index].device != device):
             blocks.append([])
             size = 0
         blocks[-1].append(piece)
         size += number
-    return [_block(pieces, parameters, dtype) for pieces in blocks], held
+    return [_make_block(pieces, parameters, dtype) for pieces in blocks], fit_together
 
 
-def _block(pieces: Sequence[ParameterSlice], parameters: Sequence[Tensor], dtype: torch.dtype) -> ParameterBlock:
-    sizes = tuple(piece.of(parameters[piece.index]).numel() for piece in pieces)
+def _make_block(pieces: Sequence[ParameterSlice], parameters: Sequence[Tensor], dtype: torch.dtype) -> ParameterBlock:
+    sizes = tuple(piece.select(parameters[piece.index]).numel() for piece in pieces)
     kernels = sum(size for piece, size in zip(pieces, sizes, strict=True) if parameters[piece.index].dim() > 1)
     return ParameterBlock(tuple(pieces), sizes, kernels, parameters[pieces[0].index].device, dtype)
 
 
-def fits(parameters: Sequence[Tensor], rows: int, limit: float) -> bool:
-    """Whether the gradients of `rows` tasks fit into `limit` bytes."""
-    return rows_bytes(parameters, rows) <= limit
+def gradients_fit(parameters: Sequence[Tensor], rows: int, limit: float) -> bool:
+    """Whether the gradients of `rows` tasks fit in `limit` bytes."""
+    return gradient_bytes(parameters, rows) <= limit
 
 
-def rows_bytes(parameters: Sequence[Tensor], rows: int) -> int:
-    """Returns the size of the gradients of `rows` tasks in bytes."""
+def gradient_bytes(parameters: Sequence[Tensor], rows: int) -> int:
+    """Returns the number of bytes that the gradients of `rows` tasks take up."""
     return sum(p.numel() for p in parameters) * rows * _dtype(parameters).itemsize
 
 

@@ -1,4 +1,4 @@
-"""The history of a meter: everything measured so far, copied from the device only when needed."""
+"""A meter's history: everything measured so far, copied from the device only when needed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ Mask = NDArray[np.bool_]
 
 
 class MeterHistory:
-    """The histories of all estimators, and what is known about the tasks.
+    """The histories of all estimators, and facts about the tasks.
 
-    The last reading stays on the device until it is needed or the next one arrives, so training does not wait for it.
+    The last reading stays on the device until it is needed or the next one arrives, so that training does not wait for
+    it.
 
     Attributes:
-        tasks: Task names; None until they are known.
+        tasks: Task names, or None if they are not known yet.
         source_counts: How often each task has been a source.
         touched: The indices of the shared parameters that each task depends on.
         latest: The affinities of the last reading copied from the device, by estimator.
@@ -48,8 +49,8 @@ class MeterHistory:
             self.touched.setdefault(task, set()).update(indices)
         self._waiting = call, reading
 
-    def settle(self) -> None:
-        """Copies values that are still on the device."""
+    def flush(self) -> None:
+        """Copies pending values from the device."""
         if self._waiting is None:
             return
         (call, reading), self._waiting = self._waiting, None
@@ -58,7 +59,7 @@ class MeterHistory:
         for entry in reading.entries():
             record = self._record(entry.name)
             if overflowed:
-                record.skip("non-finite gradient", reading.tried())
+                record.skip("non-finite gradient", reading.attempted_pairs())
                 continue
             record.add(call, entry.values, entry.null)
             self.latest[entry.name] = entry.values
@@ -68,7 +69,7 @@ class MeterHistory:
 
     @property
     def measured(self) -> int:
-        self.settle()
+        self.flush()
         return self._measured
 
     @property
@@ -79,7 +80,7 @@ class MeterHistory:
         return self._record(estimator).affinity(settings, last=last)
 
     def state_dict(self) -> dict[str, Any]:
-        self.settle()
+        self.flush()
         return {
             "tasks": None if self.tasks is None else list(self.tasks),
             "measured": self._measured,
@@ -116,7 +117,7 @@ class EstimatorHistory:
         self._skipped: dict[str, NDArray[np.int64]] = {}
 
     def add(self, step: int, values: Floats, null: Floats) -> None:
-        """Adds one measured step: affinities (NaN if not measured) and the null step's effect subtracted from them."""
+        """Adds one measured step: the affinities (NaN if not measured) and the null effect subtracted from them."""
         self._steps.append(step)
         self._values.append(values)
         self._null.append(null)
@@ -127,7 +128,7 @@ class EstimatorHistory:
             count += pairs
 
     def affinity(self, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
-        """Returns the affinity over all steps, or of the last step only (without counts of skipped values)."""
+        """Returns the affinity over all steps, or only that of the last step (without the counts of skipped values)."""
         n, kept = len(self._tasks), slice(-1 if last else None, None)
         return Affinity.from_history(
             np.array(self._values[kept]).reshape(-1, n, n),
@@ -156,19 +157,19 @@ class EstimatorHistory:
 
 @dataclass
 class Reading:
-    """The affinities of one step, still on the device so that training does not wait for them.
+    """The affinities of one step, kept on the device so that training does not wait for them.
 
     Attributes:
         tasks: All task names.
         estimators: The estimators, in the order of `estimates`.
         sources: The source tasks.
         targets: The target tasks.
-        estimates: Estimates [estimators, sources, targets]; if `with_null`, the null step is an additional source.
-        with_null: Whether the last row belongs to the null step.
+        estimates: The estimates [estimators, sources, targets], where the null step may be the last source.
+        with_null: Whether the last source is the null step.
         idle: Whether the null step leaves the parameters unchanged.
-        lr: The value that the estimates are divided by.
+        lr: The learning rate that the estimates are divided by, or 1.
         own: The losses of the training closure.
-        before: The target losses before the step, from the training or the held-out closure.
+        before: The target losses before the step, from the training closure or the held-out closure.
         finite: Whether each gradient was finite, if this was checked.
         touched: The indices of the shared parameters that each source depends on.
     """
@@ -189,18 +190,18 @@ class Reading:
     def overflowed(self) -> bool:
         return bool(self.finite) and not bool(torch.stack(list(self.finite)).all())
 
-    def tried(self) -> Mask:
+    def attempted_pairs(self) -> Mask:
         """Returns the pairs that this step tried to measure."""
         tried = np.zeros((len(self.tasks), len(self.tasks)), dtype=bool)
         tried[self._pairs()] = True
         return tried
 
-    def entries(self) -> Iterator[Entry]:
-        """Waits for the device and yields the entry of each estimator."""
-        for estimator, estimate in zip(self.estimators, self.estimates.numbers(), strict=True):
+    def entries(self) -> Iterator[EstimatorEntry]:
+        """Waits for the device and yields one entry per estimator."""
+        for estimator, estimate in zip(self.estimators, self.estimates.to_numpy(), strict=True):
             yield self._entry(estimator, estimate)
 
-    def _entry(self, estimator: Estimator, estimate: Floats) -> Entry:
+    def _entry(self, estimator: Estimator, estimate: Floats) -> EstimatorEntry:
         n = len(self.tasks)
         null = np.full(n, 0.0 if self.idle or not estimator.of_steps else np.nan)
         if self.with_null:
@@ -213,37 +214,37 @@ class Reading:
             estimate, null = estimate / lr, null / lr
         values = np.full((n, n), np.nan)
         values[self._pairs()] = estimate
-        bad = self.tried() & ~np.isfinite(values)
-        values[bad] = np.nan
-        return Entry(
-            estimator.name, values, np.where(np.isfinite(null), null, np.nan), self._skip_reasons(bad, estimator)
+        invalid = self.attempted_pairs() & ~np.isfinite(values)
+        values[invalid] = np.nan
+        return EstimatorEntry(
+            estimator.name, values, np.where(np.isfinite(null), null, np.nan), self._skip_reasons(invalid, estimator)
         )
 
     def _pairs(self) -> tuple[NDArray[np.intp], ...]:
         rows, columns = ([self.tasks.index(t) for t in names] for names in (self.sources, self.targets))
         return np.ix_(rows, columns)
 
-    def _skip_reasons(self, bad: Mask, estimator: Estimator) -> dict[str, Mask]:
-        """Returns the pairs without a value at this step, by reason; sources that were not chosen do not count."""
+    def _skip_reasons(self, invalid: Mask, estimator: Estimator) -> dict[str, Mask]:
+        """Returns the pairs without a value at this step, by reason, ignoring pairs whose source was not chosen."""
         own, before = self.own[:, None], self.before[None, :]
         missing = np.isnan(own) | np.isnan(before)
         infinite = ~missing & (np.isinf(own) | np.isinf(before))
-        zero = bad & (before == 0) & estimator.ratio
+        zero = invalid & (before == 0) & estimator.ratio
         other = "non-finite after the step" if estimator.of_steps else "zero gradient"
         if estimator.of_steps and not self.lr:
             other = "zero learning rate"
-        return {"missing": missing, "non-finite loss": infinite, "zero loss": zero, other: bad & ~zero}
+        return {"missing": missing, "non-finite loss": infinite, "zero loss": zero, other: invalid & ~zero}
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One estimator's part of a reading, for all tasks; NaN if a pair was not measured.
+class EstimatorEntry:
+    """The affinities of one estimator in a reading, with NaN for pairs that were not measured.
 
     Attributes:
         name: The name of the estimator.
-        values: Affinities [source, target], with `null` subtracted if it is finite.
-        null: The effect of a step on a zero gradient on each target.
-        skipped: The pairs that have no value, by reason.
+        values: The affinities [source, target], with `null` subtracted if it is finite.
+        null: The effect of the null step (with a zero gradient) on each target.
+        skipped: The pairs without a value, by reason.
     """
 
     name: str
@@ -253,7 +254,7 @@ class Entry:
 
 
 class HostCopy:
-    """Starts a copy to the host, which overlaps with other work until `numbers` is called."""
+    """Starts copying values to the host, which overlaps with other work until `to_numpy` is called."""
 
     def __init__(self, values: Tensor) -> None:
         self._here = values.detach()
@@ -266,8 +267,8 @@ class HostCopy:
             self._there = torch.cuda.Event()
             self._there.record(torch.cuda.current_stream(values.device))
 
-    def numbers(self) -> Floats:
-        """Waits only for this copy, not for kernels launched later, and returns the values."""
+    def to_numpy(self) -> Floats:
+        """Waits for this copy, but not for kernels launched later, and returns the values."""
         if self._there is not None:
             self._there.synchronize()
         return self._here.numpy().astype(np.float64)
@@ -280,6 +281,6 @@ def task_names(tasks: Sequence[str]) -> tuple[str, ...]:
 
 
 def unconnected_pairs(touched: Mapping[str, set[int]]) -> list[tuple[str, str]]:
-    """Returns the pairs of tasks that have no shared parameter in common."""
+    """Returns the pairs of tasks that do not share any parameters."""
     names = list(touched)
     return [(a, b) for k, a in enumerate(names) for b in names[k + 1 :] if not touched[a] & touched[b]]

@@ -1,4 +1,4 @@
-"""Finds and saves everything that replaying the closure may change, and restores it bit for bit."""
+"""Finds and saves all state that replaying the closure may change, and restores it bit for bit."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from torch.nn.utils import parametrize
 
 
 class Replayer:
-    """Reruns a closure from the same random and module state, and in the same grad mode.
+    """Replays a closure from the same random state and module state, and in the same grad mode.
 
-    A replay is not differentiated, so its activations are dropped at once. A replay in grad mode, whose results may
-    differ from those under no_grad by more than an affinity, then needs no more memory than one under no_grad.
-    Activations are kept for closures that differentiate internally (gradient penalties, forces).
+    Replays are not differentiated, so their activations are dropped immediately. A replay in grad mode therefore needs
+    no more memory than one under no_grad. Replays do not use no_grad, since it may change losses by more than the size
+    of an affinity. Activations are kept only for closures that compute gradients themselves (for gradient penalties or
+    forces).
     """
 
     def __init__(self) -> None:
@@ -63,10 +64,10 @@ def _needs_activations(error: Exception) -> bool:
 
 @contextmanager
 def without_caches() -> Iterator[None]:
-    """Disables caches of weights, so that every read sees the current values.
+    """Disables weight caches, so that reads always return the current values.
 
-    An outer autocast region caches weights that it has cast, and ``parametrize.cached`` caches parametrized weights.
-    These caches are not cleared, since other code in that region relies on what the first run stored there.
+    An outer autocast region caches the weights that it has cast, and ``parametrize.cached`` caches parametrized
+    weights. The caches are not cleared, since other code in that region relies on what the first run stored in them.
     """
     enabled, cached = torch.is_autocast_cache_enabled(), parametrize._cache_enabled
     torch.set_autocast_cache_enabled(False)
@@ -79,7 +80,7 @@ def without_caches() -> Iterator[None]:
 
 
 class RandomState:
-    """The state of every global random generator that a closure may draw from."""
+    """The state of every global random generator that a closure may use."""
 
     def __init__(self) -> None:
         self._torch = torch.get_rng_state()
@@ -105,17 +106,18 @@ _STANDARD_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
 class ModuleState:
     """A snapshot of the buffers, modes and plain attributes of modules.
 
-    Plain attributes matter too: the old ``spectral_norm`` stores the computed weight in one, stateful layers store
-    their last hidden state, and DistributedDataParallel stores whether buffers were synchronized.
+    Plain attributes are included because some modules keep state in them: the old ``spectral_norm`` keeps its computed
+    weight, stateful layers keep their last hidden state, and DistributedDataParallel records whether buffers are
+    synchronized.
 
     Args:
-        writes: Records writes to modules that cannot be undone.
+        writes: Records the writes to modules that cannot be undone.
 
     Attributes:
-        compiled: Whether torch.compile compiled any of the modules, in which case they could not be saved.
+        compiled: Whether torch.compile has compiled any of the modules, in which case their state cannot be saved.
     """
 
-    def __init__(self, writes: Writes | None = None) -> None:
+    def __init__(self, writes: WriteDetector | None = None) -> None:
         self.compiled = False
         self._attributes: dict[int, tuple[nn.Module, frozenset[str], dict[str, Any]]] = {}
         self._containers: list[tuple[Any, Any]] = []
@@ -144,13 +146,13 @@ class ModuleState:
             self._trained += [(p, p.requires_grad) for p in part._parameters.values() if p is not None]
             if part._buffers:
                 self._bound.append((part, dict(part._buffers)))
-            for buffer in filter(_writable, part._buffers.values()):
+            for buffer in filter(_is_writable, part._buffers.values()):
                 self._versions.append(_unsafe_preserve_version_counter(buffer))
                 fresh.setdefault(buffer.dtype, []).append(buffer.data)
         for dtype, values in fresh.items():
             all_values, all_saved = self._values.setdefault(dtype, ([], []))
             all_values += values
-            all_saved += copies(values)
+            all_saved += copy_tensors(values)
 
     def modules(self) -> list[nn.Module]:
         return [module for module, _, _ in self._attributes.values()]
@@ -167,7 +169,7 @@ class ModuleState:
                     del now[name]
             now.update(own)
         for container, saved in self._containers:
-            refill(container, saved)
+            restore_container(container, saved)
         for parameter, trained in self._trained:
             if parameter.requires_grad != trained:
                 parameter.requires_grad_(trained)
@@ -182,23 +184,23 @@ class ModuleState:
         for version in self._versions:
             version.__exit__(None, None, None)
 
-    def again(self) -> ModuleState:
-        """Returns the current state of the same modules."""
+    def snapshot(self) -> ModuleState:
+        """Returns a snapshot of the current state of the same modules."""
         state = ModuleState()
         for module in self._roots:
             state.add(module)
         return state
 
 
-def _writable(buffer: Tensor | None) -> TypeGuard[Tensor]:
-    """Whether `buffer` can be written in place: not if its elements share memory, or if made in inference mode."""
+def _is_writable(buffer: Tensor | None) -> TypeGuard[Tensor]:
+    """Whether `buffer` can be written to in place, which requires that its elements do not share memory."""
     if buffer is None or is_lazy(buffer) or buffer.is_inference():
         return False
     return all(stride or size < 2 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
 
 
-def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Returns detached copies with the same memory layout."""
+def copy_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Returns detached copies of tensors with the same memory layout."""
     made = [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
     if made:
         torch._foreach_copy_(made, [tensor.detach() for tensor in tensors])
@@ -211,7 +213,7 @@ _MAX_ARRAY_SIZE = 1 << 20  # larger arrays are assumed to be data rather than st
 
 
 def saved_containers(value: Any, seen: frozenset[int] = frozenset()) -> Iterator[tuple[Any, Any]]:
-    """Yields `value` and the mutable containers in it, each with a copy."""
+    """Yields `value` and the mutable containers in it, together with copies of them."""
     if isinstance(value, np.ndarray):
         if value.flags.writeable and value.size <= _MAX_ARRAY_SIZE:
             yield value, value.copy()
@@ -222,7 +224,7 @@ def saved_containers(value: Any, seen: frozenset[int] = frozenset()) -> Iterator
                 yield from saved_containers(inner, seen | {id(value)})  # a container may contain itself
 
 
-def refill(container: Any, saved: Any) -> None:
+def restore_container(container: Any, saved: Any) -> None:
     """Restores the entries of `container` from `saved`."""
     if isinstance(container, np.ndarray):
         np.copyto(container, saved)
@@ -234,10 +236,10 @@ def refill(container: Any, saved: Any) -> None:
         container.extend(saved)
 
 
-class Writes:
+class WriteDetector:
     """Detects writes to parameters, their ``.grad`` and plain tensor attributes of modules.
 
-    Saving copies of these would take as much memory as the model, so a closure that writes them is rejected instead.
+    Copies of these tensors would take as much memory as the model, so closures that write to them are rejected instead.
 
     Attributes:
         lazy: Names of parameters that are not initialized yet.
@@ -257,19 +259,21 @@ class Writes:
         for key, tensor in {**{f"{name}.{k}": v for k, v in plain.items()}, **known}.items():
             self._tensors.append((key, tensor, tensor._version))
         for key, p in known.items():
-            self._gradients.append((f"{key}.grad", p, p.grad, _version(p.grad)))
+            self._gradients.append((f"{key}.grad", p, p.grad, _version_counter(p.grad)))
             # Writes through .data do not increase the version, but replace the storage or change the norm.
             self._norms.append((key, p, p.data_ptr(), _norm(p)))
 
-    def found(self) -> list[str]:
-        """Returns the names of the tensors written since."""
+    def written_names(self) -> list[str]:
+        """Returns the names of the tensors that have been written to."""
         tensors = [name for name, tensor, version in self._tensors if tensor._version != version]
-        gradients = [name for name, p, old, version in self._gradients if p.grad is not old or _version(old) != version]
+        gradients = [
+            name for name, p, old, version in self._gradients if p.grad is not old or _version_counter(old) != version
+        ]
         data = [name for name, p, at, norm in self._norms if p.data_ptr() != at or not torch.equal(_norm(p), norm)]
         return list(dict.fromkeys(tensors + gradients + data))
 
 
-def _version(tensor: Tensor | None) -> int:
+def _version_counter(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor._version
 
 
@@ -286,12 +290,12 @@ _train, _getattr = nn.Module.train, nn.Module.__getattr__
 
 
 @contextmanager
-def watching(state: ModuleState) -> Iterator[None]:
-    """Adds every module used inside the block to `state`, as it was before its first use.
+def save_used_modules(state: ModuleState) -> Iterator[None]:
+    """Records the state of every module used inside the block, as it was before the first use.
 
-    A module is used if it is called, if its mode is changed, or if one of its submodules is read (a method such as
-    ``training_step`` reads ``self.encoder``). PyTorch has hooks only for calls; for the other two, methods of
-    ``nn.Module`` are patched inside the block.
+    A module counts as used if it is called, if its mode is changed, or if one of its submodules is accessed (methods
+    such as ``training_step`` access ``self.encoder``). PyTorch has hooks only for calls, so methods of ``nn.Module``
+    are patched inside the block to detect the other uses.
     """
     mine = threading.get_ident(), state
     with _lock:
@@ -299,7 +303,7 @@ def watching(state: ModuleState) -> Iterator[None]:
             _compiling[0] = False
             _patch_module()
         _states.append(mine)
-    handle = register_module_forward_pre_hook(lambda module, _: _save(module))
+    handle = register_module_forward_pre_hook(lambda module, _: _save_state(module))
     try:
         yield
         state.compiled |= _compiling[0]
@@ -311,7 +315,7 @@ def watching(state: ModuleState) -> Iterator[None]:
                 _restore_module()
 
 
-def _save(module: nn.Module) -> None:
+def _save_state(module: nn.Module) -> None:
     if torch.compiler.is_compiling():  # compiled modules cannot be watched, and are rejected later
         _compiling[0] = True
         return
@@ -322,13 +326,13 @@ def _save(module: nn.Module) -> None:
 
 
 def _saving_train(module: nn.Module, mode: bool = True) -> nn.Module:
-    _save(module)
+    _save_state(module)
     return _train(module, mode)
 
 
 def _saving_getattr(module: nn.Module, name: str) -> Any:
     if "_modules" in vars(module) and not name.startswith("__"):
-        _save(module)
+        _save_state(module)
     return _getattr(module, name)
 
 
@@ -342,6 +346,6 @@ def _restore_module() -> None:
     nn.Module.__getattr__ = _getattr  # type: ignore[method-assign]
 
 
-def compiled(modules: Iterable[nn.Module]) -> bool:
+def has_compiled_modules(modules: Iterable[nn.Module]) -> bool:
     """Whether any of `modules` has been compiled by torch.compile."""
     return any(getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod") for m in modules)

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from .closure import (
-    UNREACHED,
+    NO_SHARED_PARAMETER,
     ReplayableClosure,
     graph_problems,
     loss_graph,
     name_problems,
-    raise_all,
+    raise_closure_problems,
     repeat_problems,
     sign_problems,
     structure_problems,
@@ -30,7 +30,7 @@ from .distributed import (
     raise_on_all_ranks,
 )
 from .estimators import Observed
-from .gradients import GradientSum, TaskGradients, fits
+from .gradients import GradientSum, TaskGradients, gradients_fit
 from .history import HostCopy, Reading
 from .observation import StepContext, observe
 from .setup import Setup
@@ -38,23 +38,23 @@ from .step_rules import ParameterSlice
 
 
 class Measurement:
-    """Measures one step; a new instance is created for each step.
+    """Measures a single step.
 
     Args:
         setup: The meter's settings.
         tasks: All task names.
         main: The user's closure, which has already run.
-        held_out: The closure that computes the target losses, if different from `main`; it has already run, too.
-        choose: Returns the source tasks to measure, given the tasks that are present.
+        held_out: The closure that computes the target losses, if different from `main`; it has already run.
+        choose: A function that selects the source tasks to measure from the tasks that are present.
         replicas: The ranks that measure together.
-        call: The number of earlier calls of the meter.
+        call: The number of previous calls to the meter.
         known: Tasks whose dependence on the shared parameters is already known.
         verify: Whether to run all checks on the closures.
         keep_training_gradient: Whether to keep the sum of the task gradients.
-        keep_gram: Whether to keep the inner products of the task gradients, if the gradients fit into memory.
+        keep_gram: Whether to keep the inner products of the task gradients if the gradients fit in memory.
 
     Attributes:
-        capture: The sum of the task gradients, after `run`.
+        capture: The sum of the task gradients, available after `run`.
         gram: The tasks and the inner products of their gradients.
     """
 
@@ -77,8 +77,8 @@ class Measurement:
         self._choose, self._replicas, self._call = choose, replicas, call
         self._known, self._verify = known, verify
         self._parameters = setup.trainable()
-        differentiable = held_out is None or setup.target_gradients
-        self._keep_gram = keep_gram and replicas.alone and differentiable and self._fit(len(self._tasks))
+        differentiable = held_out is None or setup.needs_target_gradients
+        self._keep_gram = keep_gram and replicas.alone and differentiable and self._gradients_fit(len(self._tasks))
         self.gram: tuple[Sequence[str], Tensor] | None = None
         self.capture = GradientSum() if keep_training_gradient and replicas.alone else None
 
@@ -86,9 +86,9 @@ class Measurement:
         """Returns the affinities of this step, or None if there is no loss to measure."""
         replayables = [self._main] if self._held_out is None else [self._main, self._held_out]
         agreed, own = self._agree_on_losses(replayables)
-        main, looked = agreed[0], agreed[-1]
+        main, target_losses = agreed[0], agreed[-1]
         sources = [t for t, v in zip(self._tasks, main.values, strict=True) if np.isfinite(v)]
-        targets = [t for t, v in zip(self._tasks, looked.values, strict=True) if np.isfinite(v)]
+        targets = [t for t, v in zip(self._tasks, target_losses.values, strict=True) if np.isfinite(v)]
         if not sources or not targets or not self._parameters:  # `shared` may be frozen temporarily
             self._warn_if_diverged(main)
             return None
@@ -96,59 +96,61 @@ class Measurement:
             raise_on_all_ranks([p for s in replayables for p in repeat_problems(s, self._tasks)], self._replicas)
             self._main.restore_end()
             self._warn_about_unprotected_modules()
-        context = self._context(main, looked, list(self._choose(sources)), targets, own)
-        seen = observe(context, self._setup.needs | {"gram"} if self._keep_gram else self._setup.needs)
-        if seen.gram is not None:
-            self.gram = context.sources if context.held_out else context.targets, seen.gram
+        context = self._context(main, target_losses, list(self._choose(sources)), targets, own)
+        observed = observe(context, self._setup.needs | {"gram"} if self._keep_gram else self._setup.needs)
+        if observed.gram is not None:
+            self.gram = context.sources if context.held_out else context.targets, observed.gram
         if self._replicas.alone and not any(context.gradients.touched.values()):
-            raise_all([UNREACHED])
-        if seen.slopes is not None and context.own_targets:
-            seen.slopes = self._replicas.sum([seen.slopes])[0]
-        if seen.after is not None:
-            seen.after = self._replicas.sum([seen.after])[0]
+            raise_closure_problems([NO_SHARED_PARAMETER])
+        if observed.slopes is not None and context.own_targets:
+            observed.slopes = self._replicas.sum([observed.slopes])[0]
+        if observed.after is not None:
+            observed.after = self._replicas.sum([observed.after])[0]
             if self._verify:
-                _warn_if_nothing_changed(context, seen.after)
-        return self._reading(context, seen, main, looked)
+                _warn_if_nothing_changed(context, observed.after)
+        return self._reading(context, observed, main, target_losses)
 
     def _agree_on_losses(
         self, replayables: Sequence[ReplayableClosure]
     ) -> tuple[list[AgreedLosses], TaskGradients | None]:
-        """Returns the losses averaged over ranks, and the gradients if the first one has already been started."""
+        """Returns the losses averaged over ranks, and the gradients if computing them has already started."""
         values = [replayable.losses.values(self._tasks) for replayable in replayables]
         arriving = [HostCopy(found) for found in values]
-        own = self._started_gradients() if self._may_start_early() else None
+        own = self._start_gradients() if self._may_start_early() else None
         found = [
-            LocalLosses(s.losses, v, a.numbers().tolist())
+            LocalLosses(s.losses, v, a.to_numpy().tolist())
             for s, v, a in zip(replayables, values, arriving, strict=True)
         ]
         problems = [
             p
             for replayable, here in zip(replayables, found, strict=True)
-            for p in self._problems(replayable, here.numbers)
+            for p in self._closure_problems(replayable, here.numbers)
         ]
         return agree_on_losses(found, self._tasks, problems, self._call, self._replicas), own
 
-    def _reading(self, context: StepContext, seen: Observed, main: AgreedLosses, looked: AgreedLosses) -> Reading:
+    def _reading(
+        self, context: StepContext, observed: Observed, main: AgreedLosses, target_losses: AgreedLosses
+    ) -> Reading:
         return Reading(
             self._tasks,
             self._setup.estimators,
             context.sources,
             context.targets,
-            HostCopy(torch.stack([e(seen).to(context.before) for e in self._setup.estimators])),
+            HostCopy(torch.stack([e(observed).to(context.before) for e in self._setup.estimators])),
             with_null=context.null,
             idle=context.steps.idle,
-            lr=context.steps.lr if self._setup.per_lr and self._setup.of_steps else 1.0,
+            lr=context.steps.lr if self._setup.per_lr and self._setup.uses_steps else 1.0,
             own=np.array(main.values),
-            before=np.array(looked.values),
+            before=np.array(target_losses.values),
             finite=context.gradients.finite + context.target_gradients.finite,
             touched=self._touched(context),
         )
 
     def _touched(self, context: StepContext) -> dict[str, set[int]]:
-        """Returns the indices of the shared parameters that each task depends on, among trainable and frozen ones.
+        """Returns the indices of the shared parameters (trainable or frozen) that each task depends on.
 
-        A rank without labels for a task cannot see what the task depends on, so ranks exchange this, but only if it may
-        have changed.
+        A rank without labels for a task cannot tell which parameters the task depends on. Therefore, ranks exchange the
+        indices, but only when the indices may have changed.
         """
         number = {id(p): k for k, p in enumerate(self._setup.parameters)}
         here = {
@@ -162,44 +164,49 @@ class Measurement:
         return {task: set().union(*(there.get(task, set()) for there in everywhere)) for task in here}
 
     def _may_start_early(self) -> bool:
-        """Whether to start the first gradient while the host waits for the losses, although they may be NaN."""
+        """Whether to start computing the first gradient before the losses are known, even though they may be NaN."""
         on_cuda = bool(self._parameters) and self._parameters[0].device.type == "cuda"
         simple = self._replicas.alone and self._setup.scaler is None and not torch.is_anomaly_enabled()
         return on_cuda and simple and not self._verify
 
-    def _fit(self, tasks: int) -> bool:
+    def _gradients_fit(self, tasks: int) -> bool:
         rows = tasks * (2 if self._held_out else 1)
-        return fits(self._parameters, rows, self._setup.gradient_memory)
+        return gradients_fit(self._parameters, rows, self._setup.gradient_memory)
 
-    def _started_gradients(self) -> TaskGradients:
-        """Returns the gradients of the closure's losses, after starting to compute the first source's gradient."""
-        own = self._own_gradients(None)
+    def _start_gradients(self) -> TaskGradients:
+        """Starts computing the first source's gradient, and returns the gradients of the closure's losses."""
+        own = self._source_gradients(None)
         given = [t for t in self._tasks if t in self._main.losses.losses]
-        streamed = not self._setup.target_gradients and not self._keep_gram
-        if given and (streamed or self._fit(len(given))):
+        streamed = not self._setup.needs_target_gradients and not self._keep_gram
+        if given and (streamed or self._gradients_fit(len(given))):
             own.start_gradient(self._choose(given)[0], weighted=streamed)
         return own
 
-    def _problems(self, replayable: ReplayableClosure, values: list[float]) -> Iterable[str]:
+    def _closure_problems(self, replayable: ReplayableClosure, values: list[float]) -> Iterable[str]:
         read, what, looked_at = replayable.losses, replayable.what, replayable is (self._held_out or self._main)
         yield from read.problems
         yield from name_problems(read, self._tasks, what)
-        if replayable is self._main or self._setup.target_gradients:
+        if replayable is self._main or self._setup.needs_target_gradients:
             present = [t for t, v in zip(self._tasks, values, strict=True) if np.isfinite(v)]
             yield from graph_problems(read, present, what)
-        if looked_at and self._setup.ratios:
+        if looked_at and self._setup.uses_ratios:
             yield from sign_problems(values, self._tasks, what)
         if self._verify and isinstance(replayable.returned, Mapping):
             yield from structure_problems(replayable, self._setup, self._tasks)
 
     def _context(
-        self, main: AgreedLosses, looked: AgreedLosses, chosen: list[str], targets: list[str], own: TaskGradients | None
+        self,
+        main: AgreedLosses,
+        target_losses: AgreedLosses,
+        chosen: list[str],
+        targets: list[str],
+        own: TaskGradients | None,
     ) -> StepContext:
         steps = self._setup.steps(self._parameters)
-        own = own or self._own_gradients(main)
+        own = own or self._source_gradients(main)
         replayable = self._held_out or self._main
         at = [self._tasks.index(t) for t in targets]
-        share = looked.share[at]
+        share = target_losses.share[at]
         incomplete = len(chosen) < len(self._tasks)
         return StepContext(
             self._parameters,
@@ -207,19 +214,19 @@ class Measurement:
             chosen,
             targets,
             own,
-            own if replayable is self._main else self._gradients(replayable, looked),
-            look=lambda: _local_part(replayable.replay().values(targets), share, self._replicas),
-            before=looked.mean[at],
-            null=incomplete and self._setup.of_steps and not steps.idle,
+            own if replayable is self._main else self._gradients(replayable, target_losses),
+            replay_targets=lambda: _local_contribution(replayable.replay().values(targets), share, self._replicas),
+            before=target_losses.mean[at],
+            null=incomplete and self._setup.uses_steps and not steps.idle,
             gradient_memory=self._setup.gradient_memory,
-            own_targets=self._sums_slopes(),
+            own_targets=self._can_sum_slopes(),
         )
 
-    def _sums_slopes(self) -> bool:
-        """Whether to sum n² slopes over ranks instead of n held-out gradients; not for cosines, which need norms."""
+    def _can_sum_slopes(self) -> bool:
+        """Whether to sum n² slopes over ranks instead of n held-out gradients, which only cosines need."""
         return self._held_out is not None and not self._replicas.alone and self._setup.needs <= {"after", "slopes"}
 
-    def _own_gradients(self, agreed: AgreedLosses | None) -> TaskGradients:
+    def _source_gradients(self, agreed: AgreedLosses | None) -> TaskGradients:
         weights = self._setup.task_weights(self._tasks)
         return self._gradients(self._main, agreed, weights=weights, capture=self.capture)
 
@@ -232,7 +239,7 @@ class Measurement:
             if agreed is None or self._replicas.alone
             else dict(zip(self._tasks, agreed.share, strict=True)),
             replicas=self._replicas,
-            conversing=not self._replicas.alone and has_synchronized_norms(replayable.modules()),
+            needs_communication=not self._replicas.alone and has_synchronized_norms(replayable.modules()),
             guard=replayable.differentiate_at_end,
             **options,
         )
@@ -275,12 +282,12 @@ def _has_nonzero_step(context: StepContext) -> bool:
     pieces = [ParameterSlice(i) for i in range(len(context.parameters))]
     for task in context.sources:
         step, origin = ([make(p.data) for p in context.parameters] for make in (torch.zeros_like, torch.clone))
-        context.steps.add(step, pieces, context.gradients.of(task, weighted=True), origin)
+        context.steps.add(step, pieces, context.gradients.gradient(task, weighted=True), origin)
         if any(bool(s.any()) for s in step):
             return True
     return False
 
 
-def _local_part(values: Tensor, share: Tensor, replicas: Replicas) -> Tensor:
-    """Returns this rank's part of the mean over ranks; with one rank, the losses themselves."""
+def _local_contribution(values: Tensor, share: Tensor, replicas: Replicas) -> Tensor:
+    """Returns this rank's contribution to the losses averaged over ranks."""
     return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)

@@ -16,14 +16,14 @@ from tagalong.affinity import Affinity, named_values
 from tagalong.errors import InvalidInput, collect, raise_problems
 from tagalong.plugins import unknown_name
 
-from .backward import TaskGram, TrainingGradient
+from .backward import TaskGramMatrix, TrainingGradient
 from .check import Check, dry_step
 from .clock import Stopwatch, TrainingClock
-from .closure import ReplayableClosure, raise_all
+from .closure import ReplayableClosure, raise_closure_problems
 from .distributed import (
     UNEVEN_BATCHES,
     Replicas,
-    WrapperSearch,
+    WrapperFinder,
     agree_on_tasks,
     has_uneven_batches,
     is_learning_static_graph,
@@ -41,42 +41,44 @@ T = TypeVar("T")
 
 
 class Logger(Protocol):
-    """An object with a method `log(metrics, step)`, such as a wandb run."""
+    """An object with a `log(metrics, step)` method, such as a wandb run."""
 
     def log(self, data: dict[str, float], step: int) -> Any: ...
 
 
 class AffinityMeter:
-    """Measures, inside any training loop, how a step on one task would change every other task's loss.
+    """Measures how a step on one task would change every other task's loss, inside any training loop.
 
-    At some calls it computes, for every task i, where a step on that task alone would move the shared parameters, and
-    by how much that step would lower the loss of each task j (Fifty et al., NeurIPS 2021, equation 1). It leaves no
-    trace: training continues exactly as it would without a meter, bit for bit.
+    On some calls, the meter computes how a step on each task i alone would move the shared parameters, and how much
+    that step would lower the loss of each task j (Fifty et al., NeurIPS 2021, equation 1). Training continues exactly
+    as it would without a meter, bit for bit.
 
     Args:
-        shared: The parameters that tasks share: a Module, or Parameters. Frozen ones are ignored.
-        optimizer: The optimizer or optimizers that train them.
+        shared: The parameters that the tasks share, as a Module or Parameters. Frozen parameters are ignored.
+        optimizer: The optimizer or optimizers of the shared parameters.
         model: The module or modules whose buffers and modes are protected. By default, the modules that the closure
-            calls are detected as they are called. Required with torch.compile.
+            calls are detected automatically. Required with torch.compile.
         every: The interval between measured calls, a schedule, or ``"auto"`` (see `max_overhead`).
-        estimator: ``"lookahead"`` (the paper's), ``"gradient"`` (its first-order approximation, cheaper),
-            ``"cosine"`` (between gradients), ``"cosine_kernels"`` (without biases and norms), a custom estimator, or
-            a list of these.
-        update: ``"optimizer"`` for the step that the optimizer would take on the task's gradient in its current
-            state, or ``"sgd"`` for the paper's plain −lr·g. By default ``"optimizer"`` if there is an optimizer.
-        lr: The learning rate for ``update="sgd"``; by default the optimizer's.
+        estimator: ``"lookahead"`` (from the paper), ``"gradient"`` (a cheaper first-order approximation), ``"cosine"``
+            (the cosine between gradients), ``"cosine_kernels"`` (the same without biases and norms), a custom
+            estimator, or a list of estimators.
+        update: ``"optimizer"`` for the step that the optimizer would take on the task's gradient in its current state,
+            or ``"sgd"`` for the plain step −lr·g of the paper. The default is ``"optimizer"`` if an optimizer is given.
+        lr: The learning rate for ``update="sgd"``; the optimizer's learning rate by default.
         per_lr: Whether to divide affinities by the learning rate, as the published code does.
-        weights: Loss weights by task, which scale the step on the source; a function if they change over time.
+        weights: Loss weights by task, which scale the step on the source task. Pass a function if the weights change
+            over time.
         scaler: The GradScaler used for mixed-precision training; task gradients are scaled in the backward pass.
         process_group: ``"auto"`` averages over ranks if DistributedDataParallel wraps the shared parameters; a process
             group or None overrides this.
-        tasks: All task names, if a batch may lack some. By default those of the first measured call.
-        max_overhead: For ``every="auto"``: the maximum number of seconds spent measuring per second of training.
-        gradient_memory: The number of bytes available for the task gradients that ``"gradient"`` and ``"cosine"``
-            keep in memory; if they need more, they are processed in blocks, with additional backward passes.
-        seed: The seed for random choices (ties among round-robin sources).
-        log: Receives the values of every measured step: a function of metrics and step, or an object with a method
-            ``log(metrics, step)``.
+        tasks: All task names, in case a batch lacks some tasks. By default, these are the tasks of the first measured
+            call.
+        max_overhead: The maximum number of seconds spent measuring per second of training, for ``every="auto"``.
+        gradient_memory: The number of bytes available for the task gradients that ``"gradient"`` and ``"cosine"`` keep
+            in memory. Gradients that need more memory are computed in blocks, with additional backward passes.
+        seed: The seed for breaking ties between round-robin sources.
+        log: A function that is called with the metrics and the step number of every measurement, or an object with a
+            ``log(metrics, step)`` method.
 
     Example:
         >>> import torch
@@ -127,51 +129,51 @@ class AffinityMeter:
         )
         self._unused_schedule: Schedule = collect(problems, as_schedule, every, max_overhead)
         self._given_tasks: tuple[str, ...] | None = None if tasks is None else collect(problems, task_names, tasks)
-        self._log: Log | None = collect(problems, _as_log, log)
+        self._log: Log | None = collect(problems, _as_log_function, log)
         self._setup: Setup = collect(problems, make)
         raise_problems(problems)
         self._seed = seed
         self._replayer = Replayer()
         self._training = TrainingGradient(self._setup)
-        self._gram = TaskGram(self._setup)
-        self._search = WrapperSearch()
+        self._gram = TaskGramMatrix(self._setup)
+        self._search = WrapperFinder()
         self.reset()
 
     def __call__(self, closure: Callable[[], T], held_out: Callable[[], Any] | None = None) -> T:
-        """Runs `closure`, measures if a measurement is due, and returns the closure's result with its graph intact.
+        """Runs `closure`, takes a measurement if one is due, and returns the closure's result with its graph intact.
 
         Args:
-            closure: Returns ``{task: loss}``, or ``{task: (loss, weight)}`` with a weight such as the number of
-                labels. In a measured step it runs once more per task, so it must use the same batch each time and
-                have no side effects except on modules. A task without labels may be absent, None or NaN.
-            held_out: The same for other rows, such as a validation batch: steps are then computed from `closure`, and
-                the losses before and after them from `held_out`.
+            closure: A function that returns ``{task: loss}``, or ``{task: (loss, weight)}`` with a weight such as the
+                number of labels. On measured calls, the closure runs once more per task, so it must use the same batch
+                each time and have no side effects except on modules. A task without labels may be absent, None or NaN.
+            held_out: A function that returns the losses on other rows, such as a validation batch. Steps are then
+                computed from `closure`, and the losses before and after them from `held_out`.
         """
         if not callable(closure):
             raise TypeError(
                 f"the meter must be called with a function that computes the losses, found {type(closure).__name__}; "
-                "it calls the function repeatedly: meter(lambda: task_losses(model, batch))"
+                "pass a closure, e.g. meter(lambda: task_losses(model, batch))"
             )
-        call = self._begin(held_out)
-        returned = self._measure(closure, held_out, call) if self._due(call) else closure()
+        call = self._begin_call(held_out)
+        returned = self._measure(closure, held_out, call) if self._is_due(call) else closure()
         self._training.losses = returned
         return returned
 
     def measure_only(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
-        """Measures if a measurement is due, for trainers that run the training step themselves.
+        """Takes a measurement if one is due. This method is for trainers that run the training step themselves.
 
-        The closure leaves no trace: buffers, modes and random states are restored to what they were before. It runs
-        only if a measurement is due, so a measured step needs one more forward pass than with a call of the meter.
+        Buffers, modes and random states are restored afterward. The closure runs only if a measurement is due. A
+        measured step therefore needs one more forward pass than with a call to the meter.
 
         Args:
-            closure: Computes the losses, as in a call of the meter.
-            held_out: Computes the held-out losses, as in a call of the meter.
+            closure: A function that returns the losses, as in a call to the meter.
+            held_out: A function that returns the held-out losses, as in a call to the meter.
 
         Returns:
             Whether this call was measured.
         """
-        call = self._begin(held_out)
-        due = self._due(call)
+        call = self._begin_call(held_out)
+        due = self._is_due(call)
         if due:
             with without_caches():
                 self._measure(closure, held_out, call, measure_only=True)
@@ -181,27 +183,27 @@ class AffinityMeter:
         """Returns the affinities measured so far, with error bars.
 
         Args:
-            estimator: The name of one of the meter's estimators; the first by default.
+            estimator: The name of one of the meter's estimators; the first one by default.
         """
         return self._affinity(estimator)
 
     def latest(self, estimator: str | None = None) -> Affinity:
-        """Returns the affinity of the last measured step only, e.g. for loggers; fast even if the history is long.
+        """Returns only the affinity of the last measured step, which is fast even when the history is long.
 
         Args:
-            estimator: The name of one of the meter's estimators; the first by default.
+            estimator: The name of one of the meter's estimators; the first one by default.
         """
         return self._affinity(estimator, last=True)
 
     def backward(self, weights: Mapping[str, float | Tensor] | None = None, extra: Tensor | None = None) -> None:
         """Accumulates gradients in every leaf's ``.grad``, just as ``(Σ w_t L_t + extra).backward()`` would.
 
-        A measured step has already computed the task gradients, so they are reused (from the second measured step on,
-        with the meter's own `weights`, and without data parallelism). Missing tasks are skipped. With a `scaler`, the
-        gradients are scaled, as by ``scaler.scale(...).backward()``.
+        From the second measured step on, the task gradients that the step has already computed are reused. This does
+        not apply with different `weights` or under data parallelism. Missing tasks are skipped. With a `scaler`, the
+        gradients are scaled, as with ``scaler.scale(...).backward()``.
 
         Args:
-            weights: Loss weights by task; by default the meter's weights, or 1.
+            weights: Loss weights by task; the meter's weights by default, or 1 if it has none.
             extra: An additional scalar loss, such as a regularizer.
         """
         self._training.backward(weights, extra)
@@ -209,31 +211,31 @@ class AffinityMeter:
     def gram(self) -> Tensor:
         """Returns the Gram matrix of the last call's task gradients, ⟨g_i, g_j⟩ over the shared parameters.
 
-        Rows and columns follow the order of the losses that the call returned, without missing ones and without
-        weights. Gradient aggregators such as TorchJD's weightings take this matrix as input. A measured step has
-        already computed the gradients, so they are reused (from the second use of this method on, and if
-        `gradient_memory` suffices). Call this method before the backward pass, which frees the graph.
+        Rows and columns are in the order of the losses that the call returned, without missing tasks. Weights are
+        ignored. Gradient aggregators such as TorchJD's weightings take this matrix as input. From the second call to
+        this method on, gradients that a measured step has already computed are reused if they fit in `gradient_memory`.
+        Call this method before the backward pass, which frees the graph.
         """
         if self._training.losses is None:
-            raise RuntimeError("`gram` needs the losses from a call of the meter; call the meter first")
+            raise RuntimeError("`gram` requires losses; call the meter first")
         if not self._setup.replicas(self._wrapper()).alone:
             raise RuntimeError(
-                "`gram` only works in a single process; under data parallelism, average the gradients yourself, or "
+                "`gram` only works in a single process; with data parallelism, average the gradients yourself, or "
                 "create the meter with process_group=None to get the matrix of this rank"
             )
         return self._gram.matrix(self._training.losses)
 
     def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check:
-        """Tries one step and reports what would be measured and at what cost; leaves no trace."""
+        """Measures one step without recording it, and reports what would be measured and at what cost."""
         return dry_step(self._setup, self._history.tasks, closure, held_out, self._schedule, self._wrapper())
 
     def reset(self) -> None:
         """Discards everything measured so far and starts over with the settings of the constructor.
 
-        The history, all counters, the position in the schedule and the clock behind `overhead` start from zero. Task
-        names that were not passed to the constructor are determined again. A training step in progress is not affected:
-        `backward` and `gram` still work for the last call. Under data parallelism, reset the meters of all ranks at the
-        same step, since they must agree on when to measure.
+        The history, the counters, the schedule and the timings for `overhead` start from scratch. Task names that were
+        not passed to the constructor are determined again. A training step in progress is not affected: `backward` and
+        `gram` still work for the last call. Under data parallelism, reset the meters of all ranks at the same step,
+        since they must agree on when to measure.
 
         Example:
             >>> encoder, x = torch.nn.Linear(3, 2), torch.ones(4, 3)
@@ -252,31 +254,31 @@ class AffinityMeter:
 
     @property
     def tasks(self) -> tuple[str, ...] | None:
-        """Task names; None before the first measured call, unless passed to the constructor."""
+        """The task names, or None before the first measured call if they were not passed to the constructor."""
         return self._history.tasks
 
     @property
     def calls(self) -> int:
-        """The number of calls of the meter."""
+        """The number of times the meter has been called."""
         return self._calls
 
     @property
     def measured(self) -> int:
-        """The number of calls that were measured."""
+        """The number of measured calls."""
         return self._history.measured
 
     @property
     def overhead(self) -> float:
-        """Seconds spent measuring per second of plain training, so far."""
+        """The number of seconds spent measuring per second of plain training so far."""
         return self._clock.overhead
 
     @property
     def unconnected(self) -> list[tuple[str, str]]:
-        """Pairs of tasks that have no shared parameter in common, so a step on one cannot affect the other."""
+        """Pairs of tasks that do not share any parameters, so a step on one cannot affect the other."""
         return self._history.unconnected
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything needed to resume measuring; safe for ``torch.load(weights_only=True)``."""
+        """Returns the state needed to resume measuring, which ``torch.load(weights_only=True)`` can load."""
         return {
             "version": 1,
             "settings": self._quantities(),
@@ -288,16 +290,16 @@ class AffinityMeter:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resumes from the state of another meter, which must have been created with the same settings."""
+        """Restores the state of another meter that was created with the same settings."""
         needed = {"version", "settings", "calls", "held_out", "ledger", "schedule", "clock"}
         if not isinstance(state, Mapping) or not needed <= set(state) or state["version"] != 1:
-            raise InvalidInput("state", "must come from AffinityMeter.state_dict() in this version")
+            raise InvalidInput("state", "must come from AffinityMeter.state_dict() in the same version of tagalong")
         if state["settings"] != self._quantities():
             raise InvalidInput(
                 "state",
-                f"must have the meter's settings, {self._quantities()}",
+                f"must come from a meter with the same settings ({self._quantities()})",
                 str(state["settings"]),
-                "with other settings, old and new affinities would be different quantities",
+                "affinities measured with different settings cannot be combined",
             )
         self._history.load_state_dict(state["ledger"])
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
@@ -308,32 +310,32 @@ class AffinityMeter:
         names = ", ".join(e.name for e in self._setup.estimators)
         return f"AffinityMeter({names}; {self.measured} of {self._calls} calls measured, tasks={self.tasks})"
 
-    def _begin(self, held_out: object) -> int:
-        """Starts a call and returns its index; `backward` and `gram` are no longer possible for the previous call."""
+    def _begin_call(self, held_out: object) -> int:
+        """Starts a call and returns its index. `backward` and `gram` can no longer be used for the previous call."""
         self._check_held_out(held_out)
         call, self._calls = self._calls, self._calls + 1
         self._clock.tick()
-        self._training.forget()
-        self._gram.forget()
+        self._training.clear()
+        self._gram.clear()
         return call
 
     def _check_held_out(self, held_out: object) -> None:
         if self._held_out is not None and self._held_out != (held_out is not None):
             raise InvalidInput(
                 "held_out",
-                "must be passed to every call or to none, since affinities onto training and held-out losses are "
-                "different quantities",
-                hint="use two meters",
+                "must be passed to every call or to none, since affinities measured on training losses and on held-out "
+                "losses cannot be combined",
+                hint="use a separate meter for each",
             )
         self._held_out = held_out is not None
 
-    def _due(self, call: int) -> bool:
-        """Whether to measure now; measurements that are due while DDP learns its static graph are postponed."""
+    def _is_due(self, call: int) -> bool:
+        """Whether to measure now. Measurements are postponed while DDP learns its static graph."""
         if not (self._schedule.due(call) or self._postponed):
             return False
         wrapper = self._wrapper()
         if has_uneven_batches(wrapper):
-            raise_all([UNEVEN_BATCHES])
+            raise_closure_problems([UNEVEN_BATCHES])
         self._postponed = is_learning_static_graph(wrapper)
         return not self._postponed
 
@@ -343,29 +345,31 @@ class AffinityMeter:
         return self._search.found
 
     def _must_verify(self) -> bool:
-        """Whether to check the closure: at the first reading, and again after 10, 100, …, since closures may change."""
+        """Whether to check the closure now, which is done at the first reading and after 10, 100, … readings."""
         return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
 
     def _measure(
         self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, measure_only: bool = False
     ) -> T:
-        """Runs the closure and measures; keeps the state after that run, or the state before it if `measure_only`."""
+        """Runs the closure, measures, and restores the state from after the run (or before it if `measure_only`)."""
         verify, wrapper = self._must_verify(), self._search.found
         main = self._setup.replayable(closure, self._replayer, verify=verify, wrapper=wrapper)
         main.run()
         watch = Stopwatch(self._setup.parameters[0].device)
-        held, replicas = None, self._setup.replicas(wrapper)
+        held_out_closure, replicas = None, self._setup.replicas(wrapper)
         try:
             if held_out is not None:
-                held = self._setup.replayable(held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper)
-                held.run()
-            measurement = self._measurement(main, held, verify, call, replicas)
+                held_out_closure = self._setup.replayable(
+                    held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper
+                )
+                held_out_closure.run()
+            measurement = self._measurement(main, held_out_closure, verify, call, replicas)
             reading = measurement.run()
-            if held is not None and tracks_unused_parameters(wrapper):
+            if held_out_closure is not None and tracks_unused_parameters(wrapper):
                 main.replay()  # the training loop will differentiate this closure, not the held-out one
         finally:
-            if held is not None:
-                held.restore_start()
+            if held_out_closure is not None:
+                held_out_closure.restore_start()
             (main.restore_start if measure_only else main.restore_end)()
         if reading is not None:
             self._readings += 1
@@ -373,12 +377,17 @@ class AffinityMeter:
             self._send_to_log(call)
         self._clock.add_measurement(watch)
         if self._schedule.clocked:
-            slowest = replicas.largest  # ranks must agree on when to measure next
-            self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain))
+            slowest = replicas.maximum  # ranks must agree on when to measure next
+            self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain_step_seconds))
         return main.returned  # type: ignore[no-any-return]
 
     def _measurement(
-        self, main: ReplayableClosure, held: ReplayableClosure | None, verify: bool, call: int, replicas: Replicas
+        self,
+        main: ReplayableClosure,
+        held_out_closure: ReplayableClosure | None,
+        verify: bool,
+        call: int,
+        replicas: Replicas,
     ) -> Measurement:
         tasks = agree_on_tasks(self._history.tasks, main, replicas) if verify else self._history.tasks or ()
         if self._history.tasks is None and tasks and not main.losses.problems:
@@ -387,7 +396,7 @@ class AffinityMeter:
             self._setup,
             tasks,
             main,
-            held,
+            held_out_closure,
             choose=lambda present: self._schedule.choose(present, self._history.source_counts, self._seed),
             replicas=replicas,
             call=call,
@@ -399,7 +408,7 @@ class AffinityMeter:
         )
 
     def _record(self, call: int, reading: Reading, measurement: Measurement) -> None:
-        self._history.settle()  # the previous reading arrived long ago
+        self._history.flush()  # the previous reading arrived long ago
         self._history.add(call, reading)
         self._gram.found = measurement.gram
         # `backward` must not reuse a scaled gradient that overflowed, so the flags are read now.
@@ -409,7 +418,7 @@ class AffinityMeter:
     def _send_to_log(self, call: int) -> None:
         if self._log is None or self._history.tasks is None:
             return
-        self._history.settle()  # loggers expect steps in order, so this reading cannot wait for the next one
+        self._history.flush()  # loggers expect steps in order, so this reading cannot wait for the next one
         metrics: dict[str, float] = {}
         for name, values in self._history.latest.items():
             metrics |= named_values(name, self._history.tasks, values)
@@ -439,23 +448,23 @@ class AffinityMeter:
         }
 
     def _quantities(self) -> dict[str, Any]:
-        """Returns the settings that define what is measured."""
+        """Returns the settings that determine what is measured."""
         return {
             "estimators": [e.name for e in self._setup.estimators],
-            "update": self._setup.update if self._setup.of_steps else None,
+            "update": self._setup.update if self._setup.uses_steps else None,
             "per_lr": self._setup.per_lr,
         }
 
 
-def _as_log(log: Log | Logger | None) -> Log | None:
+def _as_log_function(log: Log | Logger | None) -> Log | None:
     """Returns the logging function, or None if `log` is None.
 
     Example:
-        >>> _as_log(lambda metrics, step: print(step, metrics))({"loss": 1.0}, 3)
+        >>> _as_log_function(lambda metrics, step: print(step, metrics))({"loss": 1.0}, 3)
         3 {'loss': 1.0}
     """
     found = getattr(log, "log", log)
     if found is not None and not callable(found):
-        expected = "must be a function of metrics and step, or an object with a method log(metrics, step)"
+        expected = "must be a function of the metrics and the step, or an object with a method log(metrics, step)"
         raise InvalidInput("log", expected, type(log).__name__)
     return found

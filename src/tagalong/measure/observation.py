@@ -1,4 +1,4 @@
-"""The quantities of a measured step: losses after a step on each task, and inner products of gradients and steps."""
+"""The quantities observed at a measured step: losses after a step on each task, and inner products of gradients."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from torch import Tensor
 
 from .estimators import Observed, Quantity
 from .gradients import ParameterBlock, TaskGradients, gradient_matrices, plan_blocks
-from .isolation import copies
+from .isolation import copy_tensors
 from .step_rules import ParameterSlice
 from .steps import Steps
 
 
 @dataclass
 class StepContext:
-    """The inputs of a measured step.
+    """The inputs to a measured step.
 
     Attributes:
         parameters: The trainable shared parameters, θ.
         steps: The steps that the optimizer would take.
-        sources: The tasks that steps are taken on.
+        sources: The tasks on which steps are taken.
         targets: The tasks whose losses are compared before and after the steps.
         gradients: The gradients of the closure's losses (sources).
-        target_gradients: The gradients of the target losses: the same, or those of the held-out closure.
-        look: Replays the closure of the targets and returns their losses.
+        target_gradients: The gradients of the target losses: those of the held-out closure if there is one, otherwise
+            `gradients`.
+        replay_targets: A function that replays the targets' closure and returns their losses.
         before: The target losses at θ.
-        null: Whether the step on a zero gradient is also measured, as the last source.
+        null: Whether the null step (with a zero gradient) is also measured, as the last source.
         gradient_memory: The number of bytes available for gradients that are in memory at the same time.
-        own_targets: Whether the target gradients, and therefore the slopes, are only this rank's part of the sum.
+        own_targets: Whether the target gradients, and therefore the slopes, are only this rank's contribution to the
+            sum.
     """
 
     parameters: Sequence[Tensor]
@@ -39,7 +41,7 @@ class StepContext:
     targets: Sequence[str]
     gradients: TaskGradients
     target_gradients: TaskGradients
-    look: Callable[[], Tensor]
+    replay_targets: Callable[[], Tensor]
     before: Tensor
     null: bool
     gradient_memory: float
@@ -51,57 +53,62 @@ class StepContext:
 
 
 def observe(context: StepContext, needs: frozenset[Quantity]) -> Observed:
-    """Computes the quantities in `needs`; restores the parameters even if an error is raised."""
-    seen = Observed(context.before)
-    held: list[tuple[ParameterBlock, _Rows]] = []
+    """Computes the quantities in `needs`. The parameters are restored even if an error is raised."""
+    observed = Observed(context.before)
+    kept_gradients: list[tuple[ParameterBlock, _GradientRows]] = []
     if needs - {"after"}:
-        held = _first_order(context, needs, seen)
+        kept_gradients = _compute_inner_products(context, needs, observed)
     if "after" in needs:
-        seen.after = _lookahead(context, held)
-    return seen
+        observed.after = _lookahead(context, kept_gradients)
+    return observed
 
 
 @dataclass
-class _Rows:
-    """The gradients of sources and targets on one block."""
+class _GradientRows:
+    """The gradients of the sources and targets on one block."""
 
     sources: Tensor
     targets: Tensor
 
 
-def _first_order(
-    context: StepContext, needs: frozenset[Quantity], seen: Observed
-) -> list[tuple[ParameterBlock, _Rows]]:
-    """Computes all inner products of gradients; returns the gradients if all fit into memory at once."""
+def _compute_inner_products(
+    context: StepContext, needs: frozenset[Quantity], observed: Observed
+) -> list[tuple[ParameterBlock, _GradientRows]]:
+    """Computes all inner products of gradients, and returns the gradients if all of them fit in memory at once."""
     rows = (
         len(context.sources) + len(context.targets) if context.held_out else len({*context.sources, *context.targets})
     )
-    blocks, held = plan_blocks(context.parameters, rows, context.gradient_memory, context.steps)
+    blocks, fit_together = plan_blocks(context.parameters, rows, context.gradient_memory, context.steps)
     sums = _InnerProducts(context, needs)
-    together = _gradient_rows(context, blocks, whole=True) if held else []
+    together = _gradient_rows(context, blocks, whole=True) if fit_together else []
     for k, block in enumerate(blocks):
         # If they do not fit, the gradients of each block are freed before those of the next one are computed.
-        sums.add(block, together[k] if held else _gradient_rows(context, [block], whole=False)[0])
-    sums.write(seen)
-    return list(zip(blocks, together, strict=True)) if held else []
+        sums.add(block, together[k] if fit_together else _gradient_rows(context, [block], whole=False)[0])
+    sums.write(observed)
+    return list(zip(blocks, together, strict=True)) if fit_together else []
 
 
-def _gradient_rows(context: StepContext, blocks: Sequence[ParameterBlock], *, whole: bool) -> list[_Rows]:
+def _gradient_rows(context: StepContext, blocks: Sequence[ParameterBlock], *, whole: bool) -> list[_GradientRows]:
     if context.held_out:
         sources = gradient_matrices(context.gradients, context.sources, blocks, context.parameters, whole=whole)
         targets = gradient_matrices(
-            context.target_gradients, context.targets, blocks, context.parameters, whole=whole, own=context.own_targets
+            context.target_gradients,
+            context.targets,
+            blocks,
+            context.parameters,
+            whole=whole,
+            local_only=context.own_targets,
         )
-        return [_Rows(s, t) for s, t in zip(sources, targets, strict=True)]
+        return [_GradientRows(s, t) for s, t in zip(sources, targets, strict=True)]
     tasks = list(dict.fromkeys([*context.sources, *context.targets]))
     matrices = gradient_matrices(context.gradients, tasks, blocks, context.parameters, whole=whole)
     of_targets = [tasks.index(t) for t in context.targets]
     same = of_targets == list(range(len(tasks)))
-    return [_Rows(m[: len(context.sources)], m if same else m[of_targets]) for m in matrices]
+    return [_GradientRows(m[: len(context.sources)], m if same else m[of_targets]) for m in matrices]
 
 
 class _InnerProducts:
-    """Sums inner products of gradients and steps over blocks."""
+    """Sums the inner products of gradients and steps over blocks."""
 
     def __init__(self, context: StepContext, needs: frozenset[Quantity]) -> None:
         self._context = context
@@ -110,7 +117,7 @@ class _InnerProducts:
         self._gram: Tensor | float = 0.0
         self._grams: dict[str, list[Tensor]] = {}
 
-    def add(self, block: ParameterBlock, rows: _Rows) -> None:
+    def add(self, block: ParameterBlock, rows: _GradientRows) -> None:
         home = self._context.before
         if "slopes" in self._needs:
             self._slopes = self._slopes + _slopes(self._context, block, rows).to(home)
@@ -125,47 +132,47 @@ class _InnerProducts:
                 old = self._grams.get(quantity)
                 self._grams[quantity] = new if old is None else [a + b for a, b in zip(old, new, strict=True)]
 
-    def write(self, seen: Observed) -> None:
+    def write(self, observed: Observed) -> None:
         if isinstance(self._slopes, Tensor):
-            seen.slopes = self._slopes
+            observed.slopes = self._slopes
         if isinstance(self._gram, Tensor):
-            seen.gram = self._gram
+            observed.gram = self._gram
         for quantity, parts in self._grams.items():
             found = _cosines(*parts)
             if self._context.null:  # keeps the rows of all quantities aligned; cosine estimators ignore it
                 found = torch.cat([found, torch.zeros_like(found[:1])])
-            setattr(seen, quantity, found)
+            setattr(observed, quantity, found)
 
 
 def _cosines(inner: Tensor, source_squares: Tensor, target_squares: Tensor) -> Tensor:
-    """Divides inner products by norms; NaN (counted as skipped) if a gradient is zero."""
+    """Divides inner products by norms, which yields NaN (counted as skipped) if a gradient is zero."""
     return inner / torch.outer(source_squares.sqrt(), target_squares.sqrt())
 
 
-def _slopes(context: StepContext, block: ParameterBlock, rows: _Rows) -> Tensor:
+def _slopes(context: StepContext, block: ParameterBlock, rows: _GradientRows) -> Tensor:
     """Returns ⟨g_j, −Δθ_i⟩ on one block."""
     factor = context.steps.slope(block.pieces)
     if factor is None:
         gradients = _block_gradients(context, block, rows)
-        return -torch.stack([rows.targets @ step for step in _steps(context, block, gradients)])
+        return -torch.stack([rows.targets @ step for step in _flat_steps(context, block, gradients)])
     # Δθ_i = Δθ(0) + c w_i g_i, so a single matrix product suffices.
     gram = rows.sources @ rows.targets.T
     weights = [context.gradients.weight(task) for task in context.sources]
     scaled = torch.stack([row * weight * -factor for row, weight in zip(gram, weights, strict=True)])
     if context.steps.idle:
         return scaled
-    zero = [torch.zeros_like(p) for p in block.of(context.parameters)]
-    null = -(rows.targets @ next(_steps(context, block, iter([zero]))))
+    zero = [torch.zeros_like(p) for p in block.select(context.parameters)]
+    null = -(rows.targets @ next(_flat_steps(context, block, iter([zero]))))
     return torch.cat([scaled + null, null[None]]) if context.null else scaled + null
 
 
-def _steps(context: StepContext, block: ParameterBlock, gradients: Iterator[list[Tensor]]) -> Iterator[Tensor]:
-    """Yields the step on each gradient as a flat tensor, which the next step overwrites."""
-    parameters = block.of([p.data for p in context.parameters])
+def _flat_steps(context: StepContext, block: ParameterBlock, gradients: Iterator[list[Tensor]]) -> Iterator[Tensor]:
+    """Yields the step on each gradient as a flat tensor, which is overwritten by the next step."""
+    parameters = block.select([p.data for p in context.parameters])
     # A rule that runs the optimizer itself modifies `origin`, so it needs a copy; the others only read it.
     origin = parameters if context.steps.elementwise else [p.clone() for p in parameters]
     step = torch.zeros(block.size, dtype=block.dtype, device=block.device)
-    out = block.views(step, context.parameters)
+    out = block.split_row(step, context.parameters)
     for gradient in gradients:
         moved = [torch.zeros_like(p) for p in parameters] if _has_mixed_dtypes(block, parameters) else out
         step.zero_()
@@ -181,11 +188,11 @@ def _has_mixed_dtypes(block: ParameterBlock, parameters: Sequence[Tensor]) -> bo
     return any(p.dtype != block.dtype for p in parameters)
 
 
-def _block_gradients(context: StepContext, block: ParameterBlock, rows: _Rows) -> Iterator[list[Tensor]]:
+def _block_gradients(context: StepContext, block: ParameterBlock, rows: _GradientRows) -> Iterator[list[Tensor]]:
     for row, task in enumerate(context.sources):
-        yield _scale_gradient(block.views(rows.sources[row], context.parameters), context.gradients.weight(task))
+        yield _scale_gradient(block.split_row(rows.sources[row], context.parameters), context.gradients.weight(task))
     if context.null:
-        yield [torch.zeros_like(p) for p in block.of(context.parameters)]
+        yield [torch.zeros_like(p) for p in block.select(context.parameters)]
 
 
 def _scale_gradient(gradient: list[Tensor], weight: float | Tensor) -> list[Tensor]:
@@ -194,31 +201,33 @@ def _scale_gradient(gradient: list[Tensor], weight: float | Tensor) -> list[Tens
     return gradient
 
 
-def _lookahead(context: StepContext, held: Sequence[tuple[ParameterBlock, _Rows]]) -> Tensor:
-    """Returns L_j(θ + Δθ_i): steps the parameters in place, replays the closure, and restores them from a copy."""
+def _lookahead(context: StepContext, kept_gradients: Sequence[tuple[ParameterBlock, _GradientRows]]) -> Tensor:
+    """Returns L_j(θ + Δθ_i), by moving the parameters in place and replaying the closure."""
     values = [p.data for p in context.parameters]
-    saved = copies(values)
+    saved = copy_tensors(values)
     pieces = [ParameterSlice(i) for i in range(len(values))]
     found = []
     try:
         for row in range(len(context.sources) + context.null):
-            context.steps.add(values, pieces, _source_gradient(context, row, held), saved)
-            found.append(context.look())
+            context.steps.add(values, pieces, _source_gradient(context, row, kept_gradients), saved)
+            found.append(context.replay_targets())
             torch._foreach_copy_(values, saved)
     finally:
         torch._foreach_copy_(values, saved)
     return torch.stack(found)
 
 
-def _source_gradient(context: StepContext, row: int, held: Sequence[tuple[ParameterBlock, _Rows]]) -> list[Tensor]:
+def _source_gradient(
+    context: StepContext, row: int, kept_gradients: Sequence[tuple[ParameterBlock, _GradientRows]]
+) -> list[Tensor]:
     if row == len(context.sources):
         return [torch.zeros_like(p) for p in context.parameters]
     task = context.sources[row]
-    if not held:
-        return context.gradients.of(task, weighted=True)
+    if not kept_gradients:
+        return context.gradients.gradient(task, weighted=True)
     gradient: dict[int, Tensor] = {}
-    for block, rows in held:
-        views = block.views(rows.sources[row], context.parameters)
+    for block, rows in kept_gradients:
+        views = block.split_row(rows.sources[row], context.parameters)
         gradient.update({piece.index: view for piece, view in zip(block.pieces, views, strict=True)})
     ordered = [gradient[i].to(p.dtype) for i, p in enumerate(context.parameters)]
     return _scale_gradient(ordered, context.gradients.weight(task))

@@ -1,4 +1,4 @@
-"""When to measure: at fixed intervals, in a window, a number of times, or within a time budget."""
+"""Schedules for measuring: at fixed intervals, in a window, a given number of times, or within a time budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tagalong.errors import InvalidInput, is_integer, is_positive, is_positive_i
 
 
 class Schedule(ABC):
-    """Decides which calls of the meter are measured, and with which source tasks.
+    """Decides which calls to the meter are measured, and which source tasks are measured in each.
 
     Attributes:
         clocked: Whether `timed` must be called after every measurement.
@@ -26,15 +26,15 @@ class Schedule(ABC):
         """Whether call number `call` (starting at 0) is measured."""
 
     def choose(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
-        """Returns which of the `present` tasks to measure as sources; `counts` has earlier measurements by task."""
+        """Returns the `present` tasks to measure as sources, given how often each task was measured before."""
         return present
 
     def overhead(self, ratio: float) -> float:
-        """Returns the seconds of measuring per second of plain training if a measurement takes `ratio` plain steps."""
-        return ratio * self.share
+        """Returns the seconds spent measuring per second of training if each measurement takes `ratio` plain steps."""
+        return ratio * self.fraction
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         """The fraction of calls that are measured; 1 unless a subclass overrides it."""
         return 1.0
 
@@ -65,17 +65,17 @@ class Every(Schedule):
         return call % self.interval == 0
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         return 1 / self.interval
 
 
 class Window(Schedule):
-    """Measures every `every`-th call within a part of the training.
+    """Measures every `every`-th call within a window of the training.
 
     Args:
-        steps: The number of calls in the whole training.
-        part: The ``"first"``, ``"middle"`` or ``"last"`` quarter (0–25%, 37.5–62.5%, 75–100%: the paper's windows), or
-            the window's start and end as fractions.
+        steps: The total number of calls during training.
+        part: The ``"first"``, ``"middle"`` or ``"last"`` quarter of the training as in the paper (0–25%, 37.5–62.5%,
+            75–100%), or the start and end of the window as fractions.
         every: The interval within the window, in calls.
 
     Example:
@@ -101,12 +101,12 @@ class Window(Schedule):
         return self.first <= call < self.end and (call - self.first) % self.every == 0
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         return len(range(self.first, self.end, self.every)) / self.steps
 
 
 class About(Schedule):
-    """Makes about `measurements` measurements in total, spread evenly over `steps` calls.
+    """Takes about `measurements` measurements in total, spread evenly over `steps` calls.
 
     Example:
         >>> [call for call in range(12) if About(3, steps=12).due(call)]
@@ -122,16 +122,16 @@ class About(Schedule):
         return call == 0 or call * self.measurements // self.steps > (call - 1) * self.measurements // self.steps
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         return min(1.0, self.measurements / self.steps)
 
 
 class Auto(Schedule):
     """Measures as often as `max_overhead` allows.
 
-    The first call is measured, so that an unsuitable closure fails immediately; its time does not count, since kernels
-    are still warming up. From the second measurement on, the interval depends on timings, so the measured calls differ
-    from run to run.
+    The first call is always measured, so that an unsuitable closure fails immediately. The duration of the first call
+    is ignored, since kernels are still warming up. From the second measurement on, the interval depends on timings, so
+    the measured calls differ from run to run.
 
     Args:
         max_overhead: The maximum number of seconds spent measuring per second of plain training.
@@ -167,9 +167,10 @@ class Auto(Schedule):
 
 
 class RoundRobin(Schedule):
-    """Measures only `sources` source tasks at each measured step: those measured least often so far.
+    """Measures only `sources` source tasks at each measured step, choosing those measured least often so far.
 
-    This gives the same information per FLOP as measuring all tasks at once, spread evenly over the training.
+    This costs as many FLOPs per measured pair as measuring all tasks at once, but spreads them more evenly over
+    training.
 
     Args:
         every: The interval in calls, or another schedule.
@@ -209,7 +210,7 @@ class RoundRobin(Schedule):
 
 
 def as_schedule(every: int | str | Schedule, max_overhead: float) -> Schedule:
-    """Converts the argument `every` to a schedule; copies schedules, since they may have state."""
+    """Converts the `every` argument to a schedule. Schedules are copied, since they may have state."""
     if isinstance(every, Schedule):
         return copy.deepcopy(every)
     if isinstance(every, str) and every == "auto":

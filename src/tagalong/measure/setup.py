@@ -1,4 +1,4 @@
-"""The settings of a meter, checked when it is created, and which parameters count as shared."""
+"""The settings of a meter, including its shared parameters, and checks of these settings."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tagalong.errors import InvalidInput, is_number, is_positive, raise_problems
 from .closure import Closure, ReplayableClosure
 from .distributed import Replicas
 from .estimators import Estimator, Quantity
-from .gradients import sparse_gradients
-from .isolation import Replayer, compiled
+from .gradients import sparse_gradient_error
+from .isolation import Replayer, has_compiled_modules
 from .steps import Steps, check_ownership, optimizer_steps, read_optimizers, sgd_steps
 
 Shared = nn.Module | Tensor | Iterable[Tensor | nn.Module]
@@ -29,7 +29,7 @@ Update = Literal["sgd", "optimizer"]
 
 @dataclass
 class Setup:
-    """The settings of a meter that a measured step needs."""
+    """The meter settings that a measured step needs."""
 
     parameters: list[Tensor]
     models: list[nn.Module]
@@ -48,24 +48,24 @@ class Setup:
         return frozenset().union(*(estimator.needs for estimator in self.estimators))
 
     @property
-    def target_gradients(self) -> bool:
+    def needs_target_gradients(self) -> bool:
         """Whether the target losses must be differentiated as well."""
         return self.needs != {"after"}
 
     @property
-    def of_steps(self) -> bool:
+    def uses_steps(self) -> bool:
         return any(estimator.of_steps for estimator in self.estimators)
 
     @property
-    def ratios(self) -> bool:
+    def uses_ratios(self) -> bool:
         return any(estimator.ratio for estimator in self.estimators)
 
     def trainable(self) -> list[Tensor]:
         return [p for p in self.parameters if p.requires_grad]
 
     def steps(self, parameters: Sequence[Tensor]) -> Steps:
-        """Returns the steps for the current settings and state of the optimizers."""
-        if not self.of_steps:
+        """Returns the steps for the optimizers' current settings and state."""
+        if not self.uses_steps:
             return Steps({}, [])
         if self.update == "sgd":
             return sgd_steps(parameters, self.optimizers, self.lr)
@@ -91,7 +91,7 @@ class Setup:
         held_out: bool = False,
         wrapper: nn.Module | None = None,
     ) -> ReplayableClosure:
-        what, graph = ("held-out closure", self.target_gradients) if held_out else ("closure", True)
+        what, graph = ("held-out closure", self.needs_target_gradients) if held_out else ("closure", True)
         models = [*self.models, wrapper] if self.models and wrapper is not None else self.models
         return ReplayableClosure(closure, models, replayer, what, graph=graph, verify=verify)
 
@@ -120,14 +120,14 @@ def make_setup(
     lr: float | None,
     **rest: Any,
 ) -> Setup:
-    """Returns the settings after checking the arguments against each other, before any training."""
+    """Checks the arguments, individually and together, and returns the settings."""
     raise_problems(list(_argument_problems(model=model, lr=lr, **rest)))
     models = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
-    if not models and isinstance(shared, nn.Module) and compiled(shared.modules()):
+    if not models and isinstance(shared, nn.Module) and has_compiled_modules(shared.modules()):
         raise InvalidInput(
             "shared",
-            "is compiled by torch.compile, so the modules that the closure calls cannot be detected",
-            hint="pass all of them as `model`, so that the meter can protect their buffers",
+            "is compiled by torch.compile, so the modules called by the closure cannot be detected",
+            hint="pass all of them as `model` to protect their buffers",
         )
     optimizers = read_optimizers(optimizer)
     setup = Setup(
@@ -172,7 +172,7 @@ def _resolve_update(update: str | None, optimizers: Sequence[Optimizer]) -> Upda
 
 
 def _check_update(setup: Setup) -> None:
-    if not setup.of_steps:
+    if not setup.uses_steps:
         return
     if setup.lr is not None and setup.update == "optimizer":
         raise InvalidInput(
@@ -181,9 +181,8 @@ def _check_update(setup: Setup) -> None:
     if not setup.optimizers and (setup.update == "optimizer" or setup.lr is None):
         raise InvalidInput(
             "",
-            "the size of a step is not known",
-            hint="pass `optimizer` to measure its steps, or `update='sgd'` with `lr`; only `estimator='cosine'` needs "
-            "neither",
+            "the step size is unknown",
+            hint="pass `optimizer`, or `update='sgd'` with `lr`; only `estimator='cosine'` requires neither",
         )
     if setup.optimizers and setup.lr is None:
         check_ownership(setup.trainable(), setup.optimizers)
@@ -192,7 +191,7 @@ def _check_update(setup: Setup) -> None:
 
 
 def shared_parameters(shared: Shared) -> list[Tensor]:
-    """Returns the distinct parameters of `shared` in order of appearance; tied ones appear once.
+    """Returns the distinct parameters of `shared` in order of appearance, with each tied parameter only once.
 
     Frozen parameters are included here and skipped at each step, so that they can be unfrozen later.
     """
@@ -201,13 +200,15 @@ def shared_parameters(shared: Shared) -> list[Tensor]:
         raise InvalidInput(
             "shared",
             "contains no parameters",
-            hint="pass the module that tasks share (model.encoder) or its parameters",
+            hint="pass the module that the tasks share, e.g. model.encoder, or its parameters",
         )
     parameters = list(found.values())
     problems = {problem.args: problem for p in parameters for problem in _parameter_problems(p)}
     raise_problems(list(problems.values()))
     if not any(p.requires_grad for p in parameters):
-        raise InvalidInput("shared", "contains only frozen parameters (requires_grad=False), so no step can be taken")
+        raise InvalidInput(
+            "shared", "contains only frozen parameters (requires_grad=False), so there is nothing to measure"
+        )
     return parameters
 
 
@@ -231,21 +232,21 @@ def _iterate_parameters(shared: Shared) -> Iterable[Tensor]:
 
 def _parameter_problems(parameter: Tensor) -> Iterable[InvalidInput]:
     if not parameter.is_leaf:
-        expected = "contains a tensor that is computed from others"
-        yield InvalidInput("shared", expected, hint="pass the Parameters themselves")
+        computed = "contains a tensor that is computed from other tensors"
+        yield InvalidInput("shared", computed, hint="pass the Parameters themselves")
     if parameter.is_complex():
-        expected = "contains complex parameters, which the meter does not support"
-        yield InvalidInput("shared", expected, hint="leave them out")
+        complex_numbers = "contains complex parameters, which the meter does not support"
+        yield InvalidInput("shared", complex_numbers, hint="leave them out")
     if isinstance(parameter, UninitializedParameter):
-        expected = "contains a lazy parameter that is not initialized"
-        yield InvalidInput("shared", expected, hint="run the model once before creating the meter")
+        lazy = "contains a lazy parameter that is not initialized"
+        yield InvalidInput("shared", lazy, hint="run the model once before creating the meter")
     if hasattr(parameter, "device_mesh") or getattr(parameter, "_fsdp_flattened", False):
-        expected = "contains sharded parameters (FSDP), but the meter needs whole ones"
-        hint = "measure on a replica that is not sharded, or use DistributedDataParallel"
+        expected = "contains sharded parameters (FSDP), which the meter does not support"
+        hint = "measure on an unsharded replica, or use DistributedDataParallel"
         yield InvalidInput("shared", expected, hint=hint)
 
 
 def _reject_sparse_embeddings(module: nn.Module) -> None:
     for name, part in module.named_modules():
         if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse:
-            raise sparse_gradients(name or type(part).__name__)
+            raise sparse_gradient_error(name or type(part).__name__)

@@ -1,4 +1,4 @@
-"""Steps that one task's gradient would cause: formulas for SGD and Adam, and copies of any other dense optimizer."""
+"""The step an optimizer would take on one task's gradient: formulas for SGD and Adam, copies of other optimizers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 @dataclass(frozen=True)
 class ParameterSlice:
-    """Rows `start` to `stop` of shared parameter number `index`, or all of it if `stop` is None."""
+    """Rows `start` to `stop` of the shared parameter with this index, or all rows if `stop` is None."""
 
     index: int
     start: int = 0
     stop: int | None = None
 
-    def of(self, tensor: Tensor) -> Tensor:
+    def select(self, tensor: Tensor) -> Tensor:
         return tensor if self.stop is None else tensor[self.start : self.stop]
 
 
-def split(index: int, tensor: Tensor, limit: int) -> Iterator[ParameterSlice]:
-    """Splits a tensor into slices of at most `limit` elements (but at least one row)."""
+def split_tensor(index: int, tensor: Tensor, limit: int) -> Iterator[ParameterSlice]:
+    """Splits a tensor into slices of at most `limit` elements (but at least one row each)."""
     if tensor.numel() <= limit or tensor.dim() == 0:
         yield ParameterSlice(index)
         return
@@ -41,13 +41,13 @@ def split(index: int, tensor: Tensor, limit: int) -> Iterator[ParameterSlice]:
 class StepRule(ABC):
     """The step Δθ that some of the shared parameters would take on one task's gradient.
 
-    A rule is created for a single measured step: it reads the optimizer's settings and state only at creation.
+    A rule is created for a single measured step and reads the optimizer's settings and state only once.
 
     Attributes:
         elementwise: Whether each element's step depends only on that element's history, so that the step can be
             computed on slices of a tensor.
         separable: Whether each tensor's step depends only on that tensor.
-        idle: Whether a zero gradient results in no step at all (no momentum, no weight decay).
+        idle: Whether a zero gradient leaves the parameters unchanged (no momentum, no weight decay).
     """
 
     elementwise = True
@@ -59,11 +59,11 @@ class StepRule(ABC):
 
     @property
     def state_bytes(self) -> int:
-        """The size of the state that a step copies, in bytes."""
+        """The size of the state that each step copies, in bytes."""
         return 0
 
     def slope(self, piece: ParameterSlice) -> float | None:
-        """Returns c if the step on a gradient g is the step on zero plus c·g, else None."""
+        """Returns c if the step on a gradient g equals the step on a zero gradient plus c·g, otherwise None."""
         return None
 
     @abstractmethod
@@ -74,10 +74,10 @@ class StepRule(ABC):
         gradients: Sequence[Tensor],
         origin: Sequence[Tensor],
     ) -> None:
-        """Adds the step on `gradients`, taken from `origin` (the current values of these pieces), to `out`.
+        """Adds the step on `gradients`, starting from `origin` (the current values of these pieces), to `out`.
 
-        `out` initially contains either the parameters, so that it ends up with the parameters after the step, or
-        zeros, so that it ends up with the step. Nothing else is written.
+        If `out` contains the parameters, it ends up with the parameters after the step. If `out` contains zeros, it
+        ends up with the step itself. No other tensor is modified.
         """
 
 
@@ -105,10 +105,11 @@ class PlainSgd(StepRule):
 
 
 class SgdRule(StepRule):
-    """The step of `torch.optim.SGD` with momentum, dampening, Nesterov, weight decay and maximize.
+    """The step of `torch.optim.SGD`, including momentum, dampening, Nesterov momentum, weight decay and maximization.
 
-    With d = ±g + λθ and buffer m, the new buffer is μm + (1 − τ)d (d itself the first time), and the direction is the
-    new buffer, or d + μ·buffer for Nesterov. This is linear in d and m, so no temporary tensor is needed.
+    Let d = ±g + λθ, and let m be the momentum buffer. The new buffer is μm + (1 − τ)d (or d at the first step). The
+    direction is the new buffer, or d + μ·buffer for Nesterov. This is linear in d and m, so no temporary tensor is
+    needed.
     """
 
     def __init__(self, group: Mapping[str, Any], states: Mapping[int, Mapping[str, Any]]) -> None:
@@ -127,11 +128,11 @@ class SgdRule(StepRule):
         return not self._momentum and not self._decay
 
     def slope(self, piece: ParameterSlice) -> float | None:
-        on_d, _ = self._factors(known=piece.index in self._buffers)
+        on_d, _ = self._coefficients(known=piece.index in self._buffers)
         return -self._lr * on_d * self._sign
 
-    def _factors(self, known: bool) -> tuple[float, float]:
-        """Returns the coefficients of d and m in the direction."""
+    def _coefficients(self, known: bool) -> tuple[float, float]:
+        """Returns the coefficients of d and m in the step direction."""
         fresh = 1.0 - self._dampening if known else 1.0
         if self._nesterov:
             return 1.0 + self._momentum * fresh, self._momentum**2
@@ -147,13 +148,13 @@ class SgdRule(StepRule):
         known = [piece.index in self._buffers for piece in pieces]
         for seen in sorted({*known}):
             here = [k for k, this in enumerate(known) if this == seen]
-            buffers = [pieces[k].of(self._buffers[pieces[k].index]) for k in here] if seen else None
+            buffers = [pieces[k].select(self._buffers[pieces[k].index]) for k in here] if seen else None
             self._add([out[k] for k in here], [gradients[k] for k in here], [origin[k] for k in here], buffers)
 
     def _add(
         self, out: list[Tensor], gradients: list[Tensor], origin: list[Tensor], buffers: list[Tensor] | None
     ) -> None:
-        on_d, on_m = self._factors(known=buffers is not None)
+        on_d, on_m = self._coefficients(known=buffers is not None)
         torch._foreach_add_(out, gradients, alpha=-self._lr * on_d * self._sign)
         if self._decay:
             torch._foreach_add_(out, origin, alpha=-self._lr * on_d * self._decay)
@@ -162,7 +163,7 @@ class SgdRule(StepRule):
 
 
 # Elements per chunk: bounds the size of temporaries (two per chunk) without a noticeable number of kernel launches.
-CHUNK = 1 << 22
+CHUNK_SIZE = 1 << 22
 
 
 class AdamRule(StepRule):
@@ -175,7 +176,7 @@ class AdamRule(StepRule):
         self._lr, self._eps, self._decay = float(group["lr"]), float(group["eps"]), float(group["weight_decay"])
         self._beta1, self._beta2 = (float(beta) for beta in group["betas"])
         self._sign = -1.0 if group["maximize"] else 1.0
-        self._steps = _read_steps(states)
+        self._steps = _read_step_counts(states)
 
     def add(
         self,
@@ -184,7 +185,7 @@ class AdamRule(StepRule):
         gradients: Sequence[Tensor],
         origin: Sequence[Tensor],
     ) -> None:
-        for positions, rows in chunks(gradients, CHUNK):
+        for positions, rows in iterate_chunks(gradients, CHUNK_SIZE):
             here = [pieces[p] for p in positions]
             self._add(
                 select_rows(out, positions, rows),
@@ -209,7 +210,7 @@ class AdamRule(StepRule):
         counts = [self._steps.get(piece.index, 0.0) + 1.0 for piece in pieces]
         denominator = self._denominator(pieces, gradients, rows, counts)
         moment = list(torch._foreach_mul(gradients, 1.0 - self._beta1))
-        known = [k for k, piece in enumerate(pieces) if self._has(piece, "exp_avg")]
+        known = [k for k, piece in enumerate(pieces) if self._has_state(piece, "exp_avg")]
         if known:
             old = self._state("exp_avg", pieces, rows, known)
             torch._foreach_add_([moment[k] for k in known], old, alpha=self._beta1)
@@ -224,7 +225,7 @@ class AdamRule(StepRule):
     ) -> list[Tensor]:
         square = list(torch._foreach_mul(gradients, gradients))
         torch._foreach_mul_(square, 1.0 - self._beta2)
-        known = [k for k, piece in enumerate(pieces) if self._has(piece, "exp_avg_sq")]
+        known = [k for k, piece in enumerate(pieces) if self._has_state(piece, "exp_avg_sq")]
         if known:
             old = self._state("exp_avg_sq", pieces, rows, known)
             torch._foreach_add_([square[k] for k in known], old, alpha=self._beta2)
@@ -236,17 +237,17 @@ class AdamRule(StepRule):
         torch._foreach_add_(square, self._eps)
         return square
 
-    def _has(self, piece: ParameterSlice, name: str) -> bool:
+    def _has_state(self, piece: ParameterSlice, name: str) -> bool:
         return self._states.get(piece.index, {}).get(name) is not None
 
     def _state(self, name: str, pieces: list[ParameterSlice], rows: list[slice], known: list[int]) -> list[Tensor]:
         """Returns the state tensors of the slices, restricted to the rows of the chunk."""
-        states = [pieces[k].of(self._states[pieces[k].index][name]) for k in known]
+        states = [pieces[k].select(self._states[pieces[k].index][name]) for k in known]
         return select_rows(states, range(len(states)), [rows[k] for k in known])
 
 
-def _read_steps(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    """Returns step counts by parameter; counts on a device are read in one transfer."""
+def _read_step_counts(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
+    """Returns the step count of each parameter, reading counts on a device in one transfer."""
     counts = {index: state["step"] for index, state in states.items() if "step" in state}
     if not counts:
         return {}
@@ -256,18 +257,18 @@ def _read_steps(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
     return dict(zip(counts, values, strict=True))
 
 
-def chunks(tensors: Sequence[Tensor], limit: int) -> Iterator[tuple[list[int], list[slice]]]:
-    """Groups tensors into chunks of about `limit` elements; large tensors are split along the first dimension.
+def iterate_chunks(tensors: Sequence[Tensor], limit: int) -> Iterator[tuple[list[int], list[slice]]]:
+    """Groups tensors into chunks of about `limit` elements. Large tensors are split along the first dimension.
 
     Yields:
-        Positions in `tensors` and, for each of them, the rows that belong to the chunk.
+        Positions in `tensors`, and the rows of each of these tensors that belong to the chunk.
     """
     positions: list[int] = []
     rows: list[slice] = []
     size = 0
     for position, tensor in enumerate(tensors):
-        for piece in split(position, tensor, limit):
-            part = piece.of(tensor).numel()
+        for piece in split_tensor(position, tensor, limit):
+            part = piece.select(tensor).numel()
             if positions and size + part > limit:
                 yield positions, rows
                 positions, rows, size = [], [], 0
@@ -287,10 +288,10 @@ _PATCHED_ATTRIBUTES = frozenset({"step", "grad_scale", "found_inf"})
 
 
 class GenericRule(StepRule):
-    """Runs the actual optimizer class on copies of the parameters' state, separately for every task.
+    """Runs the actual optimizer class on copies of the parameters' state, separately for each task.
 
     The optimizer updates `out` directly if it contains the parameters. If `out` collects only the step, the optimizer
-    updates `origin`, which is reset to θ afterwards.
+    updates `origin`, which is reset to θ afterward.
     """
 
     elementwise = False
@@ -327,8 +328,8 @@ class GenericRule(StepRule):
                 clone.step()
         except (TypeError, AttributeError) as error:
             raise RuntimeError(
-                f"cannot copy `optimizer` ({type(self._optimizer).__name__}) or run a step of the copy ({error}), so "
-                "its step is unknown; use update='sgd'."
+                f"could not copy `optimizer` ({type(self._optimizer).__name__}) and run a step of the copy ({error}); "
+                "use update='sgd'"
             ) from error
         for values, stand_in in zip(moving, stand_ins, strict=True):
             if stand_in.data_ptr() != values.data_ptr():  # the optimizer has replaced `p.data`
@@ -340,11 +341,11 @@ class GenericRule(StepRule):
 
 
 def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Optimizer:
-    """Copies an optimizer with its settings and state, but only for `stand_ins` (by id of the parameter they replace).
+    """Copies an optimizer with its settings and state, restricted to `stand_ins` (by id of the parameter they replace).
 
-    The copy is created as if by unpickling, since the class's `__init__` may require unknown arguments. All other
-    attributes are copied too, with references to the parameters and the optimizer replaced by references to their
-    copies, so that the original cannot be reached.
+    The copy is created without calling `__init__`, as in unpickling, since `__init__` may require unknown arguments.
+    All other attributes of the optimizer are copied too. References to the parameters and the optimizer are replaced by
+    references to their copies, so that the original cannot be modified.
     """
     clone: Optimizer = object.__new__(type(optimizer))
     groups: list[dict[str, Any]] = []
@@ -368,7 +369,7 @@ def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Opt
 
 
 def _is_rebuilt(name: str) -> bool:
-    """Whether an attribute must not be copied: settings and state, which are rebuilt, and patches and hooks."""
+    """Whether an attribute must not be copied, because it is rebuilt or because it is a patch or a hook."""
     return (
         name in _PATCHED_ATTRIBUTES
         or name in ("param_groups", "state")
@@ -378,7 +379,7 @@ def _is_rebuilt(name: str) -> bool:
 
 @contextmanager
 def without_global_hooks() -> Iterator[None]:
-    """Disables the step hooks that users have registered for all optimizers, since no real step is taken."""
+    """Disables the global step hooks that users have registered, since no real step is taken."""
     registries: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
     kept = [dict(registry) for registry in registries]
     for registry in registries:

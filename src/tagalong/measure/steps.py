@@ -1,4 +1,4 @@
-"""The step that the user's optimizers would take on one task's gradient, and which optimizers are supported."""
+"""The steps that the user's optimizers would take on one task's gradient, and checks of these optimizers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _WRAPPERS = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
 
 
 class Steps:
-    """The steps of all shared parameters, each computed by the rule of the optimizer that owns it.
+    """The steps of all shared parameters, each computed by the rule for its optimizer.
 
-    Parameters that no optimizer owns do not move, as in training.
+    As in training, parameters that no optimizer owns do not move.
     """
 
     def __init__(self, rules: Mapping[StepRule, Sequence[int]], learning_rates: Iterable[float]) -> None:
         self._rules = rules
-        self._rates = sorted(set(learning_rates))
+        self._learning_rates = sorted(set(learning_rates))
 
     @property
     def elementwise(self) -> bool:
@@ -45,18 +45,18 @@ class Steps:
         return sum(rule.state_bytes for rule in self._rules)
 
     def slope(self, pieces: Sequence[ParameterSlice]) -> float | None:
-        """Returns c if the step on a gradient g is the step on zero plus c·g for all `pieces`, else None."""
+        """Returns c if the step on a gradient g equals the step on zero plus c·g for all `pieces`, otherwise None."""
         rule_of = {index: rule for rule, indices in self._rules.items() for index in indices}
         found = {rule_of[p.index].slope(p) if p.index in rule_of else None for p in pieces}
         return found.pop() if len(found) == 1 else None
 
     @property
     def lr(self) -> float:
-        if len(self._rates) != 1:
-            found = f"more than one: {self._rates}" if self._rates else "none"
+        if len(self._learning_rates) != 1:
+            found = f"more than one: {self._learning_rates}" if self._learning_rates else "none"
             expected = f"divides by the learning rate, but the shared parameters have {found}"
             raise InvalidInput("per_lr", expected, hint="pass `per_lr=False`")
-        return self._rates[0]
+        return self._learning_rates[0]
 
     def add(
         self,
@@ -65,7 +65,7 @@ class Steps:
         gradients: Sequence[Tensor],
         origin: Sequence[Tensor],
     ) -> None:
-        """Adds the step on `gradients`, taken from `origin`, to `out` (the parameters' values, or zeros)."""
+        """Adds the step on `gradients`, starting from `origin`, to `out` (the parameter values or zeros)."""
         for rule, indices in self._rules.items():
             mine = set(indices)
             here = [k for k, piece in enumerate(pieces) if piece.index in mine]
@@ -79,17 +79,17 @@ class Steps:
 
 
 def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr: float | None) -> Steps:
-    """Returns the paper's plain gradient steps, with the learning rate `lr` or those of the parameter groups."""
+    """Returns the plain gradient steps of the paper, with the learning rate `lr` or that of each parameter group."""
     if lr is not None:
         return Steps({PlainSgd(lr): range(len(parameters))}, [lr])
     rules: dict[StepRule, list[int]] = {}
     rates: list[float] = []
     for optimizer, group, indices in _owned_groups(parameters, optimizers):
-        if not _rates(group):
+        if not _learning_rates(group):
             name = type(optimizer).__name__
-            raise InvalidInput("optimizer", f"({name}) has no learning rate", hint="pass `lr` for `update='sgd'`")
+            raise InvalidInput("optimizer", f"({name}) has no learning rate", hint="pass `update='sgd'` with `lr`")
         rules[PlainSgd(group["lr"])] = indices
-        rates += _rates(group)
+        rates += _learning_rates(group)
     return Steps(rules, rates)
 
 
@@ -99,14 +99,14 @@ def optimizer_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer
     Args:
         parameters: The shared parameters.
         optimizers: The optimizers.
-        generic: Whether to run the optimizer's own class even if an exact shortcut exists.
+        generic: Whether to run the optimizer's own class even if there is an exact formula.
     """
     rules: dict[StepRule, list[int]] = {}
     rates: list[float] = []
     whole: dict[int, tuple[Optimizer, dict[int, Tensor]]] = {}
     for optimizer, group, indices in _owned_groups(parameters, optimizers):
-        rates += _rates(group)
-        shortcut = None if generic else _shortcut(optimizer, group, {i: parameters[i] for i in indices})
+        rates += _learning_rates(group)
+        shortcut = None if generic else _exact_rule(optimizer, group, {i: parameters[i] for i in indices})
         if shortcut is not None:
             rules[shortcut] = indices
         else:
@@ -116,7 +116,7 @@ def optimizer_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer
     return Steps(rules, rates)
 
 
-def _shortcut(optimizer: Optimizer, group: Mapping[str, Any], owned: Mapping[int, Tensor]) -> StepRule | None:
+def _exact_rule(optimizer: Optimizer, group: Mapping[str, Any], owned: Mapping[int, Tensor]) -> StepRule | None:
     if any(p.dtype not in _EXACT_DTYPES for p in owned.values()):
         return None
     states = {index: optimizer.state.get(p) or {} for index, p in owned.items()}
@@ -128,8 +128,8 @@ def _shortcut(optimizer: Optimizer, group: Mapping[str, Any], owned: Mapping[int
     return None
 
 
-def _rates(group: Mapping[str, Any]) -> list[float]:
-    """Returns the group's learning rate as a list, empty for optimizers that compute their own (such as Adafactor)."""
+def _learning_rates(group: Mapping[str, Any]) -> list[float]:
+    """Returns the group's learning rate as a list, which is empty if the optimizer computes its own."""
     return [] if group.get("lr") is None else [float(group["lr"])]
 
 
@@ -147,7 +147,7 @@ def _owned_groups(
 
 
 def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
-    """Returns the given optimizers as a list; raises one error that lists why any of them cannot be used."""
+    """Returns the given optimizers as a list, or raises one error that lists all unsupported ones."""
     if optimizer is None:
         return []
     given: object = optimizer
@@ -161,7 +161,7 @@ def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[O
 
 
 def _unwrap(optimizer: Any) -> Any:
-    """Returns the optimizer inside an accelerate, Fabric or Lightning wrapper, since these do not change its steps.
+    """Returns the optimizer inside an accelerate, Fabric or Lightning wrapper, which does not change its steps.
 
     Other wrappers may change the steps, so they are not removed.
     """
@@ -190,7 +190,7 @@ def _optimizer_problems(optimizer: Optimizer) -> Iterable[InvalidInput]:
 
 
 def check_ownership(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
-    """Checks that no shared parameter belongs to more than one optimizer, and that at least one belongs to one."""
+    """Checks that no shared parameter belongs to multiple optimizers, and that at least one belongs to an optimizer."""
     ids_by_optimizer = [{id(p) for group in o.param_groups for p in group["params"]} for o in optimizers]
     owners = [sum(id(p) in ids for ids in ids_by_optimizer) for p in parameters]
     if max(owners) > 1:
@@ -202,6 +202,6 @@ def check_ownership(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer
     if max(owners) == 0:
         raise InvalidInput(
             "optimizer",
-            "contains none of the shared parameters, so its steps would not move them",
+            "contains none of the shared parameters, so its steps would not change them",
             hint="pass the optimizer that trains `shared`, or `update='sgd'` with a learning rate `lr`",
         )

@@ -1,6 +1,6 @@
 """The problems included in the package, and a registry that also finds problems from other packages.
 
-Modules are named like `faces_problem`, so that `tagalong.problems.faces` always refers to the function.
+Modules have names such as `faces_problem`, so that `tagalong.problems.faces` always refers to the function.
 """
 
 from .celeba_net import PAPER_RECIPE as PAPER_RECIPE

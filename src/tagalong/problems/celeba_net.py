@@ -28,11 +28,11 @@ class CelebANet(ModuleFactory):
     convolutions, average pooling (2), and flattening. With 64 channels and 64×64 pixels, it outputs 14,400 features.
 
     Args:
-        channels: the number of channels of every convolution, before multiplying by `width`.
+        channels: the number of channels in each convolution, before multiplying by `width`.
         uint8: whether images are integers from 0 to 255 rather than floats from -1 to 1.
         momentum: the momentum of BatchNorm's running statistics. Keras's default corresponds to 0.01.
-        channels_last: whether to use the memory format `torch.channels_last`, which is almost twice as fast on GPUs.
-            Networks in this format are trained one at a time, which is not slower for images of this size.
+        channels_last: whether to use the `torch.channels_last` memory format, which is almost twice as fast on GPUs.
+            Networks in this format are trained one at a time, which is no slower for images of this size.
 
     Example:
         >>> import torch

@@ -237,13 +237,13 @@ class Canvas:
             y: the vertical position of the center, increasing downward.
             width: half the width of the ellipse.
             height: half the height of the ellipse.
-            which: the faces to paint the ellipse on. If None, it is painted on all faces.
+            which: the faces to paint the ellipse on. If None, the ellipse is painted on all faces.
             strength: the opacity, from 0 to 1.
             mirrored: whether to paint the ellipse on both sides of the face.
             above: the height above which to paint.
             below: the height below which to paint.
             grain: how much the opacity varies from pixel to pixel.
-            blurred: whether the ellipse fades out gradually instead of having an edge.
+            blurred: whether the ellipse fades out gradually instead of having a sharp edge.
         """
         chosen = slice(None) if which is None else np.flatnonzero(which)
         down, across = self._pixel_range(y, height), slice(None) if mirrored else self._pixel_range(x, width)

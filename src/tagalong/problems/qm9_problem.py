@@ -44,24 +44,24 @@ def qm9(
     """Nine properties of small molecules, predicted from their composition and Coulomb matrix.
 
     Args:
-        tasks: the properties to predict, in this order. If None, all nine are predicted.
-        rows: the number of molecules, drawn at random. If None, all 130,831 are used.
+        tasks: the properties to predict, in this order. If None, all nine properties are predicted.
+        rows: the number of molecules, drawn at random. If None, all 130,831 molecules are used.
         hidden: the sizes of the encoder's hidden layers.
-        seed: the seed for the choice of molecules and the split.
+        seed: the seed for choosing the molecules and splitting them.
         data: a folder with the tables of `qm9pack` (`qm9_part1.csv`, …), or with `qm9_properties.csv.gz` and
-            `qm9_geometry.npz` (arrays `Z`, `R_mA` and `offset`). If None, the installed package `qm9pack` is used.
+            `qm9_geometry.npz` (arrays `Z`, `R_mA` and `offset`). If None, the installed `qm9pack` package is used.
         recipe: the training recipe. If None, a quick recipe is used.
     """
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
     unknown = [task for task in chosen if task not in TARGETS]
     raise_problems(
         [
-            InvalidInput("tasks", "must be properties of qm9", repr(task), did_you_mean(task, TARGETS))
+            InvalidInput("tasks", "must contain only QM9 properties", repr(task), did_you_mean(task, TARGETS))
             for task in unknown
         ]
     )
     if rows is not None and (not isinstance(rows, int) or rows < 100):
-        raise InvalidInput("rows", "must be an integer of at least 100, or None for all molecules", repr(rows))
+        raise InvalidInput("rows", "must be an integer ≥ 100, or None for all molecules", repr(rows))
     columns, molecules = _read_molecules(_package_folder() if data is None else Path(data), rows, seed)
     inputs = molecule_features(*molecules)
     return Problem.from_arrays(
@@ -92,8 +92,8 @@ def _read_molecules(folder: Path, rows: int | None, seed: int) -> tuple[dict[str
         return _select_properties([table], chosen_rows), _read_geometry(folder / GEOMETRY, chosen_rows)
     files = sorted(folder.glob("qm9_part*.csv"))
     if not files:
-        expected = f"must be a folder with qm9_part1.csv … or {TABLE} and {GEOMETRY}"
-        raise InvalidInput("data", expected, f"none in {folder}")
+        expected = f"must be a folder with qm9_part1.csv, … or with {TABLE} and {GEOMETRY}"
+        raise InvalidInput("data", expected, f"neither in {folder}")
     tables = [read_columns(file, "`data`") for file in files]
     chosen_rows = _choose_rows(sum(table.rows for table in tables), rows, seed)
     return _select_properties(tables, chosen_rows), _parse_geometry(tables, chosen_rows)
@@ -107,7 +107,7 @@ def _choose_rows(total: int, rows: int | None, seed: int) -> NDArray[np.int64]:
 
 def _select_properties(tables: Sequence[Columns], chosen_rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     absent = [name for name in TARGETS.values() if any(name not in table for table in tables)]
-    raise_problems([InvalidInput("data", "must be the tables of QM9", f"no column {name!r}") for name in absent])
+    raise_problems([InvalidInput("data", "must contain the QM9 tables", f"no column {name!r}") for name in absent])
     return {name: np.concatenate([table[name] for table in tables])[chosen_rows] for name in TARGETS.values()}
 
 
@@ -133,7 +133,7 @@ def molecule_features(numbers: list[NDArray[np.int64]], positions: list[NDArray[
 
     Args:
         numbers: the atomic numbers of each molecule.
-        positions: the coordinates [atoms, 3] of each molecule's atoms in Ångström.
+        positions: the coordinates [atoms, 3] of each molecule's atoms in ångströms.
     """
     parts = [
         _eigenvalues(numbers[start : start + MOLECULES_PER_BATCH], positions[start : start + MOLECULES_PER_BATCH])

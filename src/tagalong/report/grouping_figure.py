@@ -1,4 +1,4 @@
-"""Draws a grouping: which network trains and serves which task."""
+"""Draws a grouping, showing which networks train and serve each task."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 from tagalong.group import Grouping
 
-from .style import BACKGROUND_COLOR, TEXT_COLOR, figure_heading, label, line_style, plotly_text
+from .style import BACKGROUND_COLOR, TEXT_COLOR, figure_heading, line_style, plotly_text, short_label
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-ROW, COLUMN = 26, 64  # pixels
+ROW_HEIGHT, COLUMN_WIDTH = 26, 64  # pixels
 
 
 def grouping_figure(grouping: Grouping, *, title: str = "Which network serves which task") -> Figure:
-    """Draws a grouping with a column per network and a row per task.
+    """Draws a grouping with one column per network and one row per task.
 
-    A filled dot marks a task that the network serves; a ring marks a helper, which it only trains.
+    A filled dot marks a task that the network serves. A ring marks a helper, which the network trains but does not
+    serve.
 
     Args:
-        grouping: the grouping, from `select_groups`.
+        grouping: the grouping, as returned by `select_groups`.
         title: the title, as plain text.
 
     Returns:
-        A plotly figure; use its `write_html` to save it.
+        A plotly figure, which can be saved with its `write_html` method.
 
     Example:
         >>> from tagalong.group import select_groups
@@ -35,7 +36,9 @@ def grouping_figure(grouping: Grouping, *, title: str = "Which network serves wh
     from plotly.graph_objects import Figure, Scatter
 
     if not isinstance(grouping, Grouping):
-        raise TypeError(f"`grouping` must be a Grouping, found {type(grouping).__name__}; make one with select_groups")
+        raise TypeError(
+            f"`grouping` must be a Grouping, found {type(grouping).__name__}; create one with select_groups()"
+        )
     order = task_order(grouping)
     served = [(k, task) for k, group in enumerate(grouping.groups) for task in sorted(group.serves, key=order.index)]
     helping = [(k, task) for k, group in enumerate(grouping.groups) for task in sorted(group.helpers)]
@@ -49,16 +52,16 @@ def grouping_figure(grouping: Grouping, *, title: str = "Which network serves wh
 
 
 def task_order(grouping: Grouping) -> list[str]:
-    """Returns all tasks, with those served by the same network next to each other."""
+    """Returns all tasks, ordered so that tasks served by the same network are adjacent."""
     return [task for group in grouping.groups for task in sorted(group.serves)]
 
 
-def _dots(places: list[tuple[int, str]], order: list[str], verb: str, *, filled: bool) -> dict[str, Any]:
-    colors = [line_style(k)["color"] for k, _ in places]
+def _dots(positions: list[tuple[int, str]], order: list[str], verb: str, *, filled: bool) -> dict[str, Any]:
+    colors = [line_style(k)["color"] for k, _ in positions]
     return {
-        "x": [k for k, _ in places],
-        "y": [order.index(task) for _, task in places],
-        "hovertext": [f"{plotly_text(task)} {verb} network {k + 1}" for k, task in places],
+        "x": [k for k, _ in positions],
+        "y": [order.index(task) for _, task in positions],
+        "hovertext": [f"{plotly_text(task)} {verb} network {k + 1}" for k, task in positions],
         "hoverinfo": "text",
         "mode": "markers",
         "marker": {
@@ -87,12 +90,12 @@ def _layout(grouping: Grouping, order: list[str], title: str) -> dict[str, Any]:
         "yaxis": {
             **axis,
             "tickvals": list(range(n)),
-            "ticktext": [label(task) for task in order],
+            "ticktext": [short_label(task) for task in order],
             "range": [n - 0.4, -0.6],
         },
         "showlegend": False,
-        "width": max(560, networks * COLUMN + 240),
-        "height": n * ROW + 200,
+        "width": max(560, networks * COLUMN_WIDTH + 240),
+        "height": n * ROW_HEIGHT + 200,
         "margin": {"l": 60, "r": 40, "t": 110, "b": 60},
         "plot_bgcolor": BACKGROUND_COLOR,
         "font": {"color": TEXT_COLOR},

@@ -15,46 +15,46 @@ from tagalong.group import Grouping
 from .grouping_figure import task_order
 from .style import (
     BACKGROUND_COLOR,
-    FADE,
+    FADED_FRACTION,
     GRAY,
     TEXT_COLOR,
     check_affinity,
     describe_measurement,
-    diverging,
+    diverging_scale,
     figure_heading,
-    label,
+    format_power_of_ten,
+    format_with_error,
     plotly_text,
-    plus_minus,
     power_of_thousand,
-    single_color,
-    times,
+    short_label,
+    single_color_scale,
 )
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 Floats = NDArray[np.float64]
-Centre = Literal["zero", "target"]
-RESAMPLES = 200  # enough to estimate standard errors to within five percent
+Center = Literal["zero", "target"]
+BOOTSTRAP_RESAMPLES = 200  # enough to estimate standard errors to within five percent
 MAX_TASKS_WITH_NUMBERS = 16  # with more tasks, numbers would not fit into the cells
 CELL_SIZES, MATRIX_SIZE = (18, 72), 600  # in pixels: the smallest and the largest cell, and the whole matrix
-HELPS: dict[Centre, str] = {
+TARGET_AXIS_TITLES: dict[Center, str] = {
     "zero": "… helps (blue) or hurts (red)",
     "target": "… helps more (blue) or less (red) than others",
 }
-MIN_WIDTH = 660  # pixels needed by the text above the cells
+MIN_FIGURE_WIDTH = 660  # pixels needed by the text above the cells
 
 
 def affinity_heatmap(
     affinity: Affinity,
     *,
-    centre: Centre = "zero",
+    center: Center = "zero",
     values: bool | None = None,
     grouping: Grouping | None = None,
     compare_with: Affinity | None = None,
     title: str = "Who helps whom",
 ) -> Figure:
-    """Draws an affinity as a heat map: rows are sources, columns are targets; blue helps, red hurts.
+    """Draws an affinity as a heat map, where rows are sources, columns are targets, blue helps and red hurts.
 
     Pairs within two standard errors of the center are pale and marked "~". Self-affinities are gray, since they are on
     a different scale. Pairs that were never measured are blank. Hovering over a cell shows the full names, the standard
@@ -62,16 +62,18 @@ def affinity_heatmap(
 
     Args:
         affinity: the affinity.
-        centre: the value shown in white: "zero", or "target" for the mean affinity onto each target from the other
-            tasks. Use "target" if columns are at different levels, e.g. because of momentum or weight decay; blue and
-            red then mean more and less than the other tasks. The numbers in the cells are affinities in either case.
-        values: whether to write numbers into the cells; by default, for up to 16 tasks.
-        grouping: a grouping; tasks that it serves together are placed next to each other and framed.
-        compare_with: another affinity, to be shown next to this one; both then use the same unit and colors.
+        center: the value shown in white: "zero", or "target" for the mean affinity of the other tasks onto each target.
+            Use "target" if columns have different levels, e.g. because of momentum or weight decay. Blue and red then
+            mean that a task helps more or less than the others. In either case, the numbers in the cells are
+            affinities.
+        values: whether to show numbers in the cells; by default, they are shown for up to 16 tasks.
+        grouping: a grouping, whose tasks are placed next to each other and framed if the same network serves them.
+        compare_with: another affinity whose heat map will be shown next to this one and should have the same unit and
+            colors.
         title: the title, as plain text.
 
     Returns:
-        A plotly figure; use its `write_html` to save it.
+        A plotly figure, which can be saved with its `write_html` method.
 
     Example:
         >>> figure = affinity_heatmap(Affinity.from_matrix([[9, 2], [-1, 9]], ["age", "ill"]))
@@ -85,52 +87,56 @@ def affinity_heatmap(
         check_affinity(compare_with, "compare_with")
     if grouping is not None and affinity.tasks != (order := tuple(task_order(grouping))):
         affinity = affinity.only(order)
-    cells = Cells.of(affinity, centre, compare_with)
+    cells = HeatmapCells.from_affinity(affinity, center, compare_with)
     with_numbers = len(affinity.tasks) <= MAX_TASKS_WITH_NUMBERS if values is None else values
-    layers = [Heatmap(**_layer(cells, kind, with_numbers), **style) for kind, style in _styles(cells).items()]
+    layers = [Heatmap(**_layer(cells, kind, with_numbers), **style) for kind, style in _layer_styles(cells).items()]
     frames = [] if grouping is None else _frames(grouping)
     return Figure(layers, {**_layout(cells, title), "shapes": frames})
 
 
-def _styles(cells: Cells) -> dict[str, dict[str, Any]]:
+def _layer_styles(cells: HeatmapCells) -> dict[str, dict[str, Any]]:
     """Returns the colors of each kind of cell."""
-    minus_mean = "" if cells.centre == "zero" else "<br>minus the mean<br>onto the target"
-    bar = {"title": {"text": f"affinity{times(cells.power)}{minus_mean}"}, "thickness": 14, "outlinewidth": 0}
-    limits = {"zmin": -cells.limit, "zmax": cells.limit}
+    minus_mean = "" if cells.center == "zero" else "<br>minus the mean<br>onto the target"
+    bar = {
+        "title": {"text": f"affinity{format_power_of_ten(cells.power)}{minus_mean}"},
+        "thickness": 14,
+        "outlinewidth": 0,
+    }
+    limits = {"zmin": -cells.color_limit, "zmax": cells.color_limit}
     return {
-        "sure": {"colorscale": diverging(), **limits, "colorbar": bar},
-        "within noise": {"colorscale": diverging(FADE), **limits, "showscale": False},
-        "self-affinity": {"colorscale": single_color(GRAY), "showscale": False},
-        "never measured": {"colorscale": single_color(BACKGROUND_COLOR), "showscale": False},
+        "sure": {"colorscale": diverging_scale(), **limits, "colorbar": bar},
+        "within noise": {"colorscale": diverging_scale(FADED_FRACTION), **limits, "showscale": False},
+        "self-affinity": {"colorscale": single_color_scale(GRAY), "showscale": False},
+        "never measured": {"colorscale": single_color_scale(BACKGROUND_COLOR), "showscale": False},
     }
 
 
-def _layer(cells: Cells, kind: str, with_numbers: bool) -> dict[str, Any]:
-    """Returns a layer with only the cells of one kind."""
+def _layer(cells: HeatmapCells, kind: str, with_numbers: bool) -> dict[str, Any]:
+    """Returns a layer that contains only the cells of one kind."""
     tasks = range(len(cells.affinity.tasks))
     mine = np.array([[cells.kind(i, j) == kind for j in tasks] for i in tasks])
     layer = {
         "name": kind,
         "z": np.where(mine, np.nan_to_num(cells.color), np.nan),
-        "hovertext": [[cells.note(i, j) if mine[i, j] else "" for j in tasks] for i in tasks],
+        "hovertext": [[cells.hover_text(i, j) if mine[i, j] else "" for j in tasks] for i in tasks],
         "hoverinfo": "text",
         "hoverongaps": False,
         "xgap": 1,
         "ygap": 1,
     }
     if with_numbers:
-        numbers = [[cells.number(i, j) if mine[i, j] else "" for j in tasks] for i in tasks]
+        numbers = [[cells.cell_text(i, j) if mine[i, j] else "" for j in tasks] for i in tasks]
         layer |= {"text": numbers, "texttemplate": "%{text}"}
     return layer
 
 
-def _layout(cells: Cells, title: str) -> dict[str, Any]:
+def _layout(cells: HeatmapCells, title: str) -> dict[str, Any]:
     n = len(cells.affinity.tasks)
     cell = int(np.clip(MATRIX_SIZE // n, *CELL_SIZES))
     # Coordinates are numbers, since plotly would parse names such as "1" or "2020-01-01" as numbers or dates.
     axis = {
         "tickvals": list(range(n)),
-        "ticktext": [label(task) for task in cells.affinity.tasks],
+        "ticktext": [short_label(task) for task in cells.affinity.tasks],
         "range": [-0.5, n - 0.5],
         "constrain": "domain",
         "showgrid": False,
@@ -139,10 +145,10 @@ def _layout(cells: Cells, title: str) -> dict[str, Any]:
         "tickfont": {"size": 12 if n <= MAX_TASKS_WITH_NUMBERS else 10},
     }
     return {
-        "title": figure_heading(title, describe_measurement(cells.affinity), _key(cells)),
-        "xaxis": {**axis, "title": {"text": HELPS[cells.centre]}, "tickangle": -45},
+        "title": figure_heading(title, describe_measurement(cells.affinity), _legend_text(cells)),
+        "xaxis": {**axis, "title": {"text": TARGET_AXIS_TITLES[cells.center]}, "tickangle": -45},
         "yaxis": {**axis, "title": {"text": "a step on …"}, "range": [n - 0.5, -0.5], "scaleanchor": "x"},
-        "width": max(n * cell + 340, MIN_WIDTH),
+        "width": max(n * cell + 340, MIN_FIGURE_WIDTH),
         "height": n * cell + 280,
         "margin": {"l": 60, "r": 40, "t": 110, "b": 60},
         "plot_bgcolor": BACKGROUND_COLOR,
@@ -151,7 +157,7 @@ def _layout(cells: Cells, title: str) -> dict[str, Any]:
 
 
 def _frames(grouping: Grouping) -> list[dict[str, Any]]:
-    """Returns a frame around the tasks that each network serves."""
+    """Returns frames around the tasks that each network serves."""
     frames, start = [], -0.5
     for group in grouping.groups:
         end = start + len(group.serves)
@@ -161,13 +167,13 @@ def _frames(grouping: Grouping) -> list[dict[str, Any]]:
     return frames
 
 
-def _key(cells: Cells) -> str:
-    """Explains the kinds of cells that occur."""
+def _legend_text(cells: HeatmapCells) -> str:
+    """Explains the kinds of cells that appear in the heat map."""
     tasks = range(len(cells.affinity.tasks))
     kinds = {cells.kind(i, j) for i in tasks for j in tasks}
-    centre = "zero" if cells.centre == "zero" else "the mean onto the target"
+    center = "zero" if cells.center == "zero" else "the mean onto the target"
     parts = {
-        "within noise": f"pale or ~: within two standard errors of {centre}",
+        "within noise": f"pale or ~: within two standard errors of {center}",
         "self-affinity": "gray: self-affinity",
         "never measured": "blank: never measured",
     }
@@ -175,34 +181,34 @@ def _key(cells: Cells) -> str:
 
 
 @dataclass(frozen=True)
-class Cells:
+class HeatmapCells:
     """The cells of a heat map.
 
     Attributes:
         affinity: the affinity.
         distance: the difference between each affinity and the center of the color scale.
-        error: the standard error of that difference.
-        centre: "zero" or "target".
-        size: the largest affinity between two tasks, which determines the unit of the numbers.
-        reach: the largest distance from the center, which determines the range of the colors.
+        error: the standard error of `distance`.
+        center: "zero" or "target".
+        size: the largest affinity between two tasks, which determines the unit of the displayed values.
+        reach: the largest distance from the center, which determines the color range.
     """
 
     affinity: Affinity
     distance: Floats
     error: Floats
-    centre: Centre
+    center: Center
     size: float
     reach: float
 
     @classmethod
-    def of(cls, affinity: Affinity, centre: Centre, compare_with: Affinity | None = None) -> Cells:
-        """Returns the cells of an affinity; its unit and colors also fit `compare_with`."""
-        distance, error = distance_from_centre(affinity, centre)
-        size, reach = largest(affinity.mean), largest(distance)
+    def from_affinity(cls, affinity: Affinity, center: Center, compare_with: Affinity | None = None) -> HeatmapCells:
+        """Returns the cells of an affinity, with a unit and colors that also suit `compare_with`."""
+        distance, error = distance_from_center(affinity, center)
+        size, reach = largest_affinity(affinity.mean), largest_affinity(distance)
         if compare_with is not None:
-            size = max(size, largest(compare_with.mean))
-            reach = max(reach, largest(distance_from_centre(compare_with, centre)[0]))
-        return cls(affinity, distance, error, centre, size, reach)
+            size = max(size, largest_affinity(compare_with.mean))
+            reach = max(reach, largest_affinity(distance_from_center(compare_with, center)[0]))
+        return cls(affinity, distance, error, center, size, reach)
 
     def is_within_noise(self, i: int, j: int) -> bool:
         """Returns whether a pair is within two standard errors of the center."""
@@ -216,20 +222,20 @@ class Cells:
 
     @property
     def color(self) -> Floats:
-        """The distances from the center, in the unit of the numbers."""
+        """The distances from the center, in the unit of the displayed values."""
         return self.distance / 10.0**self.power
 
     @property
-    def limit(self) -> float:
-        """The end of the color range, in the same unit; 1 if all distances are 0."""
+    def color_limit(self) -> float:
+        """The upper end of the color range in the same unit, or 1 if all distances are 0."""
         return self.reach / 10.0**self.power or 1.0
 
     @property
     def power(self) -> int:
-        """The exponent of the power of ten used as the unit of the numbers."""
+        """The power-of-ten exponent used to scale the displayed values."""
         return power_of_thousand(self.size)
 
-    def number(self, i: int, j: int) -> str:
+    def cell_text(self, i: int, j: int) -> str:
         """Returns the text in a cell."""
         mean, unit = self.affinity.mean[i, j], 10.0**self.power
         if not np.isfinite(mean):
@@ -237,46 +243,46 @@ class Cells:
         digits = 2 if self.size < 10 * unit else 1
         return f"{mean / unit:.{digits}f}" + ("~" if self.is_within_noise(i, j) else "")
 
-    def note(self, i: int, j: int) -> str:
+    def hover_text(self, i: int, j: int) -> str:
         """Returns the text shown when hovering over a cell."""
         source, target = plotly_text(self.affinity.tasks[i]), plotly_text(self.affinity.tasks[j])
         kind, count = self.kind(i, j), int(self.affinity.count[i, j])
         lines = [f"{source} → {target}"]
         if kind == "never measured":
             return "<br>".join([*lines, kind])
-        lines.append(plus_minus(self.affinity.mean[i, j], self.affinity.stderr[i, j]))
-        if self.centre == "target" and i != j:
-            lines.append(f"{plus_minus(self.distance[i, j], self.error[i, j])} from the mean onto {target}")
+        lines.append(format_with_error(self.affinity.mean[i, j], self.affinity.stderr[i, j]))
+        if self.center == "target" and i != j:
+            lines.append(f"{format_with_error(self.distance[i, j], self.error[i, j])} from the mean onto {target}")
         lines.append(f"{count} value" if count == 1 else f"{count} values")
         return "<br>".join(lines if kind == "sure" else [*lines, kind])
 
 
-def largest(matrix: Floats) -> float:
+def largest_affinity(matrix: Floats) -> float:
     """Returns the largest absolute value, ignoring self-affinities, which are far larger."""
     others = np.isfinite(matrix) & ~np.eye(len(matrix), dtype=bool)
     return float(np.abs(matrix[others]).max(initial=0.0))
 
 
-def distance_from_centre(affinity: Affinity, centre: Centre) -> tuple[Floats, Floats]:
-    """Returns the difference between each affinity and the center, and its standard error."""
-    if centre not in ("zero", "target"):
-        raise InvalidInput("centre", "must be 'zero' or 'target'", repr(centre))
-    if centre == "zero":
+def distance_from_center(affinity: Affinity, center: Center) -> tuple[Floats, Floats]:
+    """Returns the difference between each affinity and the center, and the standard error of the difference."""
+    if center not in ("zero", "target"):
+        raise InvalidInput("center", "must be 'zero' or 'target'", repr(center))
+    if center == "zero":
         return affinity.mean, affinity.stderr
     return _minus_target_mean(affinity.mean), _target_mean_error(affinity)
 
 
 def _minus_target_mean(matrices: Floats) -> Floats:
-    """Subtracts the mean affinity of the other tasks onto the same target from each affinity."""
+    """Subtracts from each affinity the mean affinity of the other tasks onto the same target."""
     others = np.isfinite(matrices) & ~np.eye(matrices.shape[-1], dtype=bool)
     sums = np.where(others, matrices, 0.0).sum(axis=-2, keepdims=True)
     return np.asarray(matrices - sums / np.maximum(others.sum(axis=-2, keepdims=True), 1))
 
 
 def _target_mean_error(affinity: Affinity) -> Floats:
-    """Returns the bootstrap standard error of the difference, in which errors shared by all sources cancel."""
+    """Returns the bootstrap standard error of the difference, in which errors shared by all sources cancel out."""
     if len(affinity.steps) < 2:
         return affinity.stderr
-    draws = _minus_target_mean(affinity.bootstrap(RESAMPLES))
+    draws = _minus_target_mean(affinity.bootstrap(BOOTSTRAP_RESAMPLES))
     known = np.isfinite(draws).all(axis=0) & np.isfinite(affinity.stderr)
     return np.where(known, np.where(known, draws, 0.0).std(axis=0), np.nan)

@@ -15,11 +15,11 @@ from .style import (
     TEXT_COLOR,
     WORSE,
     figure_heading,
-    label,
+    format_percent,
     line_style,
     marker_style,
     plotly_text,
-    signed,
+    short_label,
 )
 
 if TYPE_CHECKING:
@@ -28,46 +28,50 @@ if TYPE_CHECKING:
     from tagalong.study import MethodSummary, Results, TaskChange
 
 CostOf = Literal["all", "deciding", "training", "size"]
-COSTS: dict[CostOf, str] = {
+COST_LABELS: dict[CostOf, str] = {
     "all": "cost of deciding and training, relative to one network for all tasks",
     "deciding": "cost of deciding, relative to training one network for all tasks",
     "training": "cost of training the chosen networks, relative to one network for all tasks",
     "size": "parameters of the chosen networks, relative to one network for all tasks",
 }
-ROW = 24  # pixels
+ROW_HEIGHT = 24  # pixels
 
 
 def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "Cost and benefit") -> Figure:
-    """Draws the change in test loss for every method and budget against its relative cost, on a log scale.
+    """Draws the change in test loss for every method and budget against the relative cost, on a log scale.
 
-    The change is the mean over tasks of the relative change compared with one network for all tasks; lower left is
-    better. Bars are ± one standard error, over seeds and, where known, over test rows. A line joins the budgets of a
-    method. Methods whose cost is zero or unknown are left out.
+    Changes are relative to one network for all tasks and averaged over tasks. The best methods are at the lower left.
+    Bars show ± one standard error over seeds and, if known, over test rows. A line connects the budgets of a method.
+    Methods whose cost is zero or unknown are left out.
 
     Args:
-        results: the results of a study, with `mtl` among its methods.
-        cost: "all", "deciding", "training" or "size"; see `COSTS`.
+        results: the results of a study whose methods include `mtl`.
+        cost: the cost to show: "all", "deciding", "training" or "size".
         title: the title, as plain text.
 
     Returns:
-        A plotly figure; use its `write_html` to save it.
+        A plotly figure, which can be saved with its `write_html` method.
     """
     from plotly.graph_objects import Figure, Scatter
 
-    if cost not in COSTS:
+    if cost not in COST_LABELS:
         raise InvalidInput("cost", f"must be one of {', '.join(map(repr, get_args(CostOf)))}", repr(cost))
     lines = [line for line in results.table() if line.change is not None]
     methods = list(dict.fromkeys(line.method for line in lines))
-    drawn = {method: [line for line in lines if line.method == method and cost_of(line, cost)] for method in methods}
+    drawn = {
+        method: [line for line in lines if line.method == method and relative_cost(line, cost)] for method in methods
+    }
     traces = [
-        Scatter(**_trace(found, results, cost, methods.index(method))) for method, found in drawn.items() if found
+        Scatter(**_method_trace(found, results, cost, methods.index(method)))
+        for method, found in drawn.items()
+        if found
     ]
-    costs = [value for found in drawn.values() for line in found if (value := cost_of(line, cost))]
+    costs = [value for found in drawn.values() for line in found if (value := relative_cost(line, cost))]
     return Figure(traces, _cost_layout(cost, costs, title))
 
 
-def cost_of(line: MethodSummary, cost: CostOf) -> float | None:
-    """Returns the relative cost of a method and budget; None if it is unknown."""
+def relative_cost(line: MethodSummary, cost: CostOf) -> float | None:
+    """Returns the relative cost of a method and budget, or None if it is unknown."""
     if cost == "size":
         return line.relative_parameters
     parts = {"deciding": [line.deciding_cost], "training": [line.training_cost]}
@@ -78,27 +82,27 @@ def cost_of(line: MethodSummary, cost: CostOf) -> float | None:
 def known_costs(results: Results) -> list[CostOf]:
     """Returns the costs that are known for at least two methods."""
     lines = results.table()
-    return [cost for cost in COSTS if sum(bool(cost_of(line, cost)) for line in lines) > 1]
+    return [cost for cost in COST_LABELS if sum(bool(relative_cost(line, cost)) for line in lines) > 1]
 
 
 def change_error(line: MethodSummary, results: Results) -> float | None:
-    """Returns the standard error of the change, over seeds and, if known, over test rows."""
+    """Returns the standard error of the change over seeds and, if known, over test rows."""
     rows = results.noise.get((line.method, line.budget))
     known = [part for part in (line.change_stderr, rows) if part is not None]
     return hypot(*known) if known else None
 
 
-def _trace(found: Sequence[MethodSummary], results: Results, cost: CostOf, number: int) -> dict[str, Any]:
+def _method_trace(found: Sequence[MethodSummary], results: Results, cost: CostOf, number: int) -> dict[str, Any]:
     errors = [change_error(line, results) for line in found]
     style = marker_style(number, filled=found[0].honest)
     return {
         "name": plotly_text(found[0].method) + ("" if found[0].honest else "*"),
-        "x": [cost_of(line, cost) for line in found],
+        "x": [relative_cost(line, cost) for line in found],
         "y": [100 * (line.change or 0.0) for line in found],
         "error_y": {"array": [100 * (error or 0.0) for error in errors], "thickness": 1, "width": 3},
         "text": ["" if line.budget is None else str(line.budget) for line in found],
         "textposition": "top right",
-        "hovertext": [_method_note(line, error, cost) for line, error in zip(found, errors, strict=True)],
+        "hovertext": [_method_hover_text(line, error, cost) for line, error in zip(found, errors, strict=True)],
         "hoverinfo": "text",
         "mode": "lines+markers+text",
         "marker": style,
@@ -106,20 +110,24 @@ def _trace(found: Sequence[MethodSummary], results: Results, cost: CostOf, numbe
     }
 
 
-def _method_note(line: MethodSummary, error: float | None, cost: CostOf) -> str:
+def _method_hover_text(line: MethodSummary, error: float | None, cost: CostOf) -> str:
     budget = "" if line.budget is None else f", {line.budget} networks"
-    change = signed(line.change or 0.0, 2) + ("" if error is None else f" ± {100 * error:.2f}")
-    parts = [f"{plotly_text(line.method)}{budget}", f"{change} % test loss", f"{cost_of(line, cost):.3g} × the cost"]
+    change = format_percent(line.change or 0.0, 2) + ("" if error is None else f" ± {100 * error:.2f}")
+    parts = [
+        f"{plotly_text(line.method)}{budget}",
+        f"{change} % test loss",
+        f"{relative_cost(line, cost):.3g} × the cost",
+    ]
     return "<br>".join(parts if line.honest else [*parts, "chosen on test data"])
 
 
 def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, Any]:
-    ticks = _ticks(costs)
+    ticks = _log_ticks(costs)
     return {
         "title": figure_heading(title, "lower left is better; bars: one standard error; numbers: budgets"),
         "xaxis": {
             "type": "log",
-            "title": {"text": COSTS[cost]},
+            "title": {"text": COST_LABELS[cost]},
             "tickvals": ticks,
             "ticktext": [f"{tick:g}×" for tick in ticks],
             "gridcolor": "#eeeeee",
@@ -140,11 +148,12 @@ def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, 
     }
 
 
-def _ticks(costs: Sequence[float]) -> list[float]:
-    """Returns 1, 2 and 5 times the powers of ten in the range of costs; for large ranges, only the powers of ten.
+def _log_ticks(costs: Sequence[float]) -> list[float]:
+    """Returns 1, 2 and 5 times the powers of ten in the range of costs, or only the powers of ten for large ranges.
 
-    >>> _ticks([1.0, 3.0])
-    [1.0, 2.0, 5.0]
+    Example:
+        >>> _log_ticks([1.0, 3.0])
+        [1.0, 2.0, 5.0]
     """
     if not costs:
         return [1.0]
@@ -159,17 +168,17 @@ def task_changes(
 ) -> Figure:
     """Draws the relative change in each task's test loss compared with `mtl`, ± one standard error over seeds.
 
-    Left of zero is better. Filled dots are more than two standard errors from zero; rings are not.
+    Values left of zero are better. Filled dots are more than two standard errors away from zero; rings are not.
 
     Args:
-        results: the results of a study, with `mtl` among its methods.
+        results: the results of a study whose methods include `mtl`.
         method: the name of the method.
-        budget: its budget; None for methods without one.
+        budget: the budget, or None for methods without one.
         tasks: the tasks to show, in this order; by default, all tasks in the order of the problem.
         title: the title, as plain text.
 
     Returns:
-        A plotly figure; use its `write_html` to save it.
+        A plotly figure, which can be saved with its `write_html` method.
     """
     from plotly.graph_objects import Figure, Scatter
 
@@ -186,7 +195,7 @@ def task_changes(
             "width": 4,
             "color": "#888888",
         },
-        hovertext=[_task_note(row, results.problem.errors.get(row.task, "error")) for row in rows],
+        hovertext=[_task_hover_text(row, results.problem.errors.get(row.task, "error")) for row in rows],
         hoverinfo="text",
         mode="markers",
         marker={
@@ -199,9 +208,9 @@ def task_changes(
     return Figure([dots], _changes_layout(order, title or f"Changes with {name}, by task"))
 
 
-def _task_note(row: TaskChange, error: str) -> str:
+def _task_hover_text(row: TaskChange, error: str) -> str:
     stderr = "" if row.stderr is None else f" ± {100 * row.stderr:.2f}"
-    lines = [f"{plotly_text(row.task)}: {signed(row.change, 2)}{stderr} % test loss"]
+    lines = [f"{plotly_text(row.task)}: {format_percent(row.change, 2)}{stderr} % test loss"]
     if row.before == row.before and row.after == row.after:
         lines.append(f"{plotly_text(error)}: {row.before:.4g} in one network for all tasks, {row.after:.4g} here")
     return "<br>".join(lines)
@@ -221,14 +230,14 @@ def _changes_layout(tasks: Sequence[str], title: str) -> dict[str, Any]:
         },
         "yaxis": {
             "tickvals": list(range(n)),
-            "ticktext": [label(task) for task in tasks],
+            "ticktext": [short_label(task) for task in tasks],
             "range": [n - 0.4, -0.6],
             "gridcolor": "#eeeeee",
             "zeroline": False,
             "automargin": True,
         },
         "width": 640,
-        "height": n * ROW + 180,
+        "height": n * ROW_HEIGHT + 180,
         "margin": {"l": 60, "r": 40, "t": 90, "b": 60},
         "plot_bgcolor": BACKGROUND_COLOR,
         "font": {"color": TEXT_COLOR},
@@ -239,7 +248,7 @@ def search_curve(decision: Mapping[str, Any], *, title: str = "The search by aut
     """Draws the expected change in validation loss of the best networks so far against the effort, for each budget.
 
     Args:
-        decision: the record of the search by `auto`: `results.settings["decisions"]["auto"]`.
+        decision: the record of the search by `auto`, from `results.settings["decisions"]["auto"]`.
         title: the title, as plain text.
 
     Returns:
@@ -252,7 +261,9 @@ def search_curve(decision: Mapping[str, Any], *, title: str = "The search by aut
             name=f"budget {budget}",
             x=[spent for spent, _ in points],
             y=[100 * value for _, value in points],
-            hovertext=[f"budget {budget}<br>effort {spent:.3g}<br>{signed(value, 2)} %" for spent, value in points],
+            hovertext=[
+                f"budget {budget}<br>effort {spent:.3g}<br>{format_percent(value, 2)} %" for spent, value in points
+            ],
             hoverinfo="text",
             mode="lines+markers",
             marker={**marker_style(number), "size": 7},

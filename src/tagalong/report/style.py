@@ -1,4 +1,4 @@
-"""The shared style of figures: colorblind-safe colors, and the format of names and numbers."""
+"""The shared style of figures: colorblind-safe colors, and the formatting of names and numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tagalong.affinity import Affinity
 
 Scale = list[tuple[float, str]]
 # ColorBrewer's red–white–blue: red below the center, blue above it.
-_DIVERGING = (
+_DIVERGING_COLORS = (
     "#b2182b",
     "#d6604d",
     "#f4a582",
@@ -23,35 +23,35 @@ _DIVERGING = (
     "#2166ac",
 )
 # Okabe and Ito (2008), without yellow, which is hard to see on white.
-_DISTINCT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
+_DISTINCT_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "cross", "star", "hourglass")
 BETTER, WORSE = "#2166ac", "#b2182b"  # the ends of the scale
 GRAY, TEXT_COLOR, BACKGROUND_COLOR = "#e4e4e4", "#404040", "#ffffff"
-FADE = 0.65  # the fraction of white in a faded color
+FADED_FRACTION = 0.65  # the fraction of white in a faded color
 MAX_LABEL_LENGTH = 24  # of a task's name, in characters; hovering shows the whole name
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_TO_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def diverging(fade: float = 0.0) -> Scale:
-    """Returns a color scale from red through white to blue, mixed with a fraction `fade` of white."""
-    return [(i / (len(_DIVERGING) - 1), _fade(color, fade)) for i, color in enumerate(_DIVERGING)]
+def diverging_scale(fade: float = 0.0) -> Scale:
+    """Returns a color scale from red through white to blue, blended with white by the fraction `fade`."""
+    return [(i / (len(_DIVERGING_COLORS) - 1), _fade(color, fade)) for i, color in enumerate(_DIVERGING_COLORS)]
 
 
-def single_color(color: str) -> Scale:
+def single_color_scale(color: str) -> Scale:
     """Returns a color scale with a single color."""
     return [(0.0, color), (1.0, color)]
 
 
 def line_style(number: int) -> dict[str, str]:
-    """Returns the color and dash style of the line with this number: eight colors, then the same colors dashed."""
-    dash = _DASHES[number // len(_DISTINCT) % len(_DASHES)]
-    return {"color": _DISTINCT[number % len(_DISTINCT)], "dash": dash}
+    """Returns the color and dash style of a line by its number: eight solid colors, then the same colors dashed."""
+    dash = _DASHES[number // len(_DISTINCT_COLORS) % len(_DASHES)]
+    return {"color": _DISTINCT_COLORS[number % len(_DISTINCT_COLORS)], "dash": dash}
 
 
 def marker_style(number: int, *, filled: bool = True) -> dict[str, Any]:
-    """Returns the color and symbol of the marker with this number; the first 72 are all different."""
-    color = _DISTINCT[number % len(_DISTINCT)]
+    """Returns the color and symbol of a marker by its number; the first 72 markers are all different."""
+    color = _DISTINCT_COLORS[number % len(_DISTINCT_COLORS)]
     symbol = _SYMBOLS[number % len(_SYMBOLS)]
     return {
         "size": 10,
@@ -61,25 +61,26 @@ def marker_style(number: int, *, filled: bool = True) -> dict[str, Any]:
     }
 
 
-def transparent(color: str, opacity: float) -> str:
+def with_opacity(color: str, opacity: float) -> str:
     """Returns a color with the given opacity, in plotly's format.
 
-    >>> transparent("#0072b2", 0.5)
-    'rgba(0, 114, 178, 0.5)'
+    Example:
+        >>> with_opacity("#0072b2", 0.5)
+        'rgba(0, 114, 178, 0.5)'
     """
-    return f"rgba({', '.join(map(str, _channels(color)))}, {opacity})"
+    return f"rgba({', '.join(map(str, _rgb_channels(color)))}, {opacity})"
 
 
 def _fade(color: str, fade: float) -> str:
-    return "#" + "".join(f"{round(c + fade * (255 - c)):02x}" for c in _channels(color))
+    return "#" + "".join(f"{round(c + fade * (255 - c)):02x}" for c in _rgb_channels(color))
 
 
-def _channels(color: str) -> tuple[int, ...]:
+def _rgb_channels(color: str) -> tuple[int, ...]:
     return tuple(int(color[i : i + 2], 16) for i in (1, 3, 5))
 
 
 def plotly_text(name: str) -> str:
-    """Escapes text for plotly, which interprets tags, entities and, between dollar signs, TeX.
+    """Escapes text for plotly, which interprets tags, entities, and TeX between dollar signs.
 
     Example:
         >>> plotly_text("<b>R&D</b> $5")
@@ -88,11 +89,12 @@ def plotly_text(name: str) -> str:
     return html.escape(name, quote=False).replace("$", "&#36;")
 
 
-def label(name: str) -> str:
-    """Escapes a name for plotly, and shortens long ones in the middle.
+def short_label(name: str) -> str:
+    """Escapes a name for plotly, and shortens it in the middle if it is long.
 
-    >>> label("number_of_days_in_hospital_2019")
-    'number_of_da…spital_2019'
+    Example:
+        >>> short_label("number_of_days_in_hospital_2019")
+        'number_of_da…spital_2019'
     """
     if len(name) > MAX_LABEL_LENGTH:
         name = f"{name[: MAX_LABEL_LENGTH // 2]}…{name[-(MAX_LABEL_LENGTH // 2 - 1) :]}"
@@ -100,50 +102,54 @@ def label(name: str) -> str:
 
 
 def power_of_thousand(largest: float) -> int:
-    """Returns the exponent, a multiple of three, of the power of ten in which numbers up to `largest` are short.
+    """Returns the power-of-ten exponent, a multiple of three, that suits values up to `largest`.
 
-    >>> power_of_thousand(0.0042), power_of_thousand(0.3)
-    (-3, 0)
+    Example:
+        >>> power_of_thousand(0.0042), power_of_thousand(0.3)
+        (-3, 0)
     """
     return 0 if not largest > 0 or 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
 
 
-def times(power: int) -> str:
+def format_power_of_ten(power: int) -> str:
     """Formats a power of ten as the unit of numbers that were divided by it.
 
-    >>> times(-3)
-    ' × 10⁻³'
+    Example:
+        >>> format_power_of_ten(-3)
+        ' × 10⁻³'
     """
-    return f" × 10{str(power).translate(_SUPERSCRIPT)}" if power else ""
+    return f" × 10{str(power).translate(_TO_SUPERSCRIPT)}" if power else ""
 
 
-def plus_minus(mean: float, error: float) -> str:
+def format_with_error(mean: float, error: float) -> str:
     """Formats a value with its standard error, if it is known.
 
-    >>> plus_minus(0.01234, 0.0005), plus_minus(0.01234, float("nan"))
-    ('0.0123 ± 0.0005', '0.0123')
+    Example:
+        >>> format_with_error(0.01234, 0.0005), format_with_error(0.01234, float("nan"))
+        ('0.0123 ± 0.0005', '0.0123')
     """
     return f"{mean:.3g} ± {error:.2g}" if isfinite(error) else f"{mean:.3g}"
 
 
-def signed(value: float, digits: int = 1) -> str:
-    """Formats a change in percent with its sign: a true minus sign for negative numbers, and none for zero.
+def format_percent(value: float, digits: int = 1) -> str:
+    """Formats a change in percent with its sign. Negative numbers have a true minus sign, and zero has no sign.
 
-    >>> signed(-0.0312), signed(-0.0001), signed(0.1, 2)
-    ('−3.1', '0.0', '+10.00')
+    Example:
+        >>> format_percent(-0.0312), format_percent(-0.0001), format_percent(0.1, 2)
+        ('−3.1', '0.0', '+10.00')
     """
     rounded = round(100 * value, digits)
     return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"
 
 
 def figure_heading(title: str, *lines: str) -> dict[str, Any]:
-    """Returns a left-aligned title with small lines below it."""
+    """Returns a left-aligned title with smaller lines of text below it."""
     small = "".join(f"<br><sup>{line}</sup>" for line in lines if line)
     return {"text": plotly_text(title) + small, "x": 0.02, "y": 0.97, "yanchor": "top"}
 
 
 def describe_measurement(affinity: Affinity) -> str:
-    """Describes what was measured and how it was averaged, for the line below a title."""
+    """Describes what was measured and how it was averaged, for use as a subtitle."""
     settings: Mapping[str, Any] = affinity.settings
     parts = [str(settings["estimator"])] if settings.get("estimator") else []
     if settings.get("update") == "optimizer":
@@ -158,5 +164,5 @@ def describe_measurement(affinity: Affinity) -> str:
 def check_affinity(value: object, name: str = "affinity") -> None:
     if not isinstance(value, Affinity):
         raise TypeError(
-            f"`{name}` must be an Affinity, found {type(value).__name__}; make one with Affinity.from_matrix"
+            f"`{name}` must be an Affinity, found {type(value).__name__}; create one with Affinity.from_matrix()"
         )

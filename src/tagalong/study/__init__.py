@@ -1,4 +1,4 @@
-"""Compares ways of grouping tasks on one problem: which one is best, and is it worth it?"""
+"""Compares ways of grouping the tasks of one problem: which is best, and is it worth it?"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -48,7 +48,7 @@ def check_backend(out: str | os.PathLike[str], *, executor: str | Executor = "se
         device: see `open_backend`.
 
     Raises:
-        ValueError: the executor or device is unknown, or the networks in the folder cannot be used.
+        ValueError: If the executor or device is unknown, or the networks in the folder cannot be used.
     """
     make_executor(executor)
     device_name(device)
@@ -66,8 +66,8 @@ def open_backend(
 ) -> Iterator[TrainingBackend]:
     """Opens a backend that stores networks in `run.sqlite` in the given folder and logs to `run.log`.
 
-    On exit, the executor is stopped. If no error was raised, weights not marked with `Store.keep` are dropped and
-    checkpoints of finished networks are removed.
+    On exit, the executor is stopped. If no error was raised, the weights of networks not marked with `Store.keep` are
+    dropped, and checkpoints of finished networks are removed.
 
     Args:
         problem: the problem to train on. The same folder can also store networks for other problems.
@@ -144,7 +144,7 @@ class Backend(ABC):
                 themselves.
 
         Raises:
-            Diverged: the network diverged for every seed.
+            Diverged: If the network diverges for every seed.
         """
 
     def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
@@ -168,7 +168,7 @@ class Backend(ABC):
             diverged: whether to include networks that diverged (see `NetworkResult.diverged`).
 
         Raises:
-            Diverged: a network diverged and `diverged` is False.
+            Diverged: If a network diverges and `diverged` is False.
         """
         wanted = list(dict.fromkeys(jobs))
         self._requested.update(wanted)
@@ -193,10 +193,10 @@ class Backend(ABC):
         return sum((result.cost for result in self.networks(jobs, diverged=True).values()), Cost())
 
     def converged_seeds(self, seeds: Iterable[int]) -> tuple[int, ...]:
-        """Returns the seeds for which the network for all tasks, the baseline of every comparison, converged.
+        """Returns the seeds for which the network for all tasks (the baseline of every comparison) converged.
 
         Raises:
-            Diverged: the network diverged for every seed.
+            Diverged: If the network diverges for every seed.
         """
         jobs = {seed: self.job(self.tasks, seed) for seed in seeds}
         results = self.networks(jobs.values(), "all tasks together", diverged=True)
@@ -213,9 +213,9 @@ class Backend(ABC):
         """Returns a job that trains the same network but stops after approximately this many steps.
 
         Raises:
-            InvalidInput: this backend supports only full training runs.
+            InvalidInput: If this backend supports only full training runs.
         """
-        raise InvalidInput("screen", "must be None if networks are not trained here")
+        raise InvalidInput("screen", "must be None if networks are trained elsewhere")
 
     def latency(self, tasks: Iterable[str], width: float = 1.0) -> float | None:
         """Returns the inference time per row, in seconds, of the network for these tasks, or None if unknown."""
@@ -230,7 +230,7 @@ class Backend(ABC):
 
 
 class TrainingBackend(Backend):
-    """Trains the networks of one problem unless they are already in the store.
+    """Trains the networks for one problem unless they are already in the store.
 
     A network's results can differ in the last bits depending on the other networks in its chunk. Chunks therefore do
     not depend on which networks are already finished, and each chunk is stored in one transaction.
@@ -307,7 +307,7 @@ class TrainingBackend(Backend):
         are also added to the store. Seeds for which training diverged are omitted.
 
         Raises:
-            Diverged: training diverged for every seed.
+            Diverged: If training diverges for every seed.
         """
         jobs = {seed: self.job(self.problem.names, seed) for seed in seeds}
         keys = {seed: self.keys.of_affinity(job, settings) for seed, job in jobs.items()}
@@ -334,7 +334,7 @@ class TrainingBackend(Backend):
         return replace(job, epochs=max(1, round(steps / steps_per_epoch)))
 
     def latency(self, tasks: Iterable[str], width: float = 1.0) -> float:
-        """Returns the inference time per row in seconds, which is measured only once."""
+        """Returns the inference time per row in seconds, measuring it only once."""
         served = self.job(tasks, 0, width=width)
         key = self.keys.of(served)
         seconds = self.store.latency(key)
@@ -367,7 +367,7 @@ class TrainingBackend(Backend):
         return self.store.results([key])[key].job.width
 
     def restore(self, keys: Iterable[str]) -> None:
-        """Retrains networks whose weights and per-row losses were pruned, and stores them again."""
+        """Retrains networks whose weights and per-row losses were pruned, and stores the weights and losses again."""
         pruned = set(self.store.pruned(keys))
         batches = dict.fromkeys(tuple(self.store.batch(key)) for key in sorted(pruned))
         chunks = [self._make_chunk(batch) for batch in batches]
@@ -392,7 +392,7 @@ class TrainingBackend(Backend):
     def _measure(self, jobs: Sequence[Job], settings: Mapping[str, Any], what: str) -> None:
         """Trains networks with a meter.
 
-        Stores the affinities and any networks that are missing from the store.
+        Stores the affinities, as well as any networks that are not in the store yet.
         """
         chunks = [
             Chunk((job,), dict(settings), self._checkpoint_path(self.keys.of_affinity(job, settings))) for job in jobs
@@ -439,7 +439,7 @@ class TrainingBackend(Backend):
 def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     """Splits jobs into chunks of up to `size` plain networks with the same seed and width.
 
-    Networks that are not plain get their own chunk.
+    Each network that is not plain gets its own chunk.
 
     Example:
         >>> jobs = [Job((task,), seed) for seed in (0, 1) for task in "abc"]

@@ -1,4 +1,4 @@
-"""Defines `Best`, the trained networks recommended by a study, which can predict and can be saved and exported."""
+"""Defines `Best`, the trained networks recommended by a study, which can make predictions, be saved and be exported."""
 
 from __future__ import annotations
 
@@ -86,8 +86,9 @@ class Best:
         tasks: a description of how to convert each task's outputs to predictions, in the order of the problem's tasks.
         seed: the seed of the networks.
         table: the object that converts raw rows to inputs, or None if the rows are already inputs.
-        example: a few rows of inputs, which determine the input shape.
-        layers: a description of each network's layers. None for networks with user code, which are saved as pickles.
+        example: a few rows of inputs, used to determine the input shape.
+        layers: a description of each network's layers. The description is None for networks with user code, which are
+            saved as pickles.
     """
 
     groups: tuple[Group, ...]
@@ -106,7 +107,7 @@ class Best:
         seed: int,
         widths: Sequence[float] | None = None,
     ) -> Best:
-        """Builds the networks of these groups and loads their trained weights (`Trained.state`).
+        """Builds the networks for these groups and loads their trained weights (`Trained.state`).
 
         The default width of a network is 1.
         """
@@ -166,16 +167,16 @@ class Best:
     def load(out: str | Path, *, trust: bool = False) -> Best:
         """Loads networks written by `save`.
 
-        Networks of tables and built-in problems are rebuilt from JSON and weights. An encoder or a head of your own is
-        pickled; unless it consists of layers of torch.nn and tagalong, unpickling it runs code from the folder.
+        Networks for tables and built-in problems are rebuilt from JSON and weights. Custom encoders and heads are
+        pickled; unless they consist only of torch.nn and tagalong layers, unpickling them runs code from the folder.
 
         Args:
             out: the folder of a run or its subfolder `networks/`.
-            trust: whether to run code from the folder if necessary. Use it only for folders that you trust.
+            trust: whether to run code from the folder if necessary. Set it to True only for folders that you trust.
 
         Raises:
-            UntrustedCodeError: code from the folder is needed, and `trust` is False.
-            NetworksFileError: the folder contains no networks, or they are damaged.
+            UntrustedCodeError: If code from the folder is needed and `trust` is False.
+            NetworksFileError: If the folder contains no networks, or they are damaged.
         """
         while True:
             before = _folder_inode(Path(out) / FOLDER)
@@ -227,11 +228,11 @@ def keep_best(
     """Builds the recommended networks for the seed that performed best on validation.
 
     Args:
-        results: the results of a study. The records contain the networks' keys in the store.
+        results: the results of a study. The records contain the networks' store keys.
         problem: the problem that the networks were trained on.
         get_state: a function that returns the weights of a network, given its key.
         get_width: a function that returns the width of a network, given its key.
-        label: the method and budget to build, or None for the recommended one.
+        label: the method and budget of the networks to build, or None for the recommended networks.
     """
     record = recommended_record(results, label)
     states, widths = [get_state(key) for key in record.networks], [get_width(key) for key in record.networks]
@@ -239,11 +240,11 @@ def keep_best(
 
 
 def recommended_record(results: Results, label: Label | None = None) -> Record:
-    """Returns the record with the best validation loss for this method and budget (by default the recommended ones)."""
+    """Returns the record with the best validation loss for a method and budget, by default the recommended ones."""
     wanted = label or results.verdict().recommended
     found = [record for record in results.records_of(wanted) if not record.diverged]
     if not found:
-        expected = f"{wanted[0]!r} has no networks to use, since some diverged with every seed"
+        expected = f"{wanted[0]!r} has no usable networks, since at least one diverged with every seed"
         raise InvalidInput("", expected, hint="lower `lr`")
     mean_records = [Record("mean", None, record.seed, (), _mean_val_scores(found), {}) for record in found]
     change_from_mean = dict(zip((record.seed for record in found), changes(found, mean_records, "val"), strict=True))
@@ -282,7 +283,7 @@ def _without_parametrizations(network: Network) -> Network:
 def _replace_folder(new_folder: Path, folder: Path) -> None:
     """Replaces `folder` with `new_folder`.
 
-    If multiple processes replace the folder at once, the last one wins.
+    If multiple processes replace the folder at the same time, the last one wins.
     """
     before = new_folder.with_name(f"{new_folder.name}.before")
     while True:

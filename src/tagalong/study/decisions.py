@@ -43,8 +43,8 @@ def compare_methods(
         options: see `Study.run`.
 
     Raises:
-        ValueError: the input is invalid. The message lists every problem, and nothing is trained.
-        Diverged: the network for all tasks diverged for at least one seed.
+        ValueError: If the input is invalid. The message lists every problem, and nothing is trained.
+        Diverged: If the network for all tasks diverges for at least one seed.
     """
     request = check_request(backend.tasks, methods, budgets, seeds, options, problem=backend.problem)
     # The networks for all tasks come first, since every cost is relative to theirs.
@@ -64,7 +64,7 @@ def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
         try:
             decision = method.decide(backend, request.budgets, request.seeds)
         except Diverged as error:
-            logger.warning("%s cannot decide: %s", method.name, error)
+            logger.warning("%s could not select groups: %s", method.name, error)
             decision = Decision({(k, s): Choice(()) for k in _budgets(method, request) for s in request.seeds})
         made[method.name] = method, decision
     return {method.name: made[method.name] for method in request.methods}
@@ -181,7 +181,7 @@ def confirm_candidate(
 ) -> tuple[list[Record], list[int]]:
     """Trains the verdict's candidate and one network for all tasks with fresh seeds.
 
-    If the candidate diverges, the next best candidate is trained.
+    If the candidate diverges, the next-best candidate is trained.
 
     Args:
         backend: the backend that trains the networks.

@@ -37,7 +37,7 @@ class Chunk:
     """Networks that are trained together in a single computation.
 
     Attributes:
-        jobs: the networks to train: either a single network or multiple plain networks with the same seed and width.
+        jobs: the networks to train, either a single network or multiple plain networks with the same seed and width.
         meter: the settings of the `AffinityMeter` to attach, or None. Meters are supported only for single networks.
         checkpoint: the checkpoint file, or None. Checkpoints are supported only for single networks.
     """
@@ -70,8 +70,8 @@ def make_executor(executor: str | Executor) -> Executor:
     An `Executor` is returned unchanged.
 
     Raises:
-        InvalidInput: no executor has this name. The message suggests the closest name.
-        ImportError: a required package is missing. The message says how to install it.
+        InvalidInput: If no executor has this name. The message suggests the closest name.
+        ImportError: If a required package is missing. The message says how to install it.
     """
     if executor == "serial":
         return Serial()
@@ -91,7 +91,7 @@ def device_name(device: str | torch.device) -> str:
     try:
         found = torch.device(device)
     except RuntimeError as error:
-        raise InvalidInput("device", "must be 'auto', 'cpu', 'cuda', …", repr(device)) from error
+        raise InvalidInput("device", "must be a valid device, e.g. 'auto', 'cpu' or 'cuda'", repr(device)) from error
     if found.type == "cuda" and not torch.cuda.is_available():
         raise InvalidInput("", "CUDA is not available", hint="use `device='cpu'`")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
@@ -205,7 +205,7 @@ class Processes:
         try:
             import cloudpickle  # noqa: F401 - the problem may contain lambdas
         except ImportError:
-            raise ImportError('executor="processes" needs cloudpickle: pip install cloudpickle') from None
+            raise ImportError('executor="processes" requires cloudpickle; run pip install cloudpickle') from None
         self._workers = workers
         self._pool: ProcessPoolExecutor | None = None
         self._under_way: dict[Future[list[NetworkResult]], Chunk] = {}
@@ -263,7 +263,7 @@ def _worker_devices(device: str, workers: int | None) -> list[str]:
 def _interrupts_blocked() -> Iterator[None]:
     """Delays Ctrl-C.
 
-    Processes that are started meanwhile inherit the signal mask, so Ctrl-C cannot interrupt their imports.
+    Processes started in the meantime inherit the signal mask, so Ctrl-C cannot interrupt their imports.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows has no signal masks
         yield
@@ -308,7 +308,7 @@ _problems: dict[str, Problem] = {}  # the problem that this worker has unpickled
 class Ray:
     """Trains chunks using Ray.
 
-    An existing connection is reused. To train on a cluster, call `ray.init(address="auto")` first. Every node must have
+    An existing connection is reused. To train on a cluster, call `ray.init(address="auto")` first. Every node needs
     tagalong and all packages that the problem imports. If there is no connection, `ray.init()` is called, which joins a
     cluster running on this machine or starts a local one. The connection is closed after the study.
 
@@ -323,7 +323,7 @@ class Ray:
         try:
             import ray  # noqa: F401
         except ImportError:
-            raise ImportError('executor="ray" needs Ray: pip install "tagalong[ray]"') from None
+            raise ImportError('executor="ray" requires Ray; run pip install "tagalong[ray]"') from None
         self._retries, self._cpus, self._gpus = retries, cpus, gpus
         self._own = False
         self._train: Any = None

@@ -4,7 +4,7 @@
     networks = load()
     networks.predict(inputs)  # {task: probabilities, or values in the original units}
 
-`inputs` is a tensor of network inputs. The entry "table" in `networks.json` describes how to convert raw rows to
+`inputs` is a tensor of network inputs. The "table" entry in `networks.json` describes how to convert raw rows to
 inputs.
 """
 
@@ -34,7 +34,7 @@ class ExportedNetworks:
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Returns the probability of label 1 (binary) or of every class (multiclass), or values in original units."""
+        """Returns the probability of label 1 (binary) or of each class (multiclass), or values in original units."""
         outputs: dict[str, Tensor] = {}
         for network in self.networks:
             outputs.update(network(inputs))

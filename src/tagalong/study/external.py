@@ -1,7 +1,7 @@
 """A study of networks trained elsewhere.
 
 It determines which networks to train next and computes the verdict. Results are stored in `told.json`. Per-row losses
-and affinities are stored in the folder `told`. An interrupted study can be continued.
+and affinities are stored in the `told` folder. An interrupted study can be continued.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class ExternalStudy:
         self.tasks, self.out = as_names(tasks), None if out is None else Path(out)
         ProblemInfo.from_tasks(self.tasks)  # raises an error for invalid names
         if self.out is not None and (self.out / "run.sqlite").exists():
-            expected = "must not be the folder of a run, whose results would be lost"
-            raise InvalidInput("out", expected, str(self.out), "use a new folder")
+            hint = "use a new folder, since its results would be overwritten"
+            raise InvalidInput("out", "must not be the folder of a run", str(self.out), hint)
         self._run: ExternalRun | None = None
 
     def plan(
@@ -81,7 +81,7 @@ class ExternalStudy:
     ) -> TrainingPlan:
         """Specifies what to compare, or continues a study with the same plan.
 
-        Returns the networks that are known to be needed so far.
+        Returns all networks currently known to be needed.
 
         Args:
             affinity: one or more affinities measured in your own training loop. `cs` and `auto` use gradient cosines,
@@ -89,10 +89,10 @@ class ExternalStudy:
                 keys "tag", "cs" and "auto".
             methods: any methods that need only plain networks: "stl", "tag", "cs", "hoa", "optimal", "oracle", "random"
                 or "auto". "mtl" is always included. Defaults to `stl` and the methods that use the affinities, or to
-                `stl` and `hoa` if there are none.
+                `stl` and `hoa` if there are no affinities.
             budgets: the limits on the number of networks. Defaults to 2, 3 and 4, up to the number of tasks.
-            seeds: the number of seeds, or a list of them.
-            options: options by method (see `Study.run`).
+            seeds: the number of seeds, or a list of seeds.
+            options: options for each method (see `Study.run`).
             effort: the search effort of `auto`: a number of training runs, "quick" (20), "normal" (60, the default) or
                 "thorough" (200).
         """
@@ -135,8 +135,8 @@ class ExternalStudy:
         Args:
             tasks: the tasks of the network.
             seed: the seed of the network.
-            val: each task's validation loss, or a pair (loss, error).
-            test: each task's test loss, or a pair (loss, error).
+            val: each task's validation loss, or a (loss, error) pair.
+            test: each task's test loss, or a (loss, error) pair.
             rows: each task's loss on every test row, with NaN for rows without a label. Without these losses, the
                 verdict's confidence interval does not account for noise due to the test rows.
             val_rows: each task's loss on every validation row. `auto` splits these rows into two halves to estimate how
@@ -157,7 +157,7 @@ class ExternalStudy:
         If the study has a folder, the results and a report are written to it.
 
         Raises:
-            ValueError: the results of some networks are missing.
+            ValueError: If the results of some networks are missing.
         """
         if self._run is None and not (self.out is not None and has_plan(self.out)):
             raise InvalidInput("", "there are no results yet", hint="call ask() and tell() first")
@@ -191,7 +191,7 @@ class ExternalStudy:
         saved = self._read()
         if json.dumps(saved.document) != json.dumps(run.document):
             raise InvalidInput(
-                "out", "must contain results of this plan", f"another plan in {self.out}", "use a new folder"
+                "out", "must contain the results of this plan", f"a different plan in {self.out}", "use a new folder"
             )
         return saved
 
@@ -202,7 +202,7 @@ class ExternalStudy:
             following = self.ask()
             hint = "nothing is left to train" if following is None else f"ask() returns {following!r} next"
             found = f"{sorted(given)}, {seed!r}"
-            raise InvalidInput("`tasks` and `seed`", "must be a network of the plan", found, hint)
+            raise InvalidInput("`tasks` and `seed`", "must identify a network in the plan", found, hint)
         if job in self._open.known:
             known = f"{sorted(given)} with seed {seed} already has a result"
             raise InvalidInput("`tasks` and `seed`:", known, hint="use a new `out`")
@@ -274,7 +274,7 @@ class ExternalRun:
 
 
 def _known_row_noise(records: Sequence[Record], backend: ExternalBackend) -> dict[Label, float]:
-    """Returns the noise due to the test rows for each method and budget for which all per-row losses are known."""
+    """Returns the noise due to the test rows for each method and budget whose per-row losses are all known."""
     rows = {id(record): backend.row_losses(record) for record in records}
     unknown = {record.label for record in records if rows[id(record)] is None}
     return row_noise(
@@ -308,7 +308,7 @@ def check_result(
         }
     for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters)):
         if number is not None and not (math.isfinite(number) and number >= 0):
-            problems.append(InvalidInput(name, "must be a nonnegative number", repr(number)))
+            problems.append(InvalidInput(name, "must be a non-negative number", repr(number)))
     raise_problems(problems)
     costs = int(steps or 0), float(seconds or 0.0), int(parameters or 0)
     return NetworkResult(job, scores["val"], scores["test"], *costs, halves=halve_rows(row_losses["val"]))
@@ -322,7 +322,7 @@ def _row_losses(
     _check_tasks(problems, argument, given, tasks)
     rows = {task: np.asarray(values, dtype=np.float32) for task, values in given.items()}
     if len({values.shape for values in rows.values()}) > 1 or any(values.ndim != 1 for values in rows.values()):
-        expected = "must have one loss per row, the same number for every task (NaN for rows without a label)"
+        expected = "must contain one loss per row for every task (NaN for rows without a label)"
         problems.append(InvalidInput(argument, expected))
     return rows
 
@@ -349,7 +349,7 @@ def _score(
         if len(error) > 1:
             raise ValueError
     except (TypeError, ValueError):
-        problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or (loss, error)", repr(given)))
+        problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or a pair (loss, error)", repr(given)))
         return Score(math.nan, math.nan)
     if not math.isfinite(loss):
         hint = "did it diverge?"

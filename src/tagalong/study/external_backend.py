@@ -55,8 +55,8 @@ class ExternalBackend(Backend):
 
     def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
         if rule != "plain" or width != 1:
-            expected = "must need only plain networks, since they are trained elsewhere"
-            raise InvalidInput("methods", expected, f"one with rule {rule!r} and width {width:g}")
+            expected = "must not require balancing rules or wider networks if networks are trained elsewhere"
+            raise InvalidInput("methods", expected, f"a network with rule {rule!r} and width {width:g}")
         return super().job(tasks, seed)
 
     def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
@@ -70,12 +70,12 @@ class ExternalBackend(Backend):
     ) -> tuple[Affinity, dict[int, Cost]]:
         """Returns the affinity provided by the user.
 
-        Each seed incurs the cost of one training run and an equal part of the measuring cost.
+        Each seed incurs the cost of one training run and an equal share of the measuring cost.
         """
         estimator = settings.get("estimator")
         given = self._affinities.get(method) or self._affinities.get(method_of_estimator(estimator))
         if given is None:
-            raise InvalidInput("affinity", f"must include one measured with estimator {estimator!r}", "none")
+            raise InvalidInput("affinity", f"must include a measurement with the estimator {estimator!r}", "none")
         affinity = given.only(self.tasks)
         return affinity, {seed: self._measuring_cost(affinity, seed, len(seeds)) for seed in seeds}
 

@@ -46,17 +46,17 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
 
     Args:
         path: a CSV or Parquet file (see `Problem.from_table`) with the columns network, seed, task, val_loss and
-            test_loss. Optional columns are val_error, test_error, test_rows, steps, seconds and parameters. The column
-            test_rows contains the names of npy files with the loss of every test row. With these losses, the verdict's
-            interval accounts for noise due to the test rows. In a plan, the columns `serves` and `decides` say which
-            methods use each network. If a table lacks these columns, the groups with the best validation losses are
-            chosen.
+            test_loss. Optional columns are val_error, test_error, test_rows, steps, seconds and parameters. The
+            test_rows column contains the names of .npy files with the losses on all test rows. With these losses, the
+            verdict's interval accounts for noise due to the test rows. In a plan, the `serves` and `decides` columns
+            indicate which methods use each network. If a table lacks these columns, the groups with the best validation
+            losses are chosen.
         budgets: the limits on the number of networks, if the table is not a plan. Defaults to 2, 3 and 4.
 
     Raises:
-        InvalidInput: the table is incomplete or invalid. The message lists everything that is missing or wrong.
+        InvalidInput: If the table is incomplete or invalid. The message lists everything that is missing or wrong.
     """
-    sizes = None if budgets is None else as_tuple(budgets, "budgets", "numbers of networks", "[2, 3]")
+    sizes = None if budgets is None else as_tuple(budgets, "budgets", "integers", "[2, 3]")
     file = Path(path)
     rows, columns = _read_rows(file)
     networks = _group_by_network(rows, file)
@@ -77,7 +77,7 @@ def tasks_in_csv(path: str | Path) -> tuple[str, ...]:
 def _check_complete(networks: Networks, file: Path) -> None:
     tasks = dict.fromkeys(task for by_task in networks.values() for task in by_task)
     if not any(by_task.keys() == tasks.keys() for by_task in networks.values()):
-        expected = f"must have a network for all tasks ({', '.join(tasks)}) to compare with"
+        expected = f"must include a network that trains all tasks ({', '.join(tasks)}) as a baseline"
         raise TableError(file, expected, "none")
 
 
@@ -176,7 +176,7 @@ def _read_costs(cells_by_task: Mapping[str, Cells]) -> dict[str, Any]:
 
 
 def _read_rows(file: Path) -> tuple[list[tuple[str, Cells]], list[str]]:
-    """Reads the column names and the location and cells of every row."""
+    """Reads the column names, and the location and cells of every row."""
     table = read_table(file)
     columns = table.header.cells
     problems = list(table.problems)
@@ -214,17 +214,17 @@ def _group_by_network(rows: Sequence[tuple[str, Cells]], file: Path) -> Networks
     for place, cells in rows:
         row = f"{cells['network']} (seed {cells['seed']}) {cells['task']}"
         if not cells["seed"].isdigit() or not cells["network"] or not cells["task"]:
-            expected = "must have a network, a seed (a nonnegative integer) and a task"
+            expected = "must specify a network, a seed (a non-negative integer) and a task"
             problems.append(TableError(place, expected, row))
             continue
         by_task = networks.setdefault((cells["network"], int(cells["seed"])), {})
         if cells["task"] in by_task:
-            problems.append(TableError(place, f"must not repeat {row}"))
+            problems.append(TableError(place, f"must list {row} only once"))
         by_task[cells["task"]] = cells
         empty += [f"{column} of {row}" for column in REQUIRED_COLUMNS if not cells[column]]
         wrong = [column for column in NUMERIC_COLUMNS if cells.get(column) and not is_number(cells[column])]
         problems += [TableError(f"{place}: {column}", "must be a number", repr(cells[column])) for column in wrong]
     if empty:
-        problems.append(TableError(file, f"is not filled in yet: {first_few(empty, MOST_LISTED)} missing"))
+        problems.append(TableError(file, f"is incomplete: missing {first_few(empty, MOST_LISTED)}"))
     raise_problems(problems, TableError)
     return networks

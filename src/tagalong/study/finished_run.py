@@ -51,7 +51,7 @@ class Run:
 
     @property
     def affinity(self) -> Affinity | None:
-        """The affinity that groups were selected from, or None if none was measured."""
+        """The affinity from which groups were selected, or None if no affinity was measured."""
         return next(iter(self.affinities.values()), None)
 
     def all_budgets(self) -> dict[int, Grouping]:
@@ -81,7 +81,7 @@ def read_run(folder: str | Path) -> Run:
     """Reads the files of a finished run.
 
     Raises:
-        ValueError: the folder does not contain a finished run, or a file in it is damaged.
+        ValueError: If the folder does not contain a finished run, or a file in it is damaged.
     """
     folder = Path(folder)
     if not (folder / "results.json").exists():
@@ -156,7 +156,7 @@ class GroupingCache:
 
     @staticmethod
     def of(folder: Path, affinity: Affinity, budgets: Sequence[int], options: Mapping[str, Any]) -> GroupingCache:
-        """Returns the cache for an affinity, a list of budgets, and options of `select_groups`."""
+        """Returns the cache for an affinity, a list of budgets, and options for `select_groups`."""
         inputs = [
             VERSION,
             list(affinity.tasks),
@@ -186,7 +186,7 @@ class GroupingCache:
         try:
             write_document(self.file, FORMAT, VERSION, document)
         except OSError as error:
-            logger.info("the groups for every budget cannot be cached: %s", error)
+            logger.info("could not cache the groups for all budgets: %s", error)
 
 
 @dataclass(frozen=True)

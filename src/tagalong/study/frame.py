@@ -21,7 +21,7 @@ def make_frame(records: Sequence[Record], problem: ProblemInfo) -> Any:
         problem: the problem that was studied.
 
     Raises:
-        ImportError: pandas is not installed.
+        ImportError: If pandas is not installed.
     """
     require_package("results.to_frame()", "pandas", "pandas")
     from pandas import DataFrame  # type: ignore[import-untyped]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tagalong._version import NUMERICS, is_own
+from tagalong._version import NUMERICS, is_own_module
 from tagalong.learn import Job, Problem, build_network
 
 CONSTANT_TYPES = (type(None), bool, int, float, complex, str, bytes, range, Enum, torch.dtype, np.generic)
@@ -37,11 +37,12 @@ class Keys:
     networks can still be found after either changes. `NUMERICS` changes only when training results change.
 
     - A tagalong layer is identified by its class name, its parameters and submodules, and its `extra_repr`, which
-      includes every setting that affects its output. The layer's code and other attributes may change.
+      includes every setting that affects its output. The layer's code and other attributes may change without affecting
+      the key.
 
     - A torch layer is identified by its class name, its parameters and submodules, and its plain public attributes.
 
-    - Any other layer is identified in the same way, and also by its code and its plain private attributes.
+    - Any other layer is identified in the same way, but also by its code and its plain private attributes.
 
     - A top-level function of tagalong or torch is identified by its name. Any other function is identified by its code
       and by the module-level constants and functions that it uses.
@@ -59,7 +60,7 @@ class Keys:
         self._known: dict[Job, str] = {}
 
     def of(self, job: Job) -> str:
-        """Returns the key of a network, which has 64 hexadecimal digits."""
+        """Returns a network's key, which has 64 hexadecimal digits."""
         if job not in self._known:
             self._known[job] = _digest(self.definition(job))
         return self._known[job]
@@ -123,7 +124,7 @@ def _layer_identity(module: nn.Module, enclosing: frozenset[int]) -> list[Any]:
     """Returns a layer's class name, settings and training mode, and its code if it is user-defined (see `Keys`)."""
     kind = type(module)
     settings: Any
-    if is_own(kind.__module__):
+    if is_own_module(kind.__module__):
         settings = module.extra_repr()
     else:
         user_defined = not _is_known(kind.__module__)
@@ -153,7 +154,7 @@ def _class_members(cls: type) -> Iterator[tuple[str, Any]]:
 
 def _is_known(module: str) -> bool:
     """Whether this module belongs to tagalong, torch or Python, whose code is identified by name."""
-    return is_own(module) or module.partition(".")[0] in ("torch", "builtins")
+    return is_own_module(module) or module.partition(".")[0] in ("torch", "builtins")
 
 
 def _is_comparable(value: Any) -> bool:
@@ -248,7 +249,7 @@ def _object_identity(value: Any, enclosing: frozenset[int]) -> Any:
         value, "__dict__", {}
     )
     if kind.__repr__ is NO_REPR or (attributes and callable(value)):
-        hidden = "_" if is_own(kind.__module__) else "__"  # e.g. a copied __module__
+        hidden = "_" if is_own_module(kind.__module__) else "__"  # e.g. a copied __module__
         shown = sorted(name for name in attributes if name == "__wrapped__" or not name.startswith(hidden))
         code = _class_code(kind, enclosing) if callable(value) else []
         return [kind.__qualname__, code, *([name, _identity(attributes[name], enclosing)] for name in shown)]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Latency:
-    """The time of a forward pass in seconds, for one row and for a batch of `rows` rows."""
+    """The duration of a forward pass in seconds, for one row and for a batch of `rows` rows."""
 
     one: float
     batch: float
@@ -20,10 +20,10 @@ class Latency:
 
 
 def measure_latency(network: nn.Module, inputs: Tensor, *, repeats: int = 20, warm_up: int = 3) -> Latency:
-    """Returns the median time of a forward pass in evaluation mode on the device of the inputs.
+    """Returns the median duration of a forward pass in evaluation mode on the inputs' device.
 
     Args:
-        network: the network to time. The network's training mode is restored afterwards.
+        network: the network to time. The network's training mode is restored afterward.
         inputs: a full batch of rows.
         repeats: the number of timed passes.
         warm_up: the number of untimed warm-up passes.

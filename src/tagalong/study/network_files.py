@@ -1,4 +1,4 @@
-"""Files of trained networks: weights with checksums, and layers as JSON or, if they include user code, pickled."""
+"""Files of trained networks: weights with checksums, and layers as JSON or, if they include user code, as pickles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
-from tagalong._version import is_own
+from tagalong._version import is_own_module
 from tagalong.errors import first_few
 from tagalong.files import DocumentError, checksum, report_damage, write_atomic
 from tagalong.learn import Network, rebuild_network
@@ -26,11 +26,11 @@ ALLOWED_LAYERS, ALLOWED_FUNCTIONS = "torch.nn.modules.", "torch.nn.functional."
 
 
 class NetworksFileError(DocumentError):
-    """A folder does not contain valid networks of a run."""
+    """Raised if a folder does not contain valid networks of a run."""
 
 
 class UntrustedCodeError(NetworksFileError):
-    """Loading networks would run code from their files, and the caller has not said that they trust it."""
+    """Raised if loading networks would run code from their files, but the caller has not declared it trusted."""
 
 
 def save_tensors(tensors: Any, path: Path) -> str:
@@ -49,7 +49,7 @@ def load_tensors(path: Path, expected: str) -> Any:
 
 
 def save_layers(network: Network, path: Path) -> str:
-    """Pickles a network without its weights, with classes defined in the main script; returns the checksum."""
+    """Pickles a network without its weights, including classes defined in the main script; returns the checksum."""
     import cloudpickle
 
     stripped = copy.deepcopy(network).cpu()
@@ -66,11 +66,11 @@ def save_layers(network: Network, path: Path) -> str:
 def load_layers(path: Path, expected: str, trust: bool) -> Network:
     """Unpickles a network without weights.
 
-    Unless `trust` is True, the pickle may refer only to layers of torch.nn and of tagalong, which the restricted
-    unpickler of torch creates without running any other code.
+    Unless `trust` is True, the pickle may refer only to torch.nn and tagalong layers, which torch's restricted
+    unpickler creates without running any other code.
 
     Raises:
-        UntrustedCodeError: the pickle needs other code, and `trust` is False.
+        UntrustedCodeError: If the pickle needs other code and `trust` is False.
     """
     content = _read_verified(path, expected)
     network: Any
@@ -90,7 +90,7 @@ def load_layers(path: Path, expected: str, trust: bool) -> Network:
 
 
 def _needed_names(content: bytes) -> list[str]:
-    """Returns the full names of the classes and functions that a pickle refers to, except for tensors and the like."""
+    """Returns the full names of the classes and functions that a pickle refers to, excluding tensors and the like."""
     try:
         return get_unsafe_globals_in_checkpoint(io.BytesIO(content))
     except pickle.UnpicklingError:  # cloudpickle includes the code of classes and functions of a script
@@ -100,7 +100,7 @@ def _needed_names(content: bytes) -> list[str]:
 def _find_allowed(name: str) -> Any:
     """Returns the layer or function with this full name if a pickle may contain it, otherwise None."""
     module, _, attribute = name.rpartition(".")
-    if not (is_own(module) or f"{name}.".startswith((ALLOWED_LAYERS, ALLOWED_FUNCTIONS))):
+    if not (is_own_module(module) or f"{name}.".startswith((ALLOWED_LAYERS, ALLOWED_FUNCTIONS))):
         return None
     try:
         found = getattr(importlib.import_module(module), attribute, None)

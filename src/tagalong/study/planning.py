@@ -57,21 +57,21 @@ class TrainingPlan:
     def to_csv(self, path: str | Path) -> Path:
         """Writes a CSV file with one row per network, seed and task.
 
-        The loss columns are empty for you to fill in. The column `serves` lists the methods and budgets for which the
-        network serves the task. The column `decides` lists the methods and budgets that need the network's losses to
-        decide.
+        The loss columns are left empty for you to fill in. The `serves` column lists the methods and budgets for which
+        the network serves the task. The `decides` column lists the methods and budgets that need the network's losses
+        to decide.
 
         Raises:
-            InvalidInput: a method decides in multiple rounds, which a single table cannot represent, or the name of a
-                task contains "+".
+            InvalidInput: If a method decides in multiple rounds, which a single table cannot represent, or the name of
+                a task contains "+".
         """
         if "auto" in self.methods:
-            hint = "use ExternalStudy in Python, or leave it out"
-            raise InvalidInput("methods", "must decide in a single round to be planned as a table", "'auto'", hint)
+            expected = "must select groups in a single round to be planned in a table"
+            raise InvalidInput("methods", expected, "'auto'", "use ExternalStudy in Python, or remove it")
         joined = [task for task in self.tasks if "+" in task]
         if joined:
-            expected = "must not contain '+', which joins the tasks of a network in the table"
-            raise InvalidInput("task names", expected, ", ".join(map(repr, joined)), "rename them")
+            hint = "rename them, since '+' joins the tasks of a network in the table"
+            raise InvalidInput("task names", "must not contain '+'", ", ".join(map(repr, joined)), hint)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*KEY_COLUMNS, *PLAN_COLUMNS, *REQUIRED_COLUMNS, *OPTIONAL_COLUMNS[:2]])
@@ -123,12 +123,12 @@ def plan(
         budgets: the limits on the number of networks.
         methods: any methods that need only plain networks ("stl", "tag", "cs", "hoa", "optimal", "random", …). "mtl" is
             always included. Defaults to `stl`, plus `tag` and `cs` if an affinity is provided for them.
-        seeds: the number of seeds, or a list of them.
+        seeds: the number of seeds, or a list of seeds.
         tasks: the names of the tasks. Defaults to the tasks of the affinity.
-        options: options by method (see `Study.run`).
+        options: options for each method (see `Study.run`).
 
     Raises:
-        InvalidInput: the input is invalid, e.g. a method has no affinity or more than one. The message lists every
+        InvalidInput: If the input is invalid, e.g. a method has no affinity or more than one. The message lists every
             problem.
 
     Example:
@@ -151,7 +151,7 @@ class PlanRequest:
         tasks: the names of all tasks.
         study: the methods, budgets and seeds.
         affinities: the measured affinities, keyed by the method that uses them ("tag", "cs" or "auto").
-        options: the options by method.
+        options: the options of each method.
     """
 
     tasks: tuple[str, ...]
@@ -278,12 +278,12 @@ def _read_affinities(given: Affinities) -> tuple[Affinity, ...]:
     if isinstance(given, Mapping):
         unknown = [name for name in given if name not in (*ESTIMATORS, "auto")]
         if unknown:
-            expected = "must be for 'tag', 'cs' or 'auto'"
-            raise InvalidInput("affinity", expected, ", ".join(map(repr, unknown)))
+            keys = "must only have the keys 'tag', 'cs' and 'auto'"
+            raise InvalidInput("affinity", keys, ", ".join(map(repr, unknown)))
         given = tuple(given.values())
     found = () if given is None else (given,) if isinstance(given, Affinity) else given
     if not isinstance(found, Sequence) or not all(isinstance(one, Affinity) for one in found):
-        expected = "must be an Affinity, a list or mapping of them, or None"
+        expected = "must be an Affinity, a list or mapping of Affinities, or None"
         raise InvalidInput("affinity", expected, repr(given), "see Affinity.from_matrix")
     return tuple(found)
 
@@ -291,7 +291,7 @@ def _read_affinities(given: Affinities) -> tuple[Affinity, ...]:
 def _task_names(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> tuple[str, ...]:
     if tasks is None and len({frozenset(affinity.tasks) for affinity in affinities}) > 1:
         found = " and ".join(", ".join(affinity.tasks) for affinity in affinities)
-        raise InvalidInput("affinity", "must contain affinities between the same tasks", found)
+        raise InvalidInput("affinity", "must contain affinities of the same tasks", found)
     return as_names(tasks if tasks is not None else affinities[0].tasks if affinities else ())
 
 
@@ -304,13 +304,13 @@ def _training_problems(name: str, options: Options | None) -> list[InvalidInput]
         return []  # `check_request` reports the reason
     hint = "use Study, which trains them"
     if method.rule != "plain" or type(method).width is not Method.width:
-        expected = "must need only plain networks, since they are trained elsewhere"
-        return [InvalidInput("methods", expected, repr(name), hint)]
+        plain = "must not require balancing rules or wider networks if networks are trained elsewhere"
+        return [InvalidInput("methods", plain, repr(name), hint)]
     if isinstance(method, AutoMethod) and method.screen is not None:
-        expected = "must be None, since networks trained elsewhere cannot be stopped early"
-        return [InvalidInput("`options`: `screen`", expected, repr(method.screen), hint)]
+        none = "must be None if networks are trained elsewhere"
+        return [InvalidInput("`options`: `screen`", none, repr(method.screen), hint)]
     if isinstance(method, AutoMethod) and effort is not None and effort.trainings is None:
-        expected = "must be a number of trainings, since networks are trained elsewhere"
+        expected = "must be a number of training runs if networks are trained elsewhere"
         return [InvalidInput("effort", expected, repr(method.effort))]
     return []
 
@@ -327,8 +327,8 @@ def _affinities_by_method(
     """
     required = [method for method in ESTIMATORS if method in methods]
     if required and not affinities:
-        expected = f"must be given for {', '.join(map(repr, required))}"
-        problems.append(InvalidInput("affinity", expected, "None", "measure it or leave them out"))
+        needed = f"is required for {', '.join(map(repr, required))}"
+        problems.append(InvalidInput("affinity", needed, hint="measure it, or remove these methods"))
         return {}
     found: dict[str, Affinity] = {}
     if isinstance(affinities, Mapping):
@@ -340,13 +340,15 @@ def _affinities_by_method(
         mine = [one for one in affinities if method_of_estimator(one.settings.get("estimator")) == method]
         if not mine and method in required:
             estimators = " or ".join(map(repr, ESTIMATORS[method]))
-            expected = f"must include one measured with estimator {estimators} for {method!r}"
-            hint = f"measure it or leave {method!r} out"
+            expected = f"must include a measurement with the estimator {estimators} for {method!r}"
+            hint = f"measure it, or remove {method!r}"
             problems.append(InvalidInput("affinity", expected, _origins(affinities), hint))
         if method in required or (method == "cs" and "auto" in methods):
             if len(mine) > 1:
-                expected, origins = f"must contain only one for {method!r}", f"{len(mine)}: {_origins(mine)}"
-                problems.append(InvalidInput("affinity", expected, origins, "choose one"))
+                origins = f"{len(mine)}: {_origins(mine)}"
+                problems.append(
+                    InvalidInput("affinity", f"must contain a single affinity for {method!r}", origins, "choose one")
+                )
             if mine:
                 found[method] = mine[0]
     lacking = [task for task in tasks if any(task not in affinity.tasks for affinity in found.values())]

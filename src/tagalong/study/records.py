@@ -54,8 +54,8 @@ class Record:
         test: each task's test score, from the network that serves it.
         deciding: the cost of choosing the groups, which is shared by all budgets.
         training: the cost of training the groups.
-        parameters: the total number of parameters of all networks.
-        latency: the time in seconds of a forward pass through all networks in sequence, or None if not measured.
+        parameters: the total number of parameters in all networks.
+        latency: the duration in seconds of a forward pass through all networks in sequence, or None if not measured.
         networks: the store keys of the networks, one per group.
         honest: whether the groups were chosen without test data (False for the oracle).
     """
@@ -117,7 +117,7 @@ class ProblemInfo:
         errors: the name of each task's error metric.
         fingerprint: a hash of the data, or an empty string if unknown.
         rows: the number of rows in each split.
-        labels: the number of labels of each task, by split.
+        labels: the number of labels for each task, by split.
         notes: notes about the data, shown in reports.
 
     Example:

@@ -20,7 +20,7 @@ MAX_RATIO = 1e9  # a reference loss of zero must not make all other networks inf
 def relative_change(loss: float, reference: float) -> float:
     """Returns the relative change from `reference` to `loss`.
 
-    A negative change is better, even if the losses are negative.
+    A negative change is better, even when the losses are negative.
 
     Example:
         >>> relative_change(0.9, 1.0) < 0, relative_change(-1.1, -1.0) < 0, relative_change(0.0, 0.0)
@@ -37,7 +37,7 @@ def relative_loss_table(
     """Returns each task's loss relative to that of a reference network with the same seed, averaged over seeds.
 
     The value is one plus the relative change used by the verdict. For positive losses, this is the ratio of the two
-    losses. The value is invariant to the scale of a target, and lower is better even if losses are negative.
+    losses. The value does not depend on the scale of a target, and lower is better even when losses are negative.
 
     Args:
         subsets: the tasks of each network.

@@ -61,8 +61,8 @@ class Results:
         out: the folder of the run, which contains the recommended networks.
 
     Raises:
-        InvalidInput: there are no records, two of them have the same method, budget and seed, or one of them lacks a
-            validation or test score for some task.
+        InvalidInput: If there are no records, if two records have the same method, budget and seed, or if a record
+            lacks a validation or test score for some task.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Results:
 
     def _find_problems(self) -> list[InvalidInput]:
         if not self.records:
-            return [InvalidInput("records", "must have at least one record", "none")]
+            return [InvalidInput("records", "must contain at least one record", "none")]
         problems, seen = [], set()
         for record in self.records:
             label = (record.method, record.budget, record.seed)
@@ -91,7 +91,7 @@ class Results:
                 tasks = set(getattr(record, part))
                 if tasks != set(self.problem.tasks):
                     wrong = ", ".join(sorted(tasks ^ set(self.problem.tasks)))
-                    expected = f"{label} must have a {part} score for each task and no other, but does not for: {wrong}"
+                    expected = f"{label} must have one {part} score per task, but does not for: {wrong}"
                     problems.append(InvalidInput("`records`:", expected))
             if label in seen:
                 problems.append(InvalidInput("records", "must be distinct", f"{label} more than once"))
@@ -129,17 +129,17 @@ class Results:
         - `val_change` and `test_change` are the relative changes in loss from `mtl` with the same seed (negative is
           better).
 
-        - `network` is a sorted tuple of the tasks of the network that serves the task. The value is None for `random`,
+        - `network` is a sorted tuple of the tasks in the network that serves this task. The value is None for `random`,
           which is an average over many groupings.
 
         - `networks`, `honest`, `diverged`, `deciding_cost`, `training_cost`, `parameters` and `latency` are the same
-          for all tasks of a method, budget and seed (see `MethodSummary`), except that `diverged` is True or False.
+          for all tasks of a method, budget and seed (see `MethodSummary`), except that `diverged` is a boolean.
 
         Returns:
             A `pandas.DataFrame`.
 
         Raises:
-            ImportError: pandas is not installed.
+            ImportError: If pandas is not installed.
 
         Example:
             >>> from tagalong.group import Group
@@ -175,7 +175,7 @@ class Results:
             at_least: the fraction by which grouping must reduce the losses, averaged over tasks, to be worth it.
 
         Raises:
-            InvalidInput: there are no results for `mtl` to compare with, or `at_least` is negative.
+            InvalidInput: If there are no results for `mtl` to compare with, or `at_least` is negative.
         """
         return self._make_verdict(at_least) if at_least else self._default_verdict
 
@@ -183,16 +183,16 @@ class Results:
         """Loads the recommended networks from the run's folder, with heads only for the tasks that each network serves.
 
         Args:
-            trust: whether to run code from the folder, which only networks with an encoder or a head of your own need;
-                see `Best.load`. `Study.best` builds such networks without it.
+            trust: whether to run code from the folder, which is needed only for custom encoders and heads; see
+                `Best.load`. `Study.best` builds such networks without running code from the folder.
 
         Raises:
-            InvalidInput: the results were not written to a folder.
+            InvalidInput: If the results were not written to a folder.
         """
         from .best import Best
 
         if self.out is None:
-            raise InvalidInput("", "these results have no folder with networks", hint="pass `out` to the study")
+            raise InvalidInput("", "no networks were saved with these results", hint="pass `out` to the study")
         return Best.load(self.out, trust=trust)
 
     def records_of(self, label: Label) -> list[Record]:
@@ -208,7 +208,7 @@ class Results:
             budget: the maximum number of networks, or None for methods without a budget.
 
         Raises:
-            InvalidInput: the method was not run with this budget, or it has no seeds in common with `mtl`.
+            InvalidInput: If the method was not run with this budget, or it has no seeds in common with `mtl`.
         """
         together = {record.seed: record for record in self.records_of(TOGETHER)}
         mine = self.records_of((method, budget))
@@ -217,9 +217,9 @@ class Results:
             known = ", ".join(sorted({record.method for record in self.records}))
             raise InvalidInput(
                 "`method` and `budget`",
-                "must be in the results, and have seeds in common with mtl",
+                "must be in the results and share seeds with mtl",
                 f"{method!r}, {budget!r}",
-                f"methods: {known}",
+                f"choose a method from {known}",
             )
         return {task: task_change(task, pairs) for task in self.problem.tasks}
 

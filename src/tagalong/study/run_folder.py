@@ -41,7 +41,7 @@ def claim_folder(out: str | Path, problem: Problem, about: Mapping[str, Any] | N
         The settings.
 
     Raises:
-        ValueError: the folder contains a run of a different problem, or networks that cannot be used.
+        ValueError: If the folder contains a run of a different problem, or networks that cannot be used.
     """
     folder = Path(out)
     check_folder(folder, problem.fingerprint)
@@ -67,12 +67,14 @@ def check_folder(out: Path, fingerprint: str) -> None:
     try:
         other, name = read_document(path, FORMAT, (VERSION,), _problem_identity)
     except DocumentError as error:
-        hint = "choose another folder, or remove it"
+        hint = "choose another folder, or remove the file"
         raise InvalidInput("`out`:", f"{path} does not contain the settings of a run", hint=hint) from error
     if other != fingerprint:
-        conflict = f"{out} contains a run of a different problem or of different data"
-        details = f"({name!r}, {other}; this one is {fingerprint})"
-        raise InvalidInput("`out`:", f"{conflict} {details}", hint="choose another folder")
+        conflict = (
+            f"{out} contains a run of a different problem or of different data ({name!r}, {other}; this one is "
+            f"{fingerprint})"
+        )
+        raise InvalidInput("`out`:", conflict, hint="choose another folder")
 
 
 def _problem_identity(settings: Mapping[str, Any]) -> tuple[str, str]:
@@ -124,7 +126,7 @@ def _git_commit() -> str | None:
 
 @contextmanager
 def log_to_file(path: Path) -> Iterator[None]:
-    """Also sends the library's log messages to this file."""
+    """Also writes the library's log messages to this file."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     levels = {own: own.level for own in map(logging.getLogger, OWN_PACKAGES)}

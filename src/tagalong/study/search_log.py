@@ -27,7 +27,7 @@ class LoggedTraining:
         seed: the seed of the network.
         fraction: the length of the training run, as a fraction of a full run.
         change: the relative change in validation loss from one network for all tasks with the same seed, averaged over
-            the network's tasks. The change is None if there is nothing to compare with or training diverged.
+            the network's tasks. The change is None if there is nothing to compare with or if training diverged.
         best: for each budget, the expected change of the best networks after the round that includes this training run.
         diverged: whether training diverged.
     """
@@ -73,7 +73,7 @@ class SearchLog:
 
     @property
     def sentence(self) -> str:
-        """A sentence that states the effort spent, the number of sets of tasks trained, and the measuring overhead."""
+        """A sentence that states the effort spent, the number of task sets trained, and the measuring overhead."""
         about, sets = self.about, {one.tasks for one in self.trainings}
         diverged = len({one.tasks for one in self.trainings if one.diverged})
         lost = f" ({diverged} diverged)" if diverged else ""
@@ -115,7 +115,7 @@ def _mean_change(losses: Mapping[str, float], reference: Mapping[str, float]) ->
 
 
 def _format_curve(points: list[tuple[float, float]]) -> str:
-    """Formats a few points at which the expected change of the best networks differs from the previous one."""
+    """Formats a few points at which the expected change of the best networks differs from its previous value."""
     changed = [point for before, point in pairwise([(0.0, 0.0), *points]) if percent(point[1]) != percent(before[1])]
     if not changed:
         return "nothing better was expected at any effort"

@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +77,15 @@ class NetworkResult:
         test: the test score of each task.
         steps: the total number of training steps.
         seconds: the training time in seconds.
-        parameters: the number of parameters of the encoder and heads, or 0 if unknown.
+        parameters: the number of parameters in the encoder and heads, or 0 if unknown.
         best_epoch: the epoch whose weights were kept, or -1 if training diverged.
         halves: each task's loss on each half of the validation rows. Empty if unknown.
         key: the key in the store (see `Keys`), or an empty string if the result was not read from a store.
         curve: the validation losses of each epoch as float32.
         weights: the serialized state dict.
-        losses: the validation and test losses of every row.
-        affinity: the measured affinity, or None if there was no meter. Measuring it again gives the same bytes.
+        losses: the validation and test losses on every row.
+        affinity: the measured affinity, or None if there was no meter. Measuring the affinity again gives the same
+            bytes.
         overhead: the measuring time divided by the training time. Unlike `affinity`, the overhead varies from run to
             run.
     """
@@ -110,7 +112,7 @@ class NetworkResult:
 
     @property
     def diverged(self) -> bool:
-        """Whether no validation loss was finite.
+        """Whether training never reached a finite validation loss.
 
         In that case, all scores are NaN and there are no weights.
         """
@@ -131,11 +133,11 @@ class Store:
     Multiple processes can use the same store. Each row is written atomically by the process that finishes first.
 
     Args:
-        path: the file; created if it does not exist.
-        verify: whether to look for damage: rows with a wrong checksum are dropped with a warning.
+        path: the file, which is created if it does not exist.
+        verify: whether to check for damage and drop rows with a wrong checksum, with a warning.
 
     Raises:
-        StoreError: the file is not a store, is damaged beyond single rows, or has an unsupported version.
+        StoreError: If the file is not a store, has an unsupported version, or has damage beyond individual rows.
     """
 
     def __init__(self, path: Path, verify: bool = True) -> None:
@@ -144,10 +146,11 @@ class Store:
         try:
             self._connection = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT)
         except sqlite3.OperationalError as error:
-            raise StoreError(f"{self.path}: {error}; choose another folder") from error
+            raise StoreError(f"could not open {self.path} ({error}); choose another folder") from error
+        self._connection.text_factory = partial(str, encoding="utf-8", errors="replace")  # damaged text, too
         try:
             self._prepare_tables(verify)
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             self.close()
             raise self._unreadable(error) from error
         except BaseException:
@@ -167,6 +170,7 @@ class Store:
             self._check_structure()
             for table in CHECKED:
                 self._drop_damaged_rows(table)
+            self._drop_incomplete_batches()
 
     def _check_structure(self) -> None:
         def problem() -> str:
@@ -185,18 +189,32 @@ class Store:
         if damaged:
             what = "network" if table == "networks" else "measurement"
             logger.warning(
-                "%s: the checksums of %s do not match; what is needed of them is computed again",
+                "%s: %s did not match the checksum and will be computed again if needed",
                 self.path,
                 pluralize(len(damaged), what),
             )
+            self._delete(table, damaged)
+
+    def _drop_incomplete_batches(self) -> None:
+        """Drops networks that were trained in the same computation as a damaged one.
+
+        The last bits of a network's results can depend on the other networks, so the whole batch is trained again.
+        """
+        rows = self._connection.execute("SELECT rowid, key, batch FROM networks").fetchall()
+        known = {key for _, key, _ in rows}
+        batches = {batch: known.issuperset(json.loads(batch)) for batch in {batch for *_, batch in rows}}
+        self._delete("networks", [row for row, _, batch in rows if not batches[batch]])
+
+    def _delete(self, table: str, rows: Sequence[int]) -> None:
+        if rows:
             with self._connection:
-                self._connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", [(row,) for row in damaged])
+                self._connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", [(row,) for row in rows])
                 _drop_pieces(self._connection)
 
-    def _unreadable(self, error: sqlite3.Error) -> StoreError:
+    def _unreadable(self, error: sqlite3.Error | UnicodeDecodeError) -> StoreError:
         if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
-            return StoreError(f"{self.path} cannot be read or written ({error}); if it is damaged, {TRAIN_AGAIN}")
-        return StoreError(f"{self.path} is not a store of networks, or it is damaged ({error}); {TRAIN_AGAIN}")
+            return StoreError(f"could not read or write {self.path} ({error}); if it is damaged, {TRAIN_AGAIN}")
+        return StoreError(f"{self.path} is not a network store, or it is damaged ({error}); {TRAIN_AGAIN}")
 
     def _version_message(self, version: int) -> str:
         if version > VERSION:
@@ -215,7 +233,7 @@ class Store:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
-        if isinstance(error, sqlite3.DatabaseError):
+        if isinstance(error, (sqlite3.DatabaseError, UnicodeDecodeError)):
             raise self._unreadable(error) from error
 
     def add(
@@ -269,7 +287,7 @@ class Store:
         return None if content is None else _unpack_weights(unseal(content))
 
     def losses(self, key: str, part: str = "test") -> Losses | None:
-        """Returns the loss of every row by task; None if losses were not kept."""
+        """Returns each task's loss on every row, or None if the losses were not kept."""
         ((_, definition, content),) = self._select_rows("key, definition, losses", [key])
         return (
             None if content is None else _unpack_losses(unseal(content), _read_job(json.loads(definition)).tasks, part)
@@ -278,7 +296,7 @@ class Store:
     def pruned(self, keys: Iterable[str]) -> list[str]:
         """Returns the keys of networks whose weights or losses were dropped or are damaged.
 
-        Diverged networks never had any.
+        Diverged networks are not included, since they never had any weights or losses.
         """
         wanted = list(keys)
         self._drop_damaged_blobs(wanted)
@@ -361,12 +379,12 @@ class Store:
         return self._connection.execute(query, (f"{start}*",)).fetchone() is not None
 
     def latency(self, key: str) -> float | None:
-        """Returns the time of a forward pass in seconds, or None if it was not measured."""
+        """Returns the duration of a forward pass in seconds, or None if it was not measured."""
         found = self._connection.execute("SELECT seconds FROM latencies WHERE key = ?", (key,)).fetchone()
         return None if found is None else float(found[0])
 
     def add_latency(self, key: str, seconds: float) -> None:
-        """Writes the time of a forward pass in seconds."""
+        """Writes the duration of a forward pass in seconds."""
         with self._connection:
             self._insert("latencies", (key, float(seconds)))
 
@@ -388,7 +406,7 @@ class Store:
 
 
 def _row_checksum(values: Sequence[Any]) -> str:
-    """Returns a checksum of the plain columns of a row; values of other types than written give another one."""
+    """Returns a checksum of the plain columns of a row; changing the type of a value changes the checksum."""
     return hashlib.sha256(repr(tuple(values)).encode(errors="backslashreplace")).hexdigest()[:32]
 
 
@@ -408,7 +426,7 @@ def _is_intact(sealed: Any) -> bool:
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
-    """Converts a store of version 2, which had no checksums, in one transaction."""
+    """Converts a version 2 store, which has no checksums, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     with connection:
         if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:  # another process was faster
@@ -456,7 +474,7 @@ def _read_result(
 
 
 def _scores_to_json(result: NetworkResult) -> str:
-    """Formats scores and half losses as JSON, with null for non-finite values."""
+    """Formats scores and losses on the halves as JSON, with null for non-finite values."""
     scores: dict[str, Any] = {
         part: {
             task: [_none_if_not_finite(score.loss), _none_if_not_finite(score.error)]
@@ -498,7 +516,7 @@ def _get_weights(connection: sqlite3.Connection, key: str, stored: bytes | int |
 
 
 def _drop_pieces(connection: sqlite3.Connection) -> None:
-    """Removes the pieces of weights that were dropped."""
+    """Removes the pieces of dropped weights."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'pieces'").fetchone():
         connection.execute("DELETE FROM pieces WHERE key NOT IN (SELECT key FROM networks WHERE weights IS NOT NULL)")
 
@@ -514,7 +532,7 @@ def _measurement_cost(steps: int, seconds: float, settings: str) -> Cost:
 
 
 def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
-    """Converts the number of steps of a training run with a meter to the number of plain steps with the same cost.
+    """Converts the number of steps in a training run with a meter to the equivalent number of plain steps.
 
     A plain step costs as much as three forward passes, since the backward pass counts as two. Measuring n tasks takes n
     backward passes. Lookahead takes n additional forward passes.
@@ -641,7 +659,7 @@ def _pack_affinity(affinity: Affinity) -> bytes:
 
 
 def _unpack_affinity(packed: bytes) -> Affinity:
-    """Deserializes an affinity, which is bit-identical to the original."""
+    """Deserializes an affinity; the result is bit-identical to the original."""
     arrays = unpack_arrays(packed)
     about = json.loads(str(arrays["about"]))
     skipped = {why: arrays[f"skipped {i}"] for i, why in enumerate(about["skipped"])}

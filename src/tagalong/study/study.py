@@ -70,6 +70,8 @@ class Study:
         if not isinstance(problem, Problem):
             hint = "for networks trained by your own script, use ExternalStudy"
             raise InvalidInput("problem", "must be a Problem", repr(problem), hint)
+        if not isinstance(out, (str, os.PathLike)) or not os.fspath(out) or "\0" in os.fspath(out):
+            raise InvalidInput("out", "must be a folder", repr(out))
         self.problem, self.out = problem, Path(out)
         self._executor = make_executor(executor)
         self._executor_name = executor if isinstance(executor, str) else type(executor).__name__
@@ -93,17 +95,17 @@ class Study:
                 included as the baseline.
             budgets: the limits on the number of networks, for methods that group tasks. Defaults to 2, 3 and 4, up to
                 the number of tasks.
-            seeds: the number of seeds, or a list of them. Each method decides once per budget, based on all seeds.
-            options: options by method, e.g. `{"tag": {"every": 1, "update": "optimizer"}}`.
-            price_per_hour: the price of an hour of compute, which adds a cost column to the table.
+            seeds: the number of seeds, or a list of seeds. Each method decides once per budget, based on all seeds.
+            options: options for each method, e.g. `{"tag": {"every": 1, "update": "optimizer"}}`.
+            price_per_hour: the price of an hour of compute. If given, a cost column is added to the table.
             confirm: the number of fresh seeds used to retrain the best grouping and the network for all tasks. The
                 verdict is then based only on the fresh seeds, whose results did not influence the choice of groups.
             effort: the search effort of `auto`: a number of training runs, "quick" (20), "normal" (60, the default),
                 "thorough" (200), or a duration, e.g. "10min".
 
         Raises:
-            ValueError: the input is invalid. The message lists every problem, and nothing is trained.
-            Diverged: the network for all tasks diverged for every seed. The study continues if any other network
+            ValueError: If the input is invalid. The message lists every problem, and nothing is trained.
+            Diverged: If the network for all tasks diverges for every seed. The study continues if any other network
                 diverges.
         """
         options = with_effort(options, effort)
@@ -133,7 +135,7 @@ class Study:
         """Reads the results of `run` from the study's folder.
 
         Raises:
-            ValueError: there are no results yet, or they belong to different data.
+            ValueError: If there are no results yet, or they belong to different data.
         """
         if not (self.out / "results.json").exists():
             raise InvalidInput("", f"there are no results in {self.out} yet", hint="run the study first")
@@ -141,7 +143,7 @@ class Study:
         results = Results.load(self.out)
         if results.problem.fingerprint not in ("", self.problem.fingerprint):
             raise InvalidInput(
-                "out", "must contain results of this problem", f"results of different data in {self.out}"
+                "out", "must contain results for this problem", f"results for different data in {self.out}"
             )
         if results.problem.tasks != self.problem.names:
             found = f"results for {', '.join(results.problem.tasks)}"
@@ -157,15 +159,15 @@ class Study:
             budget: the maximum number of networks, or None for methods without a budget.
 
         Raises:
-            ValueError: there are no results yet, or none for this method and budget.
+            ValueError: If there are no results yet, or none for this method and budget.
         """
         if method is None and budget is not None:
-            raise InvalidInput("budget", "must come with a `method`", f"only {budget!r}")
+            raise InvalidInput("budget", "can only be used together with `method`")
         results = self.results()
         label = results.verdict().recommended if method is None else (method, budget)
         if not any(record.networks for record in results.records_of(label)):
             known = ", ".join(dict.fromkeys(label_text(record.label) for record in results.records if record.networks))
-            expected = f"must have networks in {self.out}"
+            expected = f"must identify networks in {self.out}"
             raise InvalidInput("`method` and `budget`", expected, str(label), f"choose from {known}")
         with (
             Store(self.out / "run.sqlite") as store,

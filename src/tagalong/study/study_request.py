@@ -20,10 +20,10 @@ class StudyRequest:
     """The methods, budgets and seeds of a study, after validation.
 
     Attributes:
-        methods: the methods to compare. `mtl`, the baseline, is added first if it is missing.
+        methods: the methods to compare. If the baseline `mtl` is missing, it is added before the other methods.
         budgets: the limits on the number of networks.
         seeds: the seeds of the networks.
-        price_per_hour: the price of an hour of compute, which adds a cost column to the table.
+        price_per_hour: the price of an hour of compute. If given, a cost column is added to the table.
         confirming: fresh seeds for the verdict, which are not used to choose groups.
     """
 
@@ -80,9 +80,9 @@ def check_request(
     found_budgets = _read_budgets(default_budgets(n) if budgets is None else budgets, n, made, found)
     found_seeds = _read_seeds(seeds, found)
     if price_per_hour is not None and not (is_number(price_per_hour) and price_per_hour >= 0):
-        found.append(InvalidInput("price_per_hour", "must be a nonnegative number", repr(price_per_hour)))
+        found.append(InvalidInput("price_per_hour", "must be a non-negative number", repr(price_per_hour)))
     if not is_integer(confirm, minimum=0):
-        found.append(InvalidInput("confirm", "must be a nonnegative integer", repr(confirm)))
+        found.append(InvalidInput("confirm", "must be a non-negative integer", repr(confirm)))
     raise_problems(list({str(one): one for one in found}.values()))
     if not any(method.name == "mtl" for method in made):
         made = [Mtl(), *made]
@@ -133,7 +133,7 @@ def _read_methods(
         problems.append(InvalidInput("effort", "applies only to 'auto', which is not among `methods`", hint=hint))
     elif unused:
         listed = ", ".join(map(repr, unused))
-        problems.append(InvalidInput("options", "must be for methods in the comparison", listed))
+        problems.append(InvalidInput("options", "must only refer to methods in the comparison", listed))
     return list(made.values())
 
 
@@ -142,13 +142,13 @@ def _read_budgets(
 ) -> tuple[int, ...]:
     if not isinstance(budgets, Sequence) or isinstance(budgets, str):
         hint = "write [2, 3]"
-        problems.append(InvalidInput("budgets", "must be a list of numbers of networks", repr(budgets), hint))
+        problems.append(InvalidInput("budgets", "must be a list of integers", repr(budgets), hint))
         return ()
     for budget in budgets:
         if not is_integer(budget):
             problems.append(InvalidInput("budgets", "must be integers", repr(budget)))
         elif not 1 <= budget <= n:
-            problems.append(InvalidInput("budgets", f"must be between 1 and the number of tasks, {n}", str(budget)))
+            problems.append(InvalidInput("budgets", f"must be between 1 and the number of tasks ({n})", str(budget)))
     grouping = [method.name for method in methods if method.budgeted]
     if grouping and not len(budgets):
         expected = f"must contain at least one budget for {', '.join(grouping)}"
@@ -162,6 +162,6 @@ def _read_seeds(seeds: int | Sequence[int], problems: list[InvalidInput]) -> tup
     listed = seeds if isinstance(seeds, Sequence) and not isinstance(seeds, str) else ()
     if listed and all(is_integer(seed, minimum=0) for seed in listed) and len(set(listed)) == len(listed):
         return tuple(int(seed) for seed in listed)
-    expected = "must be a positive integer (3 means 0, 1, 2) or a list of distinct nonnegative integers"
+    expected = "must be a positive integer (3 means 0, 1, 2) or a list of distinct non-negative integers"
     problems.append(InvalidInput("seeds", expected, repr(seeds)))
     return ()

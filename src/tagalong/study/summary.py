@@ -34,16 +34,16 @@ class MethodSummary:
         random_change: like `change`, but relative to `random` with the same budget.
         validation: like `change`, but on the validation rows.
         loss: the test loss of each task.
-        error: the test error of each task in terms of its error metric (lower is better).
+        error: the test error of each task, measured by its error metric (lower is better).
         deciding: the cost of choosing the groups, which is shared by all budgets.
         training: the cost of training the groups.
         deciding_cost: `deciding` relative to the cost of training `mtl`, in steps if known, otherwise in seconds, or
             None if neither is known.
         training_cost: `training` in the same units as `deciding_cost`.
-        parameters: the total number of parameters of all networks.
-        relative_parameters: `parameters` divided by the number of parameters of `mtl`.
+        parameters: the total number of parameters in all networks.
+        relative_parameters: `parameters` divided by the number of parameters in `mtl`.
         parameters_per_network: `relative_parameters` divided by the number of networks.
-        latency: the time in seconds of a forward pass through all networks, or None if not measured.
+        latency: the duration in seconds of a forward pass through all networks, or None if not measured.
         money: the total price of deciding and training, or None if there is no price per hour.
         diverged: the number of seeds for which a network diverged. If any network diverged, totals and changes are
             unknown.
@@ -219,7 +219,7 @@ def stderr(values: Sequence[float]) -> float:
 
 
 def mean_cost(costs: Sequence[Cost]) -> Cost:
-    """Returns the mean cost, with the numbers of networks and steps rounded to integers."""
+    """Returns the mean cost, with the number of networks and the number of steps rounded to integers."""
     total, count = sum(costs, Cost()), max(1, len(costs))
     return Cost(round(total.networks / count), round(total.steps / count), total.seconds / count)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from tagalong.group import Group
-from tagalong.rendering import TextTable, columns, wrap
+from tagalong.rendering import TextTable, display_width, wrap
 
 from .records import Label, ProblemInfo
 from .relative_losses import relative_change
@@ -69,7 +69,7 @@ def _table_lines(
 
 
 def _fits(lines: Sequence[str], width: int | None) -> bool:
-    return width is None or max(map(columns, lines)) <= width
+    return width is None or max(map(display_width, lines)) <= width
 
 
 def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, omitted: Sequence[str] = ()) -> list[str]:
@@ -180,7 +180,7 @@ def percent(value: float) -> str:
 
 
 def _format_short(value: float, sign: str = "") -> str:
-    """Formats a number with one decimal, or in scientific notation if it is very large."""
+    """Formats a number with one decimal place, or in scientific notation if it is very large."""
     return f"{value:{sign}.1e}" if abs(value) >= HUGE else f"{value:{sign}.1f}"
 
 

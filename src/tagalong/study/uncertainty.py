@@ -22,7 +22,7 @@ def interval_half_width(
     row_stderr: float = 0.0,
     confidence: float = CONFIDENCE,
 ) -> float:
-    """Returns half the width of the confidence interval of a mean change over seeds.
+    """Returns half the width of the confidence interval for a mean change over seeds.
 
     The interval combines two independent sources of noise: the seeds and the test rows.
 
@@ -45,12 +45,12 @@ def interval_half_width(
 def seed_half_width(
     chosen: Sequence[float], tried: Sequence[Sequence[float]] = (), confidence: float = CONFIDENCE
 ) -> float:
-    """Returns half the width of the confidence interval of a mean over seeds.
+    """Returns half the width of the confidence interval for a mean over seeds.
 
     The mean may be the best of several. The interval is based on Student's t-distribution over the seeds of the chosen
-    grouping. If several groupings were tried with the same seeds, the chosen grouping is more likely to have been
-    lucky. This luck also affects the test losses. The interval is then at least as wide as the Bonferroni interval for
-    this number of comparisons, with pooled variance.
+    grouping. If several groupings were tried with the same seeds, the chosen one is more likely to have been lucky.
+    This luck also affects the test losses. The interval is then at least as wide as the Bonferroni interval for this
+    number of comparisons, with pooled variance.
 
     Args:
         chosen: the change of the chosen grouping for each seed.
@@ -76,9 +76,9 @@ Rows = Mapping[str, NDArray[Any]]
 def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = None) -> float:
     """Returns the standard error of a grouping's mean relative change due to the finite number of rows.
 
-    The change is a mean of ratios of mean losses over the same rows. The delta method gives the influence of each row
-    (Cochran, Sampling Techniques, section 6.4). Influences are averaged over seeds first, since all seeds use the same
-    rows.
+    The change is the mean of several ratios between mean losses over the same rows. The delta method gives the
+    influence of each row (Cochran, Sampling Techniques, section 6.4). Influences are averaged over seeds first, since
+    all seeds use the same rows.
 
     Args:
         candidate: for each seed, each task's loss on every row from the network that serves it, with NaN for rows
@@ -124,7 +124,7 @@ def row_noise(
     clusters: Any = None,
     confirming_seeds: Collection[int] = (),
 ) -> dict[Label, float]:
-    """Returns the `row_stderr` of each method and budget that groups tasks, relative to `mtl` with the same seeds.
+    """Returns `row_stderr` for each method and budget that groups tasks, relative to `mtl` with the same seeds.
 
     Args:
         records: the records of a study.

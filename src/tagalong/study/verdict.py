@@ -42,14 +42,14 @@ class Verdict:
         high: the upper bound of the confidence interval, or None if there is only one seed.
         confidence: the confidence level of the interval.
         seeds: the number of seeds in the comparison.
-        tried: the number of different groupings from which the candidate was chosen.
+        tried: the number of distinct groupings from which the candidate was chosen.
         seed_stderr: the standard error of `estimate` over seeds, or None if there is only one seed.
         row_stderr: the standard error of `estimate` due to the finite number of test rows, or None if unknown.
         at_least: the fraction by which grouping had to reduce the losses to be worth it.
         training_cost: the cost of training the candidate's networks, relative to training one network, or None if
             unknown.
         deciding_cost: the cost of deciding on the candidate's networks, in the same units as `training_cost`.
-        size: the number of parameters of the candidate's networks, relative to one network, or None if unknown.
+        size: the number of parameters in the candidate's networks, relative to one network, or None if unknown.
         searched: whether `auto` searched for groups.
         diverged: the methods and budgets with a diverged network, which cannot be the candidate.
     """
@@ -134,7 +134,7 @@ def _format_costs(verdict: Verdict) -> str:
 
 
 def _format_interval(verdict: Verdict) -> str:
-    """Formats the confidence interval and the number of seeds behind it."""
+    """Formats the confidence interval and the number of seeds on which it is based."""
     seeds = pluralize(verdict.seeds, "seed")
     if verdict.low is None or verdict.high is None:
         return f"({seeds})"
@@ -159,7 +159,7 @@ def decide(
 
     Not every method can be the candidate. Groupings trained with a rule (e.g. "tag+pcgrad") are excluded, since the
     effect of grouping could not be separated from the effect of the rule. The oracle, averages over groupings, and
-    groupings with a diverged network are also excluded. If `auto` found groups, the candidate is chosen from those,
+    groupings with a diverged network are also excluded. If `auto` found groups, the candidate is one of its groupings,
     since `auto` has already accounted for luck.
 
     Args:
@@ -171,13 +171,13 @@ def decide(
         excluded_seeds: seeds without records because `mtl` diverged.
 
     Raises:
-        InvalidInput: `at_least` is negative or not finite, or there are no records of `mtl`.
+        InvalidInput: If `at_least` is negative or not finite, or there are no records of `mtl`.
     """
     if not (math.isfinite(at_least) and at_least >= 0):
-        raise InvalidInput("at_least", "must be a nonnegative fraction", repr(at_least))
+        raise InvalidInput("at_least", "must be a non-negative fraction", repr(at_least))
     choosing = by_label([record for record in records if record.seed not in confirming])
     if TOGETHER not in choosing:
-        raise InvalidInput("records", "must include results for 'mtl' to compare with", "none", "add it to `methods`")
+        raise InvalidInput("records", "must include results for 'mtl' as a baseline", "none", "add it to `methods`")
     diverged = tuple(dict.fromkeys(record.label for record in records if record.diverged))
     candidates = {label: change for label, change in _candidate_changes(choosing).items() if label not in diverged}
     candidates = {label: change for label, change in candidates.items() if label[0] == "auto"} or candidates

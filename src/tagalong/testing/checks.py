@@ -1,4 +1,4 @@
-"""Collects the failed checks of an object, so that a single error reports all of them."""
+"""Collects the failed checks of an object and reports all of them in a single error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 class FailedChecks(AssertionError):
-    """An object failed one or more checks.
+    """Raised if an object fails one or more checks.
 
     Attributes:
         failures: one sentence per failed check.
@@ -48,33 +48,33 @@ class Checks:
         """Raises a single error for all failed checks, if there are any.
 
         Raises:
-            FailedChecks: lists every requirement that was not met, each with its first failure.
+            FailedChecks: If at least one check fails; the error message lists each failed check with its first failure.
         """
         if self._failures:
-            raise FailedChecks(self._subject, tuple(_sentence(*failure) for failure in self._failures.items()))
+            raise FailedChecks(self._subject, tuple(_format_failure(*failure) for failure in self._failures.items()))
 
 
-def _sentence(requirement: str, failures: Sequence[str]) -> str:
+def _format_failure(requirement: str, failures: Sequence[str]) -> str:
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
     return f"{requirement}: {failures[0]}{more}"
 
 
 def display_name(extension: object) -> str:
-    """Returns the name of an extension for messages: the string itself, its `name`, or its `__name__`."""
+    """Returns the name of an extension for use in messages: the string itself, its `name`, or its `__name__`."""
     if isinstance(extension, str):
         return extension
     return str(getattr(extension, "name", None) or getattr(extension, "__name__", None) or extension)
 
 
 def expect(condition: bool, message: str) -> None:
-    """Raises an AssertionError with this message if the condition is false; unlike `assert`, also under `python -O`."""
+    """Raises an AssertionError with this message if the condition is false, even under `python -O`."""
     if not condition:
         raise AssertionError(message)
 
 
 @contextmanager
 def temporary_seed(seed: int) -> Iterator[None]:
-    """Seeds all global random number generators inside the block, and restores their state afterwards.
+    """Seeds all global random number generators inside the block, and restores their state afterward.
 
     The block runs on a single thread, so that floating-point sums are computed in a fixed order.
     """

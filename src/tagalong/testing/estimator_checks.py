@@ -21,9 +21,9 @@ from .checks import Checks, display_name, expect, temporary_seed
 
 TASKS = ("a", "b", "c")
 STEPS, ROWS, FEATURES, LR = 4, 12, 4, 0.1
-OTHERS = ("lookahead", "gradient", "cosine")
+BUILT_IN_ESTIMATORS = ("lookahead", "gradient", "cosine")
 TOLERANCE = 1e-9  # relative, in float64
-FACTOR = 7.0  # applied to the loss that is rescaled
+LOSS_FACTOR = 7.0  # applied to the loss that is rescaled
 EstimatorFactory = Callable[[nn.Module], Estimator]
 Losses = dict[str, Tensor | None]
 ABSENT = object()
@@ -32,17 +32,17 @@ ABSENT = object()
 def check_estimator(estimator: str | Estimator | Callable[[nn.Module], Estimator]) -> None:
     """Measures affinities with an estimator on a small float64 network, and checks the results.
 
-    Affinities must be finite, have the shape [source, target], and not depend on the order in which tasks are listed.
+    Affinities must be finite, must have the shape [source, target], and must not depend on the order of the tasks.
     Missing tasks must be skipped and counted. The estimator must behave as `ratio` and `of_steps` declare. A
     measurement must not modify its inputs, and training must be bit-for-bit identical with and without it. A resumed
     meter, and a meter with multiple estimators, must measure the same affinities.
 
     Args:
-        estimator: a registered name, an estimator, or a function that creates one for a network, whose shared part is
-            its `encoder`.
+        estimator: a registered name, an estimator, or a function that creates one for a given network. The shared part
+            of the network is its `encoder`.
 
     Raises:
-        FailedChecks: lists every check that failed.
+        FailedChecks: If at least one check fails; the error message lists all failed checks.
 
     Example:
         >>> check_estimator("cosine")
@@ -51,12 +51,12 @@ def check_estimator(estimator: str | Estimator | Callable[[nn.Module], Estimator
     checks = Checks(f"estimator {display_name(estimator)!r}")
     with temporary_seed(0):
         with checks.check("its attributes are valid"):
-            made = make(_SmallNetwork())
-            _check_attributes(made)
-            _check_single_call(checks, made)
+            instance = make(_SmallNetwork())
+            _check_attributes(instance)
+            _check_single_call(checks, instance)
         with checks.check("it can be measured"):
-            plain = _Run(make).steps().meter.affinity()
-            _check_in_meter(checks, make, plain)
+            reference = _TrainingRun(make).steps().meter.affinity()
+            _check_in_meter(checks, make, reference)
     checks.raise_failures()
 
 
@@ -68,65 +68,68 @@ def _estimator_factory(estimator: str | Estimator | Callable[[nn.Module], Estima
     return estimator
 
 
-def _check_attributes(made: Any) -> None:
-    expect(isinstance(made, Estimator), f"it must be an Estimator, found {type(made).__name__}")
-    expect(isinstance(getattr(made, "name", None), str) and bool(made.name), "`name` must be a non-empty string")
-    unknown = set(getattr(made, "needs", ())) - set(get_args(Quantity))
+def _check_attributes(instance: Any) -> None:
+    expect(isinstance(instance, Estimator), f"it must be an Estimator, found {type(instance).__name__}")
     expect(
-        bool(getattr(made, "needs", ())) and not unknown, f"`needs` must be a non-empty subset of {get_args(Quantity)}"
+        isinstance(getattr(instance, "name", None), str) and bool(instance.name), "`name` must be a non-empty string"
+    )
+    unknown = set(getattr(instance, "needs", ())) - set(get_args(Quantity))
+    expect(
+        bool(getattr(instance, "needs", ())) and not unknown,
+        f"`needs` must be a non-empty subset of {get_args(Quantity)}",
     )
     for flag in ("ratio", "of_steps"):
-        expect(isinstance(getattr(made, flag), bool), f"`{flag}` must be True or False")
+        expect(isinstance(getattr(instance, flag), bool), f"`{flag}` must be True or False")
 
 
 # A single call of the estimator, on random quantities.
 
 
-def _check_single_call(checks: Checks, made: Estimator) -> None:
-    sources = 3 if "gram" in made.needs else 2  # a Gram matrix is square, so sources and targets are the same tasks
-    rectangle = _random_observation(made, sources, targets=3)
+def _check_single_call(checks: Checks, instance: Estimator) -> None:
+    sources = 3 if "gram" in instance.needs else 2  # a Gram matrix is square, so sources and targets are the same tasks
+    rectangle = _random_observation(instance, sources, targets=3)
     with checks.check("it returns affinities [source, target]"):
-        found = made(copy.deepcopy(rectangle))
+        found = instance(copy.deepcopy(rectangle))
         expect(isinstance(found, Tensor), f"it must return a tensor, found {type(found).__name__}")
         shape = list(found.shape)
         expected = f"for {sources} sources and 3 targets the shape is {shape}, expected [{sources}, 3]"
         expect(shape == [sources, 3], expected)
-    if "gram" not in made.needs:
+    if "gram" not in instance.needs:
         with checks.check("rows are sources and columns are targets"):
-            _check_axes(made)
+            _check_axes(instance)
     with checks.check("it does not modify its inputs"):
         given, kept = copy.deepcopy(rectangle), copy.deepcopy(rectangle)
-        made(given)
-        changed = [name for name, value in vars(kept).items() if not _same(value, vars(given)[name])]
+        instance(given)
+        changed = [name for name, value in vars(kept).items() if not _is_equal(value, vars(given)[name])]
         expect(not changed, f"it modified `{'`, `'.join(changed)}`")
-    if not made.ratio:
+    if not instance.ratio:
         with checks.check("without `ratio`, a target's loss may be zero or negative"):
-            zero = _random_observation(made, 3, 3)
+            zero = _random_observation(instance, 3, 3)
             zero.before[0], zero.before[1] = 0.0, -1.0
-            expect(bool(made(zero).isfinite().all()), "affinities onto a loss of 0 or -1 must be finite")
+            expect(bool(instance(zero).isfinite().all()), "affinities onto a loss of 0 or -1 must be finite")
 
 
-def _check_axes(made: Estimator) -> None:
-    square = _random_observation(made, 3, 3)
-    found = made(copy.deepcopy(square))
+def _check_axes(instance: Estimator) -> None:
+    square = _random_observation(instance, 3, 3)
+    found = instance(copy.deepcopy(square))
     for axis, (tasks, lines) in enumerate((("sources", "rows"), ("targets", "columns"))):
         rolled = copy.deepcopy(square)
-        for name in made.needs:
+        for name in instance.needs:
             setattr(rolled, name, getattr(square, name).roll(1, axis))
         rolled.before = square.before.roll(1) if axis else square.before
-        same = torch.allclose(made(rolled), found.roll(1, axis), rtol=TOLERANCE, equal_nan=True)
+        same = torch.allclose(instance(rolled), found.roll(1, axis), rtol=TOLERANCE, equal_nan=True)
         expect(same, f"permuting the {tasks} must permute the {lines} in the same way")
 
 
-def _random_observation(made: Estimator, sources: int, targets: int) -> Observed:
+def _random_observation(instance: Estimator, sources: int, targets: int) -> Observed:
     draw = torch.Generator().manual_seed(1)
 
-    def positive(*shape: int) -> Tensor:
+    def random_positive(*shape: int) -> Tensor:
         return 0.5 + torch.rand(*shape, generator=draw, dtype=torch.float64)
 
-    observed = Observed(positive(targets))
-    for name in made.needs:
-        setattr(observed, name, positive(*((targets, targets) if name == "gram" else (sources, targets))))
+    observed = Observed(random_positive(targets))
+    for name in instance.needs:
+        setattr(observed, name, random_positive(*((targets, targets) if name == "gram" else (sources, targets))))
     return observed
 
 
@@ -134,7 +137,7 @@ def _random_observation(made: Estimator, sources: int, targets: int) -> Observed
 
 
 class _SmallNetwork(nn.Module):
-    """A network whose shared part has state that a measurement must not change: BatchNorm statistics, dropout masks."""
+    """A network whose shared part has BatchNorm statistics and dropout masks, which a measurement must not change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,14 +149,14 @@ class _SmallNetwork(nn.Module):
             parameter.data = 0.5 * torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
 
 
-class _Run:
+class _TrainingRun:
     """A training run with a meter.
 
     Args:
-        make: creates the estimator; None trains without a meter.
+        make: a function that creates the estimator, or None to train without a meter.
         order: the order in which the closure lists its losses.
-        scales: factors of the losses by task; the meter's weights cancel them in the steps.
-        missing: factors of the losses by step and task; NaN, None or `ABSENT` makes a task missing.
+        scales: factors for the losses by task, which the meter's weights cancel out in the steps.
+        missing: factors for the losses by step and task; NaN, None or `ABSENT` makes a task missing.
         others: additional estimators that measure at the same steps.
         held_out: whether to measure the losses on held-out rows.
     """
@@ -176,9 +179,9 @@ class _Run:
         self._done = 0
         if make is not None:
             self.recorder = _SideEffectRecorder(make(self.model), self.state)
-            self.meter = self._meter()
+            self.meter = self._make_meter()
 
-    def _meter(self) -> AffinityMeter:
+    def _make_meter(self) -> AffinityMeter:
         weights = {task: 1 / self._scales.get(task, 1.0) for task in TASKS}
         return AffinityMeter(
             self.model.encoder,
@@ -190,23 +193,23 @@ class _Run:
         )
 
     def resume(self) -> None:
-        """Continues with a new meter and a new estimator from the meter's saved state."""
+        """Continues from the meter's saved state with a new meter and a new estimator."""
         assert self._make is not None
         saved = io.BytesIO()
         torch.save(self.meter.state_dict(), saved)
         saved.seek(0)
         self.recorder = _SideEffectRecorder(self._make(self.model), self.state)
-        self.meter = self._meter()
+        self.meter = self._make_meter()
         self.meter.load_state_dict(torch.load(saved, weights_only=True))
 
-    def steps(self, number: int = STEPS) -> _Run:
+    def steps(self, number: int = STEPS) -> _TrainingRun:
         for _ in range(number):
             self._step()
         return self
 
     def _step(self) -> None:
-        x, y = _batch(self._done)
-        held = _batch(self._done + 100)
+        x, y = _random_batch(self._done)
+        held = _random_batch(self._done + 100)
 
         def closure() -> Losses:
             return self._losses(x, y)
@@ -249,7 +252,7 @@ class _Run:
 
 
 class _SideEffectRecorder(Estimator):
-    """Wraps an estimator and records what it changes before the meter restores it."""
+    """Wraps an estimator and records what it changes, before the meter restores the original state."""
 
     def __init__(self, inner: Estimator, state: Callable[[], dict[str, Any]]) -> None:
         self.inner, self._state = inner, state
@@ -263,37 +266,39 @@ class _SideEffectRecorder(Estimator):
         return found
 
 
-def _check_in_meter(checks: Checks, make: EstimatorFactory, plain: Affinity) -> None:
+def _check_in_meter(checks: Checks, make: EstimatorFactory, reference: Affinity) -> None:
     with checks.check("affinities are finite"):
-        _expect_finite(plain, "in a meter")
-        _expect_finite(_Run(make, held_out=True).steps().meter.affinity(), "onto held-out losses")
+        _expect_finite(reference, "in a meter")
+        _expect_finite(_TrainingRun(make, held_out=True).steps().meter.affinity(), "onto held-out losses")
     with checks.check("permuting the tasks permutes the affinities"):
-        permuted = _Run(make, order=("c", "a", "b")).steps().meter.affinity()
-        _expect_close(permuted.only(TASKS).mean, plain.mean, "with the losses in another order, affinities")
+        permuted = _TrainingRun(make, order=("c", "a", "b")).steps().meter.affinity()
+        _expect_close(permuted.only(TASKS).mean, reference.mean, "with the losses in another order, affinities")
     with checks.check("missing tasks are skipped and counted"):
         _check_missing(make)
     if make(_SmallNetwork()).ratio:
         with checks.check("with `ratio`, rescaling a target's loss changes no affinity (or set `ratio = False`)"):
-            scaled = _Run(make, scales={"b": FACTOR}).steps(1).meter.affinity()
+            scaled = _TrainingRun(make, scales={"b": LOSS_FACTOR}).steps(1).meter.affinity()
             others = [task != "b" for task in TASKS]
-            first = _Run(make).steps(1).meter.affinity()
-            _expect_close(scaled.mean[others], first.mean[others], f"with one loss scaled by {FACTOR:g}, affinities")
+            first = _TrainingRun(make).steps(1).meter.affinity()
+            _expect_close(
+                scaled.mean[others], first.mean[others], f"with one loss scaled by {LOSS_FACTOR:g}, affinities"
+            )
     with checks.check("it has no side effects"):
         _check_side_effects(make)
     with checks.check("a resumed meter measures the same affinity"):
-        run = _Run(make).steps(STEPS // 2)
+        run = _TrainingRun(make).steps(STEPS // 2)
         run.resume()
         resumed = run.steps(STEPS - STEPS // 2).meter.affinity()
-        same = np.array_equal(resumed.history, plain.history, equal_nan=True)
+        same = np.array_equal(resumed.history, reference.history, equal_nan=True)
         expect(same, "steps after resuming differ, since the estimator has internal state that the meter does not save")
     with checks.check("an estimator measures the same with and without other estimators"):
-        _check_together(make, plain)
+        _check_with_others(make, reference)
 
 
 def _check_missing(make: EstimatorFactory) -> None:
-    """Trains for four steps: `b` is missing in the second (NaN) and third (absent), `c` in the third (None)."""
+    """Trains for four steps; `b` is missing in the second and third steps, and `c` in the third."""
     missing: dict[int, dict[str, Any]] = {1: {"b": torch.nan}, 2: {"b": ABSENT, "c": None}}
-    affinity = _Run(make, missing=missing).steps().meter.affinity()
+    affinity = _TrainingRun(make, missing=missing).steps().meter.affinity()
     counts = affinity.count
     expected = np.array([[4, 2, 3], [2, 2, 2], [3, 2, 3]])
     expect(np.array_equal(counts, expected), f"`count` must be {expected.tolist()}, found {counts.tolist()}")
@@ -301,48 +306,48 @@ def _check_missing(make: EstimatorFactory) -> None:
 
 
 def _check_side_effects(make: EstimatorFactory) -> None:
-    run = _Run(make).steps()
+    run = _TrainingRun(make).steps()
     changed = list(run.recorder.changed)
     expect(not changed, f"a call changed {first_few(changed, 3)}")
-    changed = _differences(run.state(), _Run(None).steps().state())
+    changed = _differences(run.state(), _TrainingRun(None).steps().state())
     expect(not changed, f"training with and without it differs in {first_few(changed, 3)}")
 
 
-def _check_together(make: EstimatorFactory, plain: Affinity) -> None:
+def _check_with_others(make: EstimatorFactory, reference: Affinity) -> None:
     name = make(_SmallNetwork()).name
-    others = [other for other in OTHERS if other != name]
-    together = _Run(make, others=others).steps().meter
-    _expect_close(together.affinity(name).mean, plain.mean, f"together with {', '.join(others)}, its affinities")
+    others = [other for other in BUILT_IN_ESTIMATORS if other != name]
+    together = _TrainingRun(make, others=others).steps().meter
+    _expect_close(together.affinity(name).mean, reference.mean, f"together with {', '.join(others)}, its affinities")
     for other in others:
         found = make_estimator(other)
-        alone = _Run(lambda model, found=found: found).steps().meter.affinity()  # type: ignore[misc]
+        alone = _TrainingRun(lambda model, found=found: found).steps().meter.affinity()  # type: ignore[misc]
         _expect_close(together.affinity(other).mean, alone.mean, f"together with it, the affinities of {other!r}")
 
 
-def _batch(step: int) -> tuple[Tensor, Tensor]:
+def _random_batch(step: int) -> tuple[Tensor, Tensor]:
     draw = torch.Generator().manual_seed(step)
     x = torch.randn(ROWS, FEATURES, generator=draw, dtype=torch.float64)
     return x, torch.randn(ROWS, len(TASKS), generator=draw, dtype=torch.float64)
 
 
-def _expect_finite(affinity: Affinity, where: str) -> None:
+def _expect_finite(affinity: Affinity, context: str) -> None:
     shape = list(affinity.mean.shape)
-    expect(shape == [3, 3], f"{where}, the affinities of 3 tasks have shape {shape}, expected [3, 3]")
+    expect(shape == [3, 3], f"{context}, the affinities of 3 tasks have shape {shape}, expected [3, 3]")
     bad = [f"{TASKS[i]} → {TASKS[j]}" for i, j in np.argwhere(~np.isfinite(affinity.mean)).tolist()]
-    expect(not bad, f"{where}, they are not finite for {', '.join(bad)}")
+    expect(not bad, f"{context}, they are not finite for {', '.join(bad)}")
 
 
-def _expect_close(found: NDArray[np.float64], expected: NDArray[np.float64], what: str) -> None:
+def _expect_close(found: NDArray[np.float64], expected: NDArray[np.float64], description: str) -> None:
     scale = max(float(np.abs(expected).max()), 1e-300)
     gap = float(np.abs(found - expected).max()) / scale
-    expect(gap <= TOLERANCE, f"{what} differ by {gap:.1e}, relative to the largest")
+    expect(gap <= TOLERANCE, f"{description} differ by {gap:.1e}, relative to the largest")
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    return [name for name in {**before, **after} if not _same(before.get(name), after.get(name))]
+    return [name for name in {**before, **after} if not _is_equal(before.get(name), after.get(name))]
 
 
-def _same(a: Any, b: Any) -> bool:
+def _is_equal(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.dtype == b.dtype and a.shape == b.shape and bool(torch.equal(a, b))
     return type(a) is type(b) and bool(a == b)

@@ -16,31 +16,31 @@ from tagalong.study import Chunk, Executor, NetworkResult, make_executor, train_
 from .checks import Checks, expect, temporary_seed
 from .small_problem import small_problem
 
-NAMES = ("one", "two", "three")
-CHUNKS = (
-    Chunk(tuple(Job(tasks, 0) for tasks in (("two",), NAMES, ("one", "three")))),  # trained as one batch
-    Chunk((Job(NAMES, 1),), {"estimator": "lookahead", "update": "sgd", "every": 2}),
+TASK_NAMES = ("one", "two", "three")
+JOB_CHUNKS = (
+    Chunk(tuple(Job(tasks, 0) for tasks in (("two",), TASK_NAMES, ("one", "three")))),  # trained as one batch
+    Chunk((Job(TASK_NAMES, 1),), {"estimator": "lookahead", "update": "sgd", "every": 2}),
     Chunk((Job(("one", "two"), 1, "uw"),)),
     Chunk((Job(("three",), 1, epochs=1),)),
 )
-UNKNOWN = "no such task"
+UNKNOWN_TASK = "no such task"
 
 
 def check_executor(executor: str | Executor, *, device: str = "cpu", tolerance: float = 0.0) -> None:
     """Trains a few small networks with an executor, and checks the results.
 
-    Every chunk must be returned once, with its networks in the order of its jobs. The networks must equal those trained
+    Every chunk must be returned once, with its networks in the order of the jobs. The networks must equal those trained
     serially on this machine, regardless of the order of the chunks. Progress must count every network. An error in a
-    chunk must reach the caller with its message. After `stop`, which may be called twice, no processes may be left
-    running, and the executor must be able to start again.
+    chunk must reach the caller with its message. After `stop`, which may be called twice, no processes may be running,
+    and the executor must be able to start again.
 
     Args:
-        executor: "serial", "processes:2", …, or a custom executor.
-        device: the device the executor trains on; the reference networks are trained on this machine's CPU.
-        tolerance: the maximum difference of losses and weights from the reference; 0 requires bit-for-bit equality.
+        executor: a name such as "serial" or "processes:2", or a custom executor.
+        device: the device that the executor trains on. The reference networks are trained on this machine's CPU.
+        tolerance: the maximum difference in losses and weights from the reference; 0 requires bit-for-bit equality.
 
     Raises:
-        FailedChecks: lists every check that failed.
+        FailedChecks: If at least one check fails; the error message lists all failed checks.
 
     Example:
         >>> check_executor("serial")
@@ -49,21 +49,23 @@ def check_executor(executor: str | Executor, *, device: str = "cpu", tolerance: 
     with checks.check("it has `start`, `map` and `stop`"):
         made = make_executor(executor)
         with temporary_seed(0):
-            problem = small_problem(NAMES)
-            expected = {chunk.jobs: train_chunk(problem, chunk, "cpu") for chunk in CHUNKS}
-            _check(checks, made, device, expected, tolerance)
+            problem = small_problem(TASK_NAMES)
+            expected = {chunk.jobs: train_chunk(problem, chunk, "cpu") for chunk in JOB_CHUNKS}
+            _check_lifecycle(checks, made, device, expected, tolerance)
     checks.raise_failures()
 
 
-def _check(
+def _check_lifecycle(
     checks: Checks, executor: Executor, device: str, expected: Mapping[Any, list[NetworkResult]], tolerance: float
 ) -> None:
-    problem, children = small_problem(NAMES), set(multiprocessing.active_children())
+    problem, children = small_problem(TASK_NAMES), set(multiprocessing.active_children())
     try:
         with checks.check("it trains"):
             executor.start(problem, device)
-            _check_training(checks, executor, CHUNKS, expected, tolerance, "")
-            _check_training(checks, executor, CHUNKS[::-1], expected, tolerance, " with the chunks in reverse order")
+            _check_training(checks, executor, JOB_CHUNKS, expected, tolerance, "")
+            _check_training(
+                checks, executor, JOB_CHUNKS[::-1], expected, tolerance, " with the chunks in reverse order"
+            )
         with checks.check("an error in one chunk reaches the caller"):
             _check_error(executor)
     finally:
@@ -76,7 +78,7 @@ def _check(
     try:
         with checks.check("it can be restarted"):
             executor.start(problem, device)
-            _check_training(checks, executor, CHUNKS[-1:], expected, tolerance, " after a restart")
+            _check_training(checks, executor, JOB_CHUNKS[-1:], expected, tolerance, " after a restart")
     finally:
         executor.stop()
 
@@ -87,18 +89,18 @@ def _check_training(
     chunks: Sequence[Chunk],
     expected: Mapping[Any, list[NetworkResult]],
     tolerance: float,
-    when: str,
+    suffix: str,
 ) -> None:
     advances: list[int] = []
-    with checks.check(f"every chunk is returned once, with its networks in the order of its jobs{when}"):
+    with checks.check(f"every chunk is returned once, with its networks in the order of its jobs{suffix}"):
         returned = [(chunk.jobs, list(packed)) for chunk, packed in executor.map(list(chunks), advances.append)]
         found = dict(returned)
         _check_complete(chunks, returned)
-    with checks.check(f"networks equal those trained serially{when}"):
+    with checks.check(f"networks equal those trained serially{suffix}"):
         for chunk in chunks:
             for reference, result in zip(expected[chunk.jobs], found.get(chunk.jobs, []), strict=False):
                 _check_network(reference, result, tolerance)
-    with checks.check(f"progress counts every network once{when}"):
+    with checks.check(f"progress counts every network once{suffix}"):
         number = sum(len(chunk.jobs) for chunk in chunks)
         expect(sum(advances) == number, f"`advance` counted {sum(advances)} of {number} networks")
 
@@ -142,7 +144,8 @@ def _arrays_to_compare(reference: NetworkResult, result: NetworkResult) -> list[
         )
         if a is not None:
             found += [
-                (f"`{what}` ({name})", x, y) for name, x, y in _pair_arrays(_arrays(a, what), _arrays(b, what), what)
+                (f"`{what}` ({name})", x, y)
+                for name, x, y in _pair_arrays(_read_arrays(a, what), _read_arrays(b, what), what)
             ]
     return found
 
@@ -155,7 +158,7 @@ def _pair_arrays(reference: dict[str, Any], result: dict[str, Any], what: str) -
     return [(name, reference[name], result[name]) for name in reference]
 
 
-def _arrays(content: bytes, what: str) -> dict[str, Any]:
+def _read_arrays(content: bytes, what: str) -> dict[str, Any]:
     if what == "weights":
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         return {name: tensor.numpy() for name, tensor in state.items()}
@@ -169,16 +172,19 @@ def _score_array(result: NetworkResult) -> Any:
 
 
 def _check_error(executor: Executor) -> None:
-    wrong = Chunk((Job((UNKNOWN,), 0),))
+    wrong = Chunk((Job((UNKNOWN_TASK,), 0),))
     try:
-        found = [chunk for chunk, _ in executor.map([wrong, CHUNKS[-1]], lambda n: None)]
+        found = [chunk for chunk, _ in executor.map([wrong, JOB_CHUNKS[-1]], lambda n: None)]
     except Exception as error:
-        expect(UNKNOWN in _messages(error), f"the error must say what went wrong ({UNKNOWN!r}), found: {error!r}")
+        expect(
+            UNKNOWN_TASK in _error_messages(error),
+            f"the error must say what went wrong ({UNKNOWN_TASK!r}), found: {error!r}",
+        )
         return
     raise AssertionError(f"a chunk that cannot be trained must raise an error, found {len(found)} results and no error")
 
 
-def _messages(error: BaseException | None) -> str:
+def _error_messages(error: BaseException | None) -> str:
     """Returns the messages of an error and all its causes."""
     texts = []
     while error is not None:

@@ -1,4 +1,4 @@
-"""Checks that a problem does what `tagalong.learn.Problem` specifies, and its rows what `Rows` specifies."""
+"""Checks that a problem and its rows do what `tagalong.learn.Problem` and `Rows` specify."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tagalong.problems import load_problem
 from .checks import Checks, display_name, expect, temporary_seed
 
 MAX_TRAINED_ROWS = 256
-MAX_COMPARED_ROWS = 5000  # per part
+MAX_COMPARED_ROWS = 5000  # per split
 EPOCHS = 2
-MAX_OVERLAP = 0.1  # maximum fraction of rows in two parts, in addition to the fraction of duplicates within a part
+MAX_OVERLAP = 0.1  # maximum fraction of rows in two splits, in addition to the fraction of duplicates within one split
 
 
 def check_problem(
@@ -34,21 +34,22 @@ def check_problem(
 ) -> None:
     """Loads a problem twice, trains on some of its rows, and checks the results.
 
-    Tasks and data must agree, every task must have labels in every part, and no row may be in two parts. Batches must
-    contain the requested rows, and the same rows for the same seed. Networks for all tasks and for one task must train
-    reproducibly for two epochs, with finite losses. The fingerprint must be the same every time the problem is loaded,
-    and change with the data. The problem must survive pickling, since it is sent to worker processes.
+    Tasks and data must be consistent, every task must have labels in every split, and no row may be in two splits.
+    Batches must contain the requested rows, and the same rows for the same seed. Networks for all tasks and for one
+    task must train reproducibly for two epochs, with finite losses. The fingerprint must be the same every time the
+    problem is loaded, and must change with the data. It must be possible to pickle the problem, since it is sent to
+    worker processes.
 
     Args:
-        problem: a name that `load_problem` knows, a function that creates the problem, or a problem. Prefer the
-            function to a problem, since the check loads the problem twice.
-        ids: row ids of "train", "val" and "test", to check that no row is in two parts. Without them, rows in memory
-            are compared by group if they have groups, otherwise by content; rows read from files are not compared,
-            since their groups are numbered separately in each part.
-        **options: options of the problem.
+        problem: a name known to `load_problem`, a function that creates the problem, or a problem. A function is better
+            than a problem, since the problem is loaded twice.
+        ids: row ids of "train", "val" and "test", to check that no row is in two splits. If None, rows in memory are
+            compared by group if they have groups, otherwise by content. Rows read from files are not compared, since
+            their groups are numbered separately in each split.
+        **options: options for the problem.
 
     Raises:
-        FailedChecks: lists every check that failed.
+        FailedChecks: If at least one check fails; the error message lists all failed checks.
 
     Example:
         >>> check_problem("faces", rows=300, pixels=8)
@@ -57,18 +58,18 @@ def check_problem(
     loaded: list[Problem] = []
     for global_seed in (0, 1):
         with checks.check("it can be loaded"), temporary_seed(global_seed):
-            loaded.append(_load(problem, options))
+            loaded.append(_load_problem(problem, options))
     if len(loaded) == 2:
         with temporary_seed(2):
             _check_data(checks, loaded[0], ids)
             _check_identity(checks, *loaded)
             _check_rows(checks, loaded[0])
             with checks.check("networks can be built and trained"):
-                _check_networks(checks, _sample(loaded[0]))
+                _check_networks(checks, _sample_problem(loaded[0]))
     checks.raise_failures()
 
 
-def _load(problem: str | Problem | Callable[..., Problem], options: Mapping[str, Any]) -> Problem:
+def _load_problem(problem: str | Problem | Callable[..., Problem], options: Mapping[str, Any]) -> Problem:
     if isinstance(problem, Problem):
         return replace(problem)  # a copy without cached properties
     found = load_problem(problem, **options) if isinstance(problem, str) else problem(**options)
@@ -106,9 +107,9 @@ def _check_disjoint(problem: Problem, ids: Mapping[str, Iterable[Any]] | None) -
 
 
 def _check_contents_disjoint(splits: Mapping[str, Split]) -> None:
-    """Checks that equal rows are not much more frequent across two parts than within one part.
+    """Checks that equal rows are not much more frequent across two splits than within one split.
 
-    If there are few inputs, some rows are equal by chance.
+    With few distinct inputs, some rows are equal by chance.
     """
     digests = {part: _row_digests(rows) for part, rows in splits.items()}
     for a, b in combinations(digests, 2):
@@ -121,17 +122,17 @@ def _check_contents_disjoint(splits: Mapping[str, Split]) -> None:
 def _row_digests(rows: Split) -> list[bytes]:
     number = min(len(rows), MAX_COMPARED_ROWS)
     inputs, targets = rows.batch(torch.arange(number))
-    columns = [_bytes(inputs), *(_bytes(targets[task]) for task in sorted(targets))]
+    columns = [_flat_rows(inputs), *(_flat_rows(targets[task]) for task in sorted(targets))]
     return [hashlib.sha256(b"".join(row.tobytes() for row in parts)).digest() for parts in zip(*columns, strict=True)]
 
 
-def _bytes(tensor: Tensor) -> Any:
+def _flat_rows(tensor: Tensor) -> Any:
     return np.ascontiguousarray(tensor.detach().cpu().numpy()).reshape(len(tensor), -1)
 
 
-def _check_identity(checks: Checks, problem: Problem, again: Problem) -> None:
+def _check_identity(checks: Checks, problem: Problem, reloaded: Problem) -> None:
     with checks.check("the fingerprint is the same every time it is loaded"):
-        prints = problem.fingerprint, again.fingerprint, replace(problem).fingerprint
+        prints = problem.fingerprint, reloaded.fingerprint, replace(problem).fingerprint
         expect(
             len(set(prints)) == 1,
             f"found {' and '.join(dict.fromkeys(prints))}; seed its random generators",
@@ -139,19 +140,19 @@ def _check_identity(checks: Checks, problem: Problem, again: Problem) -> None:
     with checks.check("the fingerprint changes with the data"):
         for part, rows in problem.splits.items():
             if isinstance(rows, Split):
-                other = _with_parts(problem, {part: _with_another_label(rows, problem.names[0])})
+                other = _with_splits(problem, {part: _with_another_label(rows, problem.names[0])})
                 expect(other.fingerprint != problem.fingerprint, f"changing a label in `{part}` did not change it")
     with checks.check("it can be sent to a worker process (cloudpickle)"):
         import cloudpickle
 
         copied = cloudpickle.loads(cloudpickle.dumps(problem))
         expect(copied.fingerprint == problem.fingerprint, "the copy has a different fingerprint")
-        mine, theirs = (_state(build_network(one, one.names, 0)) for one in (problem, copied))
-        expect(_equal(mine, theirs), "networks of the copy have different initial weights")
+        first, second = (_network_state(build_network(one, one.names, 0)) for one in (problem, copied))
+        expect(_all_equal(first, second), "networks of the copy have different initial weights")
 
 
-def _with_parts(problem: Problem, parts: Mapping[str, Rows]) -> Problem:
-    splits = {**problem.splits, **parts}
+def _with_splits(problem: Problem, changed: Mapping[str, Rows]) -> Problem:
+    splits = {**problem.splits, **changed}
     return replace(problem, train=splits["train"], val=splits["val"], test=splits["test"])
 
 
@@ -169,7 +170,7 @@ def _check_rows(checks: Checks, problem: Problem) -> None:
         parts = list(torch.arange(min(len(problem.train), 8)).split(4))
         first, second = ([*problem.train.batches(parts, (0, 1))] for _ in range(2))
         expect(len(first) == len(parts), f"found {len(first)} batches, expected {len(parts)}")
-        same = all(_equal(_flatten(a), _flatten(b)) for a, b in zip(first, second, strict=True))
+        same = all(_all_equal(_flatten(a), _flatten(b)) for a, b in zip(first, second, strict=True))
         expect(same, "rows of seed 0 and epoch 1 differ when read again")
     with checks.check("`only` keeps all rows and drops the other tasks"):
         one = problem.only(problem.names[:1])
@@ -189,7 +190,7 @@ def _check_batch(rows: Rows, names: Sequence[str]) -> None:
         expect(targets[name].is_floating_point(), f"the target of {name!r} must be a floating-point tensor")
     single = rows.batch(torch.tensor([last]))
     first = {name: tensor[:1] for name, tensor in _flatten((inputs, targets)).items()}
-    expect(_equal(first, _flatten(single)), "a row read alone differs from the same row in a batch")
+    expect(_all_equal(first, _flatten(single)), "a row read alone differs from the same row in a batch")
     only = rows.only(names[:1]).to("cpu").batch(torch.tensor([last, 0]))
     expect(torch.equal(only[0], inputs) and set(only[1]) == {names[0]}, "`only` changed the rows")
 
@@ -199,11 +200,11 @@ def _flatten(batch: tuple[Tensor, Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {"inputs": inputs, **{f"target {name}": target for name, target in targets.items()}}
 
 
-def _sample(problem: Problem) -> Problem:
-    """Returns an in-memory copy of the problem with a few rows of each part, including labels for every task."""
+def _sample_problem(problem: Problem) -> Problem:
+    """Returns an in-memory copy of the problem with a few rows of each split, including labels for every task."""
     splits = {part: _sample_rows(rows, problem.names) for part, rows in problem.splits.items()}
     recipe = replace(problem.recipe, batch_size=min(problem.recipe.batch_size, MAX_TRAINED_ROWS // 4), amp=None)
-    return replace(_with_parts(problem, splits), recipe=recipe)
+    return replace(_with_splits(problem, splits), recipe=recipe)
 
 
 def _sample_rows(rows: Rows, names: Sequence[str]) -> Split:
@@ -217,8 +218,8 @@ def _sample_rows(rows: Rows, names: Sequence[str]) -> Split:
 def _check_networks(checks: Checks, problem: Problem) -> None:
     with checks.check("initial weights do not depend on the other tasks of the problem"):
         first = problem.names[:1]
-        among_all, alone = (_state(build_network(one, first, 0)) for one in (problem, problem.only(first)))
-        expect(_equal(among_all, alone), f"initial weights of a network for {first[0]!r} differ after `only`")
+        among_all, alone = (_network_state(build_network(one, first, 0)) for one in (problem, problem.only(first)))
+        expect(_all_equal(among_all, alone), f"initial weights of a network for {first[0]!r} differ after `only`")
     with checks.check("networks train with finite losses"):
         for tasks in (problem.names, problem.names[-1:]):
             trained = train(problem, Job(tasks, 0, epochs=EPOCHS))
@@ -228,15 +229,15 @@ def _check_networks(checks: Checks, problem: Problem) -> None:
     with checks.check("the same seed trains the same network"):
         job = Job(problem.names, 0, epochs=1)
         one, two = (train(copy.copy(problem), job) for _ in range(2))
-        expect(_equal(dict(one.state or {}), dict(two.state or {})), "weights differ after one epoch")
+        expect(_all_equal(dict(one.state or {}), dict(two.state or {})), "weights differ after one epoch")
 
 
-def _state(network: torch.nn.Module) -> dict[str, Tensor]:
+def _network_state(network: torch.nn.Module) -> dict[str, Tensor]:
     return dict(network.state_dict())
 
 
-def _equal(mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool:
-    return mine.keys() == theirs.keys() and all(
-        tensor.shape == theirs[name].shape and torch.allclose(tensor, theirs[name], rtol=0, atol=0, equal_nan=True)
-        for name, tensor in mine.items()
+def _all_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
+    return first.keys() == second.keys() and all(
+        tensor.shape == second[name].shape and torch.allclose(tensor, second[name], rtol=0, atol=0, equal_nan=True)
+        for name, tensor in first.items()
     )

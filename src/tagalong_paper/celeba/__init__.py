@@ -1,4 +1,4 @@
-"""CelebA (Liu et al. 2015), from the user's own copy of the data."""
+"""CelebA (Liu et al. 2015), read from a local copy of the data."""
 
 from typing import TYPE_CHECKING, Any
 

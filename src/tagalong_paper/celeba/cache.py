@@ -1,4 +1,4 @@
-"""The cache of decoded images: a file that is created once, using all cores, and can be resumed if interrupted."""
+"""A cache file of decoded images, created once using all CPU cores. Interrupted decoding can be resumed."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ from tagalong.errors import InvalidInput, first_few, require_package
 from tagalong.files import make_folder, move_into_place, write_atomic
 from tagalong.progress import NoProgress, Progress
 
-from .celeba_files import Images
+from .celeba_files import ImageFiles
 
 if TYPE_CHECKING:
-    from .decode import DecodedPiece, ImagePiece
+    from .decode import DecodedChunk, ImageChunk
 
-FORMAT = 1  # version of the decoded images; increase it when they are resized differently
-IMAGES_AT_ONCE = 512  # in each piece; they take one core half a second
-RECORDED = re.compile(r"(\d+) (\d+)\n")  # offset and checksum of a piece
+CACHE_VERSION = 1  # version of the decoded images; increase it when resizing changes
+CHUNK_SIZE = 512  # number of images, which take one core half a second to decode
+RECORD_LINE = re.compile(r"(\d+) (\d+)\n")  # offset and checksum of a chunk
 
 
-class Cache:
-    """The decoded images of some files, as uint8 [rows, 3, pixels, pixels].
+class ImageCache:
+    """A cache of decoded images, stored as a uint8 array of shape [rows, 3, pixels, pixels].
 
     Args:
-        images: the locations of the files.
-        names: the names of the files, in the order of the rows.
+        images: the image files.
+        names: the file names, in row order.
         pixels: the width and height of a decoded image.
-        folder: the folder of the cache.
+        folder: the cache folder.
 
     Attributes:
-        key: a hash of the names and sizes of the files, their order, and how they are decoded.
-        path: the file of decoded images.
+        key: a hash of the names, sizes and order of the files, and of the decoding settings.
+        path: the file that contains the decoded images.
     """
 
-    def __init__(self, images: Images, names: Sequence[str], pixels: int, folder: Path) -> None:
+    def __init__(self, images: ImageFiles, names: Sequence[str], pixels: int, folder: Path) -> None:
         self._images, self._names, self._pixels = images, names, pixels
         listed = "\n".join(f"{size} {name}" for name, size in zip(names, images.sizes(names), strict=True))
-        self.key = hashlib.sha256(f"celeba {FORMAT} {pixels}\n{listed}".encode()).hexdigest()[:16]
+        self.key = hashlib.sha256(f"celeba {CACHE_VERSION} {pixels}\n{listed}".encode()).hexdigest()[:16]
         self.path = folder / f"celeba-{pixels}-{self.key}.npy"
 
     def build(self, progress: Progress | None = None) -> None:
-        """Decodes the images that have not been decoded yet; waits if another process is decoding them.
+        """Decodes all images that are not cached yet. Waits if another process is decoding images.
 
         Raises:
-            InvalidInput: the folder cannot be written to, its disk is too full, or images are damaged.
-            ImportError: Pillow is not installed.
+            InvalidInput: If the folder is not writable, the disk does not have enough space, or images are damaged.
+            ImportError: If Pillow is not installed.
         """
         if self.path.exists():
             return
@@ -73,19 +73,19 @@ class Cache:
         folder = self.path.parent
         make_folder(folder)
         needed, free = len(self._names) * self._image_bytes, shutil.disk_usage(folder).free
-        if needed > free and not self._part.exists():
+        if needed > free and not self._partial_path.exists():
             found = f"{free / 1e9:.1f} GB free in {folder}"
             raise InvalidInput("cache", f"must have room for {needed / 1e9:.1f} GB", found, "choose another folder")
 
     def _decode(self, progress: Progress) -> None:
-        pieces = self._pieces(self._open_part())
-        finished = self._finished(pieces)
-        left = [piece for piece in pieces if piece.offset not in finished]
+        chunks = self._chunks(self._open_partial_file())
+        finished = self._finished_offsets(chunks)
+        left = [chunk for chunk in chunks if chunk.offset not in finished]
         kept = f"decoded images are kept in {self.path.parent}, run the same command to continue"
         progress.start(len(self._names), "decoding images", "images")
         try:
-            progress.advance(len(self._names) - sum(len(piece.members) for piece in left))
-            damaged = self._decode_pieces(left, progress)
+            progress.advance(len(self._names) - sum(len(chunk.members) for chunk in left))
+            damaged = self._decode_chunks(left, progress)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"stopped; {kept}") from None
         except BrokenProcessPool as error:
@@ -94,70 +94,70 @@ class Cache:
             progress.done()
         self._finish(damaged)
 
-    def _pieces(self, start: int) -> list[ImagePiece]:
-        from .decode import ImagePiece  # imports Pillow, which is optional
+    def _chunks(self, start: int) -> list[ImageChunk]:
+        from .decode import ImageChunk  # imports Pillow, which is optional
 
         return [
-            ImagePiece(tuple(self._images.members[name] for name in names), start + first * self._image_bytes)
-            for first in range(0, len(self._names), IMAGES_AT_ONCE)
-            if (names := self._names[first : first + IMAGES_AT_ONCE])
+            ImageChunk(tuple(self._images.members[name] for name in names), start + first * self._image_bytes)
+            for first in range(0, len(self._names), CHUNK_SIZE)
+            if (names := self._names[first : first + CHUNK_SIZE])
         ]
 
-    def _decode_pieces(self, pieces: Sequence[ImagePiece], progress: Progress) -> dict[str, str]:
-        """Decodes and records pieces; returns the damaged images with the reasons."""
+    def _decode_chunks(self, chunks: Sequence[ImageChunk], progress: Progress) -> dict[str, str]:
+        """Decodes and records chunks, and returns the damaged images with the reason for each."""
         damaged: dict[str, str] = {}
-        outcomes = decode_all(pieces, self._images.source, self._part, self._pixels)
-        with self._record.open("a") as record, closing(outcomes):
-            for piece, outcome in outcomes:
+        outcomes = decode_all(chunks, self._images.source, self._partial_path, self._pixels)
+        with self._record_path.open("a") as record, closing(outcomes):
+            for chunk, outcome in outcomes:
                 damaged |= outcome.damaged
                 if not outcome.damaged:
-                    record.write(f"{piece.offset} {outcome.checksum}\n")
+                    record.write(f"{chunk.offset} {outcome.checksum}\n")
                     record.flush()
-                progress.advance(len(piece.members))
+                progress.advance(len(chunk.members))
         return damaged
 
-    def _open_part(self) -> int:
-        """Creates the file, unless there is one to resume; returns the offset of the first row."""
-        if self._part.exists() and self._record.exists():
+    def _open_partial_file(self) -> int:
+        """Creates the file or opens an existing one to resume, and returns the offset of the first row."""
+        if self._partial_path.exists() and self._record_path.exists():
             with suppress(ValueError, EOFError):  # the process was killed before the file had its full length
-                return int(np.load(self._part, mmap_mode="r").offset)
-        self._record.unlink(missing_ok=True)
+                return int(np.load(self._partial_path, mmap_mode="r").offset)
+        self._record_path.unlink(missing_ok=True)
         shape = (len(self._names), 3, self._pixels, self._pixels)
-        offset: int = np.lib.format.open_memmap(self._part, mode="w+", dtype=np.uint8, shape=shape).offset
+        offset: int = np.lib.format.open_memmap(self._partial_path, mode="w+", dtype=np.uint8, shape=shape).offset
         return offset
 
-    def _finished(self, pieces: Sequence[ImagePiece]) -> set[int]:
-        """Returns the offsets of the recorded pieces whose bytes match the recorded checksum."""
-        text = self._record.read_text() if self._record.exists() else ""
-        recorded = {int(offset): int(checksum) for offset, checksum in RECORDED.findall(text)}
+    def _finished_offsets(self, chunks: Sequence[ImageChunk]) -> set[int]:
+        """Returns the offsets of the recorded chunks whose checksums still match."""
+        text = self._record_path.read_text() if self._record_path.exists() else ""
+        recorded = {int(offset): int(checksum) for offset, checksum in RECORD_LINE.findall(text)}
         finished = {}
-        with self._part.open("rb") as part:
-            for piece in (piece for piece in pieces if piece.offset in recorded):
-                part.seek(piece.offset)
-                checksum = zlib.crc32(part.read(len(piece.members) * self._image_bytes))
-                if checksum == recorded[piece.offset]:
-                    finished[piece.offset] = checksum
-        write_atomic(self._record, "".join(f"{offset} {checksum}\n" for offset, checksum in finished.items()))
+        with self._partial_path.open("rb") as part:
+            for chunk in (chunk for chunk in chunks if chunk.offset in recorded):
+                part.seek(chunk.offset)
+                checksum = zlib.crc32(part.read(len(chunk.members) * self._image_bytes))
+                if checksum == recorded[chunk.offset]:
+                    finished[chunk.offset] = checksum
+        write_atomic(self._record_path, "".join(f"{offset} {checksum}\n" for offset, checksum in finished.items()))
         return set(finished)
 
     def _finish(self, damaged: dict[str, str]) -> None:
         if damaged:
-            self._part.unlink()
-            self._record.unlink()
+            self._partial_path.unlink()
+            self._record_path.unlink()
             listed = first_few([f"{member} ({reason})" for member, reason in sorted(damaged.items())])
-            found = f"{len(damaged)} of {self._images.source} damaged: {listed}"
+            found = f"{len(damaged)} damaged in {self._images.source}: {listed}"
             raise InvalidInput("data", "must contain intact JPEG files of aligned images", found, "download them again")
-        move_into_place(self._part, self.path)
-        self._record.unlink()
+        move_into_place(self._partial_path, self.path)
+        self._record_path.unlink()
 
     @property
-    def _part(self) -> Path:
-        """The path of the file while it is incomplete."""
+    def _partial_path(self) -> Path:
+        """The path of the incomplete file."""
         return self.path.with_suffix(".part")
 
     @property
-    def _record(self) -> Path:
-        """The file that lists the decoded pieces."""
+    def _record_path(self) -> Path:
+        """The path of the file that lists the decoded chunks."""
         return self.path.with_suffix(".done")
 
     @property
@@ -166,29 +166,29 @@ class Cache:
 
 
 def decode_all(
-    pieces: Sequence[ImagePiece], source: Path, target: Path, pixels: int
-) -> Generator[tuple[ImagePiece, DecodedPiece]]:
-    """Decodes pieces on all cores; yields each piece with its outcome as soon as it is finished, in any order.
+    chunks: Sequence[ImageChunk], source: Path, target: Path, pixels: int
+) -> Generator[tuple[ImageChunk, DecodedChunk]]:
+    """Decodes chunks on all cores, and yields each chunk with its outcome as soon as it is done.
 
     Args:
-        pieces: the pieces to decode.
-        source: the folder or archive of the images.
-        target: the file to write to, which must have its full length.
+        chunks: the chunks to decode.
+        source: the folder or archive that contains the images.
+        target: the file to write to, which must already have its full length.
         pixels: the width and height of a decoded image.
 
     Raises:
-        BrokenProcessPool: a process died.
+        BrokenProcessPool: If a worker process dies.
     """
-    from .decode import decode_piece, start_worker  # imports Pillow, which is optional
+    from .decode import decode_chunk, start_worker  # imports Pillow, which is optional
 
-    if not pieces:
+    if not chunks:
         return
     # "fork" would copy the locks of other threads, such as torch's.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(cores(), len(pieces)), context, initializer=start_worker)
+    pool = ProcessPoolExecutor(min(available_cores(), len(chunks)), context, initializer=start_worker)
     try:
         with _without_main_module():
-            futures = {pool.submit(decode_piece, piece, source, target, pixels): piece for piece in pieces}
+            futures = {pool.submit(decode_chunk, chunk, source, target, pixels): chunk for chunk in chunks}
         for future in as_completed(futures):
             yield futures[future], future.result()
     finally:
@@ -197,7 +197,7 @@ def decode_all(
 
 @contextmanager
 def _without_main_module() -> Iterator[None]:
-    """Keeps new processes from importing the main module, since a script without a main guard would run again."""
+    """Prevents new processes from importing the main module, since a script without a main guard would run again."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -206,17 +206,20 @@ def _without_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def cores() -> int:
-    """Returns the number of cores that this process may use."""
+def available_cores() -> int:
+    """Returns the number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Acquires the lock, waiting until no other process holds it; if a process dies, its lock is released.
+    """Acquires a file lock, waiting while another process holds it.
+
+    If a process dies, its lock is released.
 
     Raises:
-        InvalidInput: the file cannot be locked: it is a folder, belongs to another user, or its disk has no locking.
+        InvalidInput: If the file cannot be locked because it is a folder, belongs to another user, or is on a file
+            system without locking.
     """
     lock = FileLock(path)
     try:

@@ -1,4 +1,4 @@
-"""Finds CelebA's files, and reads the lists of each image's attributes and split."""
+"""Finds CelebA's files, and reads the attributes and the split of each image."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from tagalong.errors import InvalidInput, collect, did_you_mean, first_few, plur
 
 FOLDER, ARCHIVE = "img_align_celeba", "img_align_celeba.zip"
 ATTRIBUTES_LIST, PARTITION_LIST = "list_attr_celeba.txt", "list_eval_partition.txt"
-OFFICIAL = ("", "Img", "Anno", "Eval")
-VALUES = {"1": True, "-1": False}
-PARTS = {"0": "train", "1": "validation", "2": "test"}
+OFFICIAL_FOLDERS = ("", "Img", "Anno", "Eval")
+LABEL_VALUES = {"1": True, "-1": False}
+SPLITS = {"0": "train", "1": "validation", "2": "test"}
 
 
 @dataclass(frozen=True)
-class Images:
-    """Image files by name.
+class ImageFiles:
+    """Image files in a folder or an archive.
 
     Attributes:
         source: the folder or the archive.
-        members: for each name, the path relative to the folder, or the name in the archive.
+        members: the path of each image within the folder or the archive, by name.
     """
 
     source: Path
     members: Mapping[str, str]
 
     def sizes(self, names: Sequence[str]) -> list[int]:
-        """Returns the uncompressed sizes of these files in bytes."""
+        """Returns the uncompressed size of each file in bytes."""
         if self.source.is_dir():
             return [os.stat(self.source / self.members[name]).st_size for name in names]
         with zipfile.ZipFile(self.source) as archive:
@@ -43,71 +43,71 @@ class Images:
 
 
 def find_file(data: Path, name: str) -> Path:
-    """Returns the path of a file of the data set.
+    """Returns the path of a data set file.
 
     Raises:
-        InvalidInput: the file is in none of the expected folders.
+        InvalidInput: If the file is not in any of the expected folders.
     """
-    found = _candidates(data, name)
+    found = _existing_paths(data, name)
     if not found:
         raise InvalidInput("data", f"must contain {name}", _none_found(data))
     return found[0]
 
 
-def find_images(data: Path) -> Images:
-    """Returns the images in the folder or, if there are none, in the archive.
+def find_images(data: Path) -> ImageFiles:
+    """Returns the images in the image folder or, if it has none, in the archive.
 
     Raises:
-        InvalidInput: neither exists, or the archive is damaged or has no images in the expected place.
+        InvalidInput: If neither exists, or the archive is damaged or has no images where they are expected.
     """
-    for folder in (place for place in _candidates(data, FOLDER) if place.is_dir()):
+    for folder in (place for place in _existing_paths(data, FOLDER) if place.is_dir()):
         for prefix in ("", FOLDER):  # some archives unpack into a second folder of that name
-            members = _members(folder, prefix)
+            members = _list_members(folder, prefix)
             if members:
-                return Images(folder, members)
-    archives = _candidates(data, ARCHIVE)
+                return ImageFiles(folder, members)
+    archives = _existing_paths(data, ARCHIVE)
     if not archives:
-        raise InvalidInput("data", f"must contain the aligned images, {FOLDER}/ or {ARCHIVE}", _none_found(data))
+        raise InvalidInput("data", f"must contain the aligned images ({FOLDER}/ or {ARCHIVE})", _none_found(data))
     try:
         with zipfile.ZipFile(archives[0]) as archive:
             files = [PurePosixPath(name) for name in archive.namelist() if not name.endswith("/")]
     except (zipfile.BadZipFile, OSError) as error:
         found = f"{archives[0]} ({error})"
         raise InvalidInput(
-            "data", "must contain an intact archive", found, "is it truncated? download it again"
+            "data", "must contain an intact archive", found, "it may be truncated, so download it again"
         ) from error
     members = {file.name: str(file) for file in files if file.parent.name in ("", FOLDER)}
     if not members:
         found = first_few([str(file) for file in files]) or "none"
         raise InvalidInput(f"`data`: {archives[0]}", f"must have images at the top level or in {FOLDER}/", found)
-    return Images(archives[0], members)
+    return ImageFiles(archives[0], members)
 
 
-def check_images(images: Images, names: Iterable[str], list_name: str) -> None:
-    """Checks that every image of a list exists.
+def check_images(images: ImageFiles, names: Iterable[str], list_name: str) -> None:
+    """Checks that every listed image exists.
 
     Raises:
-        InvalidInput: some are missing.
+        InvalidInput: If images are missing.
     """
     absent = [name for name in names if name not in images.members]
     if absent:
         others = sorted(images.members.keys() - set(names))
-        found = f"{len(absent)} missing in {images.source}: {first_few(absent)}"
+        found = f"{len(absent)} missing from {images.source}: {first_few(absent)}"
         hint = f"there are other images: {first_few(others)}" if others else ""
         raise InvalidInput("data", f"must contain every image in {list_name}", found, hint)
 
 
-def _candidates(data: Path, name: str) -> list[Path]:
-    return [data / folder / name for folder in OFFICIAL if (data / folder / name).exists()]
+def _existing_paths(data: Path, name: str) -> list[Path]:
+    return [data / folder / name for folder in OFFICIAL_FOLDERS if (data / folder / name).exists()]
 
 
 def _none_found(data: Path) -> str:
     if not data.is_dir():
         return f"none, since {data} is not a folder"
-    return f"none in {data} and its folders {', '.join(filter(None, OFFICIAL))}"
+    return f"none in {data} and its folders {', '.join(filter(None, OFFICIAL_FOLDERS))}"
 
 
-def _members(folder: Path, prefix: str) -> dict[str, str]:
+def _list_members(folder: Path, prefix: str) -> dict[str, str]:
     place = folder / prefix
     if not place.is_dir():
         return {}
@@ -116,15 +116,16 @@ def _members(folder: Path, prefix: str) -> dict[str, str]:
 
 
 def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArray[np.bool_]]:
-    """Returns the names of the images, and which of the wanted attributes each has [images, attributes].
+    """Returns the image names, and whether each image has each wanted attribute [images, attributes].
 
     Raises:
-        InvalidInput: the file is invalid or lacks some of the attributes; the message lists all problems.
+        InvalidInput: If the file is invalid or lacks some of the attributes. The message lists all problems.
     """
-    with _open(path) as file:
+    with _open_text(path) as file:
         count, header = file.readline().strip(), file.readline().split()
         if not count.isdecimal():
-            expected, hint = "must start with the number of its images", "is it the official file?"
+            expected = "must start with the number of images"
+            hint = "is it the official file?"
             raise InvalidInput(f"`data`: {path}", expected, repr(count[:40]), hint)
         _check_header(path, header)
         _check_attributes(path, header, wanted)
@@ -133,10 +134,12 @@ def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArr
         for number, (name, *values) in numbered_words(file, 3):
             if len(values) != len(header):
                 wrong_lines.add(number, f"a name and {len(header)} values", f"{len(values)} values")
-            elif not VALUES.keys() >= set(values):
-                wrong_lines.add(number, "only values 1 and -1", next(value for value in values if value not in VALUES))
+            elif not LABEL_VALUES.keys() >= set(values):
+                wrong_lines.add(
+                    number, "only values 1 and -1", next(value for value in values if value not in LABEL_VALUES)
+                )
             names.append(name)
-            labels.append([VALUES.get(values[column], False) for column in columns if column < len(values)])
+            labels.append([LABEL_VALUES.get(values[column], False) for column in columns if column < len(values)])
     problems = wrong_lines.problems
     collect(problems, _check_count, path, int(count), names)
     collect(problems, _check_distinct, path, names, "image")
@@ -148,35 +151,36 @@ def read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int64]:
     """Returns the split of each image: 0 for training, 1 for validation, 2 for test.
 
     Raises:
-        InvalidInput: the file is invalid or lacks images, or images have no attributes; the message lists all problems.
+        InvalidInput: If the file is invalid, lacks images, or lists images without attributes. The message lists all
+            problems.
     """
     listed: list[str] = []
-    parts: dict[str, int] = {}
+    splits: dict[str, int] = {}
     wrong_lines = LineProblems(path)
-    with _open(path) as file:
+    with _open_text(path) as file:
         for number, (name, *values) in numbered_words(file, 1):
-            if len(values) != 1 or values[0] not in PARTS:
+            if len(values) != 1 or values[0] not in SPLITS:
                 wrong_lines.add(number, "a name and 0, 1 or 2", " ".join(values) or "only a name")
             listed.append(name)
-            parts[name] = list(PARTS).index(values[0]) if values and values[0] in PARTS else -1
+            splits[name] = list(SPLITS).index(values[0]) if values and values[0] in SPLITS else -1
     problems = wrong_lines.problems
     collect(problems, _check_distinct, path, listed, "image")
     raise_problems(problems)
     _check_same_images(path, listed, names)
-    found = np.array([parts[name] for name in names], dtype=np.int64)
-    empty = [word for part, word in enumerate(PARTS.values()) if not (found == part).any()]
+    found = np.array([splits[name] for name in names], dtype=np.int64)
+    empty = [word for split, word in enumerate(SPLITS.values()) if not (found == split).any()]
     if empty:
         raise InvalidInput(f"`data`: {path}", "must have images of every split", f"none for {', '.join(empty)}")
     return found
 
 
 def _check_same_images(path: Path, listed: Sequence[str], names: Sequence[str]) -> None:
-    """Checks that this list has exactly the images that have attributes."""
+    """Checks that the images in this list are exactly those with attributes."""
     absent, others = sorted({*names} - {*listed}), sorted({*listed} - {*names})
     problems = []
     if absent:
-        expected = "must have a line for every image"
-        problems.append(InvalidInput(f"`data`: {path}", expected, f"none for {first_few(absent)}"))
+        lines = "must have a line for every image"
+        problems.append(InvalidInput(f"`data`: {path}", lines, f"none for {first_few(absent)}"))
     if others:
         expected = f"must have a line for every image in {path}"
         found = f"none for {first_few(others)}"
@@ -184,30 +188,30 @@ def _check_same_images(path: Path, listed: Sequence[str], names: Sequence[str]) 
     raise_problems(problems)
 
 
-def _open(path: Path) -> IO[str]:
-    """Opens a list, dropping the byte order mark that some editors write and replacing bytes that are not text."""
+def _open_text(path: Path) -> IO[str]:
+    """Opens a text file, skipping a byte order mark and replacing bytes that are not valid UTF-8."""
     return path.open(encoding="utf-8-sig", errors="replace")
 
 
 def numbered_words(file: Iterable[str], first: int) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number and the words of each nonempty line; `first` is the number of the first line."""
+    """Yields the line number and the words of each nonempty line, counting lines from `first`."""
     return ((number, words) for number, line in enumerate(file, first) if (words := line.split()))
 
 
 class LineProblems:
-    """Problems with the lines of a file: the first of each kind is shown, the others are counted."""
+    """Collects problems with the lines of a file. Shows the first problem of each kind and counts the others."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._kinds: dict[str, list[tuple[int, str]]] = {}
 
     def add(self, number: int, expected: str, found: str) -> None:
-        """Adds a problem with a line."""
+        """Records a problem with a line."""
         self._kinds.setdefault(expected, []).append((number, found))
 
     @property
     def problems(self) -> list[InvalidInput]:
-        """Returns one problem of each kind."""
+        """The first problem of each kind."""
         problems = []
         for expected, ((number, found), *others) in self._kinds.items():
             more = f" (and {pluralize(len(others), 'more line')} like this)" if others else ""
@@ -225,7 +229,7 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
 
 def _check_attributes(path: Path, header: Sequence[str], wanted: Sequence[str]) -> None:
     unknown = [name for name in wanted if name not in header]
-    expected = f"must be in {path.name}"
+    expected = f"must be listed in {path.name}"
     raise_problems([InvalidInput("attributes", expected, repr(name), did_you_mean(name, header)) for name in unknown])
 
 
@@ -233,7 +237,7 @@ def _check_count(path: Path, count: int, names: Sequence[str]) -> None:
     if not names:
         raise InvalidInput(f"`data`: {path}", "must list images", "none")
     if len(names) != count:
-        expected = f"must list {count} images, as its first line says"
+        expected = f"must list {count} images, as stated in its first line"
         raise InvalidInput(f"`data`: {path}", expected, str(len(names)), "is it truncated?")
 
 
@@ -241,5 +245,5 @@ def _check_distinct(path: Path, names: Sequence[str], what: str) -> None:
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         raise InvalidInput(
-            f"`data`: {path}", f"must list each {what} only once", f"more than once: {first_few(repeated)}"
+            f"`data`: {path}", f"must list each {what} only once", f"{first_few(repeated)} more than once"
         )

@@ -1,4 +1,4 @@
-"""CelebA (Liu et al. 2015): faces of celebrities with forty attributes, from the user's own copy of the data."""
+"""CelebA (Liu et al. 2015): photographs of celebrities with forty attributes, read from a local copy of the data."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tagalong.learn import MappedTensor, Problem, Recipe, Scaling, Split, Task, 
 from tagalong.problems import FACE_ATTRIBUTES, FACES_RECIPES, PAPER_RECIPE, CelebANet
 from tagalong.progress import Progress
 
-from .cache import Cache
+from .cache import ImageCache
 from .celeba_files import (
     ATTRIBUTES_LIST,
     PARTITION_LIST,
-    Images,
+    ImageFiles,
     check_images,
     find_file,
     find_images,
@@ -32,7 +32,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "small": {"rows": 400, "pixels": 16, "channels": 4},
     "full": {"rows": None, "pixels": 64, "channels": 64},
 }
-OFFICIAL = (162_770, 19_867, 19_962)
+OFFICIAL_SPLIT_SIZES = (162_770, 19_867, 19_962)
 MAX_PIXELS = 178  # the width of the original images
 MIN_PAPER_ROWS = 40_000  # with fewer training images, the statistics of the paper's BatchNorm would not converge
 
@@ -49,114 +49,117 @@ def celeba(
     size: Literal["small", "full"] = "full",
     progress: Progress | None = None,
 ) -> Problem:
-    """Loads attributes of 202,599 photographs: by default, the paper's nine, with its network, recipe and heads.
+    """Loads CelebA: 202,599 photographs, by default with the nine attributes and the network of the paper.
 
-    Nothing is downloaded: `data` is a folder with the official files, either side by side or in the folders `Img`,
-    `Anno` and `Eval`. The files are the aligned images, `img_align_celeba/` or `img_align_celeba.zip`;
-    `list_attr_celeba.txt`; and `list_eval_partition.txt`, which contains the official split.
+    Nothing is downloaded. The folder `data` must contain the official files, either all in one place or in the
+    subfolders `Img`, `Anno` and `Eval`. The files are the aligned images (`img_align_celeba/` or
+    `img_align_celeba.zip`), the attributes (`list_attr_celeba.txt`) and the official split (`list_eval_partition.txt`).
 
-    The images are decoded once, on all cores, into a memory-mapped file, which takes 2.5 GB of disk space for all
-    images at 64 pixels. As in the published code, the whole aligned image, 178×218, is resized to a square, with each
-    pixel interpolated between the four nearest without antialiasing. Unlike in the published code, values are rounded
-    down to integers from 0 to 255, and scaled to the range from -1 to 1 instead of 0 to 1.
+    The images are decoded once, on all cores, into a memory-mapped file. For all images at 64 pixels, this file takes
+    up 2.5 GB. As in the published code, each aligned image (178×218) is resized to a square by bilinear interpolation
+    without antialiasing. Unlike in the published code, pixel values are rounded down to integers from 0 to 255, and
+    then scaled to the range from -1 to 1 instead of 0 to 1.
 
     Args:
-        data: the folder with the official files.
-        attributes: the names of attributes, as a list or separated by commas; by default, the paper's nine.
-        rows: the number of images, drawn at random from each split in proportion; by default set by `size`.
-        pixels: the width and height of an image, 8 to 178; by default set by `size`.
-        channels: the number of channels of the convolutions; by default set by `size`.
-        cache: the folder of the decoded images; by default `tagalong-cache` in the folder of the data.
-        seed: the seed for the random choice of rows.
-        recipe: the training recipe; by default the paper's, or a quick one at small size.
-        size: "full" for all images, 64 pixels and 64 channels; "small" for 400 images, 16 pixels and 4 channels, to
+        data: the folder that contains the official files.
+        attributes: the attribute names, as a list or a comma-separated string. Defaults to the paper's nine attributes.
+        rows: the number of images to sample from the splits, in proportion to their sizes. The default depends on
+            `size`.
+        pixels: the width and height of an image, from 8 to 178. The default depends on `size`.
+        channels: the number of channels in the convolutions. The default depends on `size`.
+        cache: the folder for decoded images. Defaults to `tagalong-cache` in the data folder.
+        seed: the seed for sampling images.
+        recipe: the training recipe. Defaults to the paper's recipe, or to a quick recipe if `size` is "small".
+        size: "full" uses all images, 64 pixels and 64 channels. "small" uses 400 images, 16 pixels and 4 channels, to
             check that everything works.
-        progress: receives the number of images decoded so far.
+        progress: reports the number of images decoded so far.
 
     Raises:
-        InvalidInput: options or files are invalid; the message lists all problems and names missing or damaged images.
-        ImportError: images have not been decoded yet, and Pillow is not installed.
+        InvalidInput: If options or files are invalid. The message lists all problems.
+        ImportError: If images must be decoded but Pillow is not installed.
     """
     if size not in SIZES:
         raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
     given = {"rows": rows, "pixels": pixels, "channels": channels}
-    chosen = SIZES[size] | {name: value for name, value in given.items() if value is not None}
+    settings = SIZES[size] | {name: value for name, value in given.items() if value is not None}
     wanted = _parse_attributes(attributes)
-    _check_options(data, wanted, chosen, seed)
+    _check_options(data, wanted, settings, seed)
     folder = Path(str(data))
-    found = _read_lists(folder, wanted).sample(chosen["rows"], seed)
-    decoded = Cache(found.images, found.names, chosen["pixels"], folder / CACHE if cache is None else Path(str(cache)))
+    found = _read_lists(folder, wanted).sample(settings["rows"], seed)
+    decoded = ImageCache(
+        found.images, found.names, settings["pixels"], folder / CACHE if cache is None else Path(str(cache))
+    )
     decoded.build(progress)
-    train, val, test = (_split(part, found, decoded, wanted) for part in range(3))
+    train, val, test = (_make_split(split, found, decoded, wanted) for split in range(3))
     problem = Problem(
         "celeba",
         tuple(Task(name, "multiclass", classes=2) for name in wanted),
         train,
         val,
         test,
-        encoder=_encoder(size, chosen["channels"], len(train)),
+        encoder=_make_encoder(size, settings["channels"], len(train)),
         recipe=recipe or (PAPER_RECIPE if size == "full" else FACES_RECIPES["small"]),
-        table=Scaling((3, chosen["pixels"], chosen["pixels"]), "uint8"),
-        notes=_notes(found, chosen["pixels"]),
+        table=Scaling((3, settings["pixels"], settings["pixels"]), "uint8"),
+        notes=_notes(found, settings["pixels"]),
     )
     check_data(problem)
     return problem
 
 
-class LabelledImages(NamedTuple):
-    """The listed images with their labels: training images first, then validation, then test.
+class LabeledImages(NamedTuple):
+    """Images with their labels, sorted by split.
 
     Attributes:
-        images: the locations of the files.
-        names: the names of the files.
+        images: the image files.
+        names: the file names.
         labels: whether each image has each attribute [images, attributes].
-        parts: 0, 1 or 2 for each image, in ascending order.
+        splits: the split of each image (0, 1 or 2), in ascending order.
     """
 
-    images: Images
+    images: ImageFiles
     names: list[str]
     labels: NDArray[np.bool_]
-    parts: NDArray[np.int64]
+    splits: NDArray[np.int64]
 
-    def take(self, places: NDArray[np.int64]) -> LabelledImages:
-        """Returns these images, in this order."""
-        return LabelledImages(
-            self.images, [self.names[place] for place in places], self.labels[places], self.parts[places]
+    def take(self, indices: NDArray[np.int64]) -> LabeledImages:
+        """Returns the images at these indices, in the given order."""
+        return LabeledImages(
+            self.images, [self.names[index] for index in indices], self.labels[indices], self.splits[indices]
         )
 
-    def sample(self, rows: int | None, seed: int) -> LabelledImages:
-        """Returns about `rows` images, drawn from each split in proportion, or all images if there are fewer."""
+    def sample(self, rows: int | None, seed: int) -> LabeledImages:
+        """Samples about `rows` images, in proportion to the split sizes. Returns all images if there are fewer."""
         if rows is None or rows >= len(self.names):
             return self
         random = np.random.default_rng(derive_seed(seed, "celeba"))
         kept = []
-        for part in range(3):
-            places = np.flatnonzero(self.parts == part)
-            share = max(1, round(rows * len(places) / len(self.names)))
-            kept.append(np.sort(random.permutation(places)[:share]))
+        for split in range(3):
+            indices = np.flatnonzero(self.splits == split)
+            count = max(1, round(rows * len(indices) / len(self.names)))
+            kept.append(np.sort(random.permutation(indices)[:count]))
         return self.take(np.concatenate(kept))
 
 
-def _read_lists(folder: Path, wanted: Sequence[str]) -> LabelledImages:
+def _read_lists(folder: Path, wanted: Sequence[str]) -> LabeledImages:
     problems: list[InvalidInput] = []
     lists = [collect(problems, find_file, folder, name) for name in (ATTRIBUTES_LIST, PARTITION_LIST)]
     images = collect(problems, find_images, folder)
     raise_problems(problems)
     names, labels = read_attributes(lists[0], wanted)
-    parts = collect(problems, read_partition, lists[1], names)
+    splits = collect(problems, read_partition, lists[1], names)
     collect(problems, check_images, images, names, lists[0].name)
     raise_problems(problems)
-    return LabelledImages(images, names, labels, parts).take(np.argsort(parts, kind="stable"))
+    return LabeledImages(images, names, labels, splits).take(np.argsort(splits, kind="stable"))
 
 
-def _split(part: int, found: LabelledImages, decoded: Cache, wanted: Sequence[str]) -> Split:
-    first, after = np.searchsorted(found.parts, [part, part + 1]).tolist()
+def _make_split(split: int, images: LabeledImages, decoded: ImageCache, wanted: Sequence[str]) -> Split:
+    first, after = np.searchsorted(images.splits, [split, split + 1]).tolist()
     inputs = MappedTensor.open(decoded.path, decoded.key, first, after - first)
-    labels = torch.from_numpy(found.labels[first:after].astype(np.float32))
+    labels = torch.from_numpy(images.labels[first:after].astype(np.float32))
     return Split(inputs, {name: labels[:, column].contiguous() for column, name in enumerate(wanted)})
 
 
-def _encoder(size: str, channels: int, rows: int) -> CelebANet:
+def _make_encoder(size: str, channels: int, rows: int) -> CelebANet:
     # With few images, there are few steps, so BatchNorm's statistics must adapt quickly.
     return CelebANet(
         channels, uint8=True, momentum=0.01 if rows >= MIN_PAPER_ROWS else 0.1, channels_last=size == "full"
@@ -167,18 +170,18 @@ def _parse_attributes(attributes: Sequence[str] | str | None) -> tuple[str, ...]
     if isinstance(attributes, str):
         return tuple(name.strip() for name in attributes.split(",") if name.strip())
     if attributes is not None and not isinstance(attributes, Iterable):
-        raise InvalidInput("attributes", "must be a list of names, or names separated by commas", repr(attributes))
+        raise InvalidInput("attributes", "must be a list of names or a comma-separated string", repr(attributes))
     return FACE_ATTRIBUTES if attributes is None else tuple(attributes)
 
 
-def _check_options(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any], seed: Any) -> None:
+def _check_options(data: Any, wanted: tuple[str, ...], settings: dict[str, Any], seed: Any) -> None:
     problems = task_name_problems(wanted, "attributes")
-    rows, pixels, channels = chosen["rows"], chosen["pixels"], chosen["channels"]
+    rows, pixels, channels = settings["rows"], settings["pixels"], settings["channels"]
     if data is None:
-        expected = "must be the folder with CelebA's official files"
+        expected = "must be the folder with the official CelebA files"
         problems.append(InvalidInput("data", expected, "none", "see docs/paper.md"))
     if rows is not None and (not isinstance(rows, int) or rows < 100):
-        problems.append(InvalidInput("rows", "must be an integer of at least 100", repr(rows)))
+        problems.append(InvalidInput("rows", "must be an integer ≥ 100", repr(rows)))
     if not isinstance(pixels, int) or not 8 <= pixels <= MAX_PIXELS:
         problems.append(InvalidInput("pixels", f"must be an integer from 8 to {MAX_PIXELS}", repr(pixels)))
     if not isinstance(channels, int) or channels < 1:
@@ -188,8 +191,12 @@ def _check_options(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any], s
     raise_problems(problems)
 
 
-def _notes(found: LabelledImages, pixels: int) -> tuple[str, ...]:
-    counts = tuple(np.bincount(found.parts, minlength=3).tolist())
+def _notes(images: LabeledImages, pixels: int) -> tuple[str, ...]:
+    counts = tuple(np.bincount(images.splits, minlength=3).tolist())
     listed = " / ".join(f"{count:,}" for count in counts)
-    whole = "" if counts == OFFICIAL else f"; all of CelebA has {' / '.join(f'{count:,}' for count in OFFICIAL)}"
-    return (f"{len(found.names):,} photographs of {pixels} pixels, {listed} by the official split{whole}",)
+    whole = (
+        ""
+        if counts == OFFICIAL_SPLIT_SIZES
+        else f"; all of CelebA has {' / '.join(f'{count:,}' for count in OFFICIAL_SPLIT_SIZES)}"
+    )
+    return (f"{len(images.names):,} photographs of {pixels} pixels, {listed} by the official split{whole}",)

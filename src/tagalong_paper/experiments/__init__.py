@@ -1,4 +1,4 @@
-"""The experiments: one module each, with a function `run` that returns a `Report`."""
+"""The paper's experiments. Each module has a function `run` that returns a `Report`."""
 
 from .experiment_registry import EXPERIMENTS as EXPERIMENTS
 from .experiment_registry import Experiment as Experiment

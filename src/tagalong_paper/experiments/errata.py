@@ -1,4 +1,4 @@
-"""`errata`: all disagreements with the printed numbers, with reasons."""
+"""`errata`: lists all disagreements with the printed numbers and explains them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TITLE = "Where the paper disagrees with itself, its published matrices and its c
 
 
 def run() -> Report:
-    """Recomputes everything that can be recomputed, and lists all errata."""
+    """Lists all errata, recomputing the paper's numbers where possible."""
     found = errata()
     table = ReportTable("Errata", ("where", "printed", "found", "why"), [tuple(one) for one in found])
     headline = found[0]

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Experiment(NamedTuple):
-    """An experiment of the paper.
+    """An experiment from the paper.
 
     Attributes:
-        name: the name on the command line.
+        name: the command-line name of the experiment.
         summary: a one-line description.
-        trains: whether it trains networks, rather than only computing from published numbers.
+        trains: whether the experiment trains networks or only uses published numbers.
     """
 
     name: str
@@ -51,9 +51,9 @@ def run_experiment(name: str, setup: ExperimentSetup | None = None, **options: A
     """Runs an experiment.
 
     Args:
-        name: the name of one of `EXPERIMENTS`, except for "selection"; use `selections` instead.
-        setup: the problem, the seeds and the folder; None for experiments that train nothing.
-        **options: the options of the experiment.
+        name: the name of an experiment in `EXPERIMENTS`. For "selection", call `selections` instead.
+        setup: the problem, the seeds and the output folder, or None for experiments that do not train networks.
+        **options: the experiment's options.
 
     Example:
         >>> run_experiment("errata").claims[0].reproduced
@@ -62,7 +62,7 @@ def run_experiment(name: str, setup: ExperimentSetup | None = None, **options: A
     known = {experiment.name: experiment for experiment in EXPERIMENTS if experiment.name != "selection"}
     if name not in known:
         raise InvalidInput("name", f"must be one of {', '.join(map(repr, known))}", repr(name))
-    module = _module(name)
+    module = _load_module(name)
     if hasattr(module, "METHODS"):
         check_methods(name, options.get("methods"))
     found: Report = module.run(setup, **options) if known[name].trains else module.run(**options)
@@ -72,11 +72,11 @@ def run_experiment(name: str, setup: ExperimentSetup | None = None, **options: A
 
 
 def check_methods(name: str, methods: Sequence[str] | None) -> None:
-    """Raises an error if an experiment does not support one of the methods, or if the list is empty.
+    """Raises an error if an experiment does not support a method, or if the list is empty.
 
     Args:
         name: the name of an experiment.
-        methods: the names of methods; None means the experiment's default.
+        methods: the method names, or None for the experiment's default.
 
     Example:
         >>> check_methods("capacity", ["mtl", "tag"])
@@ -85,12 +85,12 @@ def check_methods(name: str, methods: Sequence[str] | None) -> None:
     """
     if methods is None:
         return
-    known: Sequence[str] = _module(name).METHODS
+    known: Sequence[str] = _load_module(name).METHODS
     unknown = [method for method in methods if method not in known]
     if unknown or not methods:
         found = ", ".join(map(repr, unknown)) or "none"
-        raise InvalidInput("methods", f"must be among {', '.join(map(repr, known))}", found)
+        raise InvalidInput("methods", f"must be one or more of {', '.join(map(repr, known))}", found)
 
 
-def _module(name: str) -> ModuleType:
+def _load_module(name: str) -> ModuleType:
     return importlib.import_module(f".{name.replace('-', '_')}", __package__)

@@ -1,4 +1,4 @@
-"""`hyperparameters`: are the best groups of one setting also good in another?"""
+"""`hyperparameters`: are the best groups for one setting also good in another?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tagalong.study import TrainingBackend
 
 from ..claims import claim_all_lower, summarize
 from ..experiment_report import Cell, Claim, Report, ReportTable, Value
-from ..figures import bars
+from ..figures import draw_bars
 from ..metrics import (
     error_per_row,
     grouping_totals,
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from ..experiment_setup import ExperimentSetup
 
 TITLE = "Do the best groups depend on batch size and learning rate?"
-OTHERS = ("half the batch", "twice the lr")
-Chosen = dict[str, dict[int, Grouping]]
+OTHER_SETTINGS = ("half the batch", "twice the lr")
+Groupings = dict[str, dict[int, Grouping]]
 Scores = Mapping[tuple[str, int], Sequence[float]]  # by setting and budget, one score per seed
-CLAIMS = (
+CLAIM_TEXTS = (
     "the best groups change with batch size and learning rate: those of others do worse in the base setting",
     "twice the learning rate carries over worse than half the batch",
 )
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Trains every subset in three settings, and scores the best groups of each in the base setting.
+    """Trains every subset in three settings, and scores each setting's best groups in the base setting.
 
-    The paper chooses and scores groups by the same test errors, so no groups can beat those of the base setting. The
-    claims are therefore judged out of sample: groups are scored with a seed that was not used to choose them.
+    The paper uses the same test errors to choose and to score groups, so no groups can beat those of the base setting.
+    The claims are therefore judged out of sample: groups are scored with a seed that was not used to choose them.
     """
     recipe = setup.chosen.recipe
     settings: dict[str, dict[str, Any]] = {
@@ -52,30 +52,30 @@ def run(setup: ExperimentSetup) -> Report:
         "half the batch": {"batch_size": max(2, recipe.batch_size // 2)},
         "twice the lr": {"lr": 2 * recipe.lr},
     }
-    found: Chosen = {}
-    without: dict[int, Chosen] = {seed: {} for seed in setup.seeds if len(setup.seeds) > 1}
+    found: Groupings = {}
+    without: dict[int, Groupings] = {seed: {} for seed in setup.seeds if len(setup.seeds) > 1}
     for name, changed in settings.items():
         with setup.open_backend(**changed) as backend:
             train_all_subsets(backend, setup.seeds)
-            found[name] = _best(setup, backend, setup.seeds)
+            found[name] = _best_groupings(setup, backend, setup.seeds)
             for seed, chosen in without.items():
-                chosen[name] = _best(setup, backend, [other for other in setup.seeds if other != seed])
+                chosen[name] = _best_groupings(setup, backend, [other for other in setup.seeds if other != seed])
     with setup.open_backend() as backend:
         totals = _totals(backend, found, setup.seeds)
         each = [_totals(backend, chosen, [seed]) for seed, chosen in without.items()]
-    left_out = {key: [one[key][0] for one in each] for key in totals}
+    held_out_totals = {key: [one[key][0] for one in each] for key in totals}
     return Report(
         "hyperparameters",
         TITLE,
-        tables=[_deficit_table(setup, totals), _out_of_sample_table(setup, left_out), _group_table(setup, found)],
-        claims=claims(left_out, error_per_row(setup.chosen)),
-        figures={"hyperparameters": _figure(setup, totals, left_out)},
+        tables=[_gain_table(setup, totals), _out_of_sample_table(setup, held_out_totals), _group_table(setup, found)],
+        claims=judge_claims(held_out_totals, error_per_row(setup.chosen)),
+        figures={"hyperparameters": _figure(setup, totals, held_out_totals)},
         notes=[*setup.notes, f"batch {recipe.batch_size} and {settings['half the batch']['batch_size']}, learning rate "
                f"{recipe.lr:g} and {2 * recipe.lr:g}"],
     )  # fmt: skip
 
 
-def _best(setup: ExperimentSetup, backend: TrainingBackend, seeds: Sequence[int]) -> dict[int, Grouping]:
+def _best_groupings(setup: ExperimentSetup, backend: TrainingBackend, seeds: Sequence[int]) -> dict[int, Grouping]:
     table, recipe = subset_table(backend, seeds), backend.problem.recipe
     try:
         return {k: select_groups(table, k, objective="min") for k in setup.budgets}
@@ -89,19 +89,19 @@ def _best(setup: ExperimentSetup, backend: TrainingBackend, seeds: Sequence[int]
         ) from error
 
 
-def _totals(backend: TrainingBackend, chosen: Chosen, seeds: Sequence[int]) -> dict[tuple[str, int], list[float]]:
+def _totals(backend: TrainingBackend, groupings: Groupings, seeds: Sequence[int]) -> dict[tuple[str, int], list[float]]:
     return {
         (name, k): grouping_totals(backend, grouping.groups, seeds)
-        for name, by_budget in chosen.items()
+        for name, by_budget in groupings.items()
         for k, grouping in by_budget.items()
     }
 
 
-def deficits(totals: Scores, name: str, k: int) -> list[float]:
-    """Returns how much worse a setting's groups are with each seed, as a percentage of the base setting's mean total.
+def percentage_gains(totals: Scores, name: str, k: int) -> list[float]:
+    """Returns how much better a setting's groups are than the base setting's groups, in percent, for each seed.
 
     Example:
-        >>> deficits({("base", 2): [9.0, 11.0], ("twice the lr", 2): [9.0, 13.0]}, "twice the lr", 2)
+        >>> percentage_gains({("base", 2): [9.0, 11.0], ("twice the lr", 2): [9.0, 13.0]}, "twice the lr", 2)
         [0.0, -20.0]
     """
     base = np.asarray(totals["base", k])
@@ -109,78 +109,84 @@ def deficits(totals: Scores, name: str, k: int) -> list[float]:
     return found
 
 
-def claims(left_out: Scores, per_row: float = 0.0) -> list[Claim]:
-    """Judges the paper's claims out of sample, by sums over budgets, seed by seed.
+def judge_claims(held_out_totals: Scores, per_row: float = 0.0) -> list[Claim]:
+    """Judges the paper's claims out of sample, using totals over all budgets.
 
     Args:
-        left_out: the totals in the base setting, each with a seed that was not used to choose the groups.
-        per_row: the amount that one test row adds to a total; see `judge_negative`.
+        held_out_totals: the totals in the base setting, each for a seed that was not used to choose the groups.
+        per_row: the amount that one misclassified test row adds to a total. See `judge_negative`.
     """
-    budgets = sorted({k for _, k in left_out})
-    sums = {name: np.sum([left_out[name, k] for k in budgets], axis=0) for name in ("base", *OTHERS) if budgets}
+    budgets = sorted({k for _, k in held_out_totals})
+    sums = {
+        name: np.sum([held_out_totals[name, k] for k in budgets], axis=0)
+        for name in ("base", *OTHER_SETTINGS)
+        if budgets
+    }
     if not sums or any(found.size < 2 or not np.isfinite(found).all() for found in sums.values()):
         because = "needs at least two seeds, a budget and finite results, since groups are scored with seeds left out"
-        return [Claim(text, "not tested", because) for text in CLAIMS]
+        return [Claim(text, "not tested", because) for text in CLAIM_TEXTS]
     base, batch, rate = (found.tolist() for found in sums.values())
     unit = " in all over budgets, out of sample"
     most = per_row * len(budgets)  # the same network may be used with every budget
     return [
-        claim_all_lower(CLAIMS[0], {name: (base, sums[name].tolist()) for name in OTHERS}, unit, per_row=most),
-        claim_all_lower(CLAIMS[1], {"half the batch against twice the lr": (batch, rate)}, unit, per_row=most),
+        claim_all_lower(
+            CLAIM_TEXTS[0], {name: (base, sums[name].tolist()) for name in OTHER_SETTINGS}, unit, per_row=most
+        ),
+        claim_all_lower(CLAIM_TEXTS[1], {"half the batch against twice the lr": (batch, rate)}, unit, per_row=most),
     ]
 
 
-def _deficit_table(setup: ExperimentSetup, totals: Scores) -> ReportTable:
+def _gain_table(setup: ExperimentSetup, totals: Scores) -> ReportTable:
     rows: list[list[Cell]] = []
     for k in setup.budgets:
         row: list[Cell] = [k, summarize(totals["base", k], digits=metric_digits(setup.chosen))]
-        for name in OTHERS:
-            row += [summarize(deficits(totals, name, k)), _printed(setup, name, k)]
+        for name in OTHER_SETTINGS:
+            row += [summarize(percentage_gains(totals, name, k)), _printed_value(setup, name, k)]
         rows.append(row)
     columns = ["groups", f"best total {metric_label(setup.chosen)}"]
-    for name in OTHERS:
+    for name in OTHER_SETTINGS:
         columns += [f"{name}, %", f"printed {name}"]
     note = "chosen and scored by the same test results, as in the paper, so that nothing can be above zero"
     return ReportTable("Groups of other settings in the base setting, against its own best", tuple(columns), rows, note)
 
 
-def _printed(setup: ExperimentSetup, name: str, k: int) -> Value | None:
+def _printed_value(setup: ExperimentSetup, name: str, k: int) -> Value | None:
     printed = HYPERPARAMETERS.get(k, {}).get(name) if setup.printed_dataset == "celeba" else None
     return None if printed is None else Value(printed)
 
 
-def _out_of_sample_table(setup: ExperimentSetup, left_out: Scores) -> ReportTable:
+def _out_of_sample_table(setup: ExperimentSetup, held_out_totals: Scores) -> ReportTable:
     rows: list[list[Cell]] = []
     for k in setup.budgets if len(setup.seeds) > 1 else ():
-        row: list[Cell] = [k, summarize(left_out["base", k], digits=metric_digits(setup.chosen))]
-        rows.append([*row, *(summarize(deficits(left_out, name, k)) for name in OTHERS)])
-    columns = ("groups", f"base total {metric_label(setup.chosen)}", *(f"{name}, %" for name in OTHERS))
+        row: list[Cell] = [k, summarize(held_out_totals["base", k], digits=metric_digits(setup.chosen))]
+        rows.append([*row, *(summarize(percentage_gains(held_out_totals, name, k)) for name in OTHER_SETTINGS)])
+    columns = ("groups", f"base total {metric_label(setup.chosen)}", *(f"{name}, %" for name in OTHER_SETTINGS))
     note = "for each seed, the groups of a setting are the best of the other seeds; needs at least two seeds"
     return ReportTable("Out of sample: chosen without a seed, scored with it", columns, rows, note)
 
 
-def _group_table(setup: ExperimentSetup, found: Chosen) -> ReportTable:
+def _group_table(setup: ExperimentSetup, groupings: Groupings) -> ReportTable:
     rows = [
         (name, k, "  ".join(" ".join(setup.short_name(task) for task in sorted(g.trains)) for g in grouping.groups))
-        for name, by_budget in found.items()
+        for name, by_budget in groupings.items()
         for k, grouping in by_budget.items()
     ]
     return ReportTable("The best groups of each setting, by test", ("setting", "groups", "networks"), rows)
 
 
-def _figure(setup: ExperimentSetup, totals: Scores, left_out: Scores) -> Figure:
-    kinds = {"": totals} | ({", out of sample": left_out} if len(setup.seeds) > 1 else {})
+def _figure(setup: ExperimentSetup, totals: Scores, held_out_totals: Scores) -> Figure:
+    kinds = {"": totals} | ({", out of sample": held_out_totals} if len(setup.seeds) > 1 else {})
     shown = {
-        f"{name}{kind}": [summarize(deficits(found, name, k)) for k in setup.budgets]
+        f"{name}{kind}": [summarize(percentage_gains(found, name, k)) for k in setup.budgets]
         for kind, found in kinds.items()
-        for name in OTHERS
+        for name in OTHER_SETTINGS
     }
     series = {name: [one.mean for one in values] for name, values in shown.items()}
     errors = {name: [one.stderr or 0.0 for one in values] for name, values in shown.items()}
-    for name in OTHERS if setup.printed_dataset == "celeba" else ():
+    for name in OTHER_SETTINGS if setup.printed_dataset == "celeba" else ():
         series[f"{name}, printed"] = [HYPERPARAMETERS[k][name] for k in setup.budgets]
     places = [f"{k} groups" for k in setup.budgets]
-    return bars(
+    return draw_bars(
         series,
         places,
         title=TITLE,

@@ -1,4 +1,4 @@
-"""`main`: total error against cost for every method, and the result of each task in each network."""
+"""`main`: the total error and cost of every method, and the result of each task in each network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tagalong.study import Method, MethodSummary, ProblemInfo, Record, Results, 
 from ..affinities import AS_PUBLISHED
 from ..claims import claim_all_lower, summarize
 from ..experiment_report import Cell, Claim, Report, ReportTable, Value
-from ..figures import Point, error_against_cost
+from ..figures import Point, draw_error_against_cost
 from ..metrics import (
     PaperOptimal,
     check_task_count,
@@ -42,12 +42,12 @@ COLUMNS = ("method", "groups", "total", "test loss, %", "validation loss, %", "d
 
 
 def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
-    """Trains every method of the paper with every budget.
+    """Trains each of the paper's methods with each budget.
 
     Args:
-        setup: the problem, the seeds and the folder.
-        as_published: whether TAG measures like the published code, with the optimizer's momentum in the step and
-            affinities divided by the learning rate, instead of using equation 1.
+        setup: the problem, the seeds and the output folder.
+        as_published: whether TAG measures affinities as in the published code rather than with equation 1. The
+            published code includes momentum in the step, and divides affinities by the learning rate.
     """
     check_task_count(setup.chosen)
     with setup.open_backend() as backend:
@@ -69,8 +69,8 @@ def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
         tables=tables,
         claims=_claims(setup, found, results),
         figures={
-            f"{name}-deciding": _figure(setup, results, found, training=False),
-            f"{name}-deciding-and-training": _figure(setup, results, found, training=True),
+            f"{name}-deciding": _figure(setup, results, found, include_training=False),
+            f"{name}-deciding-and-training": _figure(setup, results, found, include_training=True),
         },
         notes=[*setup.notes, _tag_note(as_published), *_method_notes(setup)],
         numbers={"totals": [{"method": m, "budget": k, "by_seed": values} for (m, k), values in found.items()]},
@@ -112,7 +112,7 @@ def _method_notes(setup: ExperimentSetup) -> list[str]:
 
 
 def total_table(setup: ExperimentSetup, results: Results) -> ReportTable:
-    """Returns a table with one row per method and budget; costs are multiples of one training run of MTL."""
+    """Returns a table with one row per method and budget. Costs are relative to one training run of MTL."""
     found, lines = totals_by_method(setup.chosen, results.records), results.table()
     rows = [_total_row(setup, line, found[line.method, line.budget]) for line in lines]
     note = "losses: mean relative change against mtl; costs in trainings of mtl; parameters against mtl's"
@@ -120,25 +120,25 @@ def total_table(setup: ExperimentSetup, results: Results) -> ReportTable:
     return ReportTable(f"Total {metric_label(setup.chosen)}", (*COLUMNS, "printed"), rows, note)
 
 
-def _total_row(setup: ExperimentSetup, line: MethodSummary, values: Sequence[float]) -> list[Cell]:
+def _total_row(setup: ExperimentSetup, summary: MethodSummary, values: Sequence[float]) -> list[Cell]:
     digits = metric_digits(setup.chosen)
 
-    def share(number: float | None) -> Value:
+    def percent(number: float | None) -> Value:
         return Value(np.nan if number is None else 100 * number)
 
-    def times(number: float | None) -> Value:
+    def multiple(number: float | None) -> Value:
         return Value(np.nan if number is None else number, digits=1)
 
     return [
-        line.method,
-        "-" if line.budget is None else line.budget,
+        summary.method,
+        "-" if summary.budget is None else summary.budget,
         summarize(values, digits=digits),
-        share(line.change),
-        share(line.validation),
-        times(line.deciding_cost),
-        times(line.training_cost),
-        times(line.relative_parameters),
-        _printed_total(setup, line.method, line.budget, digits),
+        percent(summary.change),
+        percent(summary.validation),
+        multiple(summary.deciding_cost),
+        multiple(summary.training_cost),
+        multiple(summary.relative_parameters),
+        _printed_total(setup, summary.method, summary.budget, digits),
     ]
 
 
@@ -154,7 +154,7 @@ def _printed_total(setup: ExperimentSetup, method: str, budget: int | None, digi
 
 
 def group_tables(setup: ExperimentSetup, backend: TrainingBackend, records: Sequence[Record]) -> list[ReportTable]:
-    """Returns the results of each task in every network of every method; results of helpers are in brackets."""
+    """Returns tables of each task's result in every network of every method. Helpers' results are in parentheses."""
     tables = [_baseline_table(setup, records)]
     for budget in setup.budgets:
         rows: list[list[Cell]] = []
@@ -191,7 +191,7 @@ def _group_row(setup: ExperimentSetup, backend: TrainingBackend, method: str, gr
 
 
 def printed_tables(setup: ExperimentSetup) -> list[ReportTable]:
-    """Returns the paper's per-task tables, if the data are the same."""
+    """Returns the paper's per-task tables if the data set is the same."""
     if setup.printed_dataset is None or setup.printed_dataset != setup.problem.name:
         return []
     names, digits = [setup.short_name(task) for task in setup.chosen.names], metric_digits(setup.chosen)
@@ -213,46 +213,46 @@ def printed_tables(setup: ExperimentSetup) -> list[ReportTable]:
     return tables
 
 
-def pcgrad_tables(setup: ExperimentSetup, found: Mapping[Label, Sequence[float]]) -> list[ReportTable]:
-    """Returns how much PCGrad lowers the total of TAG's groups, in percent."""
+def pcgrad_tables(setup: ExperimentSetup, totals: Mapping[Label, Sequence[float]]) -> list[ReportTable]:
+    """Returns a table of how much PCGrad lowers the total of TAG's groups, in percent."""
     rows: list[list[Cell]] = []
     for budget in setup.budgets:
-        if ("tag+pcgrad", budget) in found:
-            plain, with_it = np.array(found["tag", budget]), np.array(found["tag+pcgrad", budget])
+        if ("tag+pcgrad", budget) in totals:
+            plain, with_it = np.array(totals["tag", budget]), np.array(totals["tag+pcgrad", budget])
             gains = (100 * (plain - with_it) / np.where(plain > 0, plain, np.nan)).tolist()
             printed = PCGRAD_GAIN.get(budget) if setup.printed_dataset == "celeba" else None
             rows.append([budget, summarize(gains), None if printed is None else Value(printed)])
     return [ReportTable("What PCGrad adds to TAG's groups, %", ("groups", "ours", "printed"), rows)] if rows else []
 
 
-def _claims(setup: ExperimentSetup, found: dict[Label, list[float]], results: Results) -> list[Claim]:
-    def better(text: str, mine: str, others: list[Label | str]) -> Claim:
+def _claims(setup: ExperimentSetup, totals: dict[Label, list[float]], results: Results) -> list[Claim]:
+    def claim_better(text: str, method: str, others: list[Label | str]) -> Claim:
         pairs = {}
         for budget in setup.budgets:
             for other in others:
                 label = (other, budget) if isinstance(other, str) else other
-                pairs[f"{label[0]}, {budget} groups"] = found[mine, budget], found[label]
+                pairs[f"{label[0]}, {budget} groups"] = totals[method, budget], totals[label]
         return claim_all_lower(text, pairs, per_row=error_per_row(setup.chosen))
 
-    single: list[Label | str] = [label for label in found if label[1] is None and label[0] not in ("mtl", "stl")]
+    single: list[Label | str] = [label for label in totals if label[1] is None and label[0] not in ("mtl", "stl")]
     rules = "UW, GradNorm and PCGrad do" if len(single) > 1 else "GradNorm does"
     claims = [
-        better("TAG does better than MTL", "tag", [("mtl", None)]),
-        better("TAG does better than STL", "tag", [("stl", None)]),
-        better("TAG does better than random groups", "tag", ["random"]),
+        claim_better("TAG does better than MTL", "tag", [("mtl", None)]),
+        claim_better("TAG does better than STL", "tag", [("stl", None)]),
+        claim_better("TAG does better than random groups", "tag", ["random"]),
     ]
     # On Taskonomy, the paper's TAG has the same groups as CS, and HOA is better.
     if setup.printed_dataset != "taskonomy":
-        claims += [better(f"TAG does better than {name.upper()}", "tag", [name]) for name in ("cs", "hoa")]
+        claims += [claim_better(f"TAG does better than {name.upper()}", "tag", [name]) for name in ("cs", "hoa")]
     return [
         *claims,
-        better(f"{rules} worse than TAG's groups", "tag", single),
-        better(f"{rules} worse than HOA's groups", "hoa", single),
-        _faster(setup, results),
+        claim_better(f"{rules} worse than TAG's groups", "tag", single),
+        claim_better(f"{rules} worse than HOA's groups", "hoa", single),
+        _speed_claim(setup, results),
     ]
 
 
-def _faster(setup: ExperimentSetup, results: Results) -> Claim:
+def _speed_claim(setup: ExperimentSetup, results: Results) -> Claim:
     costs = {(line.method, line.budget): line.deciding_cost or 0.0 for line in results.table()}
     budget, count = setup.budgets[0], len(setup.chosen.names)
     times = costs["hoa", budget] / costs["tag", budget]
@@ -264,20 +264,26 @@ def _faster(setup: ExperimentSetup, results: Results) -> Claim:
     return Claim(text, "yes" if times >= 10 else "no", because)
 
 
-def _figure(setup: ExperimentSetup, results: Results, found: dict[Label, list[float]], *, training: bool) -> Figure:
-    points = [_point(line, found, training) for line in results.table()]
-    cost = "cost of deciding and training" if training else "cost of deciding; of training where nothing is decided"
-    return error_against_cost(
+def _figure(
+    setup: ExperimentSetup, results: Results, totals: dict[Label, list[float]], *, include_training: bool
+) -> Figure:
+    points = [_point(line, totals, include_training) for line in results.table()]
+    cost = (
+        "cost of deciding and training"
+        if include_training
+        else "cost of deciding; of training where nothing is decided"
+    )
+    return draw_error_against_cost(
         points,
-        title="Deciding and training" if training else "Deciding",
-        cost=f"{cost}, in trainings of MTL",
-        error=f"total {metric_label(setup.chosen)}",
+        title="Deciding and training" if include_training else "Deciding",
+        cost_label=f"{cost}, in trainings of MTL",
+        error_label=f"total {metric_label(setup.chosen)}",
         note=f"{setup.problem.name}, {setup.size}; labels are groups; equal costs are side by side",
     )
 
 
-def _point(line: MethodSummary, found: dict[Label, list[float]], training: bool) -> Point:
-    deciding, trained = line.deciding_cost or 0.0, line.training_cost or 0.0
-    cost = deciding + trained if training or not deciding else deciding
-    mean = summarize(found[line.method, line.budget])
-    return Point(line.method, "" if line.budget is None else str(line.budget), cost, mean.mean, mean.stderr)
+def _point(summary: MethodSummary, totals: dict[Label, list[float]], include_training: bool) -> Point:
+    deciding, trained = summary.deciding_cost or 0.0, summary.training_cost or 0.0
+    cost = deciding + trained if include_training or not deciding else deciding
+    mean = summarize(totals[summary.method, summary.budget])
+    return Point(summary.method, "" if summary.budget is None else str(summary.budget), cost, mean.mean, mean.stderr)

@@ -1,4 +1,4 @@
-"""`no-early-stopping`: trains for all epochs, and keeps the last weights."""
+"""`no-early-stopping`: trains for all epochs and keeps the final weights."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tagalong.errors import pluralize
 
 from ..claims import claim_all_lower, summarize
 from ..experiment_report import Cell, Report, ReportTable
-from ..figures import bars
+from ..figures import draw_bars
 from ..metrics import error_per_row, metric_digits, metric_label, total_result
-from .tune import rules_of
+from .tune import training_rules
 
 if TYPE_CHECKING:
     from ..experiment_setup import ExperimentSetup
@@ -21,14 +21,15 @@ METHODS = ("mtl", "uw", "gradnorm", "pcgrad", "pcgrad-uw")
 
 
 def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
-    """Trains MTL, UW, GradNorm and PCGrad with early stopping and the best weights, and without either.
+    """Trains MTL, UW, GradNorm and PCGrad with and without early stopping.
 
     Args:
-        setup: the problem, the seeds and the folder.
-        methods: some of "uw", "gradnorm", "pcgrad" and "pcgrad-uw"; all by default. MTL is always included.
+        setup: the problem, the seeds and the output folder.
+        methods: one or more of "uw", "gradnorm", "pcgrad" and "pcgrad-uw". Defaults to all four methods. "mtl" is
+            always included.
     """
     with setup.open_backend() as backend:
-        rules = rules_of(setup, backend, list(dict.fromkeys(["mtl", *(methods or METHODS)])))
+        rules = training_rules(setup, backend, list(dict.fromkeys(["mtl", *(methods or METHODS)])))
     stopped = _totals(setup, rules, "with early stopping")
     trained = _totals(setup, rules, "all epochs", patience=None, keep="last")
     digits = metric_digits(setup.chosen)
@@ -49,17 +50,17 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
             claim_all_lower("without it each augmentation beats MTL", last, per_row=per_row),
         ],
         figures={
-            "no-early-stopping": bars(
+            "no-early-stopping": draw_bars(
                 {
                     name: [summarize(found[rule]).mean for rule in rules]
-                    for name, found in _with_names(stopped, trained)
+                    for name, found in _label_totals(stopped, trained)
                 },
                 list(rules),
                 title=TITLE,
                 ylabel=f"total {metric_label(setup.chosen)}",
                 errors={
                     name: [summarize(found[rule]).stderr or 0.0 for rule in rules]
-                    for name, found in _with_names(stopped, trained)
+                    for name, found in _label_totals(stopped, trained)
                 },
             )
         },
@@ -67,15 +68,15 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
     )
 
 
-def _with_names(*found: dict[str, list[float]]) -> list[tuple[str, dict[str, list[float]]]]:
-    return list(zip(("early stopping, best weights", "all epochs, last weights"), found, strict=True))
+def _label_totals(*totals: dict[str, list[float]]) -> list[tuple[str, dict[str, list[float]]]]:
+    return list(zip(("early stopping, best weights", "all epochs, last weights"), totals, strict=True))
 
 
-def _totals(setup: ExperimentSetup, rules: dict[str, str], what: str, **recipe: Any) -> dict[str, list[float]]:
+def _totals(setup: ExperimentSetup, rules: dict[str, str], description: str, **recipe: Any) -> dict[str, list[float]]:
     with setup.open_backend(**recipe) as backend:
         jobs = {
             name: [backend.job(backend.problem.names, seed, rule) for seed in setup.seeds]
             for name, rule in rules.items()
         }
-        rows = backend.networks([job for some in jobs.values() for job in some], what, diverged=True)
+        rows = backend.networks([job for some in jobs.values() for job in some], description, diverged=True)
         return {name: [total_result(backend.problem, rows[job].test) for job in some] for name, some in jobs.items()}

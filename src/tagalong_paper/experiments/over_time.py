@@ -1,4 +1,4 @@
-"""`over-time`: affinities in the course of training."""
+"""`over-time`: how affinities change during training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tagalong.affinity import Affinity
 from ..affinities import measure_every_step, with_short_names
 from ..claims import claim_all_lower, judge_lower, summarize
 from ..experiment_report import Cell, Claim, Report, ReportTable, Value
-from ..figures import panels
+from ..figures import draw_panels
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -23,62 +23,70 @@ if TYPE_CHECKING:
     from ..experiment_setup import ExperimentSetup
 
 TITLE = "How do affinities change over training?"
-ONTO = ("5_o_Clock_Shadow", "Goatee", "Mustache")  # the paper's a1, a5 and a6
-INITIAL_SHARE = 0.01  # the fraction of training that counts as its "initial steps"
+SHOWN_TARGETS = ("5_o_Clock_Shadow", "Goatee", "Mustache")  # the paper's a1, a5 and a6
+INITIAL_FRACTION = 0.01  # fraction of training that counts as the "initial steps"
 Floats = NDArray[np.float64]
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Measures every step; shows the first seed's sums per epoch, as in the paper, and all seeds' initial steps."""
+    """Measures affinities at every step.
+
+    Shows the sums per epoch for the first seed, as in the paper, and the first steps of all seeds.
+    """
     with setup.open_backend() as backend:
         found = measure_every_step(backend, setup.seeds)
     affinity = found[setup.seeds[0]]
     recipe, rows = setup.chosen.recipe, len(setup.chosen.train)
     steps = -(-rows // recipe.batch_size)
-    epochs, split = per_epoch(affinity, steps), [halves(one, steps) for one in found.values()]
-    onto = [task for task in ONTO if task in affinity.tasks] or list(affinity.tasks[:3])
-    starts, laters = zip(*map(parts, found.values()), strict=True)
+    epochs, split = epoch_sums(affinity, steps), [half_epoch_sums(one, steps) for one in found.values()]
+    targets = [task for task in SHOWN_TARGETS if task in affinity.tasks] or list(affinity.tasks[:3])
+    first_parts, later_parts = zip(*map(split_first_steps, found.values()), strict=True)
     return Report(
         "over-time",
         TITLE,
-        tables=[_epoch_table(setup, epochs, task, affinity) for task in onto] + [_initial_table(starts, laters)],
-        claims=[positive(starts), more_alike(starts, laters), order_changes(epochs, split)],
+        tables=[_epoch_table(setup, epochs, task, affinity) for task in targets]
+        + [_initial_table(first_parts, later_parts)],
+        claims=[
+            claim_positive(first_parts),
+            claim_more_alike(first_parts, later_parts),
+            claim_order_changes(epochs, split),
+        ],
         figures={
             "over-time": _figure(
-                with_short_names(setup, affinity), epochs, [setup.short_name(task) for task in onto], setup.seeds[0]
+                with_short_names(setup, affinity), epochs, [setup.short_name(task) for task in targets], setup.seeds[0]
             )
         },
         notes=[
             *setup.notes,
             f"totals and reversals: seed {setup.seeds[0]}, {len(affinity.steps)} steps in {len(epochs)} epochs",
         ],
-        numbers={"reversals": reversals(epochs), "comparisons": comparisons(epochs)},
+        numbers={"reversals": count_reversals(epochs), "comparisons": count_comparisons(epochs)},
     )
 
 
-def per_epoch(affinity: Affinity, steps: int) -> Floats:
+def epoch_sums(affinity: Affinity, steps: int) -> Floats:
     """Returns sums over the measured steps of each epoch (epochs × n × n)."""
     epochs = affinity.steps // steps
     sums = [np.nansum(affinity.history[epochs == epoch], axis=0) for epoch in np.unique(epochs)]
     return np.stack(sums)
 
 
-def parts(affinity: Affinity) -> tuple[Affinity, Affinity | None]:
-    """Splits the measured steps into the first 1 % of training, at least three steps, and all later steps, if any."""
-    count = max(3, round(INITIAL_SHARE * len(affinity.steps)))
+def split_first_steps(affinity: Affinity) -> tuple[Affinity, Affinity | None]:
+    """Splits the measured steps into the first 1% of training (at least three steps) and all later steps, if any."""
+    count = max(3, round(INITIAL_FRACTION * len(affinity.steps)))
     if count >= len(affinity.steps):
         return affinity, None
     cut, end = int(affinity.steps[count]), int(affinity.steps[-1]) + 1
     return affinity.between(0, cut), affinity.between(cut, end)
 
 
-def reversals(epochs: Floats) -> int:
-    """Counts how often the order of two sources changes from one epoch to the next, over all targets and pairs.
+def count_reversals(epochs: Floats) -> int:
+    """Counts how often two sources of the same target swap ranks from one epoch to the next.
 
     Example:
         >>> first = [[0.0, 1.0, 5.0], [1.0, 0.0, 2.0], [1.0, 2.0, 0.0]]
         >>> later = [[0.0, 1.0, 2.0], [1.0, 0.0, 5.0], [1.0, 2.0, 0.0]]
-        >>> reversals(np.array([first, later]))
+        >>> count_reversals(np.array([first, later]))
         1
     """
     n, count = epochs.shape[1], 0
@@ -89,13 +97,13 @@ def reversals(epochs: Floats) -> int:
     return count
 
 
-def comparisons(epochs: Floats) -> int:
+def count_comparisons(epochs: Floats) -> int:
     """Returns the number of possible reversals."""
     count, n = len(epochs), len(epochs[0])
     return n * (n - 1) * (n - 2) // 2 * (count - 1)
 
 
-def halves(affinity: Affinity, steps: int) -> Floats:
+def half_epoch_sums(affinity: Affinity, steps: int) -> Floats:
     """Returns separate sums over the even and the odd steps of each epoch (epochs × 2 × n × n)."""
     epochs, parity = affinity.steps // steps, affinity.steps % 2
     sums = [
@@ -105,17 +113,17 @@ def halves(affinity: Affinity, steps: int) -> Floats:
     return np.array(sums)
 
 
-def _share_reversed(pairs: Sequence[Floats]) -> float:
-    return sum(map(reversals, pairs)) / sum(map(comparisons, pairs))
+def _fraction_reversed(pairs: Sequence[Floats]) -> float:
+    return sum(map(count_reversals, pairs)) / sum(map(count_comparisons, pairs))
 
 
-def _spread_over_size(affinity: Affinity) -> float:
-    """Returns the standard deviation of affinities onto a task divided by their mean magnitude; median over targets."""
+def _relative_spread(affinity: Affinity) -> float:
+    """Returns the relative spread of affinities (standard deviation over mean), as the median over targets."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     return float(np.median(np.nanstd(others, axis=0) / np.abs(np.nanmean(others, axis=0))))
 
 
-def _share_positive(affinity: Affinity) -> float:
+def _fraction_positive(affinity: Affinity) -> float:
     off = ~np.eye(len(affinity.tasks), dtype=bool)
     return float((affinity.mean[off] > 0).mean())
 
@@ -131,56 +139,61 @@ def _epoch_table(setup: ExperimentSetup, epochs: Floats, task: str, affinity: Af
     return ReportTable(f"Total affinity × 1000 onto {setup.short_name(task)}, by epoch", columns, rows)
 
 
-def _initial_table(starts: Sequence[Affinity], laters: Sequence[Affinity | None]) -> ReportTable:
+def _initial_table(first_parts: Sequence[Affinity], later_parts: Sequence[Affinity | None]) -> ReportTable:
     rows: list[list[Cell]] = []
-    for name, parts_of_seeds in (("first steps", starts), ("later steps", laters)):
+    for name, parts_of_seeds in (("first steps", first_parts), ("later steps", later_parts)):
         known = [part for part in parts_of_seeds if part is not None]
         if known:
-            measures = ([100 * _share_positive(part) for part in known], [_spread_over_size(part) for part in known])
+            measures = ([100 * _fraction_positive(part) for part in known], [_relative_spread(part) for part in known])
             rows.append([name, len(known[0].steps), *map(summarize, measures)])
     return ReportTable("The first steps", ("part", "steps", "positive, %", "spread / size"), rows)
 
 
-def positive(starts: Sequence[Affinity]) -> Claim:
-    """Judges whether every affinity between two tasks is positive in the first steps, seed by seed."""
-    tasks, means = starts[0].tasks, np.stack([start.mean for start in starts])
+def claim_positive(first_parts: Sequence[Affinity]) -> Claim:
+    """Judges whether all affinities between different tasks are positive in the first steps."""
+    tasks, means = first_parts[0].tasks, np.stack([start.mean for start in first_parts])
     pairs = {
-        f"{source} onto {target}": ([0.0] * len(starts), means[:, i, j].tolist())
+        f"{source} onto {target}": ([0.0] * len(first_parts), means[:, i, j].tolist())
         for i, source in enumerate(tasks)
         for j, target in enumerate(tasks)
         if i != j
     }
     found = claim_all_lower("in the first steps all affinities are positive", pairs)
-    share = float(np.mean([_share_positive(start) for start in starts]))
-    return replace(found, because=f"{share:.0%} are, in {len(starts[0].steps)} steps; {found.because}")
+    fraction = float(np.mean([_fraction_positive(start) for start in first_parts]))
+    return replace(found, because=f"{fraction:.0%} are, in {len(first_parts[0].steps)} steps; {found.because}")
 
 
-def more_alike(starts: Sequence[Affinity], laters: Sequence[Affinity | None]) -> Claim:
-    """Judges whether affinities onto a task differ less, relative to their magnitude, in the first steps than later."""
+def claim_more_alike(first_parts: Sequence[Affinity], later_parts: Sequence[Affinity | None]) -> Claim:
+    """Judges whether the relative spread of the affinities for a target is lower in the first steps than later."""
     text = "in the first steps affinities are more alike than later"
-    known = [later for later in laters if later is not None]
-    if len(known) < len(starts):
+    known = [later for later in later_parts if later is not None]
+    if len(known) < len(first_parts):
         return Claim(text, "not tested", "no later steps were measured")
-    first, then = ([_spread_over_size(part) for part in seeds] for seeds in (starts, known))
+    first, then = ([_relative_spread(part) for part in seeds] for seeds in (first_parts, known))
     return claim_all_lower(text, {"spread over size": (first, then)}, " in later steps")
 
 
-def order_changes(epochs: Floats, found: Sequence[Floats]) -> Claim:
-    """Judges whether the order of sources changes more often between epochs than noise explains.
+def claim_order_changes(epochs: Floats, half_sums: Sequence[Floats]) -> Claim:
+    """Judges whether the ranking of sources changes more often between epochs than noise explains.
 
     Args:
-        epochs: the sums of one seed, whose reversals are reported.
-        found: the `halves` of every seed. Both halves of an epoch see nearly the same network, so they differ by noise.
+        epochs: the per-epoch sums for the seed whose reversals are reported.
+        half_sums: the `half_epoch_sums` of every seed. The network is nearly the same for both halves of an epoch, so
+            the halves differ only by noise.
     """
-    text, changed, possible = "the order of sources changes during training", reversals(epochs), comparisons(epochs)
-    if not possible or min(map(len, found)) < 2:
+    text, changed, possible = (
+        "the order of sources changes during training",
+        count_reversals(epochs),
+        count_comparisons(epochs),
+    )
+    if not possible or min(map(len, half_sums)) < 2:
         return Claim(text, "not tested", "needs two epochs and two sources onto a task")
-    noise = [_share_reversed(list(both)) for both in found]
+    noise = [_fraction_reversed(list(both)) for both in half_sums]
     later = [
-        _share_reversed(
+        _fraction_reversed(
             [np.stack([before[half], after[1 - half]]) for before, after in pairwise(both) for half in (0, 1)]
         )
-        for both in found
+        for both in half_sums
     ]
     because = (
         f"{changed} reversals from epoch to epoch in {possible} comparisons of two sources: {changed / possible:.0%}; "
@@ -191,7 +204,7 @@ def order_changes(epochs: Floats, found: Sequence[Floats]) -> Claim:
     return Claim(text, "yes" if judge_lower(noise, later) == "yes" else "within noise", because)
 
 
-def _figure(affinity: Affinity, epochs: Floats, onto: Sequence[str], seed: int) -> Figure:
+def _figure(affinity: Affinity, epochs: Floats, targets: Sequence[str], seed: int) -> Figure:
     tasks = affinity.tasks
     shown = {
         f"onto {target}": {
@@ -199,8 +212,8 @@ def _figure(affinity: Affinity, epochs: Floats, onto: Sequence[str], seed: int) 
             for source in tasks
             if source != target
         }
-        for target in onto
+        for target in targets
     }
-    return panels(
+    return draw_panels(
         shown, tasks, title=f"{TITLE} Seed {seed}", xlabel="epoch", ylabel="total affinity × 1000 in an epoch"
     )

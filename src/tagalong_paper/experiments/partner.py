@@ -15,7 +15,7 @@ from tagalong.study import TrainingBackend
 from ..affinities import measure_affinities, pool_seeds, with_short_names
 from ..claims import claim_correlation, judge_lower, judge_negative, pearson, summarize
 from ..experiment_report import Answer, Cell, Claim, Report, ReportTable, Value
-from ..figures import bars
+from ..figures import draw_bars
 from ..metrics import error_per_row, metric_name, metric_noun, network_results
 from ..printed import PARTNER, PARTNER_PEARSON, SPREAD, PublishedMatrix
 
@@ -25,21 +25,24 @@ if TYPE_CHECKING:
     from ..experiment_setup import ExperimentSetup
 
 TITLE = "The best, the chosen and the worst partner of each task, relative to a random one"
-CLEAR = 0.7
-KINDS = ("best", "chosen", "worst")
+MIN_CORRELATION = 0.7
+PARTNER_KINDS = ("best", "chosen", "worst")
 Partners = dict[str, dict[str, str]]
 Errors = dict[str, dict[str, list[float]]]  # by task and partner, one error per seed
 Gains = dict[str, dict[str, list[float]]]  # by kind and task, one gain per seed
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Trains all pairs; the best and worst partners are chosen on test data, as in the paper, and one by affinity."""
+    """Trains all pairs of tasks, and compares the partner chosen by affinity with the best and the worst one.
+
+    As in the paper, the best and the worst partner are determined on test data.
+    """
     with setup.open_backend() as backend:
         errors = pair_errors(backend, setup.seeds)
         affinity = pool_seeds(measure_affinities(backend, setup.seeds, every=1 if setup.is_small else 10))
     names = setup.chosen.names
     partners = {task: _partners(errors[task], affinity, task) for task in names}
-    gains: Gains = {kind: {task: gain(errors[task], partners[task][kind]) for task in names} for kind in KINDS}
+    gains: Gains = {kind: {task: gain(errors[task], partners[task][kind]) for task in names} for kind in PARTNER_KINDS}
     correlation = pearson(*([summarize(gains[kind][task]).mean for task in names] for kind in ("best", "chosen")))
     return Report(
         "partner",
@@ -49,7 +52,7 @@ def run(setup: ExperimentSetup) -> Report:
         figures={"partner": _figure(setup, gains), "partner-spread": _spread_figure(setup, affinity)},
         notes=[
             *setup.notes,
-            *_diverged(setup, errors),
+            *_divergence_notes(setup, errors),
             f"gains: the reduction of the {metric_name(setup.chosen)} relative to a random partner, in percent",
         ],
         numbers={"pearson": None if np.isnan(correlation) else correlation, "printed_pearson": PARTNER_PEARSON},
@@ -57,10 +60,10 @@ def run(setup: ExperimentSetup) -> Report:
 
 
 def pair_errors(backend: TrainingBackend, seeds: Sequence[int]) -> Errors:
-    """Returns the test results of each task with each partner, without pairs that diverged.
+    """Returns the test results of each task with each partner, except for pairs that diverged.
 
     Raises:
-        Diverged: all networks of a task diverged.
+        Diverged: If all networks trained on one of the tasks diverged.
     """
     pairs = backend.subsets(largest=2, smallest=2)
     backend.networks([backend.job(pair, seed) for seed in seeds for pair in pairs], "all pairs", diverged=True)
@@ -75,7 +78,7 @@ def pair_errors(backend: TrainingBackend, seeds: Sequence[int]) -> Errors:
     return found
 
 
-def _diverged(setup: ExperimentSetup, errors: Errors) -> list[str]:
+def _divergence_notes(setup: ExperimentSetup, errors: Errors) -> list[str]:
     lost = [
         f"{setup.short_name(task)} with {setup.short_name(other)}"
         for task, other in combinations(setup.chosen.names, 2)
@@ -92,7 +95,7 @@ def _partners(errors: Mapping[str, Sequence[float]], affinity: Affinity, task: s
 
 
 def gain(errors: Mapping[str, Sequence[float]], partner: str) -> list[float]:
-    """Returns the reduction in error relative to a random partner, as a percentage of its mean, for each seed.
+    """Returns the percentage reduction in error relative to a random partner, for each seed.
 
     Example:
         >>> gain({"a": [4.0, 5.0], "b": [6.0, 5.0]}, "a")
@@ -105,7 +108,7 @@ def gain(errors: Mapping[str, Sequence[float]], partner: str) -> list[float]:
 
 
 def _gains_per_row(setup: ExperimentSetup, errors: Errors) -> dict[str, float]:
-    """Returns the amount that one test row adds to the gain of each task."""
+    """Returns how much one test row changes the gain of each task."""
     return {
         task: 100 * error_per_row(setup.chosen) / (float(np.mean(list(found.values()))) or float("nan"))
         for task, found in errors.items()
@@ -117,22 +120,23 @@ def _gain_table(setup: ExperimentSetup, gains: Gains) -> ReportTable:
     for task in setup.chosen.names:
         printed = PARTNER.get(setup.short_name(task))
         row: list[Cell] = [setup.short_name(task)]
-        for number, kind in enumerate(KINDS):
+        for number, kind in enumerate(PARTNER_KINDS):
             row += [summarize(gains[kind][task]), None if printed is None else Value(printed[number])]
         rows.append(row)
-    columns = ("task", *(name for kind in KINDS for name in (kind, f"printed {kind}")))
+    columns = ("task", *(name for kind in PARTNER_KINDS for name in (kind, f"printed {kind}")))
     return ReportTable(f"Less {metric_name(setup.chosen)} than with a random partner, %", columns, rows)
 
 
 def _partner_table(setup: ExperimentSetup, partners: Partners) -> ReportTable:
     rows = [
-        (setup.short_name(task), *(setup.short_name(found[kind]) for kind in KINDS)) for task, found in partners.items()
+        (setup.short_name(task), *(setup.short_name(found[kind]) for kind in PARTNER_KINDS))
+        for task, found in partners.items()
     ]
-    return ReportTable("Who they are", ("task", *KINDS), rows, "best and worst by test, chosen by affinity")
+    return ReportTable("Who they are", ("task", *PARTNER_KINDS), rows, "best and worst by test, chosen by affinity")
 
 
 def _spread_tasks(setup: ExperimentSetup) -> list[str]:
-    """Returns the short names of the tasks to show: the paper's if they include ours, otherwise ours."""
+    """Returns the short names of the tasks to show, which are the paper's tasks if they include ours."""
     return (
         list(SPREAD) if setup.printed_dataset == "celeba" else [setup.short_name(task) for task in setup.chosen.names]
     )
@@ -159,15 +163,17 @@ def _claims(
     partners: Partners,
     gains: Gains,
     correlation: float,
-    rows: Mapping[str, float],
+    per_row: Mapping[str, float],
 ) -> list[Claim]:
     narrow = min(affinity.spread().values, key=lambda task: affinity.spread().values[task])
     flagged = PublishedMatrix("celeba_tag").affinity.spread().flagged
     return [
         claim_correlation(
-            "the chosen partner's gain correlates with the best partner's (Pearson 0.93)", correlation, yes=CLEAR
+            "the chosen partner's gain correlates with the best partner's (Pearson 0.93)",
+            correlation,
+            yes_threshold=MIN_CORRELATION,
         ),
-        better_than_random(list(gains["chosen"].values()), list(rows.values()), metric_noun(setup.chosen)),
+        claim_better_than_random(list(gains["chosen"].values()), list(per_row.values()), metric_noun(setup.chosen)),
         Claim(
             "in the published matrix a8 alone has no partner that stands out",
             "yes" if flagged == ("a8",) else "no",
@@ -175,42 +181,46 @@ def _claims(
         ),
         Claim(
             "for the task onto which affinities differ least, the worst partner is chosen (a8 in the paper)",
-            worst_chosen(*(gains[kind][narrow] for kind in KINDS), per_row=rows[narrow]),
+            judge_worst_chosen(*(gains[kind][narrow] for kind in PARTNER_KINDS), per_row=per_row[narrow]),
             f"{setup.short_name(narrow)}: chosen {setup.short_name(partners[narrow]['chosen'])}, worst "
             f"{setup.short_name(partners[narrow]['worst'])}",
         ),
     ]
 
 
-def better_than_random(chosen: Sequence[Sequence[float]], rows: Sequence[float], noun: str = "error") -> Claim:
+def claim_better_than_random(
+    chosen: Sequence[Sequence[float]], per_row: Sequence[float], metric: str = "error"
+) -> Claim:
     """Judges whether chosen partners are clearly better than random ones, on average over tasks.
 
     Args:
         chosen: the gains of the chosen partners, by task and seed.
-        rows: the amount that one test row adds to the gain of each task; see `judge_negative`.
-        noun: "error" or "loss".
+        per_row: how much one test row changes the gain of each task. See `judge_negative`.
+        metric: "error" or "loss".
     """
-    known = [(found, row) for found, row in zip(chosen, rows, strict=True) if np.isfinite(found).all()]
+    known = [(found, row) for found, row in zip(chosen, per_row, strict=True) if np.isfinite(found).all()]
     text = "the chosen partner is better than a random one"
     if len(chosen) < 3 or not known:
-        return Claim(text, "not tested", f"needs three tasks, or there is no choice, and a {noun} above zero")
+        return Claim(text, "not tested", f"needs three tasks, or there is no choice, and a {metric} above zero")
     mean = np.mean([found for found, _ in known], axis=0)
     most = max(row for _, row in known) / len(known)
     answer = judge_negative((-mean).tolist(), per_row=most)
-    return Claim(text, answer, f"{mean.mean():.2f} % less {noun} on average over tasks")
+    return Claim(text, answer, f"{mean.mean():.2f} % less {metric} on average over tasks")
 
 
-def worst_chosen(
+def judge_worst_chosen(
     best: Sequence[float], chosen: Sequence[float], worst: Sequence[float], *, per_row: float = 0.0
 ) -> Answer:
-    """Judges whether the chosen partner is the worst, from the gains of all seeds.
+    """Judges whether the chosen partner is the worst one, given the gains of all seeds.
 
-    "yes" means that no partner has a lower gain, and that it is clearly worse than a random one; "no" means that it is
-    clearly better than the worst one. See `judge_negative` for `per_row`.
+    "yes" means that no partner has a lower gain, and that the chosen one is clearly worse than a random partner. "no"
+    means that the chosen partner is clearly better than the worst one. For `per_row`, see `judge_negative`.
 
     Example:
-        >>> worst_chosen([2.0, 2.1], [-3.0, -3.1], [-3.0, -3.1]), worst_chosen([2.0, 2.1], [2.0, 2.1], [-3.0, -3.1])
-        ('yes', 'no')
+        >>> judge_worst_chosen([2.0, 2.1], [-3.0, -3.1], [-3.0, -3.1])
+        'yes'
+        >>> judge_worst_chosen([2.0, 2.1], [2.0, 2.1], [-3.0, -3.1])
+        'no'
     """
     if not np.mean(worst) < np.mean(best):
         return "not tested"  # there is only one partner, or all are equal
@@ -221,8 +231,8 @@ def worst_chosen(
 
 def _figure(setup: ExperimentSetup, gains: Gains) -> Figure:
     names = setup.chosen.names
-    found = {kind: [summarize(gains[kind][task]) for task in names] for kind in KINDS}
-    return bars(
+    found = {kind: [summarize(gains[kind][task]) for task in names] for kind in PARTNER_KINDS}
+    return draw_bars(
         {kind: [one.mean for one in values] for kind, values in found.items()},
         [setup.short_name(task) for task in names],
         title=TITLE,
@@ -240,4 +250,4 @@ def _spread_figure(setup: ExperimentSetup, affinity: Affinity) -> Figure:
         name: [values.get(task, np.nan) / float(np.median(list(values.values()))) for task in tasks]
         for name, values in found.items()
     }
-    return bars(series, tasks, title="For which tasks does the partner matter?", ylabel="spread / median")
+    return draw_bars(series, tasks, title="For which tasks does the partner matter?", ylabel="spread / median")

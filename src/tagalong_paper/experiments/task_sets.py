@@ -1,4 +1,4 @@
-"""`task-sets`: is the affinity between two tasks the same if they are trained with other tasks?"""
+"""`task-sets`: does the affinity between two tasks stay the same when the other tasks change?"""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ if TYPE_CHECKING:
     from ..experiment_setup import ExperimentSetup
 
 TITLE = "Are affinities maintained in another set of tasks?"
-FIRST = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Brown_Hair", "No_Beard")  # a1, a2, a3, a4, a7
-SECOND = ("5_o_Clock_Shadow", "Goatee", "No_Beard", "Rosy_Cheeks", "Wearing_Hat")  # a1, a5, a7, a8, a9
-RANDOM_SETS = {"small": 3, "full": 12}
+FIRST_PAPER_SET = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Brown_Hair", "No_Beard")  # a1, a2, a3, a4, a7
+SECOND_PAPER_SET = ("5_o_Clock_Shadow", "Goatee", "No_Beard", "Rosy_Cheeks", "Wearing_Hat")  # a1, a5, a7, a8, a9
+RANDOM_SET_COUNTS = {"small": 3, "full": 12}
 SET_SIZE = 5
 MIN_TASKS = 4  # any two sets of three out of four tasks share a pair
-CLEAR = 0.7
+MIN_CORRELATION = 0.7
 DESTRUCTIVE, WEIGHT = "destructive", 20.0
 Tasks = tuple[str, ...]
 
 
 def run(setup: ExperimentSetup) -> Report:
     """Measures affinities in the paper's two sets, in random sets, and in one set with a destructive task."""
-    names = pool(setup)
-    drawn = random_sets(names, RANDOM_SETS[setup.size], setup.seeds[0])
-    paper: list[Tasks] = [tasks for tasks in (FIRST, SECOND) if set(tasks) <= set(names)]
-    sets = list(dict.fromkeys([*paper, *drawn]))
+    names = candidate_tasks(setup)
+    drawn = random_sets(names, RANDOM_SET_COUNTS[setup.size], setup.seeds[0])
+    paper_sets: list[Tasks] = [tasks for tasks in (FIRST_PAPER_SET, SECOND_PAPER_SET) if set(tasks) <= set(names)]
+    sets = list(dict.fromkeys([*paper_sets, *drawn]))
     harmful = with_destructive_task(setup.problem.only(sets[0]))
     by_seed = {tasks: _affinities(setup, setup.problem.only(tasks)) for tasks in sets}
-    found = {tasks: pool_seeds(each) for tasks, each in by_seed.items()}
+    found = {tasks: pool_seeds(affinities) for tasks, affinities in by_seed.items()}
     harmed = {seed: affinity.only(sets[0]) for seed, affinity in _affinities(setup, harmful).items()}
-    without, within = (_totals(setup, problem, sets[0]) for problem in (setup.problem.only(sets[0]), harmful))
+    without_task, with_task = (_totals(setup, problem, sets[0]) for problem in (setup.problem.only(sets[0]), harmful))
     pairs = [(one, other) for one, other in combinations(sets, 2) if len(set(one) & set(other)) > 1]
-    together = _shared([(found[one], found[other]) for one, other in pairs])
-    alone = _shared([(found[sets[0]], pool_seeds(harmed))])
-    each = [
+    between_sets = _correlate_shared_pairs([(found[one], found[other]) for one, other in pairs])
+    with_destructive = _correlate_shared_pairs([(found[sets[0]], pool_seeds(harmed))])
+    correlations = [
         (
-            _shared([(by_seed[one][seed], by_seed[other][seed]) for one, other in pairs])["raw"],
-            _shared([(by_seed[sets[0]][seed], affinity)])["raw"],
+            _correlate_shared_pairs([(by_seed[one][seed], by_seed[other][seed]) for one, other in pairs])["raw"],
+            _correlate_shared_pairs([(by_seed[sets[0]][seed], affinity)])["raw"],
         )
         for seed, affinity in harmed.items()
     ]
@@ -63,15 +63,17 @@ def run(setup: ExperimentSetup) -> Report:
         "task-sets",
         TITLE,
         tables=[
-            _correlation_table(together, alone, len(pairs)),
-            _harm_table(setup, without, within),
-            *_onto_tables(setup, found, paper),
+            _correlation_table(between_sets, with_destructive, len(pairs)),
+            _harm_table(setup, without_task, with_task),
+            *_target_tables(setup, found, paper_sets),
         ],
         claims=[
-            _maintained(together),
-            changes(each, judge_lower(without, within, per_row=error_per_row(setup.chosen))),
+            _claim_maintained(between_sets),
+            claim_affinities_change(
+                correlations, judge_lower(without_task, with_task, per_row=error_per_row(setup.chosen))
+            ),
         ],
-        figures=_figures(setup, {tasks: with_short_names(setup, found[tasks]) for tasks in paper or sets[:2]}),
+        figures=_figures(setup, {tasks: with_short_names(setup, found[tasks]) for tasks in paper_sets or sets[:2]}),
         notes=[
             *replace(setup, tasks=names).notes,
             f"{len(sets)} sets of {len(sets[0])} tasks, drawn from {len(names)}; the {DESTRUCTIVE} task, in the first "
@@ -80,26 +82,26 @@ def run(setup: ExperimentSetup) -> Report:
     )
 
 
-def pool(setup: ExperimentSetup) -> Tasks:
-    """Returns the tasks from which sets are drawn: those chosen by the user, otherwise all, even at small size.
+def candidate_tasks(setup: ExperimentSetup) -> Tasks:
+    """Returns the tasks to draw sets from: the user's choice, or by default all tasks, even at small size.
 
     Raises:
-        ValueError: there are too few tasks for any two sets of them to share a pair.
+        ValueError: If there are too few tasks to ensure that any two sets share a pair.
     """
     # The default tasks at small size are too few for the paper's sets.
     names = setup.problem.names if setup.tasks is None or setup.tasks is SMALL_TASKS else setup.chosen.names
     if len(names) < MIN_TASKS:
         raise InvalidInput(
             "tasks",
-            f"must name at least {MIN_TASKS} tasks for task-sets, so that any two sets share a pair",
+            f"must name at least {MIN_TASKS} tasks for task-sets (so that any two sets share a pair)",
             f"{len(names)}: {', '.join(names)}",
-            "name more tasks, or leave out `tasks` for all of the problem",
+            "name more tasks, or omit `tasks` to use all of them",
         )
     return tuple(names)
 
 
 def random_sets(names: Tasks, count: int, seed: int) -> list[Tasks]:
-    """Draws sets of five tasks, or of all but one if there are too few, each in the order of the problem."""
+    """Draws random sets of up to five tasks, each in the problem's order."""
     random = np.random.default_rng([seed, len(names)])
     size = min(SET_SIZE, len(names) - 1)
     drawn = [set(random.choice(len(names), size, replace=False).tolist()) for _ in range(count)]
@@ -112,44 +114,44 @@ def _affinities(setup: ExperimentSetup, problem: Problem) -> dict[int, Affinity]
 
 
 def _totals(setup: ExperimentSetup, problem: Problem, tasks: Tasks) -> list[float]:
-    """Returns the total over some tasks in the network for all tasks of the problem, for each seed."""
+    """Returns the total over these tasks for each seed, from one network for all of the problem's tasks."""
     with setup.open_backend(problem) as backend:
         found = network_results(backend, problem.names, setup.seeds)
-    return [sum(each) for each in zip(*(found[task] for task in tasks), strict=True)]
+    return [sum(results) for results in zip(*(found[task] for task in tasks), strict=True)]
 
 
-def _shared(pairs: list[tuple[Affinity, Affinity]]) -> dict[str, float]:
-    """Correlates the affinities between tasks that two sets share, both raw and centered for each target."""
+def _correlate_shared_pairs(pairs: list[tuple[Affinity, Affinity]]) -> dict[str, float]:
+    """Correlates the affinities of the task pairs that two sets share, both raw and centered per target."""
     raw: list[tuple[float, float]] = []
-    centred: list[tuple[float, float]] = []
+    centered: list[tuple[float, float]] = []
     for one, other in pairs:
         tasks = [task for task in one.tasks if task in other.tasks]
         first, second = one.only(tasks).mean, other.only(tasks).mean
         off = ~np.eye(len(tasks), dtype=bool)
         raw += zip(first[off].tolist(), second[off].tolist(), strict=True)
         if len(tasks) > 2:
-            one_centred, other_centred = (
+            one_centered, other_centered = (
                 np.where(off, m, np.nan) - np.nanmean(np.where(off, m, np.nan), axis=0) for m in (first, second)
             )
-            centred += zip(one_centred[off].tolist(), other_centred[off].tolist(), strict=True)
+            centered += zip(one_centered[off].tolist(), other_centered[off].tolist(), strict=True)
     return {
         "raw": pearson(*np.array(raw).T) if raw else float("nan"),
-        "centred": pearson(*np.array(centred).T) if centred else float("nan"),
+        "centered": pearson(*np.array(centered).T) if centered else float("nan"),
         "values": float(len(raw)),
     }
 
 
 def with_destructive_task(problem: Problem) -> Problem:
-    """Returns the problem with an additional task: the first task's labels, shuffled across rows, with a large weight.
+    """Returns the problem with an additional, heavily weighted task: the first task's labels, shuffled across rows.
 
-    Nothing can be learned from it beyond the frequency of each label, and its gradients outweigh all others.
+    Only the label frequencies of this task can be learned, and its gradients dominate all others.
     """
     task = replace(problem.tasks[0], name=DESTRUCTIVE, weight=WEIGHT)
-    train, val, test = (_add_shuffled(part, rows, problem.names[0]) for part, rows in problem.splits.items())
+    train, val, test = (_add_shuffled_labels(part, rows, problem.names[0]) for part, rows in problem.splits.items())
     return replace(problem, tasks=(*problem.tasks, task), train=train, val=val, test=test)
 
 
-def _add_shuffled(part: str, rows: Rows, task: str) -> Rows:
+def _add_shuffled_labels(part: str, rows: Rows, task: str) -> Rows:
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(derive_seed(0, "destructive", part)))
     if isinstance(rows, StreamedRows):
         return replace(rows, reader=ShuffledLabelReader(rows.reader, task, order), tasks=(*rows.tasks, DESTRUCTIVE))
@@ -160,12 +162,12 @@ def _add_shuffled(part: str, rows: Rows, task: str) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class ShuffledLabelReader:
-    """Reads rows with an additional label: a task's label from another row.
+    """Reads rows with an additional label, which is a task's label from another row.
 
     Attributes:
-        reader: the reader of the original rows.
-        task: the task whose labels are used.
-        order: for each row, the row from which its label comes.
+        reader: the reader for the original rows.
+        task: the task that provides the labels.
+        order: for each row, the index of the row that provides its label.
     """
 
     reader: Reader
@@ -174,54 +176,56 @@ class ShuffledLabelReader:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The reader's tasks and the destructive one."""
+        """The reader's tasks and the destructive task."""
         return (*self.reader.tasks, DESTRUCTIVE)
 
     def __len__(self) -> int:
         return len(self.reader)
 
     def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
-        """Reads one row; the other row, which provides the label, is read with the same `draw`."""
+        """Reads one row with its additional label. Both rows are read with the same `draw`."""
         inputs, targets = self.reader.read(row, [task for task in tasks if task != DESTRUCTIVE], draw)
         if DESTRUCTIVE in tasks:
             targets[DESTRUCTIVE] = self.reader.read(int(self.order[row]), [self.task], draw)[1][self.task]
         return inputs, targets
 
     def contents(self) -> Iterator[bytes]:
-        """Yields the reader's contents and the order of the labels."""
+        """Yields the reader's contents and the label order."""
         yield from self.reader.contents()
         yield f"{DESTRUCTIVE} {self.task} {self.order.tolist()}".encode()
 
 
-def _correlation_table(together: dict[str, float], alone: dict[str, float], pairs: int) -> ReportTable:
+def _correlation_table(between_sets: dict[str, float], with_destructive: dict[str, float], pairs: int) -> ReportTable:
     rows: list[list[Cell]] = [
-        [name, number, int(found["values"]), Value(found["raw"], digits=3), Value(found["centred"], digits=3)]
+        [name, number, int(found["values"]), Value(found["raw"], digits=3), Value(found["centered"], digits=3)]
         for name, number, found in (
-            ("other company", pairs, together),
-            (f"the first set and a {DESTRUCTIVE} task", 1, alone),
+            ("other company", pairs, between_sets),
+            (f"the first set and a {DESTRUCTIVE} task", 1, with_destructive),
         )
     ]
     columns = ("compared", "pairs of sets", "affinities", "Pearson", "less the mean onto each target")
     return ReportTable("The same pairs of tasks in two sets", columns, rows)
 
 
-def _harm_table(setup: ExperimentSetup, without: list[float], within: list[float]) -> ReportTable:
+def _harm_table(setup: ExperimentSetup, without_task: list[float], with_task: list[float]) -> ReportTable:
     digits = metric_digits(setup.chosen)
-    more = [
+    increase = [
         100 * (after - before) / before if before else float("nan")
-        for before, after in zip(without, within, strict=True)
+        for before, after in zip(without_task, with_task, strict=True)
     ]
-    row: list[Cell] = [summarize(without, digits=digits), summarize(within, digits=digits), summarize(more)]
+    row: list[Cell] = [summarize(without_task, digits=digits), summarize(with_task, digits=digits), summarize(increase)]
     title = f"Does the {DESTRUCTIVE} task harm the first set? Its total {metric_label(setup.chosen)}"
     return ReportTable(title, ("without it", "with it", "more, %"), [row])
 
 
-def _onto_tables(setup: ExperimentSetup, affinities: dict[Tasks, Affinity], paper: list[Tasks]) -> list[ReportTable]:
-    """Returns tables of the affinities onto a1 and a7 in the paper's two sets."""
+def _target_tables(
+    setup: ExperimentSetup, affinities: dict[Tasks, Affinity], paper_sets: list[Tasks]
+) -> list[ReportTable]:
+    """Returns tables of the affinities for the targets a1 and a7 in the paper's two sets."""
     tables = []
     for target in ("5_o_Clock_Shadow", "No_Beard"):
         rows: list[list[Cell]] = []
-        for tasks in paper:
+        for tasks in paper_sets:
             affinity = affinities[tasks]
             onto = affinity.mean[:, affinity.tasks.index(target)]
             shown = [
@@ -238,38 +242,47 @@ def _onto_tables(setup: ExperimentSetup, affinities: dict[Tasks, Affinity], pape
     return tables
 
 
-def _maintained(together: dict[str, float]) -> Claim:
+def _claim_maintained(between_sets: dict[str, float]) -> Claim:
     text = "the affinity between two tasks is largely maintained in another set"
-    return claim_correlation(text, together["raw"], yes=CLEAR, more=f" over {together['values']:.0f} affinities")
+    return claim_correlation(
+        text,
+        between_sets["raw"],
+        yes_threshold=MIN_CORRELATION,
+        details=f" over {between_sets['values']:.0f} affinities",
+    )
 
 
-def changes(each: Sequence[tuple[float, float]], harms: Answer) -> Claim:
+def claim_affinities_change(correlations: Sequence[tuple[float, float]], is_harmful: Answer) -> Claim:
     """Judges whether a destructive task changes affinities more than other sets of tasks do.
 
     Args:
-        each: for each seed, the correlation between sets without the task, and that of one set with and without it.
-        harms: whether the total of that set is clearly higher with the task; if not, the claim cannot be tested.
+        correlations: two correlations per seed. The first is between sets without the destructive task, and the second
+            is between the same set with and without that task.
+        is_harmful: whether the destructive task clearly increases the total of the other tasks. If the answer is
+            "no", the claim cannot be tested.
     """
     text = "a task that harms the network changes affinities between the others"
-    together, alone = zip(*each, strict=True)
+    between_sets, with_destructive = zip(*correlations, strict=True)
     because = (
-        f"with single seeds, Pearson is {np.mean(alone):.2f} with it, {np.mean(together):.2f} between sets without it; "
-        f"does it harm? {harms}"
+        f"with single seeds, Pearson is {np.mean(with_destructive):.2f} with it, {np.mean(between_sets):.2f} between "
+        f"sets without it; does it harm? {is_harmful}"
     )
-    answer = judge_lower(alone, together)
-    if answer == "not tested" or harms == "no":
+    answer = judge_lower(with_destructive, between_sets)
+    if answer == "not tested" or is_harmful == "no":
         return Claim(text, "not tested", because)
-    return Claim(text, answer if harms == "yes" else "within noise", because)
+    return Claim(text, answer if is_harmful == "yes" else "within noise", because)
 
 
-def _figures(setup: ExperimentSetup, found: Mapping[Tasks, Affinity]) -> dict[str, Figure]:
-    """Draws a heat map of each set, all with the same color scale."""
+def _figures(setup: ExperimentSetup, affinities: Mapping[Tasks, Affinity]) -> dict[str, Figure]:
+    """Draws a heat map for each set, all with the same color scale."""
     return {
         f"task-sets-{place + 1}": affinity_heatmap(
             affinity,
-            centre="target",
+            center="target",
             compare_with=other,
             title=f"Trained with {', '.join(map(setup.short_name, tasks))}",
         )
-        for place, ((tasks, affinity), other) in enumerate(zip(found.items(), reversed([*found.values()]), strict=True))
+        for place, ((tasks, affinity), other) in enumerate(
+            zip(affinities.items(), reversed([*affinities.values()]), strict=True)
+        )
     }

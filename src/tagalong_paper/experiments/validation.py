@@ -1,4 +1,4 @@
-"""`validation`: is the change in training loss as good a signal as the change in validation loss?"""
+"""`validation`: is the change in training loss as informative as the change in validation loss?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tagalong.group import Grouping, select_groups
 from ..affinities import measure_every_step, off_diagonal, pool_seeds, with_short_names
 from ..claims import claim_correlation, judge_lower, pearson, summarize
 from ..experiment_report import Answer, Cell, Claim, Report, ReportTable, Value
-from ..figures import scatter
+from ..figures import draw_scatter
 from ..metrics import error_per_row, grouping_totals, metric_digits, metric_label, network_results
 from ..printed import EVERY_STEP_ERROR, VALIDATION_ERROR, VALIDATION_PEARSON
 
@@ -27,7 +27,7 @@ PRINTED_MEAN = {"train": EVERY_STEP_ERROR, "validation": VALIDATION_ERROR}
 
 
 def run(setup: ExperimentSetup) -> Report:
-    """Measures affinities on both losses every step; groups chosen on validation data may have a single task."""
+    """Measures affinities for both losses at every step. Groups chosen on validation data may have just one task."""
     with setup.open_backend() as backend:
         found = {
             "train": pool_seeds(measure_every_step(backend, setup.seeds)),
@@ -42,28 +42,28 @@ def run(setup: ExperimentSetup) -> Report:
             for loss, by_budget in groupings.items()
             for k, grouping in by_budget.items()
         }
-        together = [
+        joint_totals = [
             sum(each)
             for each in zip(*network_results(backend, backend.problem.names, setup.seeds).values(), strict=True)
         ]
     raw = pearson(*(off_diagonal(affinity) for affinity in found.values()))
-    centred = pearson(*(off_diagonal(affinity, centred=True) for affinity in found.values()))
+    centered = pearson(*(off_diagonal(affinity, centered=True) for affinity in found.values()))
     return Report(
         "validation",
         TITLE,
-        tables=[_correlation_table(setup, raw, centred), _group_table(setup, groupings, errors)],
-        claims=_claims(raw, setup, errors, groupings, together),
+        tables=[_correlation_table(setup, raw, centered), _group_table(setup, groupings, errors)],
+        claims=_claims(raw, setup, errors, groupings, joint_totals),
         figures={"validation": _figure(setup, found)},
         notes=setup.notes,
         numbers={"pearson": None if np.isnan(raw) else raw},
     )
 
 
-def _correlation_table(setup: ExperimentSetup, raw: float, centred: float) -> ReportTable:
+def _correlation_table(setup: ExperimentSetup, raw: float, centered: float) -> ReportTable:
     printed = Value(VALIDATION_PEARSON, digits=4) if setup.printed_dataset == "celeba" else None
     rows: list[list[Cell]] = [
         ["all pairs", Value(raw, digits=4), printed],
-        ["less the mean onto each target", Value(centred, digits=4), None],
+        ["less the mean onto each target", Value(centered, digits=4), None],
     ]
     return ReportTable("Pearson of the two", ("affinities", "ours", "printed"), rows)
 
@@ -95,19 +95,21 @@ def _claims(
     setup: ExperimentSetup,
     errors: dict[tuple[str, int], list[float]],
     groupings: dict[str, dict[int, Grouping]],
-    together: Sequence[float],
+    joint_totals: Sequence[float],
 ) -> list[Claim]:
     train, validation = (np.mean([errors[loss, k] for k in setup.budgets], axis=0).tolist() for loss in PRINTED_MEAN)
     same = all(set(one.groups) == set(groupings["validation"][k].groups) for k, one in groupings["train"].items())
     row = error_per_row(setup.chosen)  # applies to the mean too, since a network may be used with every budget
     single = sum(len(g.trains) == 1 for grouping in groupings["validation"].values() for g in grouping.groups)
     return [
-        claim_correlation("train and validation affinities agree (Pearson 0.98)", raw, yes=0.9, no=0.7),
+        claim_correlation(
+            "train and validation affinities agree (Pearson 0.98)", raw, yes_threshold=0.9, no_threshold=0.7
+        ),
         Claim(
             "their groups do equally well",
-            "yes" if same else equally_well(train, validation, together, row),
+            "yes" if same else judge_equally_good(train, validation, joint_totals, row),
             f"{np.mean(train):.4g} and {np.mean(validation):.4g} on average over budgets, one network for all tasks "
-            f"{np.mean(together):.4g}; yes needs the same groups, or both clearly better than that network",
+            f"{np.mean(joint_totals):.4g}; yes needs the same groups, or both clearly better than that network",
         ),
         Claim(
             "affinity on validation never chooses a group of one task, though it could",
@@ -117,34 +119,36 @@ def _claims(
     ]
 
 
-def equally_well(
-    one: Sequence[float], other: Sequence[float], together: Sequence[float], per_row: float = 0.0
+def judge_equally_good(
+    first: Sequence[float], second: Sequence[float], joint_totals: Sequence[float], per_row: float = 0.0
 ) -> Answer:
-    """Judges whether two ways of grouping are equally good, from the totals of all seeds.
+    """Judges whether two ways of grouping are equally good, given the totals of all seeds.
 
-    "yes" requires that both clearly improve on one network for all tasks. See `judge_negative` for `per_row`.
+    "yes" requires that both are clearly better than one network for all tasks. For `per_row`, see `judge_negative`.
 
     Example:
-        >>> equally_well([5.0, 5.1], [5.1, 5.0], [7.0, 7.1]), equally_well([5.0, 5.1], [5.1, 5.0], [5.0, 5.1])
-        ('yes', 'within noise')
+        >>> judge_equally_good([5.0, 5.1], [5.1, 5.0], [7.0, 7.1])
+        'yes'
+        >>> judge_equally_good([5.0, 5.1], [5.1, 5.0], [5.0, 5.1])
+        'within noise'
     """
-    if "yes" in (judge_lower(one, other, per_row=per_row), judge_lower(other, one, per_row=per_row)):
+    if "yes" in (judge_lower(first, second, per_row=per_row), judge_lower(second, first, per_row=per_row)):
         return "no"
-    gains = {judge_lower(found, together, per_row=per_row) for found in (one, other)}
+    gains = {judge_lower(found, joint_totals, per_row=per_row) for found in (first, second)}
     return "yes" if gains == {"yes"} else "within noise"
 
 
-def _figure(setup: ExperimentSetup, found: dict[str, Affinity]) -> Figure:
-    tasks = with_short_names(setup, found["train"]).tasks
+def _figure(setup: ExperimentSetup, affinities: dict[str, Affinity]) -> Figure:
+    tasks = with_short_names(setup, affinities["train"]).tasks
     pairs = [f"{source} → {target}" for source in tasks for target in tasks if source != target]
-    x, y = (off_diagonal(affinity) for affinity in found.values())
-    alike = pearson(x, y)
-    return scatter(
+    x, y = (off_diagonal(affinity) for affinity in affinities.values())
+    correlation = pearson(x, y)
+    return draw_scatter(
         1000 * x,
         1000 * y,
         pairs,
         title=TITLE,
         xlabel="affinity × 1000 on train loss",
         ylabel="affinity × 1000 on validation loss",
-        note="too few to correlate" if np.isnan(alike) else f"Pearson {alike:.3f}",
+        note="too few to correlate" if np.isnan(correlation) else f"Pearson {correlation:.3f}",
     )

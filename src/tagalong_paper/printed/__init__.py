@@ -1,7 +1,7 @@
-"""The numbers printed in the paper (Fifty et al., NeurIPS 2021) or published with its code, and no others.
+"""The numbers printed in the paper (Fifty et al., NeurIPS 2021) or published with its code.
 
-They are stored in the JSON files in this folder, each of which says where in the paper its numbers appear. The files
-are read when this module is imported.
+The numbers are stored in JSON files in this folder. Each file says where its numbers appear in the paper. Importing
+this module reads the files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Results = dict[str, float]
 
 
 class PrintedGroup(NamedTuple):
-    """A printed network: the test results of the tasks it trains, the tasks in bold, and standard errors if printed."""
+    """A printed network: the test results of its tasks, the tasks in bold, and standard errors if printed."""
 
     results: Results
     bold: frozenset[str]
@@ -30,14 +30,14 @@ class PrintedGroup(NamedTuple):
 
 
 class PrintedGrouping(NamedTuple):
-    """A printed grouping, with the total of its results."""
+    """A printed grouping and its total."""
 
     total: float
     groups: tuple[PrintedGroup, ...]
 
 
 class Baseline(NamedTuple):
-    """A row of a table: the result of each task, the total, and standard errors if printed."""
+    """A row in a printed table: the result of each task, the total, and standard errors if printed."""
 
     results: Mapping[str, float]
     total: float
@@ -45,67 +45,71 @@ class Baseline(NamedTuple):
 
 
 class SpeedUp(NamedTuple):
-    """The gain of a schedule's groups over random groups, in percent, and the speed-up in finding them."""
+    """The percentage gain of a schedule's groups over random groups, and the speed-up in finding them."""
 
     performance: float
     speed_up: float
 
 
-def _read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(files(__package__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
-    return found
+def _read_json(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(files(__package__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    return content
 
 
-def _grouping(found: Mapping[str, Any]) -> PrintedGrouping:
-    return PrintedGrouping(found["total"], tuple(map(_group, found["networks"])))
+def _parse_grouping(data: Mapping[str, Any]) -> PrintedGrouping:
+    return PrintedGrouping(data["total"], tuple(map(_parse_group, data["networks"])))
 
 
-def _group(found: Mapping[str, Any]) -> PrintedGroup:
-    results: Results = found["results"]
-    return PrintedGroup(results, frozenset(results) - {*found["not bold"]}, _by_task(results, found.get("stderr")))
+def _parse_group(data: Mapping[str, Any]) -> PrintedGroup:
+    results: Results = data["results"]
+    return PrintedGroup(results, frozenset(results) - {*data["not bold"]}, _by_task(results, data.get("stderr")))
 
 
-def _baseline(dataset: str, found: Mapping[str, Any]) -> Baseline:
-    results = dict(zip(TASK_NAMES[dataset], found["results"], strict=True))
-    return Baseline(results, found["total"], _by_task(results, found.get("stderr")))
+def _parse_baseline(dataset: str, data: Mapping[str, Any]) -> Baseline:
+    results = dict(zip(TASK_NAMES[dataset], data["results"], strict=True))
+    return Baseline(results, data["total"], _by_task(results, data.get("stderr")))
 
 
 def _by_task(tasks: Iterable[str], values: Sequence[float] | None) -> Results | None:
     return None if values is None else dict(zip(tasks, values, strict=True))
 
 
-_matrices, _ablations = _read("matrices"), _read("ablations")
-_groupings, _baselines, _capacity = _read("groupings")["groupings"], _read("baselines"), _read("capacity")
+_matrices, _ablations = _read_json("matrices"), _read_json("ablations")
+_groupings, _baselines, _capacity = (
+    _read_json("groupings")["groupings"],
+    _read_json("baselines"),
+    _read_json("capacity"),
+)
 
-# By data set, the full name for each of the paper's short task names.
+# The full task names by data set and short name.
 TASK_NAMES: Mapping[str, Mapping[str, str]] = _matrices["tasks"]
 CELEBA = tuple(TASK_NAMES["celeba"])
 TASKONOMY = tuple(TASK_NAMES["taskonomy"])
-# By data set and method, such as "celeba_tag"; [target][source].
+# The published matrices [target, source] by data set and method, such as "celeba_tag".
 MATRICES: Mapping[str, NDArray[np.float64]] = {
     key: np.array(rows, dtype=np.float64) for key, rows in _matrices["matrices"].items()
 }
 
-# By data set and method, such as "celeba_tag", or by data set; then by the number of groups.
+# The printed groupings by data set and method, such as "celeba_tag" (or by data set), and number of groups.
 PRINTED: Mapping[str, Mapping[int, PrintedGrouping]] = {
-    key: {int(budget): _grouping(found) for budget, found in _groupings[key].items()} for key in MATRICES
+    key: {int(budget): _parse_grouping(found) for budget, found in _groupings[key].items()} for key in MATRICES
 }
 OPTIMAL: Mapping[str, Mapping[int, PrintedGrouping]] = {
-    dataset: {int(budget): _grouping(found) for budget, found in _groupings[f"{dataset}_optimal"].items()}
+    dataset: {int(budget): _parse_grouping(found) for budget, found in _groupings[f"{dataset}_optimal"].items()}
     for dataset in DATASETS
 }
 
-# By data set and method; for larger networks, also by the factor for their channels.
+# The printed rows by data set and method. For larger networks, the key includes the channel multiplier.
 BASELINES: Mapping[str, Mapping[str, Baseline]] = {
-    dataset: {line["method"]: _baseline(dataset, line) for line in lines}
+    dataset: {line["method"]: _parse_baseline(dataset, line) for line in lines}
     for dataset, lines in _baselines["lines"].items()
 }
 CAPACITY: Mapping[str, Mapping[tuple[str, int], Baseline]] = {
-    dataset: {(line["method"], line["times"]): _baseline(dataset, line) for line in lines}
+    dataset: {(line["method"], line["times"]): _parse_baseline(dataset, line) for line in lines}
     for dataset, lines in _capacity["lines"].items()
 }
 
-# By task: the gains of the best, the chosen and the worst partner.
+# The gains of the best, the chosen and the worst partner, by task.
 PARTNER: Mapping[str, tuple[float, float, float]] = {
     task: tuple(gains) for task, gains in _ablations["partner"]["rows"].items()
 }
@@ -126,7 +130,7 @@ class PublishedMatrix:
     """One of the six published matrices.
 
     Attributes:
-        key: data set and method, as in `MATRICES`.
+        key: the data set and method, as in `MATRICES`.
 
     Example:
         >>> PublishedMatrix("taskonomy_hoa").options
@@ -147,13 +151,13 @@ class PublishedMatrix:
 
     @property
     def affinity(self) -> Affinity:
-        """The matrix as [source, target]; the published one is transposed."""
+        """The matrix as [source, target], which is the transpose of the published one."""
         tasks = CELEBA if self.dataset == "CelebA" else TASKONOMY
         return Affinity.from_matrix(MATRICES[self.key], tasks, axis="target")
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options for `select_groups`; HOA's matrices are results of pairs and single tasks (losses for Taskonomy)."""
+        """The options for `select_groups`. HOA's matrices contain results of pairs and of single tasks."""
         return {
             "objective": "min" if self.key == "taskonomy_hoa" else "max",
             "allow_single": self.method == "HOA",

@@ -1,4 +1,4 @@
-"""Taskonomy (Zamir et al. 2018) as in the paper, read from the user's own copy of the data."""
+"""Taskonomy (Zamir et al. 2018) as in the paper, read from a local copy of the data."""
 
 from .taskonomy_network import Decoders as Decoders
 from .taskonomy_network import Xception as Xception

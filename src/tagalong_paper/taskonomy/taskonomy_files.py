@@ -1,4 +1,4 @@
-"""Finds Taskonomy's images, the buildings in each split, and the usable views."""
+"""Finds Taskonomy's images, the buildings of each split and the usable views."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ DOMAINS = {
     "edges": "edge_texture",
     "keypoints": "keypoints2d",
 }
-COMPONENT = "taskonomy"  # a folder between domain and buildings in the current download
-VIEW = re.compile(r"(point_\d+_view_\d+)((?:_domain_\w+)?\.png)")
-SIGNATURE, HEADER, END = b"\x89PNG\r\n\x1a\n", 33, b"\x00\x00\x00\x00IEND\xaeB`\x82"
-INCOMPLETE = "without an image of every domain"
+SUBFOLDER = "taskonomy"  # folder between domain and buildings in the current download
+VIEW_FILE = re.compile(r"(point_\d+_view_\d+)((?:_domain_\w+)?\.png)")
+PNG_SIGNATURE, PNG_HEADER_SIZE, PNG_END = b"\x89PNG\r\n\x1a\n", 33, b"\x00\x00\x00\x00IEND\xaeB`\x82"
+INCOMPLETE_REASON = "without an image of every domain"
 MAX_NAMED = 5
 Folders = Mapping[str, Path]
 Lists = Mapping[str, tuple[str, ...]]
@@ -38,21 +38,21 @@ Lists = Mapping[str, tuple[str, ...]]
 def read_lists(folder: Path) -> Lists:
     """Reads the names of the buildings for training, validation and test.
 
-    The files are `train_models.txt`, as in the paper's code, or `train.txt`, and so on; # starts a comment.
+    The files have names such as `train_models.txt`, as in the paper's code, or `train.txt`. Comments start with #.
 
     Raises:
-        ValueError: a list is missing or empty, or a building is listed twice.
+        ValueError: If a list is missing or empty, or a building is listed twice.
     """
-    files = {part: _file(folder, part) for part in PARTS}
+    files = {part: _find_list(folder, part) for part in PARTS}
     missing = [f"{part}_models.txt" for part, path in files.items() if path is None]
     if missing:
         raise InvalidInput(
             "lists",
-            "must be a folder with lists of buildings, one per line",
+            "must be a folder with lists of buildings, one building per line",
             f"no {', '.join(missing)} in {folder}",
             "the paper's lists are released with its code",
         )
-    lists = {part: _names(path) for part, path in files.items() if path is not None}
+    lists = {part: _read_names(path) for part, path in files.items() if path is not None}
     problems = [
         InvalidInput("`lists`:", f"{part} must name buildings", "none") for part, names in lists.items() if not names
     ]
@@ -61,20 +61,20 @@ def read_lists(folder: Path) -> Lists:
     if repeated:
         problems.append(
             InvalidInput(
-                "lists", "must name each building only once", f"{first_few(list(map(repr, repeated)))} repeatedly"
+                "lists", "must name each building only once", f"{first_few(list(map(repr, repeated)))} more than once"
             )
         )
     raise_problems(problems)
     return lists
 
 
-def _file(folder: Path, part: str) -> Path | None:
-    paths = (folder / f"{part}_models.txt", folder / f"{part}.txt")
+def _find_list(folder: Path, split: str) -> Path | None:
+    paths = (folder / f"{split}_models.txt", folder / f"{split}.txt")
     return next((path for path in paths if path.is_file()), None)
 
 
-def _names(path: Path) -> tuple[str, ...]:
-    # Some editors write a byte order mark; invalid bytes are shown in the error about an unknown building.
+def _read_names(path: Path) -> tuple[str, ...]:
+    # Some editors write a byte order mark. Invalid bytes appear in the error about an unknown building.
     lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     return tuple(name for line in lines if (name := line.partition("#")[0].strip()))
 
@@ -85,10 +85,10 @@ class Building:
 
     Attributes:
         name: the name of the building.
-        folders: the folder of its images, by domain.
-        endings: the part of file names after the view's name, by domain.
+        folders: the image folder for each domain.
+        endings: the suffix that follows the view's name in file names, by domain.
         views: the names of the views with an image in every domain, sorted by file name.
-        incomplete: the number of views without an image in some domain.
+        incomplete: the number of views that lack an image in some domain.
     """
 
     name: str
@@ -97,32 +97,32 @@ class Building:
     views: tuple[str, ...]
     incomplete: int
 
-    def file(self, domain: str, view: str) -> str:
+    def image_path(self, domain: str, view: str) -> str:
         """Returns the path of an image."""
         return f"{self.folders[domain]}{os.sep}{view}{self.endings[domain]}"
 
 
-def domains_of(tasks: Iterable[str]) -> tuple[str, ...]:
-    """Returns the domains to read for some tasks; normals also need depth, which shows where they are valid."""
+def required_domains(tasks: Iterable[str]) -> tuple[str, ...]:
+    """Returns the domains to read for these tasks. Normals also require depth, which shows where they are valid."""
     chosen = set(tasks)
     needed = chosen | {"depth"} if "normals" in chosen else chosen
     return (RGB, *(domain for task, domain in DOMAINS.items() if task in needed))
 
 
 def find_folders(data: Path, domains: Sequence[str]) -> Mapping[str, Folders]:
-    """Finds the folders of these domains, by building.
+    """Finds each building's folders for these domains.
 
-    The layouts are DATA/DOMAIN/BUILDING, DATA/DOMAIN/taskonomy/BUILDING and DATA/BUILDING/DOMAIN.
+    The supported layouts are DATA/DOMAIN/BUILDING, DATA/DOMAIN/taskonomy/BUILDING and DATA/BUILDING/DOMAIN.
 
     Raises:
-        ValueError: the folder has none of these layouts.
+        ValueError: If the folder does not have any of these layouts.
     """
     if not data.is_dir():
-        raise InvalidInput("data", "must be the folder with Taskonomy's images", f"{data}, which is not a folder")
+        raise InvalidInput("data", "must be the folder with the Taskonomy images", f"{data}, which is not a folder")
     found: dict[str, dict[str, Path]] = {}
     if (data / RGB).is_dir():
         for domain in domains:
-            inside = data / domain / COMPONENT
+            inside = data / domain / SUBFOLDER
             for building in _subfolders(inside if inside.is_dir() else data / domain):
                 found.setdefault(building.name, {})[domain] = building
     else:
@@ -133,7 +133,7 @@ def find_folders(data: Path, domains: Sequence[str]) -> Mapping[str, Folders]:
     if not found:
         raise InvalidInput(
             "data",
-            f"must have {RGB}/BUILDING/*.png or BUILDING/{RGB}/*.png, and folders of labels next to {RGB}",
+            f"must contain {RGB}/BUILDING/*.png or BUILDING/{RGB}/*.png, with label folders next to {RGB}",
             f"neither in {data}",
         )
     return found
@@ -147,21 +147,22 @@ def open_building(name: str, folders: Folders, domains: Sequence[str]) -> Buildi
     """Finds the views of a building that have an image in every domain.
 
     Raises:
-        InvalidInput: a domain is missing or empty.
+        InvalidInput: If a domain is missing or empty.
     """
-    start = f"the building {name!r} must have"
     missing = [domain for domain in domains if domain not in folders]
     if missing:
-        raise InvalidInput("`data`:", f"{start} {', '.join(domains)}", f"no {', '.join(missing)}")
+        expected = f"the building {name!r} must have the domains {', '.join(domains)}"
+        raise InvalidInput("`data`:", expected, f"no {', '.join(missing)}")
     endings: dict[str, str] = {}
     views: dict[str, set[str]] = {}
     for domain in domains:
-        matches = [match for match in map(VIEW.fullmatch, os.listdir(folders[domain])) if match]
+        matches = [match for match in map(VIEW_FILE.fullmatch, os.listdir(folders[domain])) if match]
         endings[domain] = matches[0][2] if matches else ""
         views[domain] = {match[1] for match in matches if match[2] == endings[domain]}
     empty = [str(folders[domain]) for domain in domains if not views[domain]]
     if empty:
-        raise InvalidInput("`data`:", f"{start} files point_*_view_*_domain_*.png", f"none in {', '.join(empty)}")
+        files = f"the building {name!r} must have files named point_*_view_*_domain_*.png"
+        raise InvalidInput("`data`:", files, f"none in {', '.join(empty)}")
     complete = set.intersection(*views.values())
     # Sorted by file name, as in the published code, which uses the first views.
     ordered = tuple(sorted(complete, key=lambda view: view + endings[RGB]))
@@ -170,15 +171,15 @@ def open_building(name: str, folders: Folders, domains: Sequence[str]) -> Buildi
 
 @dataclass(frozen=True, eq=False)
 class Views:
-    """The views of some buildings.
+    """The usable views of a list of buildings.
 
     Attributes:
         buildings: the buildings with usable views.
-        building: for each view, the index of its building.
-        view: for each view, its index in the building.
+        building: the building index of each view.
+        view: the index of each view within its building.
         skipped: the number of skipped views, by reason.
-        filtered: the names of buildings without a usable view.
-        digest: a digest of the names and sizes of all files.
+        filtered: the names of buildings without usable views.
+        digest: a hash of the names and sizes of all files.
     """
 
     buildings: tuple[Building, ...]
@@ -196,20 +197,22 @@ class Views:
         building = self.buildings[int(self.building[row])]
         return f"{building.name}/{building.views[int(self.view[row])]}"
 
-    def file(self, row: int, domain: str) -> str:
+    def image_path(self, row: int, domain: str) -> str:
         """Returns the path of an image."""
         building = self.buildings[int(self.building[row])]
-        return building.file(domain, building.views[int(self.view[row])])
+        return building.image_path(domain, building.views[int(self.view[row])])
 
 
-def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: int, most: int | None = None) -> Views:
-    """Returns the views that have all their images.
+def usable_views(
+    buildings: Sequence[Building], domains: Sequence[str], pixels: int, max_views: int | None = None
+) -> Views:
+    """Returns the views with an intact image in every domain.
 
     Args:
-        buildings: the buildings, in the order of the rows.
+        buildings: the buildings, in row order.
         domains: the domains to read.
-        pixels: the side of the square images; multiples of it are accepted too.
-        most: the maximum number of views per building, of which the first are used; None means all.
+        pixels: the width and height of the images. Images whose size is a multiple of this size are also accepted.
+        max_views: the maximum number of views per building. If None, all views are used.
     """
     kept: list[Building] = []
     rows: list[tuple[int, int]] = []
@@ -218,7 +221,7 @@ def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: 
     digest = hashlib.sha256()
     with ThreadPoolExecutor(THREADS) as pool:
         for building in buildings:
-            chosen = building.views[:most]
+            chosen = building.views[:max_views]
             inspected = pool.map(partial(_inspect_view, building, domains, pixels), chosen)
             usable = []
             for place, (sizes, flaw) in enumerate(inspected):
@@ -227,7 +230,7 @@ def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: 
                     usable.append((len(kept), place))
                 else:
                     skipped[flaw] += 1
-            skipped[INCOMPLETE] += building.incomplete
+            skipped[INCOMPLETE_REASON] += building.incomplete
             if usable:
                 kept.append(building)
                 rows += usable
@@ -238,24 +241,24 @@ def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: 
 
 
 def _inspect_view(building: Building, domains: Sequence[str], pixels: int, view: str) -> tuple[list[int], str | None]:
-    """Returns the sizes of a view's files, and the first flaw found in one of them."""
-    inspected = [_inspect_file(building.file(domain, view), pixels) for domain in domains]
+    """Returns the sizes of a view's files, and the first flaw found in them, if any."""
+    inspected = [_inspect_file(building.image_path(domain, view), pixels) for domain in domains]
     return [size for size, _ in inspected], next((flaw for _, flaw in inspected if flaw is not None), None)
 
 
 def _inspect_file(path: str, pixels: int) -> tuple[int, str | None]:
-    """Returns the size of a file, and a flaw if its first and last bytes show one."""
+    """Returns the size of a file, and a flaw if one is found in its first or last bytes."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            head = file.read(HEADER)
-            file.seek(max(0, size - len(END)))
+            head = file.read(PNG_HEADER_SIZE)
+            file.seek(max(0, size - len(PNG_END)))
             tail = file.read()
     except OSError as error:
         return 0, f"unreadable ({error.strerror})"
-    if not head.startswith(SIGNATURE):
+    if not head.startswith(PNG_SIGNATURE):
         return size, "damaged: not a PNG file"
-    if len(head) < HEADER or tail != END:
+    if len(head) < PNG_HEADER_SIZE or tail != PNG_END:
         return size, "damaged: truncated"
     wide, high = (int.from_bytes(head[at : at + 4], "big") for at in (16, 20))
     if wide != high or not wide or wide % pixels:

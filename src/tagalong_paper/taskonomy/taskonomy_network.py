@@ -1,4 +1,4 @@
-"""The network of Standley et al. for Taskonomy: a modified Xception encoder, and a small decoder for every task."""
+"""The Taskonomy network of Standley et al.: a modified Xception encoder with a small decoder for each task."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from torch import Tensor, nn
 
 from tagalong.learn import ModuleFactory, Task
 
-ENTRY, MIDDLE, BLOCKS, FEATURES = (32, 64, 128, 256), 728, 8, 512
-DECODER = (128, 64, 48, 32)
+ENTRY_CHANNELS, MIDDLE_CHANNELS, MIDDLE_BLOCKS, OUTPUT_CHANNELS = (32, 64, 128, 256), 728, 8, 512
+DECODER_CHANNELS = (128, 64, 48, 32)
 
 
 class Xception(ModuleFactory):
-    """Makes encoders with 512 output channels at 1/16 of the image's side.
+    """Creates encoders with 512 output channels at 1/16 of the input resolution.
 
-    The layers: two plain convolutions, three blocks of two separable convolutions that halve the image, eight blocks of
-    three separable convolutions, and a last separable convolution with BatchNorm.
+    The layers are two plain convolutions, three blocks of two separable convolutions that halve the resolution, eight
+    blocks of three separable convolutions, and a final separable convolution with BatchNorm.
 
     Args:
-        channels: a factor for the paper's channels; `width` is another factor for all but the output channels.
+        channels: a multiplier for the paper's number of channels. `width` is an additional multiplier, which does not
+            affect the output channels.
 
     Example:
         >>> import torch
@@ -32,7 +33,9 @@ class Xception(ModuleFactory):
         self.channels = channels
 
     def __call__(self, width: float = 1.0) -> nn.Module:
-        first, second, *growing = (scale_channels(size, self.channels * width) for size in (*ENTRY, MIDDLE))
+        first, second, *growing = (
+            scale_channels(size, self.channels * width) for size in (*ENTRY_CHANNELS, MIDDLE_CHANNELS)
+        )
         encoder = nn.Sequential(
             Colours(),
             *_with_norm(nn.Conv2d(3, first, 3, 2, 1, bias=False), first),
@@ -40,9 +43,9 @@ class Xception(ModuleFactory):
             *_with_norm(nn.Conv2d(first, second, 3, 1, 1, bias=False), second),
             nn.ReLU(),
             *(Block(a, b, 2, halve=True, rectified=n > 0) for n, (a, b) in enumerate(pairwise([second, *growing]))),
-            *(Block(growing[-1], growing[-1], 3) for _ in range(BLOCKS)),
+            *(Block(growing[-1], growing[-1], 3) for _ in range(MIDDLE_BLOCKS)),
             nn.ReLU(),
-            *_with_norm(Separable(growing[-1], last := scale_channels(FEATURES, self.channels)), last),
+            *_with_norm(Separable(growing[-1], last := scale_channels(OUTPUT_CHANNELS, self.channels)), last),
         )
         return initialize(encoder)
 
@@ -51,10 +54,10 @@ class Xception(ModuleFactory):
 
 
 class Decoders(ModuleFactory):
-    """Makes decoders of four transposed convolutions, each of which doubles the side and is followed by a plain one.
+    """Creates decoders with four transposed convolutions, each of which doubles the resolution.
 
     Args:
-        channels: a factor for the paper's channels.
+        channels: a multiplier for the paper's number of channels.
     """
 
     def __init__(self, channels: float = 1.0) -> None:
@@ -62,11 +65,11 @@ class Decoders(ModuleFactory):
 
     def __call__(self, task: Task, features: int) -> nn.Module:
         layers: list[nn.Module] = []
-        sizes = [features, *(scale_channels(size, self.channels) for size in DECODER)]
-        for place, (before, after) in enumerate(pairwise(sizes)):
-            layers += [*_with_norm(nn.ConvTranspose2d(before, after, 2, 2), after), nn.ReLU()]
-            if place < len(DECODER) - 1:
-                layers += [*_with_norm(nn.Conv2d(after, after, 3, padding=1), after), nn.ReLU()]
+        sizes = [features, *(scale_channels(size, self.channels) for size in DECODER_CHANNELS)]
+        for place, (in_channels, out_channels) in enumerate(pairwise(sizes)):
+            layers += [*_with_norm(nn.ConvTranspose2d(in_channels, out_channels, 2, 2), out_channels), nn.ReLU()]
+            if place < len(DECODER_CHANNELS) - 1:
+                layers += [*_with_norm(nn.Conv2d(out_channels, out_channels, 3, padding=1), out_channels), nn.ReLU()]
         return initialize(nn.Sequential(*layers, nn.Conv2d(sizes[-1], task.head_size, 3, padding=1)))
 
     def __repr__(self) -> str:
@@ -74,42 +77,50 @@ class Decoders(ModuleFactory):
 
 
 class Colours(nn.Module):
-    """Scales pixels from 0…255 to 0…1."""
+    """Scales pixel values from the range 0–255 to 0–1."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.float() / 255
 
 
 class Separable(nn.Sequential):
-    """A depthwise convolution followed by a pointwise one."""
+    """A depthwise convolution followed by a pointwise convolution."""
 
-    def __init__(self, before: int, after: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(
-            nn.Conv2d(before, before, 3, padding=1, groups=before, bias=False), nn.Conv2d(before, after, 1, bias=False)
+            nn.Conv2d(in_channels, in_channels, 3, padding=1, groups=in_channels, bias=False),
+            nn.Conv2d(in_channels, out_channels, 1, bias=False),
         )
 
 
 class Block(nn.Module):
-    """Separable convolutions with a shortcut.
+    """A block of separable convolutions with a skip connection.
 
     Args:
-        before: the number of input channels.
-        after: the number of output channels.
+        in_channels: the number of input channels.
+        out_channels: the number of output channels.
         convolutions: the number of separable convolutions.
-        halve: whether a strided convolution halves the side.
+        halve: whether a strided convolution halves the resolution.
         rectified: whether the block starts with a ReLU.
     """
 
-    def __init__(self, before: int, after: int, convolutions: int, halve: bool = False, rectified: bool = True) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, convolutions: int, halve: bool = False, rectified: bool = True
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for place in range(convolutions):
-            layers += [nn.ReLU(), *_with_norm(Separable(after if place else before, after), after)]
-        layers += [nn.Conv2d(after, after, 2, 2)] if halve else []
+            layers += [
+                nn.ReLU(),
+                *_with_norm(Separable(out_channels if place else in_channels, out_channels), out_channels),
+            ]
+        layers += [nn.Conv2d(out_channels, out_channels, 2, 2)] if halve else []
         self.layers = nn.Sequential(*layers[0 if rectified else 1 :])
-        shortened = halve or before != after
+        shortened = halve or in_channels != out_channels
         self.short_cut = (
-            nn.Sequential(*_with_norm(nn.Conv2d(before, after, 1, 2 if halve else 1, bias=False), after))
+            nn.Sequential(
+                *_with_norm(nn.Conv2d(in_channels, out_channels, 1, 2 if halve else 1, bias=False), out_channels)
+            )
             if shortened
             else nn.Identity()
         )
@@ -120,12 +131,12 @@ class Block(nn.Module):
 
 
 def scale_channels(size: int, factor: float) -> int:
-    """Scales a number of channels by a factor; the result is at least one."""
+    """Scales a number of channels by a factor, with a minimum of one."""
     return max(1, round(size * factor))
 
 
 def initialize(module: nn.Module) -> nn.Module:
-    """Initializes plain convolutions as in the published code: normal, with variance 2 / (kernel · outputs)."""
+    """Initializes convolutions as in the published code: normally distributed with variance 2 / (kernel · outputs)."""
     for part in module.modules():
         if isinstance(part, nn.Conv2d):
             nn.init.normal_(part.weight, 0.0, math.sqrt(2 / (math.prod(part.kernel_size) * part.out_channels)))

@@ -1,4 +1,4 @@
-"""Taskonomy (Zamir et al. 2018) as in the paper: five dense tasks on photographs of rooms."""
+"""Taskonomy (Zamir et al. 2018) as in the paper: five dense prediction tasks on photographs of rooms."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from tagalong.files import CACHE, make_folder
 from tagalong.learn import PARTS, Problem, Recipe, StreamedRows, Task
 from tagalong.progress import NoProgress, Progress
 
-from .images import CLASSES, ViewReader, drop_undecodable
+from .images import CLASS_COUNT, ViewReader, drop_undecodable
 from .taskonomy_files import (
     MAX_NAMED,
     Building,
     Folders,
     Lists,
     Views,
-    domains_of,
     find_folders,
     open_building,
     read_lists,
+    required_domains,
     usable_views,
 )
 from .taskonomy_network import Decoders, Xception
@@ -45,15 +45,16 @@ SHIFTS = [(down, right) for down in range(3) for right in range(3)]
 
 
 def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Returns the absolute error of every pixel."""
+    """Returns the absolute error of each pixel."""
     return (outputs - targets).abs()
 
 
 def rotated_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Returns the lowest mean absolute error of every row, over nine shifts of the outputs by at most one pixel.
+    """Returns the mean absolute error of each row, minimized over shifts of the outputs by at most one pixel.
 
-    This is the "loss rotation" of the published code: labels made from meshes can be off by a pixel. As in that code,
-    unknown pixels (where the last channel of the targets is 0) have an error of 0.
+    The published code calls this "loss rotation". The shifts are needed because labels rendered from meshes can be off
+    by a pixel. As in the published code, unknown pixels (where the last channel of the targets is 0) have an error of
+    0.
 
     Args:
         outputs: the predictions [rows, channels, side, side].
@@ -74,7 +75,7 @@ def rotated_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 TASKS = (
-    Task("segmentation", "multiclass", classes=CLASSES, error="loss"),
+    Task("segmentation", "multiclass", classes=CLASS_COUNT, error="loss"),
     Task("depth", "custom", outputs=1, loss=rotated_error),
     Task("normals", "custom", outputs=3, loss=rotated_error),
     Task("edges", "custom", outputs=1, loss=absolute_error),
@@ -115,37 +116,39 @@ def taskonomy(
     recipe: Recipe | None = None,
     progress: Progress | None = None,
 ) -> Problem:
-    """Loads segmentation, depth, normals, 2d edges and 2d keypoints of rooms; images are read during training.
+    """Loads Taskonomy: segmentation, depth, normals, 2D edges and 2D keypoints of rooms.
+
+    Images are read during training.
 
     Args:
-        data: the folder with the downloaded images: DATA/DOMAIN/BUILDING or DATA/BUILDING/DOMAIN. Nothing is downloaded
-            by this function.
-        lists: a folder with lists of buildings, `train_models.txt`, `val_models.txt` and `test_models.txt`, one
-            building per line; None means `data`.
-        tasks: some of the five tasks, as a list or as comma-separated names; only their domains are read.
-        size: "full" for the paper's network, recipe and 256 pixels; "small" for a narrow network and 64 pixels, which
-            takes seconds.
-        pixels: the side of the images, a multiple of 16; larger images are downsampled.
-        channels: a factor for the channels of the encoder and the decoders.
-        per_building: use only the first images of each building, up to this number, for validation and test; None means
-            all.
-        check: how to check images before training; damaged ones are skipped and counted. "header" reads their first and
-            last bytes; a view that is damaged elsewhere has no labels, and is logged when it is read. "decode" decodes
-            all images once, which takes as long as reading them for one epoch.
-        cache: the folder for the results of "decode"; None means `tagalong-cache` in `data`.
-        recipe: the training recipe; None means the paper's.
-        progress: receives progress updates while images are decoded.
+        data: the folder with the downloaded images, with the layout DATA/DOMAIN/BUILDING or DATA/BUILDING/DOMAIN. This
+            function does not download anything.
+        lists: the folder that contains the lists of buildings, `train_models.txt`, `val_models.txt` and
+            `test_models.txt`, with one building per line. Defaults to `data`.
+        tasks: one or more of the five tasks, as a list or a comma-separated string. Only the images for these tasks are
+            read. Defaults to all tasks.
+        size: "full" uses the paper's network and recipe with 256 pixels. "small" uses a narrow network with 64 pixels,
+            which trains in seconds.
+        pixels: the width and height of the images, a multiple of 16. Larger images are downsampled.
+        channels: a multiplier for the number of channels in the encoder and the decoders.
+        per_building: the maximum number of images per building for validation and test. If None, all images are used.
+        check: how to check images before training. Damaged images are skipped and counted. "header" reads only the
+            first and last bytes of each image. Views with other damage are logged when they are read, and have no
+            labels. "decode" decodes all images once, which takes as long as reading them for one epoch.
+        cache: the folder for the results of `check="decode"`. Defaults to `tagalong-cache` in `data`.
+        recipe: the training recipe. Defaults to the paper's recipe, or to a quick recipe if `size` is "small".
+        progress: reports progress while images are decoded.
 
     Raises:
-        ValueError: the folder, the lists or the options are invalid.
-        ImportError: Pillow is not installed.
+        ValueError: If the folder, the lists or the options are invalid.
+        ImportError: If Pillow is not installed.
     """
     require_package("the problem 'taskonomy'", "PIL", "tagalong[images]")
     chosen = _choose_tasks(tasks)
     given = {"pixels": pixels, "channels": channels}
     _check_options(data, chosen, size, per_building, {**given, "check": check})
     settings = SIZES[size] | {name: value for name, value in given.items() if value is not None}
-    domains = domains_of(chosen)
+    domains = required_domains(chosen)
     place = Path(str(data))
     folders = find_folders(place, domains)
     found = read_lists(place if lists is None else Path(str(lists)))
@@ -154,21 +157,17 @@ def taskonomy(
         part: usable_views(buildings[part], domains, settings["pixels"], None if part == "train" else per_building)
         for part in PARTS
     }
-    check_not_empty(views)
+    check_views(views)
     readers = {part: ViewReader(views[part], chosen, settings["pixels"]) for part in PARTS}
     flaws = {part: reader.find_systematic_flaw() for part, reader in readers.items()}
     raise_problems(
-        [
-            InvalidInput("`data`:", f"{part} must have images that can be read", flaw)
-            for part, flaw in flaws.items()
-            if flaw
-        ]
+        [InvalidInput("`data`:", f"{part} must have readable images", flaw) for part, flaw in flaws.items() if flaw]
     )
     if check == "decode":
         readers = _decode_all(readers, place / CACHE if cache is None else Path(str(cache)), progress or NoProgress())
         views = {part: reader.views for part, reader in readers.items()}
-    check_labelled({part: reader.unlabelled_tasks() for part, reader in readers.items()})
-    rows = {part: _rows(reader) for part, reader in readers.items()}
+    check_labels({part: reader.unlabeled_tasks() for part, reader in readers.items()})
+    rows = {part: _streamed_rows(reader) for part, reader in readers.items()}
     return Problem(
         "taskonomy",
         tuple(task for task in TASKS if task.name in chosen),
@@ -189,36 +188,39 @@ def _choose_tasks(tasks: Sequence[str] | str | None) -> tuple[str, ...]:
     chosen = tuple(map(str.strip, tasks.split(","))) if isinstance(tasks, str) else as_names(tasks)
     unknown = [name for name in chosen if name not in known]
     raise_problems(
-        [InvalidInput("tasks", "must be tasks of taskonomy", repr(name), did_you_mean(name, known)) for name in unknown]
+        [
+            InvalidInput("tasks", "must contain only Taskonomy tasks", repr(name), did_you_mean(name, known))
+            for name in unknown
+        ]
     )
     return tuple(name for name in known if name in chosen)
 
 
-def _check_options(data: Any, tasks: Sequence[str], size: Any, per_building: Any, given: dict[str, Any]) -> None:
+def _check_options(data: Any, tasks: Sequence[str], size: Any, per_building: Any, options: dict[str, Any]) -> None:
     problems = []
     if data is None:
-        expected = "must be the folder with Taskonomy's images"
-        problems.append(InvalidInput("data", expected, "None", "download them first"))
+        hint = "download them first"
+        problems.append(InvalidInput("data", "must be the folder with the Taskonomy images", "None", hint))
     if not tasks:
         problems.append(InvalidInput("tasks", "must name at least one task", "none"))
     if size not in SIZES:
         problems.append(InvalidInput("size", "must be 'small' or 'full'", repr(size)))
-    pixels, channels = given["pixels"], given["channels"]
+    pixels, channels = options["pixels"], options["channels"]
     if pixels is not None and (not isinstance(pixels, int) or pixels < MIN_PIXELS or pixels % PIXEL_STEP):
-        expected = f"must be a multiple of {PIXEL_STEP}, at least {MIN_PIXELS}"
-        problems.append(InvalidInput("pixels", expected, repr(pixels)))
+        multiple = f"must be a multiple of {PIXEL_STEP} and at least {MIN_PIXELS}"
+        problems.append(InvalidInput("pixels", multiple, repr(pixels)))
     if channels is not None and (not isinstance(channels, (int, float)) or not 0 < channels < float("inf")):
         problems.append(InvalidInput("channels", "must be a positive number", repr(channels)))
     if per_building is not None and (not isinstance(per_building, int) or per_building < 1):
         expected = "must be a positive integer, or None for all images"
         problems.append(InvalidInput("per_building", expected, repr(per_building)))
-    if given["check"] not in CHECKS:
-        problems.append(InvalidInput("check", "must be 'header' or 'decode'", repr(given["check"])))
+    if options["check"] not in CHECKS:
+        problems.append(InvalidInput("check", "must be 'header' or 'decode'", repr(options["check"])))
     raise_problems(problems)
 
 
 def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Sequence[str]) -> dict[str, list[Building]]:
-    """Opens the buildings in each list; all problems are reported in one error, the first few of them in detail."""
+    """Opens the buildings in each list. Reports all problems in one error, with the first few in detail."""
     problems: list[InvalidInput] = []
     flaws: list[InvalidInput] = []
     opened: dict[str, list[Building]] = {part: [] for part in PARTS}
@@ -232,7 +234,11 @@ def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Seque
             if building is not None:
                 opened[part].append(building)
     left_out = len(flaws) - MAX_NAMED
-    more = [InvalidInput("`data`:", f"{pluralize(left_out, 'more building')} have such flaws")] if left_out > 0 else []
+    more = (
+        [InvalidInput("`data`:", f"there are similar problems in {pluralize(left_out, 'more building')}")]
+        if left_out > 0
+        else []
+    )
     raise_problems([*problems, *flaws[:MAX_NAMED], *more])
     return opened
 
@@ -240,47 +246,47 @@ def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Seque
 def _decode_all(readers: Mapping[str, ViewReader], folder: Path, progress: Progress) -> dict[str, ViewReader]:
     make_folder(folder)
     found = {part: drop_undecodable(reader, folder, progress) for part, reader in readers.items()}
-    check_not_empty({part: reader.views for part, reader in found.items()})
+    check_views({part: reader.views for part, reader in found.items()})
     return found
 
 
-def _rows(reader: ViewReader) -> StreamedRows:
+def _streamed_rows(reader: ViewReader) -> StreamedRows:
     return StreamedRows(reader, reader.tasks, torch.from_numpy(reader.views.building.astype(np.int64)), at_once=16)
 
 
-def check_not_empty(views: Mapping[str, Views]) -> None:
+def check_views(views: Mapping[str, Views]) -> None:
     """Checks that every split has a usable view.
 
     Raises:
-        ValueError: a split has none; the message says why its views were skipped.
+        ValueError: If a split has no usable views. The message says why views were skipped.
     """
     empty = {part: found for part, found in views.items() if not len(found)}
     raise_problems(
         [
-            InvalidInput("`data`:", f"{part} must have usable images", f"none: {_skipped(found)}")
+            InvalidInput("`data`:", f"{part} must have usable images", f"none: {_format_skipped(found)}")
             for part, found in empty.items()
         ]
     )
 
 
-def check_labelled(unlabelled: Mapping[str, Sequence[str]]) -> None:
+def check_labels(unlabeled: Mapping[str, Sequence[str]]) -> None:
     """Checks that every split has labels for every task.
 
     Args:
-        unlabelled: for each split, its tasks without a label.
+        unlabeled: the tasks without labels in each split.
 
     Raises:
-        ValueError: a task has no labels in a split.
+        ValueError: If a task has no labels in a split.
     """
     raise_problems(
         [
             InvalidInput(
                 "`data`:",
                 f"{part} must have labels for every task",
-                f"no known pixel for {', '.join(tasks)}",
+                f"no labeled pixels for {', '.join(tasks)}",
                 "add buildings to its list",
             )
-            for part, tasks in unlabelled.items()
+            for part, tasks in unlabeled.items()
             if tasks
         ]
     )
@@ -289,12 +295,12 @@ def check_labelled(unlabelled: Mapping[str, Sequence[str]]) -> None:
 def view_notes(
     views: Mapping[str, Views], lists: Lists, folders: Mapping[str, Folders], per_building: int | None
 ) -> tuple[str, ...]:
-    """Returns notes on the numbers of views and buildings, and on those left out."""
-    sizes = "; ".join(_size(part, v) for part, v in views.items())
+    """Returns notes on the number of views and buildings, including those that were skipped."""
+    sizes = "; ".join(_format_size(part, v) for part, v in views.items())
     notes = [f"read from files: {sizes}"]
     if per_building is not None:
         notes.append(f"for validation and test, only the first {pluralize(per_building, 'image')} of each building")
-    notes += [f"{part}: images skipped: {_skipped(v)}" for part, v in views.items() if v.skipped]
+    notes += [f"{part}: images skipped: {_format_skipped(v)}" for part, v in views.items() if v.skipped]
     notes += [
         f"{part}: buildings without a usable image: {', '.join(v.filtered)}" for part, v in views.items() if v.filtered
     ]
@@ -302,9 +308,9 @@ def view_notes(
     return (*notes, f"buildings in the folder that are in no list: {unlisted}") if unlisted else tuple(notes)
 
 
-def _size(part: str, views: Views) -> str:
-    return f"{part} {pluralize(len(views), 'image')} of {pluralize(len(views.buildings), 'building')}"
+def _format_size(split: str, views: Views) -> str:
+    return f"{split} {pluralize(len(views), 'image')} of {pluralize(len(views.buildings), 'building')}"
 
 
-def _skipped(views: Views) -> str:
+def _format_skipped(views: Views) -> str:
     return "; ".join(f"{number} {why}" for why, number in sorted(views.skipped.items())) or "no images"

@@ -1,4 +1,4 @@
-"""Truth tables with the results of every subset of tasks, and a leaderboard of estimators that predict them."""
+"""Truth tables, which contain the results of every subset of tasks, and a leaderboard of estimators."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

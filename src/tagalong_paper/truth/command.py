@@ -1,4 +1,4 @@
-"""`tagalong leaderboard`: which estimator of affinity best predicts what truly helps?"""
+"""`tagalong leaderboard`: which affinity estimator best predicts which tasks actually help?"""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def leaderboard(
     seeds: SeedsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Compares affinity estimators with the truth: tables for which every subset of tasks was trained.
+    """Compares affinity estimators using truth tables, for which every subset of tasks was trained.
 
-    The columns "pairs" and "joining" are correlations with the true gain from a partner, in a network of two tasks and
-    on average over all groups that the partner can join. Columns like "k=2" are changes in test loss relative to one
-    network for all tasks; negative is better. Costs are multiples of training that network. Other packages can add
-    estimators with the entry point group "tagalong.estimators"; these are measured on tagalong's own problems, which
-    takes minutes.
+    The columns "pairs" and "joining" are correlations with the true gain from adding a task: to one other task, and on
+    average over all groups that it can join. Columns such as "k=2" show the change in test loss relative to one network
+    for all tasks, where negative values are better. Costs are relative to the cost of training that network. Other
+    packages can add estimators through the "tagalong.estimators" entry point group. Those estimators are measured on
+    tagalong's own problems, which takes minutes.
 
     Example:
-        `tagalong leaderboard --tables nhanes,faces`: which affinity predicts what truly helps
+        `tagalong leaderboard --tables nhanes,faces`: compare estimators on two tables
     """
     from .standings import leaderboard as compare
     from .truth_table import truth_names
@@ -57,30 +57,34 @@ def leaderboard(
     with spinner("comparing estimators", quiet=json):
         found = compare(names or truth_names(), budgets=ks, seeds=3 if seeds is None else seeds)
     if json:
-        print(dumps({"leaderboard": [json_safe(one.to_document()) for one in found]}, indent=1))
+        print(dumps({"leaderboard": [json_safe(standing.to_document()) for standing in found]}, indent=1))
         return
-    _show(found, ks)
+    _show_leaderboard(found, ks)
 
 
-def _show(found: list[Standing], budgets: tuple[int, ...]) -> None:
+def _show_leaderboard(standings: list[Standing], budgets: tuple[int, ...]) -> None:
     from .standings import average
 
     console = screen()
     numbers = ("pairs", "joining", *(f"k={k}" for k in budgets), "cost")
-    names = dict.fromkeys(one.table for one in found)
-    overall = average(found) if len(names) > 1 else []
-    for name in (*names, *dict.fromkeys(one.table for one in overall)):
+    names = dict.fromkeys(standing.table for standing in standings)
+    overall = average(standings) if len(names) > 1 else []
+    for name in (*names, *dict.fromkeys(standing.table for standing in overall)):
         shown = TextTable(f"{printable(name)}: estimator", *numbers, numbers=numbers)
-        rows = sorted((one for one in (*found, *overall) if one.table == name), key=_rank)
-        for one in rows:
-            changes = [f"{100 * one.changes[k]:+.2f} %" if k in one.changes else "" for k in budgets]
+        rows = sorted((one for one in (*standings, *overall) if one.table == name), key=_sort_key)
+        for standing in rows:
+            changes = [f"{100 * standing.changes[k]:+.2f} %" if k in standing.changes else "" for k in budgets]
             shown.add_row(
-                printable(one.estimator), f"{one.pairs:+.2f}", f"{one.marginal:+.2f}", *changes, f"{one.cost:.1f}"
+                printable(standing.estimator),
+                f"{standing.pairs:+.2f}",
+                f"{standing.marginal:+.2f}",
+                *changes,
+                f"{standing.cost:.1f}",
             )
         print_table(console, shown)
         print_line(console, "")
 
 
-def _rank(one: Standing) -> tuple[float, str]:
-    """Sorts by the correlation, highest first; NaN comes last."""
-    return 2.0 if math.isnan(one.marginal) else -one.marginal, one.estimator
+def _sort_key(standing: Standing) -> tuple[float, str]:
+    """Returns a sort key that puts the highest correlation first and NaN last."""
+    return 2.0 if math.isnan(standing.marginal) else -standing.marginal, standing.estimator

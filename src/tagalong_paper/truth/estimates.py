@@ -1,4 +1,4 @@
-"""The true effects of tasks on each other, and estimates from truth tables, plug-ins or new measurements."""
+"""The true effects of tasks on each other, and estimates based on truth tables or new measurements."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Array = NDArray[np.float64]
 
 
 def pair_gains(table: TruthTable) -> Array:
-    """Returns how much a partner lowers the log loss of a single task [source, target]; NaN on the diagonal."""
+    """Returns how much each source lowers each target's log loss in a network for both, with NaN on the diagonal."""
     return pair_gains_of(table.test.mean(0))
 
 
 def pair_gains_of(logs: Array) -> Array:
-    """Returns `pair_gains` for log losses [subsets, tasks]."""
+    """Returns the same as `pair_gains`, given log losses [subsets, tasks]."""
     n = logs.shape[1]
     gains = np.full((n, n), np.nan)
     for source in range(n):
@@ -39,38 +39,40 @@ def pair_gains_of(logs: Array) -> Array:
 
 
 def marginal_effects(table: TruthTable) -> Array:
-    """Returns how much a task lowers another's log loss [source, target], averaged over all sets it can join."""
+    """Returns how much each source lowers each target's log loss, averaged over all sets that it can join."""
     return marginal_effects_of(table.test.mean(0))
 
 
 def marginal_effects_of(logs: Array) -> Array:
-    """Returns `marginal_effects` for log losses [subsets, tasks]."""
-    inside, n = ~np.isnan(logs), logs.shape[1]
+    """Returns the same as `marginal_effects`, given log losses [subsets, tasks]."""
+    membership, n = ~np.isnan(logs), logs.shape[1]
     effects = np.full((n, n), np.nan)
     for source in range(n):
         for target in range(n):
             if source != target:
-                without = inside[:, target] & ~inside[:, source]
+                without = membership[:, target] & ~membership[:, source]
                 joined = np.flatnonzero(without) + (1 << source)
                 effects[source, target] = np.mean(logs[without, target] - logs[joined, target])
     return effects
 
 
 def correlation(estimate: Array, truth: Array) -> float:
-    """Returns Pearson's correlation after centering each target, since a constant per target changes no grouping.
+    """Returns Pearson's correlation after centering each target.
+
+    Centering is appropriate because adding a constant to a target does not change the grouping.
 
     Example:
         >>> round(correlation(np.array([[np.nan, 2, 0], [1, np.nan, 5], [0, 1, np.nan]]), np.eye(3) * np.nan), 2)
         nan
     """
     off = ~np.eye(len(truth), dtype=bool)
-    mine, theirs = (_centre_targets(np.where(off, effects, np.nan))[off] for effects in (estimate, truth))
+    mine, theirs = (_center_targets(np.where(off, effects, np.nan))[off] for effects in (estimate, truth))
     size = np.sqrt(np.sum(mine**2) * np.sum(theirs**2))
     return float(np.sum(mine * theirs) / size) if size > 0 else float("nan")
 
 
-def _centre_targets(effects: Array) -> Array:
-    """Subtracts the mean onto each target, excluding the diagonal."""
+def _center_targets(effects: Array) -> Array:
+    """Subtracts the mean of each target, excluding the diagonal."""
     n = len(effects)
     means = np.where(np.eye(n, dtype=bool), 0, effects).sum(0) / (n - 1)
     return np.asarray(effects - means)
@@ -78,13 +80,14 @@ def _centre_targets(effects: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """An estimator's result for the tasks of a table, from one seed.
+    """An estimator's result for the tasks of a table and one seed.
 
     Attributes:
         gains: how much each source helps each target [source, target].
-        cost: the cost as a multiple of training one network for all tasks, without that training itself.
-        losses: the estimated losses of whole networks, if any; if present, they determine the groups.
-        joining: how much each source helps each target on average over all sets [source, target], if estimated.
+        cost: the additional cost, relative to training one network for all tasks.
+        losses: the estimated losses of each network. If not None, these losses determine the groups.
+        joining: how much each source helps each target on average over all sets [source, target], or None if not
+            estimated.
     """
 
     gains: Array
@@ -93,15 +96,15 @@ class Estimate:
     joining: Array | None = None
 
     def groups(self, tasks: tuple[str, ...], budget: int) -> Grouping:
-        """Returns the groups that follow from the estimate."""
+        """Returns the best groups according to the estimate."""
         if self.losses is not None:
             return select_groups(self.losses, budget, complete="pairs", objective="min")
         gains = np.where(np.eye(len(tasks), dtype=bool), 0.0, self.gains)
         return select_groups(Affinity.from_matrix(gains, tasks), budget)
 
 
-def estimates(table: TruthTable, seed: int) -> Iterator[tuple[str, Estimate]]:
-    """Yields the name of each estimator and its estimate from the networks of one seed."""
+def table_estimates(table: TruthTable, seed: int) -> Iterator[tuple[str, Estimate]]:
+    """Yields the name of each estimator with its estimate for one seed."""
     for name, gains in table.affinities.items():
         if seed < len(gains):
             yield name, Estimate(gains[seed], table.costs[name])
@@ -125,12 +128,12 @@ def _estimate_from_subsets(table: TruthTable, logs: Array, cost: float) -> Estim
 
 
 def estimate_from_pairs(table: TruthTable, logs: Array, fraction: float) -> Estimate:
-    """Returns the estimate from networks for one task and for two tasks, as in HOA.
+    """Returns the estimate based on networks for one and two tasks, as in HOA.
 
     Args:
-        table: the table with the tasks.
+        table: the truth table.
         logs: the log losses [subsets, tasks].
-        fraction: the fraction of a full training run for which each network was trained.
+        fraction: the fraction of a full training run that each network was trained for.
     """
     n = len(table.tasks)
     gains = np.full((n, n), np.nan)
@@ -147,12 +150,12 @@ def estimate_from_pairs(table: TruthTable, logs: Array, fraction: float) -> Esti
 
 
 def plugin_estimators() -> dict[str, object]:
-    """Returns the estimators from other packages by the names of their entry points in "tagalong.estimators"."""
+    """Returns the estimators from other packages by entry point name (in the "tagalong.estimators" group)."""
     return load_plugins("estimators")
 
 
 def load_table_problem(table: TruthTable) -> Problem | None:
-    """Loads the problem of a table; returns None if its data are not available."""
+    """Loads the problem of a table. Returns None if the data are not available."""
     load = table.about.get("load")
     if load is None:
         return None
@@ -166,7 +169,7 @@ def load_table_problem(table: TruthTable) -> Problem | None:
 
 
 def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: int, every: int = 4) -> Estimate:
-    """Measures an estimator on the problem of a table.
+    """Runs an estimator on the problem of a table.
 
     Args:
         table: the table.
@@ -174,10 +177,10 @@ def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: 
         estimator: an `Estimator`, a subclass of it, or a function that takes (problem, seed) and returns (gains
             [source, target], cost).
         seed: the seed of the network.
-        every: the number of steps from one measurement to the next.
+        every: the number of steps between measurements.
 
     Raises:
-        ValueError: the gains have the wrong shape.
+        ValueError: If the gains have the wrong shape.
     """
     if isinstance(estimator, type) and issubclass(estimator, Estimator):
         estimator = estimator()
@@ -185,7 +188,7 @@ def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: 
         gains, cost = estimator(problem, seed)
         gains, n = np.asarray(gains, dtype=np.float64), len(table.tasks)
         if gains.shape != (n, n):
-            raise InvalidInput("gains", f"must be [source, target] of {n} tasks", f"the shape {gains.shape}")
+            raise InvalidInput("gains", f"must have the shape ({n}, {n}), source by target", f"{gains.shape}")
         return Estimate(gains, float(cost))
     settings = {"estimator": estimator, "held_out": True, "every": every}
     trained = train(problem, Job(problem.names, seed), meter=settings)

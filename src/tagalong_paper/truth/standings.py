@@ -1,4 +1,4 @@
-"""The leaderboard: which estimator best predicts what truly helps, and how good are its groups?"""
+"""The leaderboard: which estimator best predicts which tasks actually help, and how good are its groups?"""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tagalong.errors import InvalidInput, is_positive_integer
 from .estimates import (
     Estimate,
     correlation,
-    estimates,
     load_table_problem,
     marginal_effects,
     measure_estimate,
     pair_gains,
     plugin_estimators,
+    table_estimates,
 )
 from .truth_table import TruthTable, load_truth, truth_names
 
@@ -29,16 +29,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Standing:
-    """The scores of an estimator on a table, averaged over seeds.
+    """An estimator's scores on a table, averaged over seeds.
 
     Attributes:
         estimator: the name of the estimator.
         table: the name of the table.
-        pairs: the correlation with the true gains in pairs.
-        marginal: the correlation with the true effects of joining a set, averaged over all sets.
-        changes: for each budget, the true change in test loss of its groups relative to one network for all tasks;
-            negative is better.
-        cost: the cost as a multiple of training one network for all tasks, without that training itself.
+        pairs: the correlation with the true gains in pairs of tasks.
+        marginal: the correlation with the true gains from joining a set, averaged over all sets.
+        changes: the true change in test loss by budget, relative to one network for all tasks. Negative values are
+            better.
+        cost: the additional cost, relative to training one network for all tasks.
         seeds: the number of seeds.
     """
 
@@ -51,7 +51,7 @@ class Standing:
     seeds: int
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document."""
+        """Returns the contents as a JSON document."""
         return asdict(self) | {"changes": {str(budget): change for budget, change in self.changes.items()}}
 
 
@@ -64,17 +64,17 @@ def leaderboard(
 ) -> list[Standing]:
     """Scores every estimator on every table.
 
-    Estimators from other packages (entry point group "tagalong.estimators") are measured on tagalong's own problems
-    when this is called; all others are looked up in the tables.
+    Estimates are looked up in the tables, except for estimators from other packages (in the "tagalong.estimators" entry
+    point group). Those estimators are measured on tagalong's own problems during the call.
 
     Args:
-        tables: the names of truth tables; all by default.
-        budgets: the numbers of networks.
-        seeds: the number of seeds, each of which gives an estimate.
-        progress: receives a message about each measurement.
+        tables: the names of the truth tables. Defaults to all.
+        budgets: the numbers of networks to select.
+        seeds: the number of seeds to average over.
+        progress: a function that is called with a message before each measurement.
 
     Raises:
-        ValueError: a table is unknown, there is no seed, or a single value is passed where a list is needed.
+        ValueError: If a table is unknown, `seeds` is not positive, or an argument is not a list.
     """
     if not is_positive_integer(seeds):
         raise InvalidInput("seeds", "must be a positive integer", repr(seeds))
@@ -85,14 +85,14 @@ def leaderboard(
     plugins = plugin_estimators()
     for name in truth_names() if tables is None else tables:
         table = load_truth(name)
-        truths = pair_gains(table), marginal_effects(table)
+        true_effects = pair_gains(table), marginal_effects(table)
         for label, by_seed in _all_estimates(table, min(seeds, table.seeds), plugins, progress):
-            found.append(_standing(label, name, table, truths, by_seed, budgets))
+            found.append(_score_estimator(label, name, table, true_effects, by_seed, budgets))
     return found
 
 
 def average(found: Sequence[Standing]) -> list[Standing]:
-    """Returns means over all tables, labeled "all tables", for the estimators that were scored on all of them."""
+    """Returns the mean over all tables for each estimator that was scored on all of them."""
     tables = {one.table for one in found}
     means = []
     for name in dict.fromkeys(one.estimator for one in found):
@@ -111,7 +111,7 @@ def _all_estimates(
 ) -> Iterator[tuple[str, list[Estimate]]]:
     by_name: dict[str, list[Estimate]] = {}
     for seed in range(seeds):
-        for name, estimate in estimates(table, seed):
+        for name, estimate in table_estimates(table, seed):
             by_name.setdefault(name, []).append(estimate)
     yield from by_name.items()
     problem = load_table_problem(table) if plugins else None
@@ -122,22 +122,22 @@ def _all_estimates(
         try:
             yield name, [measure_estimate(table, problem, estimator, seed) for seed in range(seeds)]
         except Exception as error:  # one broken plug-in must not stop the others
-            log.warning("the estimator %r cannot be measured on %s: %s", name, table.about["problem"], error)
+            log.warning("could not measure the estimator %r on %s: %s", name, table.about["problem"], error)
 
 
-def _standing(
+def _score_estimator(
     label: str,
     name: str,
     table: TruthTable,
-    truths: tuple[Any, Any],
+    true_effects: tuple[Any, Any],
     by_seed: Sequence[Estimate],
     budgets: Sequence[int],
 ) -> Standing:
-    pairs = np.mean([correlation(one.gains, truths[0]) for one in by_seed])
+    pairs = np.mean([correlation(one.gains, true_effects[0]) for one in by_seed])
     joining = [one.gains if one.joining is None else one.joining for one in by_seed]
-    marginal = np.mean([correlation(gains, truths[1]) for gains in joining])
+    marginal = np.mean([correlation(gains, true_effects[1]) for gains in joining])
     possible = [budget for budget in budgets if budget <= len(table.tasks)]
-    changes = {budget: [_change(one, table, budget) for one in by_seed] for budget in possible}
+    changes = {budget: [_true_change(one, table, budget) for one in by_seed] for budget in possible}
     return Standing(
         label,
         name,
@@ -149,6 +149,6 @@ def _standing(
     )
 
 
-def _change(estimate: Estimate, table: TruthTable, budget: int) -> float:
+def _true_change(estimate: Estimate, table: TruthTable, budget: int) -> float:
     groups = estimate.groups(table.tasks, budget).groups
     return table.change({task: group.trains for group in groups for task in group.serves})

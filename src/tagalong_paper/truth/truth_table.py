@@ -1,4 +1,4 @@
-"""Truth tables: results of every subset of a problem's tasks, for looking up the true gain of any grouping."""
+"""Truth tables, which contain the results of every subset of tasks and give the true gain of any grouping."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from tagalong.learn import Job
 from tagalong.study import Backend, Cost, NetworkResult, Score
 
 Array = NDArray[np.float64]
-FOLDER = "tables"  # next to this file: the tables that come with the package
+FOLDER = "tables"  # next to this file; contains the tables that are included in the package
 FORMAT, VERSION = "tagalong-truth", 1
 HINT = "recreate it with benchmarks/truth.py"
-WHOLE = 1000  # the number of steps that a full training run counts as
+FULL_TRAINING_STEPS = 1000  # nominal number of steps in a full training run
 ESTIMATORS = {"lookahead": "lookahead sgd train mean", "cosine": "cosine train trimmed"}
-UNIT = 1 / 20_000  # resolution of logarithms in the file: 0.005 % of a loss
+LOG_RESOLUTION = 1 / 20_000  # resolution of logarithms in the file: 0.005 % of a loss
 
 
 @dataclass(frozen=True, eq=False)
 class TruthTable:
-    """Losses of the networks of every subset of tasks.
+    """The losses of a network for every subset of tasks.
 
-    A subset is a number whose bit i is set if it contains task i; its index in the table is that number minus one.
-    Losses are natural logarithms of the ratio of a loss to that of the network for all tasks, averaged over seeds, so a
-    difference of 0.01 is about one percent. They are NaN if a task is not in the subset.
+    A subset is encoded as a number whose bit i is set if it contains task i. The index of a subset in the table is that
+    number minus one. Losses are relative to the network for all tasks (averaged over seeds) and stored as natural
+    logarithms, so a difference of 0.01 is about one percent. Losses are NaN for tasks that are not in the subset.
 
     Attributes:
         tasks: the names of the tasks.
-        val: the losses on the two halves of the validation rows [seeds, 2, subsets, tasks].
+        val: the losses on each half of the validation rows [seeds, 2, subsets, tasks].
         test: the losses on the test rows [seeds, subsets, tasks].
-        early: the validation losses after a fraction of training [seeds, fractions, subsets, tasks].
-        fractions: the fractions for `early`, relative to the epochs of the network for all tasks.
+        early: the validation losses after each fraction of training [seeds, fractions, subsets, tasks].
+        fractions: the fractions of training for `early`, relative to the epochs of the network for all tasks.
         epochs: the number of epochs [seeds, subsets].
         affinities: the affinities by estimator [seeds, source, target].
-        errors: the standard errors of the affinities.
-        predictions: the losses predicted by estimators of whole networks, by estimator [seeds, subsets, tasks].
-        costs: the cost of measuring by estimator, as a multiple of training the network for all tasks.
-        about: the command that made the table, and its inputs.
+        errors: the standard errors of the affinities, by estimator.
+        predictions: the losses predicted for each network, by estimator [seeds, subsets, tasks].
+        costs: the measurement cost by estimator, relative to training the network for all tasks.
+        about: the command that created the table, and its inputs.
     """
 
     tasks: tuple[str, ...]
@@ -64,16 +64,16 @@ class TruthTable:
 
     @property
     def seeds(self) -> int:
-        """The number of seeds with which every subset was trained."""
+        """The number of seeds that each subset was trained with."""
         return len(self.test)
 
     @property
     def subsets(self) -> NDArray[np.bool_]:
-        """Whether each subset contains each task, [subsets, tasks]."""
+        """Whether each subset contains each task, as an array [subsets, tasks]."""
         return subset_members(len(self.tasks))
 
     def place(self, subset: Iterable[str]) -> int:
-        """Returns the index of a subset.
+        """Returns the index of a subset in the table.
 
         Example:
             >>> table = TruthTable(("a", "b"), *[np.zeros(0)] * 3, (), np.zeros(0))
@@ -87,26 +87,28 @@ class TruthTable:
 
         Args:
             served: for each task, the tasks of the network that serves it.
-            seeds: the seeds of the networks; all by default.
+            seeds: the seeds of the networks. Defaults to all.
         """
         chosen = list(range(self.seeds) if seeds is None else seeds)
         changes = [self._ratio(self.test[chosen], self.place(tasks), task) for task, tasks in served.items()]
         return float(np.mean(changes) - 1)
 
-    def _ratio(self, logs: Array, place: int, task: str) -> float:
+    def _ratio(self, log_losses: Array, index: int, task: str) -> float:
         column = self.tasks.index(task)
-        return float(np.exp(logs[:, place, column] - logs[:, -1, column]).mean())
+        return float(np.exp(log_losses[:, index, column] - log_losses[:, -1, column]).mean())
 
     def save(self, path: str | Path) -> None:
-        """Writes the table, rounded, as a small npz file."""
-        inside = self.subsets
-        arrays: dict[str, Any] = {name: _pack(getattr(self, name)[..., inside]) for name in ("val", "test", "early")}
+        """Writes the table to a compressed npz file, with rounded numbers."""
+        membership = self.subsets
+        arrays: dict[str, Any] = {
+            name: _pack(getattr(self, name)[..., membership]) for name in ("val", "test", "early")
+        }
         arrays["epochs"] = self.epochs.astype(np.uint16)
         for name in self.affinities:
             arrays[f"affinity {name}"] = self.affinities[name].astype(np.float32)
             arrays[f"stderr {name}"] = self.errors[name].astype(np.float16)
         for name, logs in self.predictions.items():
-            arrays[f"predicted {name}"] = _pack(logs[..., inside])
+            arrays[f"predicted {name}"] = _pack(logs[..., membership])
         document = {
             "tasks": self.tasks,
             "fractions": self.fractions,
@@ -124,8 +126,8 @@ class TruthTable:
             text = str(arrays["document"])
         document = parse_document(text, str(path), FORMAT, (VERSION,), hint=HINT)
         tasks = tuple(document["tasks"])
-        inside = subset_members(len(tasks))
-        losses = {name: _unpack(arrays[name], inside) for name in ("val", "test", "early")}
+        membership = subset_members(len(tasks))
+        losses = {name: _unpack(arrays[name], membership) for name in ("val", "test", "early")}
         named, predicted = (
             [name.removeprefix(kind) for name in arrays if name.startswith(kind)]
             for kind in ("affinity ", "predicted ")
@@ -137,14 +139,14 @@ class TruthTable:
             epochs=arrays["epochs"].astype(np.int64),
             affinities={name: arrays[f"affinity {name}"].astype(np.float64) for name in named},
             errors={name: arrays[f"stderr {name}"].astype(np.float64) for name in named},
-            predictions={name: _unpack(arrays[f"predicted {name}"], inside) for name in predicted},
+            predictions={name: _unpack(arrays[f"predicted {name}"], membership) for name in predicted},
             costs=document["costs"],
             about=document["about"],
         )
 
 
 def subset_members(tasks: int) -> NDArray[np.bool_]:
-    """Returns whether each subset contains each task, [subsets, tasks].
+    """Returns whether each subset contains each task, as an array [subsets, tasks].
 
     Example:
         >>> subset_members(2).tolist()
@@ -153,48 +155,48 @@ def subset_members(tasks: int) -> NDArray[np.bool_]:
     return (np.arange(1, 2**tasks)[:, None] >> np.arange(tasks) & 1).astype(bool)
 
 
-def _pack(logs: Array) -> NDArray[np.int16]:
-    return np.clip(np.round(logs / UNIT), -32_767, 32_767).astype(np.int16)
+def _pack(log_losses: Array) -> NDArray[np.int16]:
+    return np.clip(np.round(log_losses / LOG_RESOLUTION), -32_767, 32_767).astype(np.int16)
 
 
-def _unpack(packed: NDArray[np.int16], inside: NDArray[np.bool_]) -> Array:
-    logs = np.full((*packed.shape[:-1], *inside.shape), np.nan)
-    logs[..., inside] = packed * UNIT
-    return logs
+def _unpack(packed: NDArray[np.int16], membership: NDArray[np.bool_]) -> Array:
+    log_losses = np.full((*packed.shape[:-1], *membership.shape), np.nan)
+    log_losses[..., membership] = packed * LOG_RESOLUTION
+    return log_losses
 
 
 @cache
 def truth_names() -> tuple[str, ...]:
-    """Returns the names of the tables that come with the package."""
+    """Returns the names of the tables that are included in the package."""
     shipped = files(__package__).joinpath(FOLDER).iterdir()
     return tuple(sorted(file.name.removesuffix(".npz") for file in shipped if file.name.endswith(".npz")))
 
 
 def load_truth(name: str) -> TruthTable:
-    """Loads a table that comes with the package.
+    """Loads a table that is included in the package.
 
     Raises:
-        ValueError: no table has this name.
+        ValueError: If no table has this name.
 
     Example:
         >>> load_truth("nhanes").tasks[:2]
         ('systolic', 'diastolic')
     """
     if name not in truth_names():
-        raise InvalidInput("name", "must be a truth table", repr(name), did_you_mean(name, truth_names()))
+        raise InvalidInput("name", "must be the name of a truth table", repr(name), did_you_mean(name, truth_names()))
     with as_file(files(__package__).joinpath(FOLDER, f"{name}.npz")) as path:
         return TruthTable.load(path)
 
 
 class TruthBackend(Backend):
-    """Looks up networks in a truth table instead of training them, so that any method can be tried on it.
+    """A backend that looks up networks in a truth table instead of training them.
 
     Losses are relative to the network for all tasks, and seeds are indices into the table. A full training run counts
-    as `WHOLE` steps.
+    as `FULL_TRAINING_STEPS` steps.
 
     Args:
         table: the truth table.
-        estimators: the name of the table's affinity for each estimator of a meter.
+        estimators: the name of the affinity in the table for each meter estimator.
 
     Example:
         >>> table = load_truth("nhanes")
@@ -216,14 +218,14 @@ class TruthBackend(Backend):
         if job.epochs is None:
             val = np.exp(table.val[job.seed, :, place])
         else:
-            val = np.exp(table.early[job.seed, [table.fractions.index(job.epochs / WHOLE)] * 2, place])
+            val = np.exp(table.early[job.seed, [table.fractions.index(job.epochs / FULL_TRAINING_STEPS)] * 2, place])
         test = np.exp(table.test[job.seed, place])
         columns = {task: table.tasks.index(task) for task in job.tasks}
         return NetworkResult(
             job,
             val={task: Score(float(val[:, column].mean()), math.nan) for task, column in columns.items()},
             test={task: Score(float(test[column]), math.nan) for task, column in columns.items()},
-            steps=job.epochs or WHOLE,
+            steps=job.epochs or FULL_TRAINING_STEPS,
             seconds=0.0,
             parameters=0,
             halves={task: (float(val[0, column]), float(val[1, column])) for task, column in columns.items()},
@@ -237,8 +239,8 @@ class TruthBackend(Backend):
     ) -> tuple[Affinity, dict[int, Cost]]:
         name = self._estimators.get(settings.get("estimator", "lookahead"), "")
         if name not in self.table.affinities:
-            raise InvalidInput("estimator", "must have been measured for the table", repr(name))
+            raise InvalidInput("estimator", "must be one that was measured for the table", repr(name))
         measured = self.table.affinities[name]
         mean = np.mean([measured[seed] for seed in seeds], axis=0)
-        steps = round(WHOLE * (1 + self.table.costs[name]))
+        steps = round(FULL_TRAINING_STEPS * (1 + self.table.costs[name]))
         return Affinity.from_matrix(mean, self.tasks), {seed: Cost(1, steps) for seed in seeds}

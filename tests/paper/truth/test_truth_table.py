@@ -118,5 +118,7 @@ def test_shipped_tables_are_complete(name: str) -> None:
 
 
 def test_the_error_for_an_unknown_table_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"`name` must be a truth table, found 'nhanse'; did you mean 'nhanes'"):
+    with pytest.raises(
+        ValueError, match=r"`name` must be the name of a truth table, found 'nhanse'; did you mean 'nhanes'"
+    ):
         load_truth("nhanse")

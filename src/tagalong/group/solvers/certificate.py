@@ -26,8 +26,8 @@ class Certificate:
     """Prices that prove a bound on the score of any set of networks.
 
     The surplus of a group G is the sum of max(0, score in G − price) over its tasks. If no group has a surplus above
-    the price of a network, then the score of k networks is at most Σ task prices + k · network price. With objective
-    "min", scores and prices change sign. The prices are the dual solution of the set-partitioning program.
+    the price of a network, then the score of k networks is at most Σ task prices + k · network price. With the "min"
+    objective, scores and prices change sign. The prices are the dual solution of the set-partitioning program.
 
     Attributes:
         tasks: the price of each task, in the same units as the weighted scores.
@@ -64,7 +64,7 @@ def check_certificate(
     must_link: Iterable[Iterable[str]] = (),
     weights: Mapping[str, float] | None = None,
 ) -> bool:
-    """Returns whether the certificate is valid for every group, without using any code of the solvers.
+    """Returns whether the certificate is valid for every group, without using any of the solvers' code.
 
     For up to 18 tasks, all groups are checked. For more tasks, groups that are ruled out by simple bounds are skipped.
 
@@ -82,8 +82,8 @@ def check_certificate(
         weights: the weight of each task. Defaults to 1.
 
     Raises:
-        InvalidInput: there are too many groups to check. This may happen if scores are noisy and there are 30 or more
-            tasks.
+        InvalidInput: If there are too many groups to check. This may happen when scores are noisy and there are 30 or
+            more tasks.
 
     Example:
         >>> import numpy as np
@@ -174,7 +174,7 @@ def doubtful_groups(scores: Floats, prices: Floats, network_price: float, max_si
     """Yields groups of at least two tasks (rows), including all groups whose surplus exceeds the network price.
 
     Raises:
-        InvalidInput: there are too many groups to check.
+        InvalidInput: If there are too many groups to check.
     """
     n, visited = len(scores), 0
     surplus = scores - prices
@@ -187,7 +187,7 @@ def doubtful_groups(scores: Floats, prices: Floats, network_price: float, max_si
             for groups, nodes in _grow_groups(some, size, network_price * (size - 1)):
                 visited += nodes
                 if visited > MAX_PARTIAL_GROUPS:
-                    raise InvalidInput("certificate", "leaves too many groups to check")
+                    raise InvalidInput("certificate", "requires checking too many groups")
                 found = np.zeros((len(groups), n), dtype=bool)
                 found[:, order] = groups
                 if len(found):

@@ -41,11 +41,11 @@ def choose_solver(name: str, problem: SelectionProblem, budgets: Sequence[float]
     reproducible.
 
     Raises:
-        InvalidInput: the requested solver cannot solve the problem.
+        InvalidInput: If the requested solver cannot solve the problem.
     """
     if problem.relaxed is not None:
         if name not in ("auto", "search"):
-            expected = f"needs at most {MAX_LISTED} tasks if there are costs by group or `cannot_link`"
+            expected = f"supports at most {MAX_LISTED} tasks with `cannot_link` or with costs per group"
             raise InvalidInput(f"`solver={name!r}`", expected, str(problem.n), AUTO_SOLVER_HINT)
         return "search", solve_listed_search
     if name == "auto":
@@ -84,10 +84,10 @@ def _unmet_requirement(name: str, problem: SelectionProblem, budgets: Sequence[f
     listed, n = problem.networks is not None, problem.n
     if name == "exact" and not can_solve_exactly(problem, max(budgets)):
         largest = MAX_LISTED if listed else MAX_PAIRWISE
-        return f"needs at most {largest} tasks and few distinct costs", f"{n} tasks"
+        return f"supports at most {largest} tasks and few distinct costs", f"{n} tasks"
     if name == "milp" and not listed and n > MAX_COMPACT:
-        return f"needs at most {MAX_COMPACT} tasks because it lists all groups", str(n)
+        return f"supports at most {MAX_COMPACT} tasks because it lists all groups", str(n)
     if name in ("lp", "columns", "search") and listed:
-        return "needs pairwise scores without costs by group or `cannot_link`", ""
+        return "requires pairwise scores without `cannot_link` or costs per group", ""
     largest = {"lp": MAX_PARTITION, "columns": MAX_COLUMNS}.get(name, n)
-    return (f"needs at most {largest} tasks", str(n)) if n > largest else None
+    return (f"supports at most {largest} tasks", str(n)) if n > largest else None

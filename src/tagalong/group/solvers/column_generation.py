@@ -229,7 +229,7 @@ class NodeBudget:
         """Counts visited nodes.
 
         Raises:
-            TimeoutError: the time or node limit is reached.
+            TimeoutError: If the time or node limit is reached.
         """
         self.left -= nodes
         if self.left < 0 or limits.should_stop:
@@ -242,7 +242,7 @@ class PricingQuery:
 
     Attributes:
         prices: the prices of the tasks.
-        least: the minimum surplus. A set must exceed it to be found.
+        least: the minimum surplus. Only sets with a larger surplus are found.
         every: whether to find all such sets. If False, only the best of several similar sets is returned.
     """
 
@@ -291,7 +291,7 @@ class Pricing:
         """Returns sets (rows) that match a query. If the result is empty, no such sets exist.
 
         Raises:
-            TimeoutError: the time or node limit is reached, or there are too many sets.
+            TimeoutError: If the time or node limit is reached, or there are too many sets.
         """
         bounds = PricingBounds(self.scores - query.prices[self.order][:, None], self.barred)
         stack, found, count = [(1, self._root_nodes(bounds))], [self._single_task_sets(query)], 0

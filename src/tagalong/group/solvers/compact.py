@@ -1,8 +1,8 @@
 """Solves a compact binary program that decides which networks are chosen and which of them serves each task.
 
 This is the formulation of Standley et al. (2020) that Fifty et al. (2021) cite for network selection. This solver works
-for any list of candidates and any number of tasks. It is slow with many groups and therefore mainly used as a
-cross-check.
+for any list of candidates and any number of tasks. It is slow when there are many groups and is therefore mainly used
+as a cross-check.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ POLL_SECONDS = 0.05  # between calls of `stop`
 
 @dataclass(frozen=True)
 class DualPrices:
-    """The dual prices of the tasks and of a network. They prove a bound."""
+    """The dual prices of the tasks and of a network. These prices prove a bound."""
 
     tasks: Floats
     network: float
@@ -144,7 +144,7 @@ def linear_program(limits: Limits, objective: Any, **constraints: Any) -> Optimi
     """Runs `scipy.optimize.linprog` without a deadline, because unfinished runs do not yield valid prices.
 
     Raises:
-        TimeoutError: `limits.stop` returned True.
+        TimeoutError: If `limits.stop` returns True.
     """
     return _run_stoppable(limits, lambda: linprog(objective, method="highs", **constraints))
 
@@ -153,7 +153,7 @@ def integer_program(limits: Limits, objective: Any, **constraints: Any) -> Optim
     """Runs `scipy.optimize.milp` until the deadline.
 
     Raises:
-        TimeoutError: `limits.stop` returned True.
+        TimeoutError: If `limits.stop` returns True.
     """
     options: dict[str, float] = {"mip_rel_gap": 0.0}
     if np.isfinite(limits.deadline):
@@ -180,7 +180,7 @@ def _run_stoppable(limits: Limits, function: Callable[[], OptimizeResult]) -> Op
     worker.start()
     while worker.is_alive():
         if limits.stop():
-            raise TimeoutError("stopped before finding any choice of networks")
+            raise TimeoutError("stopped before any grouping was found")
         worker.join(POLL_SECONDS)
     if isinstance(outcome[0], BaseException):
         raise outcome[0]

@@ -262,7 +262,7 @@ def solve_listed_search(problem: SelectionProblem, budgets: Sequence[float], lim
     """Returns the best choice found for each budget, with a bound.
 
     Raises:
-        InvalidInput: the search found no choice that serves all tasks, although one may exist.
+        InvalidInput: If the search finds no choice that serves all tasks, although one may exist.
     """
     return [_search_selections(problem, budget, limits) for budget in budgets]
 
@@ -309,7 +309,7 @@ class _SelectionSearch:
         return values_by_unit
 
     def add_neighbors(self, selected: list[int]) -> None:
-        """Adds all groups that differ from a selected group by a single unit to the list."""
+        """Adds to the list all groups that differ from a selected group by a single unit."""
         networks = self.problem.networks
         assert networks is not None
         if self.problem.more is None or self.values_by_unit.size > MAX_LISTED_VALUES:

@@ -80,7 +80,7 @@ def _usable_sets(problem: SelectionProblem, values: Floats, networks: int, solut
 def _with_fewest_networks(problem: SelectionProblem, values: Floats, best: Solution, limits: Limits) -> Solution:
     """Returns an equally good solution with the fewest networks.
 
-    It can differ from `best` only if a network's price is 0.
+    The returned solution can differ from `best` only if a network's price is 0.
     """
     found = best
     least = solution_value(problem, best.choices) - TIE_TOLERANCE / 2

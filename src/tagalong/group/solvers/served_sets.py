@@ -32,7 +32,7 @@ def served_values(problem: SelectionProblem, price: float = 0.0, limits: Limits 
     """Returns the value of the best network for every served set (by bit mask), minus `price` per trained task.
 
     Raises:
-        TimeoutError: the time limit is reached.
+        TimeoutError: If the time limit is reached.
     """
     n, pairwise, alone = problem.n, problem.pairwise_scores, problem.single_task_scores
     best = np.empty(2**n)

@@ -230,7 +230,7 @@ class _SparseProgram:
         return number > networks
 
     def sets_within(self, remaining: int) -> list[tuple[int, float]]:
-        """Returns the served sets that contain only given tasks, including the lowest one."""
+        """Returns the served sets that contain only the given tasks and include the lowest one."""
         return [entry for entry in self.by_lowest.get(remaining & -remaining, []) if not entry[0] & ~remaining]
 
     def continuations(self, remaining: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:

@@ -12,9 +12,9 @@ from tagalong.group import MAX_TIES, Grouping
 from tagalong.rendering import Html, table, tag
 from tagalong.study import Results, Run
 
-from ..style import plus_minus, power_of_thousand, signed, times
+from ..style import format_percent, format_power_of_ten, format_with_error, power_of_thousand
 
-ESTIMATORS = {
+ESTIMATOR_LABELS = {
     "lookahead": "lookahead",
     "gradient": "first order",
     "cosine": "cosine of gradients",
@@ -22,8 +22,8 @@ ESTIMATORS = {
 }
 
 
-def who_helps_whom(run: Run, order: list[str]) -> Html | None:
-    """Returns the heat map with its switches, its legend and a table of its numbers."""
+def heatmap_section(run: Run, order: list[str]) -> Html | None:
+    """Returns the heat map with its controls, its legend and a table of its numbers."""
     if run.affinity is None:
         return None
     return tag(
@@ -38,14 +38,14 @@ def who_helps_whom(run: Run, order: list[str]) -> Html | None:
         omitted_tasks(len(order), len(run.results.problem.tasks)),
         tag("div", id="affinity-switches", class_="switches"),
         tag("div", id="heatmap", class_="plot", role="img", aria_label=describe_heatmap(run.affinity)),
-        _key(),
-        tag("details", tag("summary", "The numbers as a table"), _numbers(run.affinity.only(order))),
+        _legend(),
+        tag("details", tag("summary", "The numbers as a table"), _number_table(run.affinity.only(order))),
         id="affinity",
         aria_labelledby="affinity-title",
     )
 
 
-def over_time(run: Run) -> Html | None:
+def over_time_section(run: Run) -> Html | None:
     """Returns the chart for one target task, with a menu to choose the task."""
     if run.affinity is None or len(run.affinity.steps) < 2:
         return None
@@ -87,7 +87,7 @@ def describe_heatmap(affinity: Affinity) -> str:
     )
 
 
-def _key() -> Html:
+def _legend() -> Html:
     bar = tag("span", tag("span", "hurts"), tag("i", class_="scale"), tag("span", "helps"), class_="scale-key")
     entries = [
         tag("span", tag("i", class_="box pale"), "pale or ~: within two standard errors of zero"),
@@ -97,21 +97,21 @@ def _key() -> Html:
     return tag("div", bar, *entries, class_="key", aria_hidden="true")
 
 
-def _numbers(affinity: Affinity) -> Html:
+def _number_table(affinity: Affinity) -> Html:
     rows = [
-        [source, *(_number(affinity, i, j) for j in range(len(affinity.tasks)))]
+        [source, *(_format_cell(affinity, i, j) for j in range(len(affinity.tasks)))]
         for i, source in enumerate(affinity.tasks)
     ]
     element = table(["a step on …", *affinity.tasks], rows, caption="Affinity ± standard error; rows help columns")
     return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Affinities as a table")
 
 
-def _number(affinity: Affinity, i: int, j: int) -> str:
+def _format_cell(affinity: Affinity, i: int, j: int) -> str:
     mean = float(affinity.mean[i, j])
-    return plus_minus(mean, float(affinity.stderr[i, j])) if np.isfinite(mean) else "–"
+    return format_with_error(mean, float(affinity.stderr[i, j])) if np.isfinite(mean) else "–"
 
 
-def budget(groupings: Mapping[int, Grouping], shown: int) -> Html:
+def budget_section(groupings: Mapping[int, Grouping], shown: int) -> Html:
     """Returns the slider for the number of networks, with placeholders for the groups and their curve."""
     place, last = 1 + list(groupings).index(shown), len(groupings)
     slider = tag(
@@ -152,35 +152,37 @@ def budget(groupings: Mapping[int, Grouping], shown: int) -> Html:
 
 
 def budgets_data(groupings: Mapping[int, Grouping], results: Results) -> list[dict[str, Any]]:
-    """Returns the data of the slider, ordered by the number of networks k."""
+    """Returns the data for the slider, ordered by the number of networks, k."""
     largest = max(abs(grouping.value) for grouping in groupings.values())
     power = power_of_thousand(largest)
     measured = any(grouping.resampled is not None for grouping in groupings.values())
-    return [_data(k, grouping, power, results, measured) for k, grouping in groupings.items()]
+    return [_budget_data(k, grouping, power, results, measured) for k, grouping in groupings.items()]
 
 
-def _data(k: int, grouping: Grouping, power: int, results: Results, measured: bool) -> dict[str, Any]:
+def _budget_data(k: int, grouping: Grouping, power: int, results: Results, measured: bool) -> dict[str, Any]:
     unit, resampled = 10.0**power, grouping.resampled
     return {
         "k": k,
         "networks": [{"serves": sorted(group.serves), "helpers": sorted(group.helpers)} for group in grouping.groups],
         "value": grouping.value / unit,
         "bound": grouping.bound / unit,
-        "unit": times(power),
-        "summary": _sentences(k, grouping, power, results, measured),
+        "unit": format_power_of_ten(power),
+        "summary": _grouping_sentences(k, grouping, power, results, measured),
         "unsettled": [] if resampled is None else list(resampled.unsettled),
     }
 
 
-def _sentences(k: int, grouping: Grouping, power: int, results: Results, measured: bool) -> list[str]:
-    """Describes how good the grouping is, whether that is proven, how stable it is, and how it changed the losses."""
+def _grouping_sentences(k: int, grouping: Grouping, power: int, results: Results, measured: bool) -> list[str]:
+    """Describes how good the grouping is, whether that is proven, how stable it is, and how it affects the losses."""
     unit, used = 10.0**power, len(grouping.groups)
     start = f"{used} network{'s' * (used != 1)}" + (f" (more than {used} would not help)" if used < k else "")
-    parts = [f"{start}, total affinity {grouping.value / unit:.3g}{times(power)}"]
+    parts = [f"{start}, total affinity {grouping.value / unit:.3g}{format_power_of_ten(power)}"]
     if grouping.status == "optimal":
         parts.append("no other grouping is better (proven)")
     else:
-        parts.append(f"at most {grouping.bound / unit:.3g}{times(power)} is possible, {grouping.gap:.1%} more")
+        parts.append(
+            f"at most {grouping.bound / unit:.3g}{format_power_of_ten(power)} is possible, {grouping.gap:.1%} more"
+        )
     if grouping.resampled is not None:
         parts.append(f"the same groups in {grouping.resampled.share:.0%} of {grouping.resampled.resamples} resamples")
     elif measured:
@@ -189,5 +191,5 @@ def _sentences(k: int, grouping: Grouping, power: int, results: Results, measure
         parts.append(f"{'at least ' * (ties == MAX_TIES)}{ties} other{'s are' if ties > 1 else ' is'} equally good")
     trained = [line for line in results.table() if (line.method, line.budget) == ("tag", k)]
     if trained and trained[0].change is not None:
-        parts.append(f"training these networks changed the test losses by {signed(trained[0].change)} %")
+        parts.append(f"training these networks changed the test losses by {format_percent(trained[0].change)} %")
     return parts

@@ -10,23 +10,23 @@ from tagalong.group import Group
 from tagalong.rendering import Html, tag
 from tagalong.study import Label, Run, TaskChange, Verdict, label_text
 
-from ..style import signed
+from ..style import format_percent
 
-MINUS = re.compile(r"(?<!\w)-(?=\d)")
-NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+HYPHEN_AS_MINUS = re.compile(r"(?<!\w)-(?=\d)")
+NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
-def answer(run: Run) -> Html:
+def answer_section(run: Run) -> Html:
     """Returns the header: the question, the answer in one sentence, and its confidence interval."""
     results = run.results
     verdict, tasks = results.verdict(), len(results.problem.tasks)
     doubts = "; ".join(verdict.provisional)
     return tag(
         "header",
-        tag("p", f"{results.problem.name} · {tasks} tasks · {_seeds(verdict)}", class_="eyebrow"),
+        tag("p", f"{results.problem.name} · {tasks} tasks · {_format_seeds(verdict)}", class_="eyebrow"),
         tag("h1", "Which tasks should train together?"),
         tag("p", headline(verdict), class_="answer"),
-        tag("p", MINUS.sub("−", verdict.sentence), class_="why"),
+        tag("p", HYPHEN_AS_MINUS.sub("−", verdict.sentence), class_="why"),
         tag("p", tag("strong", "Provisional: "), f"{doubts}.", class_="doubt") if doubts else None,
         _facts(verdict),
     )
@@ -46,18 +46,19 @@ def headline(verdict: Verdict) -> str:
 def number_in_words(count: int) -> str:
     """Spells out small numbers.
 
-    >>> number_in_words(3), number_in_words(40)
-    ('three', '40')
+    Example:
+        >>> number_in_words(3), number_in_words(40)
+        ('three', '40')
     """
-    return NUMBERS[count] if count < len(NUMBERS) else str(count)
+    return NUMBER_WORDS[count] if count < len(NUMBER_WORDS) else str(count)
 
 
-def _seeds(verdict: Verdict) -> str:
+def _format_seeds(verdict: Verdict) -> str:
     return f"{verdict.seeds} seed{'s' if verdict.seeds != 1 else ''}"
 
 
 def _facts(verdict: Verdict) -> Html | None:
-    """Returns the confidence interval and the costs of the grouping that is best on validation."""
+    """Returns the confidence interval and the costs of the grouping that is best on the validation rows."""
     if verdict.candidate is None or verdict.estimate is None:
         return None
     costs = [
@@ -90,7 +91,11 @@ def _interval(verdict: Verdict) -> Html:
     most = 1.15 * max(abs(low), abs(high), abs(verdict.estimate), 1e-6)
     left, right, dot = (50 + 50 * value / most for value in (low, high, verdict.estimate))
     known = verdict.low is not None
-    interval = f"{signed(low)} to {signed(high)} %" if known else "one seed, so there is no confidence interval"
+    interval = (
+        f"{format_percent(low)} to {format_percent(high)} %"
+        if known
+        else "one seed, so there is no confidence interval"
+    )
     strip = tag(
         "div",
         tag("i", class_="zero"),
@@ -98,13 +103,13 @@ def _interval(verdict: Verdict) -> Html:
         tag("i", class_="dot", style=f"left:{dot:.1f}%"),
         class_="strip",
         role="img",
-        aria_label=f"change in test loss: {signed(verdict.estimate)} %, {interval}",
+        aria_label=f"change in test loss: {format_percent(verdict.estimate)} %, {interval}",
     )
     ends = tag("div", tag("span", "← better"), tag("span", "worse →"), class_="ends", aria_hidden="true")
     name = f"test loss; {100 * verdict.confidence:g} % interval: {interval}" if known else interval
     return tag(
         "div",
-        tag("span", f"{signed(verdict.estimate)} %", class_="value"),
+        tag("span", f"{format_percent(verdict.estimate)} %", class_="value"),
         strip,
         ends,
         tag("span", name, class_="name"),
@@ -112,8 +117,8 @@ def _interval(verdict: Verdict) -> Html:
     )
 
 
-def recommended(run: Run) -> Html:
-    """Returns the networks to use, followed by the best grouping if it is not the recommended one."""
+def recommended_section(run: Run) -> Html:
+    """Returns the recommended networks, followed by the best grouping if it is not the recommended one."""
     verdict = run.results.verdict()
     title = "The networks to use" if len(verdict.groups) > 1 else "The network to use"
     other = None
@@ -122,7 +127,7 @@ def recommended(run: Run) -> Html:
         cards = _cards(run, verdict.candidate, verdict.candidate_groups)
         other = tag("details", tag("summary", name), cards)
     cards = _cards(run, verdict.recommended, verdict.groups)
-    lead = f"{'Errors' if _errors_known(run) else 'Losses'} on test data" + (
+    lead = f"{'Errors' if _has_errors(run) else 'Losses'} on test data" + (
         ", and the change in loss compared with one network for all tasks." if verdict.worth_it else "."
     )
     return tag(
@@ -145,40 +150,40 @@ def _cards(run: Run, label: Label, groups: Sequence[Group]) -> Html:
     )
 
 
-def _card(run: Run, number: int, group: Group, changes: dict[str, TaskChange], together: bool) -> Html:
+def _card(run: Run, number: int, group: Group, changes: dict[str, TaskChange], is_single: bool) -> Html:
     helpers = [tag("span", task, class_="chip helper") for task in sorted(group.helpers)]
-    rows = [_task(run, changes[task], together) for task in run.results.problem.tasks if task in group.serves]
-    numbers = ["test error", "loss change"] if _errors_known(run) else ["test loss", "change"]
-    columns = ["serves", *(numbers[:1] if together else numbers)]
+    rows = [_task_row(run, changes[task], is_single) for task in run.results.problem.tasks if task in group.serves]
+    numbers = ["test error", "loss change"] if _has_errors(run) else ["test loss", "change"]
+    columns = ["serves", *(numbers[:1] if is_single else numbers)]
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
     return tag(
         "article",
-        tag("h3", tag("span", class_="swatch"), f"Network {number}" if not together else "All tasks"),
+        tag("h3", tag("span", class_="swatch"), f"Network {number}" if not is_single else "All tasks"),
         tag("table", head, tag("tbody", *rows), class_="served"),
         tag("p", "trained only to help: ", *_with_spaces(helpers), class_="helpers") if helpers else None,
         class_=f"card n{(number - 1) % 8}",
     )
 
 
-def _task(run: Run, change: TaskChange, together: bool) -> Html:
+def _task_row(run: Run, change: TaskChange, is_single: bool) -> Html:
     measure = run.results.problem.errors.get(change.task, "")
     error = "" if change.after != change.after else f"{change.after:.4g} {measure}".strip()
-    number = error if _errors_known(run) else f"{change.loss:.4g}"
+    number = error if _has_errors(run) else f"{change.loss:.4g}"
     cells = [tag("th", change.task, scope="row"), tag("td", number)]
-    if not together:
+    if not is_single:
         cells.append(tag("td", change_text(change), class_=_css_class(change)))
     return tag("tr", *cells)
 
 
-def _errors_known(run: Run) -> bool:
-    """Returns whether errors are known in addition to losses; networks trained elsewhere may lack them."""
+def _has_errors(run: Run) -> bool:
+    """Returns whether errors are known in addition to losses. Errors may be missing for networks trained elsewhere."""
     return any(isfinite(found.error) for record in run.results.records for found in record.test.values())
 
 
 def change_text(change: TaskChange) -> str:
     """Formats a change in percent with its standard error."""
     error = "" if change.stderr is None else f" ± {100 * change.stderr:.1f}"
-    return f"{signed(change.change)}{error} %"
+    return f"{format_percent(change.change)}{error} %"
 
 
 def _css_class(change: TaskChange) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from tagalong.disclaimer import GENERAL, PEOPLE, find_sensitive_tasks
+from tagalong.disclaimer import GENERAL_DISCLAIMER, PEOPLE_DISCLAIMER, find_sensitive_tasks
 from tagalong.errors import pluralize
 from tagalong.rendering import Html, table, tag
 from tagalong.study import Cost, ProblemInfo, Results, Run
 
-METHODS = {
+METHOD_DESCRIPTIONS = {
     "mtl": "one network for all tasks; everything is compared with it",
     "stl": "one network for each task",
     "random": "groups drawn at random: what to expect from any grouping of this size",
@@ -27,7 +27,7 @@ METHODS = {
     "auto": "networks suggested by affinities and by the networks trained so far, and confirmed on validation data",
     "chosen": "the best groups of already trained networks, chosen on validation data",
 }
-READING = (
+READING_GUIDE = (
     (
         "Affinity",
         "The affinity of one task onto another is the fraction by which a training step on the first task alone lowers "
@@ -47,15 +47,19 @@ READING = (
         "the number of groupings that were tried.",
     ),
 )
-UNITS = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
-PARTS = ("train", "val", "test")
-UNREPEATABLE = ("", "-c", "ipykernel_launcher.py")  # program names in a prompt, in `python -c` and in a notebook
+TIME_UNITS = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
+SPLITS = ("train", "val", "test")
+INTERACTIVE_PROGRAMS = (
+    "",
+    "-c",
+    "ipykernel_launcher.py",
+)  # program names in a prompt, in `python -c` and in a notebook
 
 
-def how_to_read(methods: Iterable[str]) -> Html:
-    """Explains affinity, groups and verdict, and the methods that were compared."""
-    ideas = [item for name, text in READING for item in (tag("dt", name), tag("dd", text))]
-    known = [(name, METHODS[name]) for name in dict.fromkeys(methods) if name in METHODS]
+def reading_section(methods: Iterable[str]) -> Html:
+    """Explains affinities, groups, the verdict, and the methods that were compared."""
+    ideas = [item for name, text in READING_GUIDE for item in (tag("dt", name), tag("dd", text))]
+    known = [(name, METHOD_DESCRIPTIONS[name]) for name in dict.fromkeys(methods) if name in METHOD_DESCRIPTIONS]
     explained = [item for name, text in known for item in (tag("dt", name), tag("dd", text))]
     return tag(
         "section",
@@ -67,37 +71,37 @@ def how_to_read(methods: Iterable[str]) -> Html:
     )
 
 
-def handle_with_care(tasks: Iterable[str]) -> Html:
-    """Explains what affinity does not mean, and names the tasks that are about traits of people."""
+def disclaimer_section(tasks: Iterable[str]) -> Html:
+    """Explains what affinity does not mean, and lists the tasks that concern personal traits."""
     found = find_sensitive_tasks(tasks)
     traits = "; ".join(f"{trait}: {', '.join(names)}" for trait, names in found.items())
     return tag(
         "aside",
         tag("h2", "Handle with care", id="care-title"),
-        tag("p", GENERAL),
-        tag("p", PEOPLE.format(named=traits)) if found else None,
+        tag("p", GENERAL_DISCLAIMER),
+        tag("p", PEOPLE_DISCLAIMER.format(named=traits)) if found else None,
         id="care",
         aria_labelledby="care-title",
     )
 
 
-def provenance(run: Run) -> Html:
-    """Returns the details that readers need to judge and to repeat the run."""
+def provenance_section(run: Run) -> Html:
+    """Returns the details that readers need to assess and reproduce the run."""
     results, settings = run.results, run.results.settings
     groups = [
-        ("Data", _data(results.problem)),
-        ("Settings", _settings(settings)),
-        ("Recipe", _pairs(settings.get("recipe") or {})),
-        ("Affinity", _measurements(run)),
+        ("Data", _describe_data(results.problem)),
+        ("Settings", _format_settings(settings)),
+        ("Recipe", _format_pairs(settings.get("recipe") or {})),
+        ("Affinity", _describe_measurements(run)),
         ("Cost", total_cost(results)),
-        ("Versions", _pairs({**(settings.get("versions") or {}), "machine": settings.get("machine")})),
+        ("Versions", _format_pairs({**(settings.get("versions") or {}), "machine": settings.get("machine")})),
     ]
     facts = [item for name, text in groups if text for item in (tag("dt", name), tag("dd", text))]
     return tag(
         "section",
         tag("h2", "How this was obtained", id="obtained-title"),
         tag("dl", *facts),
-        _labels(results.problem),
+        _label_table(results.problem),
         tag("h3", "Repeat the run"),
         tag("pre", tag("code", "\n".join(commands(run))), tabindex="0", aria_label="Commands"),
         id="obtained",
@@ -105,48 +109,48 @@ def provenance(run: Run) -> Html:
     )
 
 
-def _data(problem: ProblemInfo) -> str:
-    rows = ", ".join(f"{problem.rows[part]:,} {part}" for part in PARTS if part in problem.rows)
+def _describe_data(problem: ProblemInfo) -> str:
+    rows = ", ".join(f"{problem.rows[part]:,} {part}" for part in SPLITS if part in problem.rows)
     parts = [problem.name + (f", rows: {rows}" if rows else ""), *problem.notes]
     if problem.fingerprint:
         parts.append(f"fingerprint {problem.fingerprint}")
     return "; ".join(parts)
 
 
-def _settings(settings: Mapping[str, Any]) -> str:
+def _format_settings(settings: Mapping[str, Any]) -> str:
     names = ("methods", "budgets", "seeds", "confirming_seeds", "options", "device", "executor", "git")
-    return _pairs({name: settings.get(name) for name in names})
+    return _format_pairs({name: settings.get(name) for name in names})
 
 
-def _measurements(run: Run) -> str:
+def _describe_measurements(run: Run) -> str:
     parts = [
-        f"{name}: {_pairs({**affinity.settings, 'measured steps': len(affinity.steps)})}"
+        f"{name}: {_format_pairs({**affinity.settings, 'measured steps': len(affinity.steps)})}"
         for name, affinity in run.affinities.items()
     ]
     return "; ".join(parts)
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
+def _format_pairs(values: Mapping[str, Any]) -> str:
     kept = {name: value for name, value in values.items() if value not in (None, [], {}, "")}
-    return ", ".join(f"{name} {_plain(value)}" for name, value in kept.items())
+    return ", ".join(f"{name} {_format_value(value)}" for name, value in kept.items())
 
 
-def _plain(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, list):
-        return " ".join(map(_plain, value))
+        return " ".join(map(_format_value, value))
     if isinstance(value, Mapping):
-        return "{" + _pairs(value) + "}"
+        return "{" + _format_pairs(value) + "}"
     return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
 def total_cost(results: Results) -> str:
-    """Returns the cost of all networks of the run or, if that is unknown, the sum over its methods."""
+    """Returns the cost of all networks in the run or, if it is unknown, the sum of the methods' costs."""
     known = results.settings.get("spent")
     total = Cost(**known) if known else _sum_over_methods(results)
     parts = [
         f"{pluralize(total.networks, 'network')} trained" if total.networks else "",
         pluralize(total.steps, "optimizer step") if total.steps else "",
-        _duration(total.seconds),
+        _format_duration(total.seconds),
     ]
     text = ", ".join(part for part in parts if part)
     return text if known or not text else f"at most {text}; networks shared by methods are counted once per method"
@@ -158,40 +162,42 @@ def _sum_over_methods(results: Results) -> Cost:
     return sum([*training, *deciding.values()], Cost())
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """Formats seconds in a convenient unit.
 
-    >>> _duration(95), _duration(7300)
-    ('1.6 minutes of compute', '2 hours of compute')
+    Example:
+        >>> _format_duration(95), _format_duration(7300)
+        ('1.6 minutes of compute', '2 hours of compute')
     """
     if not seconds:
         return ""
-    size, name = next((unit for unit in UNITS if seconds >= unit[0]), UNITS[-1])
+    size, name = next((unit for unit in TIME_UNITS if seconds >= unit[0]), TIME_UNITS[-1])
     return f"{seconds / size:.2g} {name} of compute"
 
 
 def commands(run: Run) -> list[str]:
-    """Returns the command that started the run, if it can be repeated, and the one that writes this page."""
-    given = [str(part) for part in run.results.settings.get("command") or []]
-    first = _program(given) if given else []
+    """Returns the command that started the run, if it can be repeated, and the command that writes this page."""
+    arguments = [str(part) for part in run.results.settings.get("command") or []]
+    first = _command_line(arguments) if arguments else []
     return [*([shlex.join(first)] if first else []), shlex.join(["tagalong", "report", str(run.folder)])]
 
 
-def _program(given: Sequence[str]) -> list[str]:
-    """Returns `tagalong …` for the command line, `python script.py …` for scripts, and nothing for interactive use.
+def _command_line(arguments: Sequence[str]) -> list[str]:
+    """Returns the command as `tagalong …` or `python script.py …`, or an empty list for interactive use.
 
-    >>> _program(["/usr/bin/tagalong", "demo"]), _program(["train.py"]), _program(["-c"])
-    (['tagalong', 'demo'], ['python', 'train.py'], [])
+    Example:
+        >>> _command_line(["/usr/bin/tagalong", "demo"]), _command_line(["train.py"]), _command_line(["-c"])
+        (['tagalong', 'demo'], ['python', 'train.py'], [])
     """
-    path = PurePath(given[0])
+    path = PurePath(arguments[0])
     own = path.stem == "tagalong" or (path.name == "__main__.py" and path.parent.name == "tagalong")
     if own:
-        return ["tagalong", *given[1:]]
-    return [] if path.name in UNREPEATABLE else ["python", *given]
+        return ["tagalong", *arguments[1:]]
+    return [] if path.name in INTERACTIVE_PROGRAMS else ["python", *arguments]
 
 
-def _labels(problem: ProblemInfo) -> Html | None:
-    """Returns a table with the number of labels of each task, and the percentage of missing ones."""
+def _label_table(problem: ProblemInfo) -> Html | None:
+    """Returns a table with the number of labels and the percentage of missing labels for each task."""
     if not problem.labels:
         return None
     rows = [
@@ -199,18 +205,18 @@ def _labels(problem: ProblemInfo) -> Html | None:
             task,
             problem.kinds.get(task, ""),
             problem.errors.get(task, ""),
-            *(_label_count(problem, part, task) for part in PARTS),
+            *(_label_count(problem, part, task) for part in SPLITS),
         ]
         for task in problem.tasks
     ]
-    headings = ["task", "kind", "error", *(f"labels {part}" for part in PARTS)]
+    headings = ["task", "kind", "error", *(f"labels {part}" for part in SPLITS)]
     element = table(headings, rows, caption="Tasks and their labels")
     region = tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Tasks and their labels")
     return tag("details", tag("summary", f"The {len(problem.tasks)} tasks and their labels"), region)
 
 
-def _label_count(problem: ProblemInfo, part: str, task: str) -> str:
-    labels, rows = problem.labels.get(part, {}).get(task), problem.rows.get(part)
+def _label_count(problem: ProblemInfo, split: str, task: str) -> str:
+    labels, rows = problem.labels.get(split, {}).get(task), problem.rows.get(split)
     if labels is None:
         return ""
     return f"{labels:,}" + (f" ({1 - labels / rows:.0%} missing)" if rows and labels < rows else "")

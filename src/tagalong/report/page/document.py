@@ -1,4 +1,4 @@
-"""Writes the report of a run: one HTML file that contains its scripts and data, and loads nothing else."""
+"""Writes the report of a run as one HTML file that contains all scripts and data, and loads nothing else."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from tagalong.rendering import Html, join, tag
 from tagalong.study import Run, label_text, read_run
 
 from ..grouping_figure import task_order
-from ..heatmap import Cells, affinity_heatmap
+from ..heatmap import HeatmapCells, affinity_heatmap
 from ..over_training import smooth_affinity
 from ..result_figures import cost_against_error, known_costs, search_curve, task_changes
-from ..style import times
-from .affinity_sections import ESTIMATORS, budget, budgets_data, over_time, who_helps_whom
-from .answer import answer, recommended
-from .background import handle_with_care, how_to_read, provenance
-from .results_sections import auto_decision, how_auto_searched, was_it_worth_it
+from ..style import format_power_of_ten
+from .affinity_sections import ESTIMATOR_LABELS, budget_section, budgets_data, heatmap_section, over_time_section
+from .answer import answer_section, recommended_section
+from .background import disclaimer_section, provenance_section, reading_section
+from .results_sections import auto_decision, results_section, search_section
 
-FILE = "report.html"
+REPORT_FILE = "report.html"
 # A bundle of plotly.js (MIT) with only lines, bars and heat maps: a third the size of the one in the Python package.
-PLOTLY = "plotly-cartesian.min.js"
-SCRIPTS = ("theme.js", "heatmap.js", "over_time.js", "budget.js", "worth.js", "search.js", "sort.js", "start.js")
+PLOTLY_SCRIPT = "plotly-cartesian.min.js"
+PAGE_SCRIPTS = ("theme.js", "heatmap.js", "over_time.js", "budget.js", "worth.js", "search.js", "sort.js", "start.js")
 # The browser must not load anything, even if the name of a task contains HTML.
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
 MAX_TASKS = 60  # in plots; with 1,000 tasks, the heat maps alone would have hundreds of megabytes
@@ -43,25 +43,25 @@ MIN_STEPS_TO_TRIM = 20  # with fewer measured steps, trimming has no effect
 
 
 def write_report(run: str | Path | Run, path: str | Path | None = None) -> Path:
-    """Writes the report of a finished run: one HTML file that works offline.
+    """Writes the report of a finished run as one HTML file that works offline.
 
     Args:
         run: the folder of the run, or the result of `read_run`.
-        path: where to write the page; by default `report.html` in the folder of the run.
+        path: the file to write; by default, `report.html` in the folder of the run.
 
     Returns:
         The path of the page.
 
     Raises:
-        InvalidInput: the folder does not contain a finished run, or a file in it is damaged.
+        InvalidInput: If the folder does not contain a finished run, or a file in it is damaged.
     """
     found = run if isinstance(run, Run) else read_run(run)
-    file = found.folder / FILE if path is None else Path(path)
-    write_atomic(file, page(found, found.all_budgets()))
+    file = found.folder / REPORT_FILE if path is None else Path(path)
+    write_atomic(file, render_page(found, found.all_budgets()))
     return file
 
 
-def page(run: Run, groupings: dict[int, Grouping]) -> str:
+def render_page(run: Run, groupings: dict[int, Grouping]) -> str:
     """Returns the page of a run as HTML.
 
     Args:
@@ -77,32 +77,32 @@ def page(run: Run, groupings: dict[int, Grouping]) -> str:
         tag("a", "Skip to the networks", href="#networks", class_="skip"),
         tag(
             "main",
-            answer(run),
-            recommended(run),
-            who_helps_whom(drawn, order) if order else None,
-            over_time(drawn),
-            budget(groupings, shown) if groupings else None,
-            was_it_worth_it(run.results, MAX_TASKS),
-            how_auto_searched(decision) if decision else None,
-            how_to_read(methods),
-            handle_with_care(run.results.problem.tasks),
-            provenance(run),
+            answer_section(run),
+            recommended_section(run),
+            heatmap_section(drawn, order) if order else None,
+            over_time_section(drawn),
+            budget_section(groupings, shown) if groupings else None,
+            results_section(run.results, MAX_TASKS),
+            search_section(decision) if decision else None,
+            reading_section(methods),
+            disclaimer_section(run.results.problem.tasks),
+            provenance_section(run),
         ),
         tag(
             "footer", f"Made by tagalong {__version__}. This page is a single file and loads nothing from the internet."
         ),
         tag("noscript", tag("p", "The plots and the slider need JavaScript.")),
-        tag("script", Html(as_script(page_data(drawn, groupings, shown))), type="application/json", id="data"),
-        tag("script", Html(_static(PLOTLY))),
-        tag("script", Html("(() => {\n'use strict';\n" + "\n".join(map(_static, SCRIPTS)) + "\n})();")),
+        tag("script", Html(to_script_json(page_data(drawn, groupings, shown))), type="application/json", id="data"),
+        tag("script", Html(_read_static(PLOTLY_SCRIPT))),
+        tag("script", Html("(() => {\n'use strict';\n" + "\n".join(map(_read_static, PAGE_SCRIPTS)) + "\n})();")),
     ]
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", http_equiv="Content-Security-Policy", content=CONTENT_SECURITY_POLICY),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", f"{run.results.problem.name}: which tasks should train together?"),
-        tag("style", Html(_static("report.css"))),
+        tag("style", Html(_read_static("report.css"))),
     ]
     return "<!doctype html>\n" + tag("html", tag("head", *head), tag("body", join(body)), lang="en") + "\n"
 
@@ -115,21 +115,21 @@ def _only(run: Run, tasks: Sequence[str]) -> Run:
 
 
 @cache
-def _static(name: str) -> str:
+def _read_static(name: str) -> str:
     return files("tagalong.report.page").joinpath("static", name).read_text(encoding="utf-8")
 
 
 def page_data(run: Run, groupings: Mapping[int, Grouping], shown: int) -> dict[str, Any]:
-    """Returns the data of all plots; names of tasks are plain text, which the scripts escape."""
+    """Returns the data for all plots. Task names are plain text, which the scripts escape."""
     grouping, results = groupings.get(shown), run.results
     order = task_order(grouping) if grouping else list(results.problem.tasks)
     return {
-        "heatmaps": heatmaps(run, _only_tasks(grouping, order[:MAX_TASKS])) if grouping else [],
+        "heatmaps": heatmap_data(run, _only_tasks(grouping, order[:MAX_TASKS])) if grouping else [],
         "time": over_time_data(run.affinity) if run.affinity is not None else None,
         "budgets": budgets_data(groupings, results) if groupings else [],
         "shown": 1 + list(groupings).index(shown) if groupings else 1,  # its place on the slider
-        "costs": _costs(run),
-        "changes": _changes(run, order[:MAX_TASKS]),
+        "costs": _cost_figures(run),
+        "changes": _change_figures(run, order[:MAX_TASKS]),
         "search": as_plotly_json(search_curve(decision)) if (decision := auto_decision(run)) else None,
     }
 
@@ -139,14 +139,14 @@ def _only_tasks(grouping: Grouping, tasks: Sequence[str]) -> Grouping:
     return replace(grouping, groups=tuple(Group(serves, serves) for serves in served if serves))
 
 
-def as_script(data: Mapping[str, Any]) -> str:
-    """Returns JSON that is safe inside a script element: nothing in it can close the element."""
+def to_script_json(data: Mapping[str, Any]) -> str:
+    """Returns JSON that is safe inside a script element, since nothing in it can close the element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def heatmaps(run: Run, grouping: Grouping) -> list[dict[str, Any]]:
-    """Returns one heat map per estimator and average."""
+def heatmap_data(run: Run, grouping: Grouping) -> list[dict[str, Any]]:
+    """Returns one heat map for each estimator and each way of averaging."""
     found = []
     for name, measured in run.affinities.items():
         ordered = measured.only(task_order(grouping))
@@ -156,7 +156,7 @@ def heatmaps(run: Run, grouping: Grouping) -> list[dict[str, Any]]:
             affinity = ordered.averaged(average) if len(ordered.steps) else ordered
             figure = affinity_heatmap(affinity, grouping=grouping)
             entry = {
-                "estimator": ESTIMATORS.get(name, name),
+                "estimator": ESTIMATOR_LABELS.get(name, name),
                 "average": average,
                 "tasks": task_order(grouping),
                 "unit": _unit(affinity),
@@ -167,11 +167,11 @@ def heatmaps(run: Run, grouping: Grouping) -> list[dict[str, Any]]:
 
 def _unit(affinity: Affinity) -> str:
     """Returns the unit of the numbers in the cells."""
-    return times(Cells.of(affinity, "zero").power)
+    return format_power_of_ten(HeatmapCells.from_affinity(affinity, "zero").power)
 
 
 def over_time_data(affinity: Affinity) -> dict[str, Any] | None:
-    """Returns the means of moving windows and their standard errors, by target and source."""
+    """Returns the means over moving windows and their standard errors, by target and source."""
     if len(affinity.steps) < 2:
         return None
     windows = smooth_affinity(affinity, None)
@@ -185,13 +185,13 @@ def over_time_data(affinity: Affinity) -> dict[str, Any] | None:
     }
 
 
-def _costs(run: Run) -> list[dict[str, Any]]:
+def _cost_figures(run: Run) -> list[dict[str, Any]]:
     """Returns figures of error against cost, one for each cost that is known for at least two methods."""
     known = known_costs(run.results)
     return [{"name": cost, "figure": as_plotly_json(cost_against_error(run.results, cost))} for cost in known]
 
 
-def _changes(run: Run, order: list[str]) -> list[dict[str, Any]]:
+def _change_figures(run: Run, order: list[str]) -> list[dict[str, Any]]:
     verdict = run.results.verdict()
     labels = dict.fromkeys((record.method, record.budget) for record in run.results.records if record.method != "mtl")
     return [
@@ -215,7 +215,7 @@ def as_plotly_json(figure: Any) -> dict[str, Any]:
 
 
 def _round(values: Any, digits: int) -> Any:
-    """Rounds nested lists of numbers to significant digits; numbers that are not finite become None."""
+    """Rounds nested lists of numbers to significant digits. Numbers that are not finite become None."""
     if isinstance(values, list):
         return [_round(value, digits) for value in values]
     if not isfinite(values):

@@ -9,15 +9,15 @@ from tagalong.rendering import Html, tag
 from tagalong.study import LoggedTraining, MethodSummary, Results, Run, SearchLog
 
 from ..result_figures import change_error, known_costs
-from ..style import signed
+from ..style import format_percent
 from .affinity_sections import omitted_tasks
 
 # heading, cell text, sort key
 Column = tuple[str, Callable[[MethodSummary], str], Callable[[MethodSummary], float | str | None]]
 
 
-def was_it_worth_it(results: Results, max_tasks: int) -> Html:
-    """Returns the figure and the table of all methods and budgets, then the change for each of up to `max_tasks`."""
+def results_section(results: Results, max_tasks: int) -> Html:
+    """Returns the figure and the table of all methods and budgets, and the changes for up to `max_tasks` tasks."""
     tasks = len(results.problem.tasks)
     return tag(
         "section",
@@ -59,7 +59,7 @@ def _without_costs(results: Results) -> list[Html]:
 def methods_table(results: Results) -> Html:
     """Returns a sortable table with one row per method and budget."""
     lines = results.table()
-    columns = [column for column in _columns(results) if any(column[1](line) for line in lines)]
+    columns = [column for column in _method_columns(results) if any(column[1](line) for line in lines)]
     best = results.verdict().recommended
     head = [
         tag("th", tag("button", name, type="button"), scope="col", aria_sort="none", class_="" if i else "first")
@@ -101,52 +101,52 @@ def _method_row(line: MethodSummary, columns: Sequence[Column], best: bool) -> H
     return tag("tr", *cells, class_="best" if best else None)
 
 
-def _columns(results: Results) -> list[Column]:
-    def change(line: MethodSummary) -> str:
+def _method_columns(results: Results) -> list[Column]:
+    def format_change(line: MethodSummary) -> str:
         error = change_error(line, results)
         plus_minus = "" if error is None else f" ± {100 * error:.1f}"
         known = line.change is not None and line.method != "mtl"
-        return "diverged" if line.diverged else f"{signed(line.change or 0.0)}{plus_minus} %" if known else ""
+        return "diverged" if line.diverged else f"{format_percent(line.change or 0.0)}{plus_minus} %" if known else ""
 
     return [
         ("method", lambda line: line.method if line.honest else f"{line.method}*", lambda line: line.method),
         ("budget", lambda line: "" if line.budget is None else str(line.budget), lambda line: line.budget),
         ("networks", lambda line: str(len(line.groups) or ""), lambda line: len(line.groups) or None),
-        ("vs. mtl", change, lambda line: line.change),
-        ("vs. random", lambda line: _percent(line.random_change), lambda line: line.random_change),
-        ("total loss", lambda line: "" if line.diverged else f"{line.total:.4g}", _total),
-        ("deciding", lambda line: _times(line.deciding_cost), lambda line: line.deciding_cost),
-        ("training", lambda line: _times(line.training_cost), lambda line: line.training_cost),
-        ("size", lambda line: _times(line.relative_parameters), lambda line: line.relative_parameters),
-        ("latency", lambda line: _milliseconds(line.latency), lambda line: line.latency),
+        ("vs. mtl", format_change, lambda line: line.change),
+        ("vs. random", lambda line: _format_percent(line.random_change), lambda line: line.random_change),
+        ("total loss", lambda line: "" if line.diverged else f"{line.total:.4g}", _total_loss),
+        ("deciding", lambda line: _format_multiple(line.deciding_cost), lambda line: line.deciding_cost),
+        ("training", lambda line: _format_multiple(line.training_cost), lambda line: line.training_cost),
+        ("size", lambda line: _format_multiple(line.relative_parameters), lambda line: line.relative_parameters),
+        ("latency", lambda line: _format_milliseconds(line.latency), lambda line: line.latency),
         ("price", lambda line: "" if line.money is None else f"{line.money:.4g}", lambda line: line.money),
     ]
 
 
-def _total(line: MethodSummary) -> float | None:
+def _total_loss(line: MethodSummary) -> float | None:
     return None if line.diverged else line.total
 
 
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{signed(value)} %"
+def _format_percent(value: float | None) -> str:
+    return "" if value is None else f"{format_percent(value)} %"
 
 
-def _times(value: float | None) -> str:
+def _format_multiple(value: float | None) -> str:
     return f"{value:.3g}×" if value else ""
 
 
-def _milliseconds(value: float | None) -> str:
+def _format_milliseconds(value: float | None) -> str:
     return "" if value is None else f"{1000 * value:.2g} ms"
 
 
 def auto_decision(run: Run) -> Mapping[str, Any] | None:
-    """Returns the record of the search by `auto`; None if there was no search."""
+    """Returns the record of the search by `auto`, or None if there was no search."""
     decision: Mapping[str, Any] | None = run.results.settings.get("decisions", {}).get("auto")
     return decision if decision and decision.get("steps") else None
 
 
-def how_auto_searched(decision: Mapping[str, Any]) -> Html:
-    """Returns the search curve, then a table of all training runs."""
+def search_section(decision: Mapping[str, Any]) -> Html:
+    """Returns the search curve, followed by a table of all training runs."""
     return tag(
         "section",
         tag("h2", "How auto searched", id="search-title"),
@@ -158,13 +158,13 @@ def how_auto_searched(decision: Mapping[str, Any]) -> Html:
             class_="lead",
         ),
         tag("div", id="search-curve", class_="plot", role="img", aria_label="Expected change against effort"),
-        tag("details", tag("summary", "All training runs of the search"), _table(decision)),
+        tag("details", tag("summary", "All training runs of the search"), _search_table(decision)),
         id="search",
         aria_labelledby="search-title",
     )
 
 
-def _table(decision: Mapping[str, Any]) -> Html:
+def _search_table(decision: Mapping[str, Any]) -> Html:
     budgets = [int(budget) for budget in decision["chosen"]]
     names = ["effort", "tasks", "seed", "vs. all together", *(f"best so far, budget {k}" for k in budgets)]
     element = tag(
@@ -177,9 +177,11 @@ def _table(decision: Mapping[str, Any]) -> Html:
     return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Table of all training runs")
 
 
-def _training_row(one: LoggedTraining, budgets: list[int]) -> Html:
-    part = "" if one.fraction == 1 else f" (the first {one.fraction:.3g} of a training run)"
-    change = "diverged" if one.diverged else "" if one.change is None else f"{signed(one.change)} %"
-    best = [f"{signed(one.best[budget])} %" for budget in budgets]
-    cells = (one.spent_text, ", ".join(one.tasks) + part, str(one.seed), change, *best)
+def _training_row(training: LoggedTraining, budgets: list[int]) -> Html:
+    part = "" if training.fraction == 1 else f" (the first {training.fraction:.3g} of a training run)"
+    change = (
+        "diverged" if training.diverged else "" if training.change is None else f"{format_percent(training.change)} %"
+    )
+    best = [f"{format_percent(training.best[budget])} %" for budget in budgets]
+    cells = (training.spent_text, ", ".join(training.tasks) + part, str(training.seed), change, *best)
     return tag("tr", *(tag("td", cell) for cell in cells))

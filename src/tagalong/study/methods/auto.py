@@ -36,7 +36,7 @@ class AutoMethod(Method):
 
     Args:
         effort: the number of full training runs, "quick" (20), "normal" (60), "thorough" (200), or a duration, e.g.
-            "10min". The first networks for all tasks are included.
+            "10min". The training runs of the first networks for all tasks are included.
         affinity: whether to measure affinities in the first training run and base the first proposals on them.
         screen: the fraction of a training run after which the worse half of the proposals is dropped, or None to train
             all of them fully.
@@ -100,7 +100,7 @@ class AutoMethod(Method):
 
 
 def measuring_interval(n_tasks: int) -> int:
-    """Returns the number of steps between measurements at which measuring adds a tenth to the training cost.
+    """Returns the measuring interval, in steps, at which measuring increases the training cost by a tenth.
 
     Costs are computed rather than timed: a plain training step takes three passes, and measuring the cosines of n tasks
     takes n gradients of two passes each.
@@ -176,7 +176,7 @@ def read_effort(effort: Any) -> Effort:
     """Parses an effort: a number of training runs, a named effort or a duration.
 
     Raises:
-        InvalidInput: the effort is invalid.
+        InvalidInput: If the effort is invalid.
 
     Example:
         >>> read_effort("quick").trainings, read_effort(35).trainings, read_effort("10min").seconds
@@ -193,5 +193,8 @@ def read_effort(effort: Any) -> Effort:
             effort = float(word)
     if isinstance(effort, (int, float)) and not isinstance(effort, bool) and math.isfinite(effort) and effort >= 1:
         return Effort(float(effort))
-    known = "'quick' (20), 'normal' (60), 'thorough' (200) or a time, e.g. '10min'"
-    raise InvalidInput("effort", f"must be a number of trainings (at least 1), {known}", repr(effort))
+    expected = (
+        "must be a number of training runs (at least 1), 'quick' (20), 'normal' (60), 'thorough' (200), or a time, "
+        "e.g. '10min'"
+    )
+    raise InvalidInput("effort", expected, repr(effort))

@@ -20,10 +20,11 @@ MAX_TASKS = 12  # by default, for training all subsets
 
 
 class Hoa(Method):
-    """Trains all single tasks and pairs, and predicts a task's loss in a larger group as the mean over its pairs.
+    """Trains single tasks and pairs, and predicts a task's loss in a larger group as the mean over the group's pairs.
 
-    Groups are chosen by their validation losses. Each loss is divided by the loss of the task trained alone with the
-    same seed, and the ratios are averaged over seeds. The choice is therefore invariant to the scale of a target.
+    Groups are chosen by their validation losses. Each loss is divided by the loss of the same task trained alone with
+    the same seed, and the ratios are averaged over seeds. The choice therefore does not depend on the scale of the
+    targets.
     """
 
     name = "hoa"
@@ -42,8 +43,8 @@ class Hoa(Method):
 class Optimal(Method):
     """Trains every subset of tasks and chooses the groups with the lowest validation losses.
 
-    Losses are divided by those of the network for all tasks with the same seed and averaged over seeds. The verdict
-    compares exactly these values, so no other grouping of these networks performs better on validation.
+    Losses are divided by those of the network for all tasks with the same seed, and then averaged over seeds. The
+    verdict compares exactly these values, so no other grouping of these networks performs better on validation.
 
     Args:
         max_size: the maximum size of the subsets to train, in addition to the network for all tasks, or None for no
@@ -65,8 +66,8 @@ class Optimal(Method):
         if not isinstance(self.max_tasks, int):
             return [InvalidInput(options.format("max_tasks"), "must be an integer", repr(self.max_tasks))]
         if self.max_size is None and n > self.max_tasks:
-            reason = f"trains every subset, {2**n - 1:,} networks per seed for {n} tasks"
-            hint = f"use 'hoa', or set its option max_size to 3, or max_tasks to {n}"
+            reason = f"trains every subset of the {n} tasks, which requires {2**n - 1:,} networks per seed"
+            hint = f"use 'hoa', or set the option max_size to 3 or max_tasks to {n}"
             return [InvalidInput(f"`methods`: {self.name!r}", reason, hint=hint)]
         return []
 
@@ -85,7 +86,7 @@ class Optimal(Method):
     def table(
         self, backend: Backend, subsets: Sequence[frozenset[str]], seeds: Sequence[int]
     ) -> dict[frozenset[str], dict[str, float]]:
-        """Returns the relative loss of each task in the network of each subset (lower is better)."""
+        """Returns the relative loss of each task in each subset's network (lower is better)."""
         return relative_losses(backend, subsets, seeds, split=self.part, reference="together")
 
 

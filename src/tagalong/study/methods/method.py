@@ -37,7 +37,7 @@ class Choice:
 
     @staticmethod
     def of(grouping: Grouping) -> Choice:
-        """Returns the choice that uses the groups of a grouping."""
+        """Returns a choice that consists of the groups of a grouping."""
         return Choice(grouping.groups, grouping=grouping)
 
 
@@ -47,7 +47,7 @@ class Decision:
 
     Attributes:
         choices: the choice for each budget and seed. The budget is None for methods without a budget.
-        deciding: the total cost of deciding for all budgets, for each seed.
+        deciding: for each seed, the total cost of deciding for all budgets.
         affinity: the affinity that the method measured, or None.
         about: a JSON document that describes how the method reached its decision, for reports.
     """
@@ -104,7 +104,7 @@ class Method(ABC):
         return 1.0
 
     def begin(self, backend: Backend, seeds: Sequence[int]) -> None:  # noqa: B027 - optional hook
-        """Makes measurements during the training of the network for all tasks.
+        """Makes measurements while the network for all tasks is trained.
 
         This method is called before any other training.
         """
@@ -129,7 +129,7 @@ RULE_NAMES = ("uw", "gradnorm", "pcgrad")
 
 
 def rule_problem(rule: str, tasks: int = 2) -> str | None:
-    """Returns the reason why this rule cannot be used with this number of tasks, or None if it can.
+    """Returns why this rule cannot be used with this number of tasks, or None if it can.
 
     Example:
         >>> rule_problem("pcgrad") is None, rule_problem("no such rule") is None

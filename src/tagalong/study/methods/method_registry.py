@@ -43,7 +43,7 @@ def register_method(name: str, method: Factory) -> None:
             declare methods in the entry point group "tagalong.methods" instead.
 
     Raises:
-        InvalidInput: the name or the method is invalid.
+        InvalidInput: If the name or the method is invalid.
 
     Example:
         >>> from tagalong.group import Group
@@ -79,8 +79,8 @@ def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = Non
         options: the keyword options of each method, by name.
 
     Raises:
-        InvalidInput: no method has this name, or the method does not accept one of the options.
-        PluginError: the package that provides the method is broken.
+        InvalidInput: If no method has this name, or the method does not accept one of the options.
+        PluginError: If the package that provides the method is broken.
 
     Example:
         >>> make_method("tag", {"tag": {"every": 5}}).meter["every"], make_method("hoa+uw").rule
@@ -104,8 +104,8 @@ def _create_method(name: str, factory: Factory, options: Mapping[str, Any]) -> M
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         unknown = [option for option in options if option not in parameters]
         if unknown:
-            known = f"takes {', '.join(parameters)}" if parameters else "takes no options"
-            raise InvalidInput("`options`:", f"{name!r} {known}", ", ".join(unknown))
+            known = ", ".join(parameters) or "no options"
+            raise InvalidInput("`options`:", f"{name!r} accepts {known}", ", ".join(unknown))
     return factory(**options)
 
 

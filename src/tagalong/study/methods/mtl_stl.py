@@ -1,4 +1,4 @@
-"""Trains one network for all tasks (`mtl` and its variants), one per task (`stl`), or groups with a rule."""
+"""Trains one network for all tasks (`mtl` and variants), one per task (`stl`), or a method's groups with a rule."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Mtl(Method):
 
 
 class Ruled(Mtl):
-    """Trains all tasks in one network and combines their losses by a rule, e.g. uncertainty weighting.
+    """Trains all tasks in one network and combines their losses using a rule, e.g. uncertainty weighting.
 
     Args:
         rule: the name of the rule (see `tagalong.learn.Job`).
@@ -44,7 +44,7 @@ class Wide(Mtl):
 
     Args:
         times: the factor by which to enlarge the network.
-        of: what to multiply: the number of channels ("wide") or the number of parameters ("big").
+        of: what to multiply, either the number of channels ("wide") or the number of parameters ("big").
     """
 
     order = 10

@@ -52,9 +52,11 @@ class Random(Method):
                 InvalidInput("`options`: `samples` of 'random'", "must be a positive integer", repr(self.samples))
             )
         if self.overlap and self.exact:
-            hint = "leave out `exact` or `overlap`"
+            hint = "omit `exact` or `overlap`"
             problems.append(
-                InvalidInput("`options`: 'random'", "has no exact expectation over overlapping groups", hint=hint)
+                InvalidInput(
+                    "`options`: 'random'", "cannot compute the exact expectation for overlapping groups", hint=hint
+                )
             )
         return problems
 

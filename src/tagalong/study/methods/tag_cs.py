@@ -30,8 +30,9 @@ class AffinityMethod(Method):
     Args:
         average: how to average over the measured steps (see `Affinity.averaged`).
         trim: the fraction of steps that "trimmed" discards at each end.
-        **options: options of the `AffinityMeter` (`every`, `estimator`, `update`, `lr`, `per_lr`, …), `held_out=True`
-            to measure affinities on validation batches, and options of `select_groups` (`allow_single`, `max_size`, …).
+        **options: options for the `AffinityMeter` (`every`, `estimator`, `update`, `lr`, `per_lr`, …), `held_out=True`
+            to measure affinities on validation batches, and options for `select_groups` (`allow_single`, `max_size`,
+            …).
     """
 
     order = 20
@@ -49,7 +50,7 @@ class AffinityMethod(Method):
         known = ["average", "trim", *sorted(METER_OPTIONS), *SELECT_OPTIONS]
         unknown = [name for name in self.options if name not in known]
         if unknown:
-            return [InvalidInput(f"`options`: {self.name!r}", f"takes {', '.join(known)}", ", ".join(unknown))]
+            return [InvalidInput(f"`options`: {self.name!r}", f"accepts {', '.join(known)}", ", ".join(unknown))]
         if self.average not in ("mean", "trimmed", "median"):
             return [InvalidInput("`options`: `average`", "must be 'mean', 'trimmed' or 'median'", repr(self.average))]
         update = self.options.get("update")
@@ -79,7 +80,7 @@ class AffinityMethod(Method):
 
 
 def _numbered_links(options: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
-    """Replaces task names in links with indices, which name the tasks of a bare matrix."""
+    """Replaces task names in links with indices, which serve as the task names of a bare matrix."""
     return {
         option: [[str(tasks.index(name)) if name in tasks else name for name in link] for link in options[option]]
         for option in ("must_link", "cannot_link")
@@ -90,7 +91,7 @@ def _numbered_links(options: dict[str, Any], tasks: Sequence[str]) -> dict[str, 
 class Tag(AffinityMethod):
     """Task affinity groupings (Fifty et al., NeurIPS 2021), using equation 1 and the paper's plain gradient step.
 
-    Affinities are measured every 10 steps, as the paper recommends and does on Taskonomy.
+    Affinities are measured every 10 steps, as the paper recommends and as it does on Taskonomy.
     """
 
     name = "tag"

@@ -7,9 +7,9 @@ The logarithm of a task's validation loss in a network is modeled as the followi
 Sets that differ in few tasks have similar effects. The covariance decreases by a constant factor for each task that is
 in only one of the two sets. This is a product kernel on the membership bits, so it includes main effects as well as
 pairwise and higher-order interactions with decreasing weight. The trends are shared by all tasks. They include the
-effects of affinity, of the number of omitted tasks, and of omitting each task. The seed noise is common to all networks
-with the same seed, which share initial weights and row order. Networks are therefore compared with other networks that
-have the same seed. A bad result of the network for all tasks is thus not mistaken for a gain.
+effects of affinity, of the number of omitted tasks, and of the omission of each task. The seed noise is common to all
+networks with the same seed, which share initial weights and row order. Networks are therefore compared with other
+networks that have the same seed. Thus, a poor result of the network for all tasks is not mistaken for a gain.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class TrialArrays:
     """The losses of all trials as arrays.
 
     Attributes:
-        inside: an array of shape [trials, tasks] that says whether each network was trained on each task.
+        inside: an array of shape [trials, tasks] that indicates whether each network was trained on each task.
         seeds: an array of shape [trials] with the seed of each network.
-        early: an array of shape [trials] that says whether each training run was partial.
+        early: an array of shape [trials] that indicates whether each training run was partial.
         logs: an array of shape [trials, tasks] with the logarithms of the validation losses.
     """
 
@@ -79,7 +79,7 @@ class TrialArrays:
 
 
 class Beliefs:
-    """Predictions based on the trials so far, averaged over hyperparameters weighted by how well they fit.
+    """Predictions based on the trials so far, averaged over hyperparameters, which are weighted by how well they fit.
 
     Args:
         trials: all trials, including those of the network for all tasks.
@@ -139,7 +139,7 @@ class Beliefs:
         return means, np.sqrt(variances + between)
 
     def _trend_regressors(self, j: int, sets: Bools) -> Array:
-        """Returns task j's regressors for each set: the number of omitted tasks, which tasks they are, and hints."""
+        """Returns task j's regressors for each set: the number of omitted tasks, their identities, and the hints."""
         out = (~sets).astype(np.float64)
         columns = [out.sum(1) / max(1, sets.shape[1] - 1), *out.T]
         if self._helps is not None:
@@ -209,7 +209,7 @@ class _Fit:
 
 
 def distances(sets: Bools, other_sets: Bools) -> Counts:
-    """Returns the number of tasks that are in only one set, for each pair of sets."""
+    """Returns, for each pair of sets, the number of tasks that are in exactly one of them."""
     left, right = sets.astype(np.float64), other_sets.astype(np.float64)
     return np.asarray(left.sum(1)[:, None] + right.sum(1) - 2 * left @ right.T, dtype=np.intp)
 

@@ -26,7 +26,7 @@ class SearchSettings:
         together: the fraction of the effort spent on networks for all tasks, the baseline of every comparison.
         reserved: the fraction of the effort reserved for training the best networks with more seeds if the gain is
             uncertain.
-        clear: the number of standard deviations by which the gain must exceed zero to stop confirming it.
+        clear: the number of standard deviations by which the gain must exceed zero for its confirmation to stop.
         caution: the number of standard deviations added to predicted losses in the final choice.
         sure: the number of standard deviations by which the gain must exceed zero for grouping to be recommended.
         screen: the fraction of a training run after which the worse half of the proposals is dropped, or None to train
@@ -53,7 +53,7 @@ class Recommendation:
             network is recommended.
         doubt: the standard deviation of `expected`.
         tried: the number of sets of tasks that were trained, excluding the set of all tasks.
-        agreement: the fraction of the differences between networks on the validation rows that is not noise (see
+        agreement: the fraction of the differences between networks on the validation rows that is not due to noise (see
             `compare_halves`).
     """
 
@@ -117,8 +117,9 @@ def compare_halves(trials: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
     On each half, every network is compared with the network for all tasks with the same seed.
 
     Returns:
-        The fraction of the differences that is not noise, from 0 to 1. This is the Spearman–Brown reliability computed
-        from the correlation between the halves. The second value is the standard deviation of the noise for each task.
+        The fraction of the differences that is not due to noise, from 0 to 1. This is the Spearman–Brown reliability
+        computed from the correlation between the halves. The second value is the standard deviation of the noise for
+        each task.
     """
     everything = frozenset(tasks)
     whole = {trial: result for trial, result in trials.items() if trial.fraction == 1}
@@ -183,7 +184,7 @@ def select_cover(values: Array, budget: int) -> tuple[int, ...]:
 
 
 def serving_rows(values: Array, rows: tuple[int, ...]) -> NDArray[np.intp]:
-    """Returns the row that serves each task, preferring the first one if several are equally good."""
+    """Returns the row that serves each task, preferring the first row if several are equally good."""
     best: NDArray[np.intp] = np.asarray(rows, dtype=np.intp)[np.argmin(values[list(rows)], axis=0)]
     return best
 

@@ -1,4 +1,4 @@
-"""The search loop behind `auto`, in which affinities suggest networks and validation losses decide between them."""
+"""The search loop behind `auto`, in which affinities suggest networks and validation losses decide among them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class _SearchLoop:
         return self.seeds[: int(enough.sum())] if subsets <= len(self.pool) else ()
 
     def _train(self, trials: Sequence[Trial]) -> bool:
-        """Trains as many new trials as the effort allows and returns whether there were any."""
+        """Runs as many new trials as the effort allows and returns whether there were any."""
         known = {trial for step in self.steps for trial in step.results}
         trials = [trial for trial in trials if trial not in known]
         ends = self.spent + np.cumsum([trial.fraction for trial in trials])

@@ -33,7 +33,7 @@ Trials = Mapping[Trial, NetworkResult]
 def half_losses(result: NetworkResult, task: str) -> tuple[float, float]:
     """Returns a task's losses on the two halves of the validation rows, with NaN for a half without labels.
 
-    If the half losses are unknown or overflowed in single precision, both values are the loss on all rows.
+    If the losses on the halves are unknown or overflowed in single precision, both values are the loss on all rows.
     """
     first, second = result.halves.get(task, (math.nan, math.nan))
     if math.isnan(first) and math.isnan(second):
@@ -42,6 +42,6 @@ def half_losses(result: NetworkResult, task: str) -> tuple[float, float]:
 
 
 def mean_half_loss(result: NetworkResult, task: str) -> float:
-    """Returns the mean of the two half losses, which approximates the loss on all rows."""
+    """Returns the mean of the losses on the two halves, which approximates the loss on all rows."""
     known = [loss for loss in half_losses(result, task) if not math.isnan(loss)]
     return sum(known) / len(known)
