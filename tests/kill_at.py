@@ -62,13 +62,15 @@ class FileOperations:
     def __init__(self, folder: Path, nth: int | None = None, then: Callable[[], None] = die) -> None:
         self.number = 0
         self._folder, self._nth, self._then = os.path.abspath(folder), nth, then
-        self._wrote_inside = False
+        self._wrote_inside, self._process = False, os.getpid()
         self._sync, os.fsync = os.fsync, self._counted_sync  # raises no audit event
         self._connect, sqlite3.connect = sqlite3.connect, self._counted_connect  # nor do SQL statements
         sys.addaudithook(self._audit)
 
     def count(self) -> None:
         """Counts an operation; tests may call it for operations that are not detected."""
+        if os.getpid() != self._process:  # a forked worker
+            return
         self.number += 1
         if self.number == self._nth:
             self._then()

@@ -69,3 +69,19 @@ def test_an_error_of_several_problems_survives_pickling() -> None:
 def test_a_single_backtick_in_a_name_hides_no_argument() -> None:
     error = InvalidInput("`targets`:", "'b`' must vary, or pass `kinds`")
     assert error.render(lambda name: f"--{name}") == "--targets: 'b`' must vary, or pass --kinds"
+
+
+def test_a_message_shows_only_part_of_a_long_value() -> None:
+    error = InvalidInput("tasks", "must be distinct", repr("x" * 10_000), "rename them")
+    assert len(str(error)) < 500
+    assert str(error).endswith("; rename them")
+
+
+def test_control_characters_never_leave_a_message() -> None:
+    error = InvalidInput(Path("\x1b[31mred"), "must not be \x9b2J", "\x07")
+    assert str(error) == r"\x1b[31mred must not be \x9b2J, found \x07"
+
+
+def test_a_quoted_name_in_backticks_is_no_reference_to_an_argument() -> None:
+    error = InvalidInput("tasks", "must be among '`age`', or pass `tasks`")
+    assert error.render(str.upper) == "TASKS must be among '`age`', or pass TASKS"

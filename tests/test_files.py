@@ -1,21 +1,26 @@
 """The atomic writer, and versioned documents."""
 
+import errno
 import json
 import os
 import zipfile
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from kill_at import die
 from tagalong.errors import InvalidInput
 from tagalong.files import (
     UNVERSIONED,
     DocumentError,
     open_atomic,
+    owner_mark,
     pack_arrays,
     read_document,
+    remove_leftovers,
     report_damage,
     seal,
     unpack_arrays,
@@ -86,8 +91,8 @@ def test_objects_need_a_conversion(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "must be valid JSON, found Expecting value: line 1 column 1 (char 0); is it truncated?"),
-        ('{"loss": NaN}', "must be valid JSON, found the constant NaN; is it truncated?"),
+        ("", "is not valid JSON: Expecting value: line 1 column 1 (char 0); is it truncated?"),
+        ('{"loss": NaN}', "is not valid JSON: the constant NaN; is it truncated?"),
         ("[1]", "must have the format 'tagalong-example', found 'list'; choose another file"),
         ("{}", "must have the format 'tagalong-example', found None; choose another file"),
         ('{"format": "x", "version": 2}', "must have the format 'tagalong-example', found 'x'; choose another file"),
@@ -169,3 +174,62 @@ def test_sealed_content_with_a_changed_byte_is_rejected(position: int) -> None:
         unseal(bytes(sealed))
     with pytest.raises(ValueError, match="the checksum does not match"):
         unseal(b"")
+
+
+def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_atomic(tmp_path / "file", "new")
+    assert caught.value.filename == str(tmp_path / "file")
+    assert not list(tmp_path.iterdir())
+
+
+def die_while_writing(path: Path) -> None:
+    with open_atomic(path):
+        die()
+
+
+def test_leftovers_of_killed_processes_are_removed_and_files_of_running_ones_are_kept(
+    processes: ForkServerContext, tmp_path: Path
+) -> None:
+    killed = processes.Process(target=die_while_writing, args=(tmp_path / "killed.csv",))
+    killed.start()
+    killed.join()
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".killed.csv.")
+    with open_atomic(tmp_path / "running.csv") as file:
+        file.write(b"new")
+        remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["running.csv"]
+
+
+def test_a_process_id_in_use_again_does_not_protect_leftovers(tmp_path: Path) -> None:
+    machine, process, start, _ = owner_mark().split("-")
+    if start == "0":
+        pytest.skip("the start of a process is not known on this system")
+    (tmp_path / f".networks.{machine}-{process}-{int(start) - 1}-0a1b2c3d.before").mkdir()
+    remove_leftovers(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("mark", ["0a1b2c3d-1-1-0a1b2c3d", "0a1b2c3d" * 4], ids=["another machine", "no owner"])
+def test_leftovers_whose_owner_cannot_be_looked_up_are_removed_after_a_day(tmp_path: Path, mark: str) -> None:
+    path = tmp_path / f".file.{mark}.tmp"
+    path.touch()
+    remove_leftovers(tmp_path)
+    assert path.exists()
+    os.utime(path, (0, 0))
+    remove_leftovers(tmp_path)
+    assert not path.exists()
+
+
+def test_nothing_else_is_a_leftover(tmp_path: Path) -> None:
+    names = ["file.tmp", ".hidden", ".file.tmp", f"file.{owner_mark()}.tmp", "tagalong-notes", ".networks.old"]
+    for name in names:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
+    remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(names)

@@ -241,3 +241,32 @@ def test_the_paper_declares_what_it_registers(caplog) -> None:
         registered = {name: plugin.value for name, plugin in find_plugins(kind).items() if not plugin.package}
         assert registered == project["entry-points"][f"tagalong.{kind}"]
     assert caplog.messages == []
+
+
+def test_a_method_or_problem_made_as_something_else_is_named() -> None:
+    register_method("three", lambda: 3)
+    with pytest.raises(PluginError, match="the method 'three' must be made as a Method, found int"):
+        make_method("three")
+    register_problem("seven", lambda: [7])
+    with pytest.raises(PluginError, match="the problem 'seven' must be made as a Problem, found list"):
+        load_problem("seven")
+
+
+def test_an_estimator_that_needs_arguments_is_named(package) -> None:
+    source = """
+        from tagalong.measure import Estimator
+
+        class Made(Estimator):
+            name, needs = "needy", frozenset({"after"})
+
+            def __init__(self, size):
+                self.size = size
+
+            def __call__(self, seen):
+                return seen.after
+
+        made = Made
+        """
+    package("needy", POINTS.format("needy"), needy_module=source)
+    with pytest.raises(PluginError, match=r"the estimator 'needy' from .* a class that needs no arguments"):
+        make_estimator("needy")

@@ -179,21 +179,21 @@ INVALID: dict[str, tuple[Callable[[Rows], bytes], str]] = {
     ),
     "repeated column": (
         lambda rows: text_of([[*row, row[-1]] for row in rows]).encode(),
-        "{file}, line 1 must name each column once, found {last!r} more than once; rename one of them",
+        "{file}, line 1 must have unique column names, found {last!r} more than once; rename the duplicates",
     ),
     "NUL bytes": (
         lambda rows: text_of(rows).replace("5", "5\0").encode(),
-        "{file} is not a text file; save the table as CSV in UTF-8",
+        "{file} is not a text file; save the table as a UTF-8 CSV file",
     ),
     "utf-16 without a mark": (
         lambda rows: text_of(rows).encode("utf-16-le"),
-        "{file} is not a text file; save the table as CSV in UTF-8",
+        "{file} is not a text file; save the table as a UTF-8 CSV file",
     ),
     "utf-16 cut short": (
         lambda rows: text_of(rows).encode("utf-16")[:-1],
-        "{file} is not a text file; save the table as CSV in UTF-8",
+        "{file} is not a text file; save the table as a UTF-8 CSV file",
     ),
-    "binary": (lambda rows: bytes(range(256)), "{file} is not a text file; save the table as CSV in UTF-8"),
+    "binary": (lambda rows: bytes(range(256)), "{file} is not a text file; save the table as a UTF-8 CSV file"),
     "zip of two": (
         lambda rows: archive(**{"a.csv": text_of(rows), "b.csv": text_of(rows)}),
         "{file} must be a zip archive with one file, found 2: a.csv, b.csv; extract the one you need",
@@ -206,13 +206,13 @@ INVALID: dict[str, tuple[Callable[[Rows], bytes], str]] = {
         lambda rows: archive(**{"[Content_Types].xml": "<x/>", "xl/workbook.xml": "<x/>"}),
         "{file} must be a CSV or Parquet file, found a workbook; save it as CSV",
     ),
-    "old workbook": (
+    "old Excel workbook": (
         lambda rows: b"\xd0\xcf\x11\xe0" + bytes(100),
-        "{file} must be a CSV or Parquet file, found an old workbook; save it as CSV",
+        "{file} must be a CSV or Parquet file, found an old Excel workbook; save it as CSV",
     ),
     "gzip cut short": (
         lambda rows: gzip.compress(text_of(rows).encode())[:-9],
-        "{file} must be a complete gzip file, found Compressed file ended before the end-of-stream marker was reached; "
+        "{file} is not a valid gzip file: Compressed file ended before the end-of-stream marker was reached; "
         "is it truncated?",
     ),
 }
@@ -227,11 +227,11 @@ INVALID |= {
     ),
     "gzip with a changed length": (
         lambda rows: changed(gzip.compress(text_of(rows).encode()), -1),
-        "{file} must be a complete gzip file, found Incorrect length of data produced" + DAMAGED,
+        "{file} is not a valid gzip file: Incorrect length of data produced" + DAMAGED,
     ),
     "gzip of another method": (
         lambda rows: changed(gzip.compress(text_of(rows).encode()), 2),
-        "{file} must be a complete gzip file, found Unknown compression method" + DAMAGED,
+        "{file} is not a valid gzip file: Unknown compression method" + DAMAGED,
     ),
     "long first line": (lambda rows: b"x" * 140_000, f"{{file}}, line 1 {LONG}"),
     "long name": (
@@ -326,7 +326,7 @@ def test_missing_values_are_written_the_same_way_everywhere(tmp_path: Path, word
     assert read_table(path).scores[frozenset("a")] == {"a": 1.0}
     if word != "NaN":  # for a loss it means that training failed
         path.write_text(f"network,seed,task,val_loss,test_loss\na,0,a,{word},1\n")
-        with pytest.raises(TableError, match="is incomplete: missing val_loss of a"):
+        with pytest.raises(TableError, match="is missing required values: val_loss of a"):
             verdict_from_csv(path)
 
 
@@ -441,7 +441,7 @@ def test_parquet_gives_the_same_problem(frame: Any, tmp_path: Path) -> None:
         assert problem.fingerprint == expected.fingerprint
         assert problem.table.inputs(path).equal(expected.table.inputs(frame))
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "table.parquet").read_bytes()[:-30])
-    with pytest.raises(TableError, match=r"cut\.parquet must be a complete Parquet file, found .*; is it truncated\?"):
+    with pytest.raises(TableError, match=r"cut\.parquet is not a valid Parquet file: .*; is it truncated\?"):
         Problem.from_table(tmp_path / "cut.parquet", **ROLES)
 
 

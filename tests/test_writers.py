@@ -42,9 +42,11 @@ OWN_TO_CSV = "planned.to_csv"  # of a plan, which uses the writer
 
 
 def writing_calls(tree: ast.AST) -> Iterator[str]:
-    """Yields calls that write to a file in any other way than through `tagalong.files`."""
+    """Yields calls that write to a file in any other way than through `tagalong.files`, and classes that do."""
     safe = safe_names(tree)
     for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield from (name for name in map(ast.unparse, node.bases) if name.rpartition(".")[2] in METHODS)
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             if name in TO_A_PLACE:

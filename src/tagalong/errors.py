@@ -10,11 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from os import PathLike, fspath
+from reprlib import repr as short
 from typing import Any, TypeGuard
 
 ReferenceFormatter = Callable[[str], str]
+MAX_LISTED = 50  # problems in one message
 SEVERAL_PROBLEMS = "several problems:"
-REFERENCE = re.compile(r"`([A-Za-z_][\w.]*(?:=[^`]*)?)`")  # an argument, optionally with a value
+# An argument, optionally with a value. A name of the user's that looks like one is quoted.
+REFERENCE = re.compile(r"(?<![\"'])`([A-Za-z_][\w.]*(?:=[^`]*)?)`(?![\"'])")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # could change the colors of a terminal, or worse
+MAX_FOUND = 400  # characters of a value that a message shows
 
 
 def in_backticks(reference: str) -> str:
@@ -76,7 +81,8 @@ class InvalidInput(ValueError):
     def render(self, formatter: ReferenceFormatter = in_backticks) -> str:
         """Returns the message, with each argument reference formatted by `formatter`."""
         lines = [problem._format_sentence(formatter) for problem in self.problems]
-        return lines[0] if len(lines) == 1 else "\n".join([SEVERAL_PROBLEMS, *lines])
+        more = [f"and {len(lines) - MAX_LISTED:,} more"] if len(lines) > MAX_LISTED else []
+        return lines[0] if len(lines) == 1 else "\n".join([SEVERAL_PROBLEMS, *lines[:MAX_LISTED], *more])
 
     def __str__(self) -> str:
         return self.render()
@@ -92,9 +98,17 @@ class InvalidInput(ValueError):
         else:
             subject = render_references(self.argument, format_reference)
         predicate = render_references(self.expected, format_reference)
-        found = f", found {self.found}" if self.found else ""
+        found = f", found {_excerpt(self.found)}" if self.found else ""
         hint = f"; {render_references(self.hint, format_reference)}" if self.hint else ""
-        return f"{subject} {predicate}".strip() + found + hint
+        return _escape(f"{subject} {predicate}".strip() + found + hint)
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= MAX_FOUND else f"{text[: MAX_FOUND - 100]} … {text[-90:]}"
+
+
+def _escape(text: str) -> str:
+    return CONTROL.sub(lambda sign: repr(sign[0])[1:-1], text)
 
 
 def render_references(text: str, formatter: ReferenceFormatter) -> str:
@@ -139,7 +153,7 @@ def task_name_problems(tasks: tuple[Any, ...], argument: str = "tasks") -> list[
         problems.append(InvalidInput(argument, "must be non-empty strings", ", ".join(map(repr, invalid))))
     if repeated:
         found = f"{', '.join(repeated)} more than once"
-        problems.append(InvalidInput(argument, "must be distinct", found, "rename them"))
+        problems.append(InvalidInput(argument, "must be distinct", found, "rename the duplicates"))
     return problems
 
 
@@ -147,7 +161,7 @@ def as_names(tasks: Iterable[str]) -> tuple[str, ...]:
     """Returns task names as a tuple. Rejects a single string, which would be split into characters."""
     expected = "must be a list of names"
     if isinstance(tasks, str):
-        raise InvalidInput("tasks", expected, f"the string {tasks!r}", f"write [{tasks!r}]")
+        raise InvalidInput("tasks", expected, f"the string {short(tasks)}", f"write [{short(tasks)}]")
     if not isinstance(tasks, Iterable):
         raise InvalidInput("tasks", expected, repr(tasks))
     return tuple(tasks)
@@ -159,10 +173,10 @@ def as_tuple(values: Any, argument: str, items: str, example: str) -> tuple[Any,
     Example:
         >>> as_tuple(3, "budgets", "integers", "[2, 3]")
         Traceback (most recent call last):
-        tagalong.errors.InvalidInput: `budgets` must be a list of integers, found 3; write [2, 3]
+        tagalong.errors.InvalidInput: `budgets` must be a list of integers, found 3; write a list such as [2, 3]
     """
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        raise InvalidInput(argument, f"must be a list of {items}", repr(values), f"write {example}")
+        raise InvalidInput(argument, f"must be a list of {items}", repr(values), f"write a list such as {example}")
     return tuple(values)
 
 
@@ -174,6 +188,18 @@ def pluralize(number: int, noun: str) -> str:
         ('1 group', '1,200 groups')
     """
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def would_train(networks: int) -> str:
+    """Describes what it would cost to train a number of networks that is too large.
+
+    Example:
+        >>> would_train(36_000_000)
+        '36,000,000 networks (10,000 hours at a second each)'
+    """
+    if networks >= 10**15:  # of which Python may refuse to print all digits
+        return "more than 10^15 networks"
+    return f"{networks:,} networks ({networks // 3600:,} hours at a second each)"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""File helpers: atomic writes, versioned JSON documents, checksums, npz archives, and cache folders."""
+"""File helpers: atomic writes, leftovers of killed processes, versioned JSON documents, checksums and npz archives."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ import logging
 import math
 import os
 import pickle
+import platform
+import re
+import shutil
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, BinaryIO, NoReturn, TypeVar
 from uuid import uuid4
 
@@ -26,12 +32,19 @@ T = TypeVar("T")
 CACHE = "tagalong-cache"
 CHECKSUM = "checksum"
 SEAL = b"tagalong-sha256:"  # the first bytes of sealed content
+MAX_REASON = 500  # characters of an error that a message repeats
 UNVERSIONED = 0  # stands for documents without a format, as written by early releases
 # Errors that reading a damaged file may raise.
 READ_ERRORS = (
-    *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError),
+    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError, EOFError, RuntimeError),
     *(pickle.UnpicklingError, zipfile.BadZipFile),
 )
+# The owner of a temporary file: a hash of its machine, the process ID and the start time of the process.
+OWNER = r"([0-9a-f]{8})-(\d{1,9})-(\d+)-[0-9a-f]{8}"
+# Temporary files and folders, in an output folder or in the system's temporary folder; early releases named no owner.
+TEMPORARY = re.compile(rf"\..+\.(?:{OWNER}|[0-9a-f]{{32}})(?:\.tmp|\.before)?")
+TEMPORARY_FOLDER = re.compile(rf"tagalong-{OWNER}-\w+")
+MAX_AGE = 24 * 3600  # seconds after which the files of a process that cannot be looked up count as abandoned
 logger = logging.getLogger(__name__)
 
 
@@ -57,13 +70,15 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         raise IsADirectoryError(f"{path} is a folder; specify a file in it")
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not tempfile, whose files are readable only by their owner.
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    temporary = path.with_name(f".{path.name}.{owner_mark()}.tmp")
     try:
         with open(temporary, "xb") as file:
             yield file
         move_into_place(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(path)  # a full disk is reported without a name
         raise
 
 
@@ -78,6 +93,77 @@ def move_into_place(finished: Path, path: Path) -> None:
     with open(finished, "rb+") as file:
         os.fsync(file.fileno())
     os.replace(finished, path)
+
+
+def describe_unwritten(path: Path, error: BaseException) -> str:
+    """Returns a sentence that says why a file or folder could not be written.
+
+    Example:
+        >>> describe_unwritten(Path("plan.csv"), OSError(28, "No space left on device"))
+        'plan.csv could not be written: No space left on device'
+    """
+    return f"{path} could not be written: {getattr(error, 'strerror', None) or error or type(error).__name__}"
+
+
+def owner_mark() -> str:
+    """Returns a unique part of a temporary file's name by which `remove_leftovers` finds out whether it is in use."""
+    return f"{_machine()}-{os.getpid()}-{_start_time(os.getpid()) or 0}-{uuid4().hex[:8]}"
+
+
+def remove_leftovers(*folders: Path) -> None:
+    """Removes the temporary files of killed processes from these folders and from the system's temporary folder.
+
+    Files of running processes are kept. The processes of other machines cannot be looked up, so their files are removed
+    after a day.
+    """
+    places = [(folder, TEMPORARY) for folder in folders] + [(Path(tempfile.gettempdir()), TEMPORARY_FOLDER)]
+    for folder, pattern in places:
+        for path in folder.iterdir() if folder.is_dir() else ():
+            found = pattern.fullmatch(path.name)
+            if found and _is_abandoned(path, *found.groups()):
+                _remove(path)
+
+
+def _is_abandoned(path: Path, machine: str | None, process: str | None, start: str | None) -> bool:
+    if machine == _machine() and process is not None and os.name == "posix":
+        return _start_time(int(process)) not in (start, "0")
+    with suppress(OSError):
+        return time.time() - path.lstat().st_mtime > MAX_AGE
+    return False
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+@cache
+def _machine() -> str:
+    """Returns a hash of everything within which a process ID is unique: the machine, its boot and its container."""
+    known = [platform.node()]
+    with suppress(OSError):
+        known += [Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")]
+    return hashlib.sha256("\n".join(known).encode()).hexdigest()[:8]
+
+
+def _start_time(process: int) -> str | None:
+    """Returns when a process started, in clock ticks since boot; "0" if it is unknown, None if the process ended."""
+    try:
+        state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else fields[18]
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            return None
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return None
+    except OSError:  # it belongs to another user
+        pass
+    return "0"
 
 
 def json_safe(value: Any) -> Any:
@@ -190,7 +276,7 @@ def parse_document(
     try:
         document = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as reason:
-        raise error(source, "must be valid JSON", str(reason), "is it truncated?") from reason
+        raise error(source, f"is not valid JSON: {reason}", hint="is it truncated?") from reason
     checked = check_document(document, source, kind, versions, error, hint)
     if checked.pop(CHECKSUM, None) not in (None, _document_checksum(checked)):
         logger.warning("%s has been edited or damaged since it was written; its numbers are used as they are", source)
@@ -217,12 +303,12 @@ def check_document(
     if is_document and found is None and UNVERSIONED in versions:
         return dict(document)
     if found != kind:
-        raise error(source, f"must have the format {kind!r}", repr(found), "choose another file")
+        raise error(source, f"must have the format {kind!r}", short(found), "choose another file")
     version = document.get("version")
     if version not in versions:
         expected = " or ".join(str(number) for number in sorted(versions) if number != UNVERSIONED)
         is_newer = isinstance(version, int) and version > max(versions)
-        raise error(source, f"must have version {expected}", repr(version), "update tagalong" if is_newer else hint)
+        raise error(source, f"must have version {expected}", short(version), "update tagalong" if is_newer else hint)
     return dict(document)
 
 
@@ -236,7 +322,7 @@ def report_damage(
     except READ_ERRORS as reason:
         if isinstance(reason, error):  # it already names a file
             raise
-        message = " ".join(str(reason).splitlines()[:2]).replace("`", "'")  # backticks mark arguments
+        message = " ".join(str(reason).splitlines()[:2])[:MAX_REASON].replace("`", "'")  # backticks mark arguments
         description = message if message and isinstance(reason, ValueError) else f"{type(reason).__name__}: {message}"
         raise error(str(source), f"is damaged: {description}", hint=hint) from reason
 

@@ -297,7 +297,9 @@ def _header_problems(place: str, names: Iterable[str]) -> list[InvalidInput]:
     if not repeated:
         return []
     return [
-        TableError(place, "must name each column once", f"{', '.join(repeated)} more than once", "rename one of them")
+        TableError(
+            place, "must have unique column names", f"{', '.join(repeated)} more than once", "rename the duplicates"
+        )
     ]
 
 
@@ -341,7 +343,7 @@ def _iterate_rows(text: str, delimiter: str, place: str) -> Iterator[TableRow]:
         if "field limit" in str(error):
             expected = f"must have cells of at most {csv.field_size_limit():,} characters"
             raise TableError(place, expected, "a longer one", UNCLOSED_HINT) from error
-        raise TableError(place, "must be a row of a table", str(error), UNCLOSED_HINT) from error
+        raise TableError(place, f"is not a valid table row: {error}", hint=UNCLOSED_HINT) from error
 
 
 def _iterate_lines(text: str) -> Iterator[str]:
@@ -433,10 +435,10 @@ def _gunzip(content: bytes, place: str) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
             return _read_pieces(file, place)
     except EOFError as error:
-        raise TableError(place, "must be a complete gzip file", str(error), "is it truncated?") from error
+        raise TableError(place, f"is not a valid gzip file: {error}", hint="is it truncated?") from error
     except (OSError, zlib.error, struct.error) as error:
         hint = "it is damaged; create or download it again"
-        raise TableError(place, "must be a complete gzip file", str(error), hint) from error
+        raise TableError(place, f"is not a valid gzip file: {error}", hint=hint) from error
 
 
 def _unzip(content: bytes, place: str) -> bytes:
@@ -460,7 +462,7 @@ def _unzip(content: bytes, place: str) -> bytes:
 
 def _decode(content: bytes, place: str) -> str:
     if content.startswith(OLD_WORKBOOK_SIGNATURE):
-        raise TableError(place, "must be a CSV or Parquet file", "an old workbook", "save it as CSV")
+        raise TableError(place, "must be a CSV or Parquet file", "an old Excel workbook", "save it as CSV")
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
         text = content.decode(encoding)
@@ -468,7 +470,7 @@ def _decode(content: bytes, place: str) -> str:
         # Western spreadsheets are often in Latin-1, which decodes any bytes.
         text = "\0" if encoding == "utf-16" else content.decode("latin-1")
     if "\0" in text:
-        raise TableError(place, "is not a text file", hint="save the table as CSV in UTF-8")
+        raise TableError(place, "is not a text file", hint="save the table as a UTF-8 CSV file")
     if not text or text.isspace():
         raise TableError(place, "is empty")
     return text
@@ -481,7 +483,7 @@ def _read_parquet(content: bytes, place: str) -> Any:
         return importlib.import_module("pandas").read_parquet(io.BytesIO(content))
     except (ValueError, OSError, EOFError, LookupError) as error:
         message = (str(error).splitlines() or [""])[0]
-        raise TableError(place, "must be a complete Parquet file", message, "is it truncated?") from error
+        raise TableError(place, f"is not a valid Parquet file: {message}", hint="is it truncated?") from error
 
 
 def _with_index(frame: Any) -> Any:

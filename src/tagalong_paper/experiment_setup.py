@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tagalong.errors import InvalidInput, pluralize, raise_problems
+from tagalong.errors import InvalidInput, pluralize, raise_problems, would_train
 
 from .printed import TASK_NAMES
 
@@ -24,6 +24,7 @@ SMALL_TASKS = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Bea
 PROBLEMS = ("faces", "celeba", "taskonomy")
 BUDGETS = {"faces": (2, 3, 4), "celeba": (2, 3, 4), "taskonomy": (2, 3)}
 SEED_COUNTS = {"small": 2, "full": 3}
+MAX_SEEDS = 10_000
 MIN_TASKS = 2  # with fewer, there is nothing to group
 
 
@@ -191,6 +192,9 @@ def _check_arguments(problem: str, size: str, seeds: int | None, recipe: Mapping
         problems.append(InvalidInput("size", "must be 'small' or 'full'", repr(size)))
     if seeds is not None and seeds < 1:
         problems.append(InvalidInput("seeds", "must be a positive integer", repr(seeds)))
+    if seeds is not None and seeds > MAX_SEEDS:
+        found = f"a number that would train {would_train(seeds)}"
+        problems.append(InvalidInput("seeds", f"must be at most {MAX_SEEDS:,}", found))
     known = sorted(one.name for one in fields(Recipe))
     if unknown := [name for name in recipe if name not in known]:
         problems.append(

@@ -139,7 +139,7 @@ def show_selections(found: Sequence[Selection], quiet: bool = False) -> None:
     same = [one for one in found if one.same and one.unique]
     print_line(console, f"{len(same)} of {len(found)} printed groupings are proven to be the unique optimum.")
     if not quiet:
-        print_line(console, "Totals are sums of scores in the published matrices; +task marks a helper.")
+        print_line(console, "Totals are sums of published scores; +task marks a helper task.")
 
 
 def _selection_table(selections: list[Selection]) -> TextTable:

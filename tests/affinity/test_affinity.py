@@ -1,11 +1,13 @@
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 from affinity_oracle import names
 
 from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput
 
 
 def small(**settings: object) -> Affinity:
@@ -121,10 +123,10 @@ def test_average_is_recorded_and_taken_from_settings() -> None:
         ({"steps": [0.5, 1]}, "`steps` must be an array of numbers.*not integers"),
         (
             {"skipped": {"nan": [[1, 2], [3, -4]]}},
-            r"`skipped\['nan'\]` must be non-negative numbers of values, found -4",
+            r"`skipped\['nan'\]` must contain only non-negative integers, found -4",
         ),
-        ({"settings": {"x": np.zeros(3)}}, "`settings` must contain only values that JSON can represent"),
-        ({"settings": {"x": float("nan")}}, "`settings` must contain only values that JSON can represent"),
+        ({"settings": {"x": np.zeros(3)}}, "`settings` must contain only JSON-compatible values"),
+        ({"settings": {"x": float("nan")}}, "`settings` must contain only JSON-compatible values"),
         (
             {"settings": {"average": "mode"}},
             "`average` must be one of 'mean', 'trimmed', 'median', found 'mode'",
@@ -223,3 +225,19 @@ def test_tasks_in_another_order_give_the_same_numbers() -> None:
     here = Affinity.from_history(history[:, order][:, :, order], [names(4)[i] for i in order], null=null[:, order])
     np.testing.assert_allclose(here.mean, there.mean[np.ix_(order, order)])
     np.testing.assert_allclose(here.stderr, there.stderr[np.ix_(order, order)])
+
+
+@pytest.mark.parametrize("field", ["history", "null"])
+def test_measured_values_whose_squares_overflow_are_rejected(field: str) -> None:
+    values: dict[str, Any] = {"history": np.ones((3, 2, 2)), "null": np.ones((3, 2))}
+    values[field] = values[field] * -1e308
+    with pytest.raises(InvalidInput, match=rf"`{field}` must be at most 1e\+150 in magnitude, found 1e\+308; divide"):
+        Affinity.from_history(values["history"], ["a", "b"], null=values["null"])
+    values[field] = values[field] / 1e160
+    assert np.isfinite(Affinity.from_history(values["history"], ["a", "b"], null=values["null"]).stderr).all()
+
+
+@pytest.mark.parametrize("count", [[[1, 1e400]] * 2, [[1, 1e30]] * 2, [[1, 0.5]] * 2])
+def test_counts_must_be_integers_of_ordinary_size(count: Any) -> None:
+    with pytest.raises(InvalidInput, match="`count` must be an array of numbers"):
+        Affinity.from_matrix(np.ones((2, 2)), ["a", "b"], count=count)

@@ -124,3 +124,16 @@ def test_invalid_arguments_are_rejected() -> None:
             affinity.every(wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="array of numbers"):
         Affinity.from_matrix([[1j, 0], [0, 1]])
+
+
+def test_resamples_are_the_same_in_any_number_of_parts(monkeypatch):
+    affinity = Affinity.from_history(np.random.default_rng(0).normal(size=(20, 3, 3)), ["a", "b", "c"])
+    whole = affinity.bootstrap(n=30, seed=1)
+    monkeypatch.setattr("tagalong.affinity.bootstrap.WEIGHTS_AT_ONCE", 7 * 20)
+    np.testing.assert_allclose(affinity.bootstrap(n=30, seed=1), whole, rtol=1e-12)
+
+
+def test_resamples_that_do_not_fit_into_memory_are_rejected():
+    affinity = Affinity.from_history(np.zeros((2, 3, 3)), ["a", "b", "c"])
+    with pytest.raises(ValueError, match="`n` must be at most 100,000 for 3 tasks, found 1,000,000,000; for more"):
+        affinity.bootstrap(n=10**9)

@@ -67,7 +67,7 @@ def test_tasks_may_be_numbered(tmp_path: Path) -> None:
         (",a,b\na,1,2\n", "table.csv must have a row for column 'b', found none"),
         (",a,b\na,1,2\nb,1\n", "line 3 must have 3 cells, found 2"),
         (",a,b\na,1,2\nb,1,2,3\n", "line 3 must have 3 cells, found 4"),
-        (",a,a\na,1,2\n", "line 1 must name each column once, found 'a' more than once"),
+        (",a,a\na,1,2\n", "line 1 must have unique column names, found 'a' more than once"),
         (",a,\na,1,2\n", "line 1 must contain a name for every column, found an empty cell"),
         (",a,b\na,1,2\na,1,2\n", "table.csv must have exactly one row for 'a', found several"),
         (",a,b\na,1,2\nb,x,2\n", "line 3, column 'a' must be a finite number or empty, found 'x'"),
@@ -108,5 +108,5 @@ def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
 def test_a_first_cell_that_contradicts_the_axis_is_rejected(tmp_path: Path, corner: str, axis: str) -> None:
     path = tmp_path / "table.csv"
     path.write_text(f"{corner},a,b\na,1,2\nb,3,4\n")
-    with pytest.raises(AffinityFileError, match="line 1: the first cell must not contradict `axis"):
+    with pytest.raises(AffinityFileError, match="line 1: the first cell must match `axis"):
         Affinity.from_csv(path, axis=axis)  # type: ignore[arg-type]

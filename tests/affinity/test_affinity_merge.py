@@ -47,7 +47,7 @@ def test_consecutive_steps_keep_their_numbers() -> None:
 def test_different_quantities_do_not_merge(setting: str) -> None:
     one, other = measured("ab", [0], **{setting: "x"}), measured("ab", [0], **{setting: "y"})
     with pytest.raises(
-        ValueError, match=rf"`other` must be measured with the same settings.*{setting} \('x' and 'y'\)"
+        ValueError, match=rf"`other` must have been measured with the same settings.*{setting} \('x' and 'y'\)"
     ):
         one.merge(other)
 

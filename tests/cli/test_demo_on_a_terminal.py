@@ -82,7 +82,7 @@ def test_every_task_has_its_rows(output: TerminalOutput) -> None:
 
 def test_the_output_ends_with_where_the_files_are(output: TerminalOutput) -> None:
     assert output.lines[-4:] == [
-        "run: results, groupings, affinities and the recommended networks",
+        "run contains the results, groupings, affinities and recommended networks",
         "report: run/report.html",
         "to make predictions: tagalong predict run NEW.csv",
         "",

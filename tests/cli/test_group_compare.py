@@ -103,7 +103,7 @@ def test_quiet_adds_one_line(tagalong: Terminal) -> None:
         ),
         ("[[age, weight, ill, smoker]]", "--cost 1+1 --max-cost 4", "costs 5, but --max-cost is 4"),
         ("", "", "mine.yaml is empty"),
-        ("[[age, weight]", "", "mine.yaml must be valid YAML or JSON"),
+        ("[[age, weight]", "", "mine.yaml is not valid YAML or JSON"),
         ("{a: [[age]]}", "", "mine.yaml: each group must be a list of names, found [['age']]"),
         (
             "[[age, weight, ill, smoker]]",

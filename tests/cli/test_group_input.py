@@ -19,7 +19,7 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
     [
         (
             "1,2,3\n4,5,6\n7,8,9\n",
-            "line 1 must be a header with a label for the rows and one task name per column, found",
+            "line 1 must be a header with a row label followed by one task name per column, found",
         ),
         ("a,1,2\nb,3,4\n", "line 1 must be a header"),
         ("a b c\n1 2 3\n", "found one cell; are the columns separated by commas?"),
@@ -27,7 +27,7 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
         (",a,b\na,1,2\nb,1,2\nc,1,2\n", "line 4 must start with one of the column names 'a', 'b', found 'c'"),
         (SQUARE.replace("c,5,6,0", "c,5,6"), "line 4 must have 4 cells, found 3"),
         (SQUARE.replace("c,5,6,0", "c,5,6,0,1"), "line 4 must have 4 cells, found 5"),
-        (SQUARE.replace("source,a,b,c", "source,a,b,b"), "line 1 must name each column once, found 'b' more than once"),
+        (SQUARE.replace("a,b,c", "a,b,b"), "line 1 must have unique column names, found 'b' more than once"),
         (SQUARE.replace("\nb,", "\na,"), "file.csv must have exactly one row for 'a', found several"),
         (SQUARE.replace("1", "inf"), "line 2, column 'b' must be a finite number or empty, found 'inf'"),
         (SQUARE.replace("1", "n/a"), "file.csv must be finite, found nan for the score of 'a' on 'b'"),
@@ -44,7 +44,7 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
         (",a,b\na,0,1,1,5\nb,2,5,0,1\n", "line 2 must have 3 cells, found 5; if commas are decimal separators"),
         (
             SQUARE.replace("source", "target"),
-            "line 1: the first cell must not contradict --axis source, found 'target'",
+            "line 1: the first cell must match --axis source, found 'target'",
         ),
         ("", "file.csv is empty"),
         (" \n\n", "file.csv is empty"),
@@ -68,16 +68,16 @@ def test_square_tables_are_checked(tagalong: Terminal, text: str, message: str) 
         (RESULTS.replace("3", '"3,5"'), "found '3,5'; if commas are decimal separators"),
         (
             RESULTS + "b+a,1,2\n",
-            "file.csv must list each group once, found {a, b} more than once; average the results over runs, or",
+            "file.csv must list each group only once, found {a, b} more than once; average the results over runs, or",
         ),
         (RESULTS.replace("a,1,", "a,1,9"), "line 2 must have results only for the tasks in 'a', found one for 'b'"),
-        (RESULTS.replace("group,a,b", "group,a,a"), "line 1 must name each column once, found 'a' more than once"),
+        (RESULTS.replace("group,a,b", "group,a,a"), "line 1 must have unique column names, found 'a' more than once"),
         ("group,a,b,cost\na+b,1,2,0\n", "the cost of {a, b} must be a positive number, found 0"),
         ("group,a,b,cost\na+b,1,2,\n", "line 2, column 'cost' must be a finite number, found ''"),
-        ("group,a,b\na+b,1,\n", "must serve every task, found no result for 'b'"),
+        ("group,a,b\na+b,1,\n", "must have a result for every task, found none for 'b'"),
         (
             "group,task,value\na+b,a,1\na+b,a,2\na+b,b,1\n",
-            "line 3 must not repeat the result for 'a' in 'a+b'; use the mean",
+            "line 3 repeats the result for 'a' in 'a+b'; average repeated results",
         ),
         ("group,task,value\na,a,1\na,b,2\n", "line 3 must have a result for a task in 'a', found one for 'b'"),
     ],
@@ -101,10 +101,10 @@ def test_results_are_checked(tagalong: Terminal, text: str, message: str) -> Non
         ({"tasks": ["a"], "matrix": [[1, 2], [3, 4]]}, "file.json: 'tasks' must contain 2 names, one per row"),
         (
             {"matrix": [[1, 2], [3, 4]], "direction": "[target][source]"},
-            "file.json: 'direction' must agree with --axis source, found '[target][source]'",
+            "file.json: 'direction' must match --axis source, found '[target][source]'",
         ),
         ({"a": {"b": 1}, "c": {"d": 2}}, "must have the same tasks as inner and outer keys, or groups like 'a+b'"),
-        ([{"trains": ["a", "a"], "values": {}}], "entry 1: 'trains' must list each task once"),
+        ([{"trains": ["a", "a"], "values": {}}], "entry 1: 'trains' must list each task only once"),
         (
             [{"trains": ["a"], "values": {"b": 1}}],
             "entry 1: values must contain results only for tasks in trains, found 'b'",
@@ -123,11 +123,11 @@ def test_documents_are_checked(tagalong: Terminal, document: object, message: st
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "must be valid JSON"),
-        ('{"a": {"a": 1}, "a": {"a": 2}}', "file.json must contain each name once, found 'a' more than once"),
+        ("{", "is not valid JSON"),
+        ('{"a": {"a": 1}, "a": {"a": 2}}', "file.json must contain each name only once, found 'a' more than once"),
         ('{"matrix": [[NaN]]}', "file.json must contain only finite numbers or null, found NaN"),
         ('{"matrix": [[Infinity]]}', "file.json must contain only finite numbers or null, found Infinity"),
-        ("[" * 100_000, "must be valid JSON"),
+        ("[" * 100_000, "is not valid JSON"),
     ],
 )
 def test_json_must_be_json(tagalong: Terminal, text: str, message: str) -> None:
@@ -148,7 +148,7 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
         ("binary.csv", "binary.csv is not a text file"),
         ("zeros.csv", "zeros.csv is not a text file"),
         ("latin.csv", "latin.csv must have rows below its header, found none"),
-        ("grouping.json", "must contain scores, found a grouping; pass it to --compare"),
+        ("grouping.json", "must contain scores, found a grouping; to compare it with the best grouping, pass it with"),
     ]:
         assert message in tagalong.error_of("group", name, "--budget", "1")
 
@@ -163,13 +163,13 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
         ("--budget inf", "--budget must be positive, found inf"),
         ("--budget two", "--budget must be a number, found 'two'"),
         ("--budget 2 --budgets 1,2", "--budget and --budgets cannot be used together"),
-        ("", "--budget or --budgets is required; pass --budget 3 or --budgets 1-5"),
-        ("--budgets 1,x", "--budgets must be numbers or ranges, e.g. 1,2,3 or 1-5, or 'all', found 'x'"),
-        ("--budgets 5-1", "--budgets must be numbers or ranges, e.g. 1,2,3 or 1-5, or 'all', found '5-1'"),
+        ("", "--budget or --budgets is required; for example --budget 3 or --budgets 1-5"),
+        ("--budgets 1,x", "--budgets must be 'all', or a list of numbers or ranges (e.g. 1,2,3 or 1-5), found 'x'"),
+        ("--budgets 5-1", "--budgets must be 'all', or a list of numbers or ranges (e.g. 1,2,3 or 1-5), found '5-1'"),
         ("--budgets ,", "found none"),
         (
             "--budgets all --cost 2",
-            "--budgets all cannot be used with costs; list total costs instead: --budgets 1,2.5,4",
+            "--budgets all cannot be used with costs; list total costs instead, for example --budgets 1,2.5,4",
         ),
         ("--budgets 1-9", "--budget must be at most the number of tasks (3), found 4"),
         ("--budgets 1,2 --explain a", "--compare, --explain and --together require a single grouping"),
@@ -184,15 +184,18 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
         ("--budget 2 --max-size 1", "no budget is large enough, so check --max-size, --must-link, --cannot-link"),
         ("--budget 1 --max-size 2", "the smallest feasible budget is 2"),
         ("--budget 2 --max-size x", "--max-size must be an integer, found 'x'"),
-        ("--budget 2 --must-link a", "--must-link must list two or more names, e.g. age,ill, found 'a'"),
+        ("--budget 2 --must-link a", "--must-link must list two or more names (e.g. age,income), found 'a'"),
         ("--budget 2 --must-link a,x", "--must-link must contain only known tasks ('a', 'b', 'c'), found 'x'"),
         ("--budget 3 --must-link a,b --cannot-link a,b", "no budget is large enough"),
         ("--budget 1 --cannot-link a,b", "the smallest feasible budget is 2"),
-        ("--budget 2 --weights a", "--weights must be comma-separated pairs such as age=2,ill=0.5, found 'a'"),
+        (
+            "--budget 2 --weights a",
+            "--weights must be comma-separated TASK=WEIGHT pairs (e.g. age=2,income=0.5), found 'a'",
+        ),
         ("--budget 2 --weights a=1,a=2", "--weights must name each task only once, found 'a' twice"),
         ("--budget 2 --weights x=1", "--weights must contain only known tasks ('a', 'b', 'c'), found 'x'"),
         ("--budget 2 --weights a=-1", "--weights must contain only positive numbers, found -1 for 'a'"),
-        ("--budget 2 --cost cheap", "--cost must be a number, half-single, ENCODER+HEAD (e.g. 10+0.5), or a file"),
+        ("--budget 2 --cost cheap", "--cost must be a number, 'half-single', ENCODER+HEAD (e.g. 10+0.5), or a file"),
         ("--budget 2 --cost -1", "--cost must be a positive number"),
         ("--budget 2 --max-cost 1", "--max-cost requires --cost"),
         (
@@ -202,6 +205,9 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
         ("--budget 2 --time-limit 0", "--time-limit must be a positive number of seconds, found 0"),
         ("--budget 2 --seed -1", "--seed must be a non-negative integer, found -1"),
         ("--budget 2 --resamples -1", "--resamples must be a non-negative integer, found -1"),
+        ("--budget 2 --resamples 1000000000", "--resamples must be at most 100,000 for 3 tasks"),
+        ("--budgets 1-100000000000", "--budgets must be at most 10,000 numbers, found '1-100000000000'"),
+        ("--budgets 1-10000", "and 9,947 more"),
         (
             "--budget 2 --average median",
             "--average requires an affinity that was saved with its history, found a square table",
@@ -219,7 +225,7 @@ def test_options_are_checked(tagalong: Terminal, typed: str, message: str) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("group,cost\na+b,1\nb+a,2\n", "line 3 must list the cost of 'b+a' only once"),
+        ("group,cost\na+b,1\nb+a,2\n", "line 3 repeats the cost of 'b+a'; list each group only once"),
         ("a+b,1,2\n", "line 1 must have 2 cells, found 3"),
         ("a+x,1\n", "line 1 must be task names ('a', 'b', 'c') joined by +, or a number of tasks, found 'a+x'"),
         ("a+b,free\n", "line 1 must have a positive cost, found 'free'"),

@@ -118,7 +118,7 @@ def test_one_error_lists_all_invalid_options(tagalong: Terminal) -> None:
         assert words in message
     for option, value in (("recipe", "1"), ("size", "full")):
         message = tagalong.error_of("paper", "matrix", "--with", f"{option}={value}")
-        assert message.endswith(f"found '{option}'; use --{option}")
+        assert message.endswith(f"found '{option}'; use --{option} instead")
     assert not Path("runs").exists()
     assert tagalong.error_of("paper", "everything").startswith("No such command 'everything'")
 

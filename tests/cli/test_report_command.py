@@ -58,7 +58,7 @@ def test_a_folder_that_is_not_a_run_is_rejected(tagalong: Terminal, tmp_path: Pa
     make_run(tmp_path / "one", TASKS)
     assert tagalong.error_of("report", "one", "one", "--open").startswith("--out and --open require a single run")
     (tmp_path / "one" / "results.json").write_text("{")
-    assert "must be valid JSON" in tagalong.error_of("report", "one")
+    assert "is not valid JSON" in tagalong.error_of("report", "one")
 
 
 def test_report_does_not_import_torch(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def with_column(name: str, values: Any) -> Callable[[Columns], Columns]:
 TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
     "no targets": (dict, ["--targets", ","], "--targets must name at least one column, found ','"),
     "constant": (with_column("ill", [1] * ROWS), [], "'ill' must have at least two distinct labels, found only 1"),
-    "all missing": (with_column("ill", [""] * ROWS), [], "'ill' must have labels, found all 60 missing"),
+    "all missing": (with_column("ill", [""] * ROWS), [], "'ill' must have labels, but all 60 are missing"),
     "new class": (
         parts,
         ["--targets", "age,kind", "--split-column", "part"],
@@ -55,7 +55,7 @@ TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
     "no features": (
         dict,
         ["--ignore", "x,y"],
-        "--features must name at least one column, found none; --targets and --ignore contain all columns",
+        "--features must name at least one column, found none; --targets and --ignore together name every column",
     ),
     "two groups": (
         with_column("who", [0, 1] * (ROWS // 2)),
@@ -153,10 +153,17 @@ def test_warnings_about_the_data_are_shown_once_before_training(tagalong: Termin
         (["--methods", ","], "--methods must name at least one method, found none"),
         (["--price-per-hour", "-1"], "--price-per-hour must be a non-negative number"),
         (["--confirm", "-1"], "--confirm must be a non-negative integer"),
+        (["--seeds", "100000000"], "--seeds must be at most 10,000 seeds"),
+        (["--confirm", "100000000"], "--confirm must be at most 10,000 seeds"),
+        (["--budgets", "1-100000000000"], "--budgets must be at most 10,000 numbers, found '1-100000000000'"),
+        (["--effort", "1000000000000000000"], "--effort must be at most 10,000 training runs"),
+        (["--executor", "processes:1000000"], "workers of --executor must be at most"),
+        (["--recipe", "epochs=1000000000000"], "epochs must be at most 1,000,000, found 1000000000000"),
+        (["--recipe", f"batch_size={10**30}"], "batch_size must be at most 1,000,000,000,000"),
         (["--tasks", "age,wild"], "--tasks must be one of 'age', 'ill', found 'wild'"),
         (["--out", "table.csv"], "--out must be a folder, found the file table.csv"),
         (["--features-file", "nan.npy"], "--features-file must be finite, found NaN or inf in column 1 (1 rows)"),
-        (["--features-file", "short.npy"], "--features-file must have 60 rows, like the table, found 59"),
+        (["--features-file", "short.npy"], "--features-file must have 60 rows to match the table, found 59"),
         (["--features-file", "none.npy"], "--features-file must be an npy or npz file, found no file at none.npy"),
     ],
 )
@@ -193,7 +200,7 @@ def test_all_budgets_of_a_table_of_results_end_at_its_number_of_tasks(tagalong: 
     ("start", "words"),
     [
         (b"PK\x03\x04", "a workbook or archive that cannot be opened"),
-        (b"\xd0\xcf\x11\xe0", "an old workbook"),
+        (b"\xd0\xcf\x11\xe0", "an old Excel workbook"),
     ],
 )
 def test_the_error_names_the_kind_of_an_unsupported_table(tagalong: Terminal, start: bytes, words: str) -> None:
@@ -208,7 +215,7 @@ def test_inputs_that_are_not_an_array_are_rejected(tagalong: Terminal, content: 
     write("table.csv", columns())
     Path("inputs.npz").write_bytes(content)
     message = tagalong.error_of("run", "table.csv", "--targets", "age,ill", "--features-file", "inputs.npz")
-    assert "--features-file must be an npy or npz file of numbers, found a different format in inputs.npz" in message
+    assert "--features-file must be a numeric npy or npz file, found a different format in inputs.npz" in message
 
 
 def test_the_error_for_a_diverging_training_names_the_option_to_change(tagalong: Terminal) -> None:

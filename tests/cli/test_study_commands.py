@@ -121,7 +121,10 @@ def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: T
         (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--size", "full"], "--size"),
         (["run", "faces", "--targets", "a"], "--targets"),
         (["run", "faces", "--with", "color=1"], "color"),
-        (["run", "faces", "--with", "recipe=1"], "--with cannot be used for a setting that has its own option, found"),
+        (
+            ["run", "faces", "--with", "recipe=1"],
+            "cannot be used for settings that have their own option, found",
+        ),
         (["run", "faces", "--with", "seed=one"], "--with seed must be an integer, found 'one'"),
         (["run", "faces", "--device", "meta"], "--device must be available, found 'meta'"),
         (["run", "faces", "--tasks", "Nose"], "'Nose'"),
@@ -181,8 +184,8 @@ def test_networks_of_the_old_layout_are_rejected(tagalong: Terminal, table: Path
     old_run(Path("old"))
     message = tagalong.error_of("predict", "old", "table.csv")
     assert message == (
-        f"{Path('old', 'networks', 'networks.json')} must have version 2, found 1; "
-        "run the study again in another folder"
+        f"{Path('old', 'networks', 'networks.json')} must have version 3, found 1; "
+        "run the study again, which trains only what is missing"
     )
 
 
@@ -194,7 +197,7 @@ def test_a_folder_of_another_problem_is_rejected(tagalong: Terminal, table: Path
 
 def test_a_plan_filled_in_gives_a_verdict(tagalong: Terminal) -> None:
     Path("affinity.csv").write_text(",a,b,c\na,0,5,1\nb,5,0,0\nc,0,0,0\n")
-    assert "18 networks to train" in tagalong("plan", "affinity.csv", "--budgets", "2").out
+    assert "train 18 networks" in tagalong("plan", "affinity.csv", "--budgets", "2").out
     with open("plan.csv", newline="") as file:
         header, *rows = list(csv.reader(file))
     places = [header.index(name) for name in ("val_loss", "test_loss")]

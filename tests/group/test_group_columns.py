@@ -55,7 +55,7 @@ def test_column_generation_equals_the_dynamic_program(
     try:
         exact = select_groups(matrix, budget, solver="exact", **options)
     except ValueError:
-        with pytest.raises(ValueError, match="cannot serve all tasks"):
+        with pytest.raises(ValueError, match=r"no grouping .* can serve all tasks"):
             select_groups(matrix, budget, solver="columns", **options)
         return
     found = select_groups(matrix, budget, solver="columns", **options)

@@ -149,9 +149,7 @@ def test_a_huge_diagonal_that_is_not_used_does_not_matter() -> None:
 @pytest.mark.parametrize("form", sorted(FORMS))
 def test_scores_whose_sum_overflows_raise_an_error(form: str) -> None:
     scores = FORMS[form](np.full((5, 5), 1e308))
-    message = (
-        r"^`scores` must sum to less than 9e\+307 over all tasks, found values of up to 1e\+308 for 5 tasks; divide"
-    )
+    message = r"^`scores` must sum to less than 9e\+307 over all tasks, found values up to 1e\+308 for 5 tasks; divide"
     with pytest.raises(ValueError, match=message):
         select_groups(scores, 2)
     names = list("01234") if form == "array" else NAMES

@@ -93,5 +93,5 @@ def test_tight_packings_are_found_and_impossible_ones_raise_an_error(solver: Any
     links = [("0", "1", "2"), ("3", "4", "5"), ("6", "7"), ("8", "9"), ("10", "11")]
     grouping = select_groups(matrix(12), 2, solver=solver, max_size=6, must_link=links)
     assert sorted(len(group.serves) for group in grouping.groups) == [6, 6]
-    with pytest.raises(ValueError, match="cannot serve all tasks"):
+    with pytest.raises(ValueError, match=r"no grouping .* can serve all tasks"):
         select_groups(matrix(12), 2, solver=solver, max_size=5, must_link=links)

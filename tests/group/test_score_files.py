@@ -66,7 +66,7 @@ def test_a_subset_of_a_table_keeps_the_groups_within_it() -> None:
     both = ScoreTable("candidates", ("a", "b"), [Candidate({"a"}, {"a": 1.0}), Candidate({"a", "b"}, {"a": 1.0})])
     assert both.only(["a"]).scores == [Candidate({"a"}, {"a": 1.0})]
     with pytest.raises(
-        ValueError, match="`tasks` must include all tasks of at least one group, found no group with only 'b'"
+        ValueError, match="`tasks` must include all tasks of at least one group, found no group within 'b'"
     ):
         both.only(["b"])
 
@@ -98,3 +98,13 @@ def test_costs_are_read_for_groups_and_sizes(tmp_path: Path) -> None:
     assert read_costs(path, ["a", "b", "1"]) == {frozenset("1"): 0.5, frozenset("ab"): 2.0, frozenset("b"): 1.0}
     with pytest.raises(TableError, match="joined by"):
         read_costs(path, ["a"])
+
+
+def test_a_number_beyond_floating_point_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "scores.json"
+    file.write_text(f'{{"tasks": ["a", "b"], "matrix": [[0, 1{"0" * 400}], [1, 0]]}}')
+    with pytest.raises(TableError, match="row 1, column 2 must be a finite number or null"):
+        read_table(file)
+    file.write_text(f'{{"a": 1{"0" * 400}}}')
+    with pytest.raises(TableError, match="must have a positive cost"):
+        read_costs(file, ["a", "b"])

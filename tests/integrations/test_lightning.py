@@ -207,9 +207,7 @@ def test_another_fit_discards_the_grouping_of_the_previous_one(tmp_path: Path) -
 
 
 def test_the_error_names_an_unknown_module(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"`shared` must be the name of an attribute of .*Optimization, .*, found 'trunk'"
-    ):
+    with pytest.raises(ValueError, match=r"`shared` must be the name of a .*Optimization attribute .*, found 'trunk'"):
         fit(tmp_path, AutomaticOptimization(), callback(shared="trunk"))
 
 

@@ -122,7 +122,7 @@ def test_missing_labels_are_neither_trained_on_nor_scored() -> None:
     assert model.score(X, Y) == pytest.approx(np.mean(r2))
     with pytest.raises(ValueError, match=r"`y` must have 4 columns, as in the call to fit\(\), found 3"):
         model.score(X, Y[:, :3])
-    with pytest.raises(ValueError, match="`y` must contain labels to compute a score, found none"):
+    with pytest.raises(ValueError, match="`y` must contain at least one label to compute a score, found none"):
         model.score(X, np.full_like(Y, np.nan))
 
 

@@ -25,7 +25,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def problems_of(*arguments, **options) -> list[str]:
-    with pytest.raises(ValueError, match=r"must|has class") as caught:
+    with pytest.raises(ValueError, match=r"must|has class|is required") as caught:
         Problem.from_arrays(*arguments, **options)
     return str(caught.value).removeprefix("several problems:\n").split("\n")
 
@@ -175,18 +175,18 @@ def test_all_problems_are_reported_at_once(data) -> None:
     inputs[3, 2], inputs[4, 2], inputs[0, 0] = np.nan, np.inf, np.nan
     labels[:, 0], labels[:, 1] = np.nan, 7
     assert problems_of(inputs, labels, ["a", "b", "c"]) == [
-        "`inputs` must be finite, found NaN or inf in column 0 (1 rows), 2 (2 rows); impute or remove them",
-        "`targets`: 'a' must have labels, found all 200 missing; remove the task",
-        "`targets`: 'b' must have at least two distinct labels, found only 7; remove the task",
+        "`inputs` must be finite, found NaN or inf in column 0 (1 rows), 2 (2 rows); impute or remove these values",
+        "`targets`: 'a' must have labels, but all 200 are missing; drop this target",
+        "`targets`: 'b' must have at least two distinct labels, found only 7; drop this target",
     ]
 
 
 def test_different_numbers_of_rows_raise_an_error(data) -> None:
     inputs, labels = data
     assert problems_of(inputs, labels[:150], ["a", "b", "c"], groups=[1, 2]) == [
-        "`targets`: 'a' must have 200 rows, like `inputs`, found 150",
-        "`targets`: 'b' must have 200 rows, like `inputs`, found 150",
-        "`targets`: 'c' must have 200 rows, like `inputs`, found 150",
+        "`targets`: 'a' must have 200 rows to match `inputs`, found 150",
+        "`targets`: 'b' must have 200 rows to match `inputs`, found 150",
+        "`targets`: 'c' must have 200 rows to match `inputs`, found 150",
         "`groups` must have the shape [200], one label per row, found [2]",
     ]
 
@@ -195,7 +195,7 @@ def test_different_numbers_of_rows_raise_an_error(data) -> None:
     ("change", "message"),
     [
         ({"tasks": []}, "`tasks` must name at least one task, found none"),
-        ({"tasks": ["a", "b", "a"]}, "`tasks` must be distinct, found 'a' more than once; rename them"),
+        ({"tasks": ["a", "b", "a"]}, "`tasks` must be distinct, found 'a' more than once; rename the duplicates"),
         ({"tasks": ["a", "b"]}, "`targets` must have the shape [rows, 2], one column per task, found [200, 3]"),
         ({"targets": {"a": np.arange(200)}}, "`targets` must include every task, found no labels for 'b', 'c'"),
         ({"split": (0.5, 0.5)}, "`split` must be three positive fractions (train, validation, test), found (0.5, 0.5)"),
@@ -208,7 +208,7 @@ def test_different_numbers_of_rows_raise_an_error(data) -> None:
         ({"groups": [None, *range(199)]}, "`groups` must have a label for every row, found 1 missing"),
         (
             {"inputs": np.zeros((200, 3, 4, 4))},
-            "`encoder` must be passed for inputs of shape [rows, 3, 4, 4]; "
+            "`encoder` is required for inputs of shape [rows, 3, 4, 4]; "
             "the default encoder only supports flat inputs",
         ),
         (
@@ -225,7 +225,7 @@ def test_different_numbers_of_rows_raise_an_error(data) -> None:
         ),
         (
             {"tasks": ["a", "b", Task("c", "multiclass", classes=3)]},
-            "`targets`: 'c' must have labels from 0 to 2, or 3 other distinct labels, found 4 labels: 0, 1, 2, 3",
+            "`targets`: 'c' must have labels from 0 to 2, or exactly 3 distinct labels, found 4 labels: 0, 1, 2, 3",
         ),
         (
             {"targets": {"a": ["x", "y"] * 100}, "tasks": [Task("a", "regression")]},
@@ -249,7 +249,7 @@ def test_invalid_input_raises_an_error_with_one_sentence(data, change, message) 
         (["Rome"] * 200, "`inputs` must be numeric, found text in column 'city'; try Problem.from_table"),
         (
             [np.nan] + [0.0] * 199,
-            "`inputs` must be finite, found NaN or inf in column 'city' (1 rows); impute or remove them",
+            "`inputs` must be finite, found NaN or inf in column 'city' (1 rows); impute or remove these values",
         ),
     ],
 )
@@ -274,7 +274,7 @@ def test_a_part_without_labels_and_a_class_missing_in_train_raise_an_error(data)
     assert problems_of(inputs, labels, ["a", "b", "c"], split=split) == [
         "`split`: 'b' must have labels in test, found none",
         "`split`: 'c' has class 9 in test, which does not occur in train; "
-        "remove those rows, or merge the class with another",
+        "remove the rows with this class, or merge it with another class",
     ]
 
 
@@ -287,9 +287,7 @@ def test_given_parts_are_checked() -> None:
         read_split(([0, 1], [1, 3], [4, 5]), 10)
     with pytest.raises(ValueError, match="val must have at least one row, found none"):
         read_split(([0, 1], np.array([], dtype=int), [4, 5]), 10)
-    with pytest.raises(
-        ValueError, match=r"must not be spread across splits, found 1 in more than one split, e.g. 'ann'"
-    ):
+    with pytest.raises(ValueError, match=r"must each belong to a single split, found 1 in multiple splits, e.g. 'ann'"):
         read_split(([0, 1], [2], [3]), 4, np.array(["ann", "bob", "cy", "ann"]))
     masks = [np.arange(10) % 3 == part for part in range(3)]
     assert [part.tolist() for part in read_split(masks, 10)] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
@@ -370,7 +368,9 @@ def test_numbers_too_large_to_be_squared_raise_an_error(data) -> None:
     ]
     larger = Problem.from_arrays(inputs * 1e100, labels, ["a", "b", "c"])
     assert torch.allclose(larger.train.inputs, Problem.from_arrays(inputs, labels, ["a", "b", "c"]).train.inputs)
-    with pytest.raises(ValueError, match="`rows` must have a scale similar to that of the training rows, found 1e"):
+    with pytest.raises(
+        ValueError, match="`rows` must have a scale similar to that of the training rows, found values up to 1e"
+    ):
         Problem.from_arrays(inputs, labels, ["a", "b", "c"]).table.inputs(np.full((1, 4), 1e100))
 
 
@@ -430,7 +430,7 @@ def zipped(**files: str) -> bytes:
 
 
 SQUARE = np.ones((3, 3))
-FORMAT = "`rows` must be an npy or npz file of numbers, found a different format in {}"
+FORMAT = "`rows` must be a numeric npy or npz file, found a different format in {}"
 ONE = "`rows` must contain exactly one array, found "
 ARRAY_FILES: dict[str, tuple[bytes, str]] = {
     "scalar": (saved(3.0), "`rows` must have at least two dimensions, found shape []; try reshape(-1, 1)"),

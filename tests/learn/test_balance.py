@@ -306,7 +306,7 @@ def test_names_of_rules_ignore_case_and_hyphens() -> None:
         ("Constant([1.0, 2.0])", r"cannot be used with 3 tasks"),
         ("mgda(pace=2)", r"unexpected keyword argument 'pace'"),
         ("gradnorm:-1", r"must have the form 'gradnorm:ALPHA' with a non-negative ALPHA, found 'gradnorm:-1'"),
-        ("uw-uw", r"'-uw' must start with the name of an aggregator"),
+        ("uw-uw", r"must start with the name of an aggregator if it ends in '-uw'"),
     ],
 )
 def test_invalid_rules_raise_an_error(rule: str, message: str) -> None:

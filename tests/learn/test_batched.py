@@ -198,7 +198,7 @@ def test_other_rules_are_trained_one_by_one_and_this_is_logged(caplog: pytest.Lo
         found = trained_together(problem, jobs)
     assert_same(found[jobs[0]], train(problem, jobs[0]))
     assert [record.message for record in caplog.records] == [
-        "2 networks of small are trained one by one: rule 'gradnorm' combines the losses of each network separately"
+        "training 2 networks of small one at a time: rule 'gradnorm' combines the losses of each network separately"
     ]
 
 
@@ -214,7 +214,7 @@ def test_layers_that_cannot_be_batched_are_trained_one_by_one_and_this_is_logged
     found = trained_together(problem, jobs)
     assert_same(found[jobs[2]], train(problem, jobs[2]))
     assert len(caplog.records) == 1
-    assert "4 networks of small are trained one by one: vmap: " in caplog.records[0].message
+    assert "training 4 networks of small one at a time: vmap: " in caplog.records[0].message
 
 
 def test_invalid_jobs_raise_an_error_before_any_training() -> None:

@@ -79,12 +79,12 @@ def test_a_checkpoint_of_another_training_raises_an_error(tmp_path: Path) -> Non
     problem, path = small_problem(), tmp_path / "a.pt"
     stop_after_one_epoch(problem, Job(TASKS), path)
     with pytest.raises(
-        ValueError, match=r"`checkpoint` .*a.pt must come from the same training job, .*seed=1.*found .*seed=0"
+        ValueError, match=r"`checkpoint` .*a.pt must come from the same training job .*seed=1.*found .*seed=0"
     ):
         train(problem, Job(TASKS, seed=1), checkpoint=path)
     with pytest.raises(ValueError, match="must come from the same training job"):
         train(small_problem(Recipe(lr=0.1)), Job(TASKS), checkpoint=path)
-    with pytest.raises(ValueError, match=r"with a meter, found .* without a meter"):
+    with pytest.raises(ValueError, match=r"with a meter\), found .* without a meter"):
         train(problem, Job(TASKS), checkpoint=path, meter={})
 
 

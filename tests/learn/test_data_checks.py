@@ -53,8 +53,8 @@ def test_valid_data_raises_no_error() -> None:
         ({"test": split(0)}, "`test` must have at least one row, found none"),
         ({"train": with_nan(split(60))}, "`train`: inputs must be finite, found NaN or inf in 1 row"),
         ({"test": with_nan(split(30))}, "`test`: inputs must be finite, found NaN or inf in 1 row"),
-        ({"train": split(60, age=missing)}, "`train`: 'age' must have labels, found none; remove the task"),
-        ({"val": split(20, kind=missing)}, "`val`: 'kind' must have labels, found none; remove the task"),
+        ({"train": split(60, age=missing)}, "`train`: 'age' must have labels, found none; drop this task"),
+        ({"val": split(20, kind=missing)}, "`val`: 'kind' must have labels, found none; drop this task"),
         (
             {"train": split(60, age=torch.ones_like)},
             "`train`: 'age' must have at least two distinct labels, found only 1",

@@ -96,7 +96,7 @@ def test_a_module_is_copied_with_its_weights() -> None:
     [
         (
             lambda: nn.Flatten(0),
-            r"`encoder` must return a tensor of shape \[rows, features, …\], found \[8\] for 2 rows",
+            r"`encoder` must return a tensor of shape \[rows, features, …\], found \[8\] for inputs of shape \[2, 4\]",
         ),
         (lambda: nn.LSTM(4, 3), r"must return a tensor .*found tuple"),
     ],

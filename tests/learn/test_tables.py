@@ -37,7 +37,7 @@ SETTINGS = {"targets": ["pressure", "ill"], "ignore": ["id", "person"], "categor
 
 
 def refused(source, **settings) -> list[str]:
-    with pytest.raises(ValueError, match=r"must|is empty|does not exist") as caught:
+    with pytest.raises(ValueError, match=r"must|is empty|is required|is not|does not exist") as caught:
         Problem.from_csv(source, **settings)
     return str(caught.value).removeprefix("several problems:\n").split("\n")
 
@@ -166,11 +166,11 @@ def test_inputs_may_come_from_a_file_beside_the_table(frame, tmp_path) -> None:
     np.save(tmp_path / "short.npy", array[:10])
     assert refused(frame, targets=["ill"], features_file=tmp_path / "short.npy", features=["age"]) == [
         "`features` and `categorical` cannot be used with `features_file`, which contains all inputs",
-        f"`features_file` must have {ROWS} rows, like the table, found 10",
+        f"`features_file` must have {ROWS} rows to match the table, found 10",
     ]
     np.save(tmp_path / "images.npy", np.zeros((ROWS, 3, 4, 4)))
     assert refused(frame, targets=["ill"], features_file=tmp_path / "images.npy") == [
-        "`encoder` must be passed for inputs of shape [rows, 3, 4, 4]; the default encoder only supports flat inputs"
+        "`encoder` is required for inputs of shape [rows, 3, 4, 4]; the default encoder only supports flat inputs"
     ]
     missing = tmp_path / "none.npz"
     assert refused(frame, targets=["ill"], features_file=missing) == [
@@ -202,8 +202,8 @@ def test_kinds_and_errors_can_be_set(frame) -> None:
 def test_text_columns_are_listed_all_at_once_with_what_settles_them(frame) -> None:
     frame["constant"], frame["empty"] = 3, np.nan
     assert refused(frame, targets=["pressure", "constant", "empty"]) == [
-        "`targets`: 'constant' must have at least two distinct labels, found only 3; remove the task",
-        f"`targets`: 'empty' must have labels, found all {ROWS} missing; remove the task",
+        "`targets`: 'constant' must have at least two distinct labels, found only 3; drop this target",
+        f"`targets`: 'empty' must have labels, but all {ROWS} are missing; drop this target",
         f"column 'id' must be numeric, found text with {ROWS} distinct values, e.g. 'p0'{SETTLE}",
         f"column 'city' must be numeric, found text with 3 distinct values, e.g. 'Bonn'{SETTLE}",
         f"column 'ill' must be numeric, found text with 2 distinct values, e.g. 'no'{SETTLE}",
@@ -216,7 +216,7 @@ def test_columns_that_are_not_there_or_have_two_roles_are_named(frame) -> None:
     )
     everything = "choose from id, person, age, height, city, pressure, ill"
     assert problems == [
-        "`targets` must be distinct, found 'ill' more than once; rename them",
+        "`targets` must be distinct, found 'ill' more than once; rename the duplicates",
         "`targets` must name columns of the table, found 'presure'; did you mean 'pressure'?",
         f"`ignore` must name columns of the table, found 'nothing'; {everything}",
         f"`group_column` must name columns of the table, found 'who'; {everything}",
@@ -228,7 +228,7 @@ def test_columns_that_are_not_there_or_have_two_roles_are_named(frame) -> None:
     ]
     assert refused(frame, targets="ill") == ["`targets` must be a list of names, found the string 'ill'; write ['ill']"]
     assert refused(frame[["pressure", "ill"]], targets=["pressure", "ill"]) == [
-        "`features` must name at least one column, found none; `targets` and `ignore` contain all columns"
+        "`features` must name at least one column, found none; `targets` and `ignore` together name every column"
     ]
 
 
@@ -250,7 +250,7 @@ def test_one_row_is_too_few(frame) -> None:
     [
         ("", [" is empty"]),
         ("a,b\n", [" must have rows below its header, found none"]),
-        ("a,b,a\n1,2,3\n", [", line 1 must name each column once, found 'a' more than once; rename one of them"]),
+        ("a,b,a\n1,2,3\n", [", line 1 must have unique column names, found 'a' more than once; rename the duplicates"]),
         ("a|b\n1|2\n1|2|3\n4\n", [", line 3 must have 2 cells, found 3", ", line 4 must have 2 cells, found 1"]),
     ],
 )
@@ -286,7 +286,8 @@ def test_numbers_out_of_reach_are_refused() -> None:
     (found,) = refused({"x": x * 1e-310, "y": y}, targets=["y"])
     assert found == "`features` must vary in the training rows, found only constant columns: 'x'"
     with pytest.raises(
-        ValueError, match="column 'x' must have a scale similar to that of the training rows, found 1e\\+100"
+        ValueError,
+        match="column 'x' must have a scale similar to that of the training rows, found values up to 1e\\+100",
     ):
         Problem.from_csv({"x": x, "y": y}, ["y"]).table.inputs({"x": [1.0, 1e100]})
 
@@ -327,7 +328,8 @@ def test_columns_of_a_frame_that_occur_twice_are_refused() -> None:
     values = np.arange(120.0).reshape(40, 3)
     for names in (["a", "a", "y"], [1, "1", "y"]):
         (found,) = refused(pd.DataFrame(values, columns=names), targets=["y"])
-        assert found == f"`data` must name each column once, found {str(names[0])!r} more than once; rename one of them"
+        repeated = f"{str(names[0])!r} more than once"
+        assert found == f"`data` must have unique column names, found {repeated}; rename the duplicates"
 
 
 def test_cells_that_are_not_numbers_are_shown_with_their_lines(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_logging_does_not_change_the_affinity() -> None:
 
 
 def test_an_invalid_logger_is_rejected() -> None:
-    with pytest.raises(ValueError, match=r"`log` must be a function of the metrics and the step, .*, found "):
+    with pytest.raises(ValueError, match=r"`log` must be a function that takes the metrics and the step, .*, found "):
         train(log=3)
 
 

@@ -14,7 +14,7 @@ from tagalong.measure.steps import check_ownership, read_optimizers
 
 def test_lbfgs_is_rejected() -> None:
     encoder = nn.Linear(3, 2)
-    with pytest.raises(ValueError, match=r"`optimizer` is LBFGS.*use `update='sgd'` with a learning rate `lr`"):
+    with pytest.raises(ValueError, match=r"`optimizer` is LBFGS.*use `update='sgd'` with `lr` instead of `optimizer`"):
         AffinityMeter(encoder, LBFGS(encoder.parameters()))
 
 

@@ -294,10 +294,10 @@ def test_the_error_names_a_lock_file_that_cannot_be_used(data: Path, tmp_path: P
     celeba(data, pixels=PIXELS, cache=tmp_path / "other")
     lock = cache / only_file(tmp_path / "other").with_suffix(".lock").name
     lock.mkdir(parents=True)
-    with pytest.raises(ValueError, match="can be locked") as caught:
+    with pytest.raises(ValueError, match="could not be locked") as caught:
         celeba(data, pixels=PIXELS, cache=cache)
-    assert str(caught.value).startswith(f"`cache` must be a folder where {lock} can be locked, found ")
-    assert str(caught.value).endswith("; delete that file or choose another folder")
+    assert str(caught.value).startswith(f"`cache` cannot be used, because {lock} could not be locked (")
+    assert str(caught.value).endswith("; delete that file, or choose another folder")
     lock.rmdir()
     assert len(celeba(data, pixels=PIXELS, cache=cache).train) == 420
 
@@ -363,9 +363,9 @@ def test_the_error_names_a_cache_file_that_was_truncated_later(data: Path, kept:
     celeba(data, pixels=PIXELS)
     file = only_file(data / "tagalong-cache")
     file.write_bytes(file.read_bytes()[:kept])
-    with pytest.raises(ValueError, match="found part") as caught:
+    with pytest.raises(ValueError, match="found a truncated one") as caught:
         celeba(data, pixels=PIXELS)
     todo = "delete it or choose another `cache`"
-    assert str(caught.value) == f"{file} must be a complete npy file, found part of one; {todo}"
+    assert str(caught.value) == f"{file} must be a complete npy file, found a truncated one; {todo}"
     file.unlink()
     assert len(celeba(data, pixels=PIXELS).train) == 420

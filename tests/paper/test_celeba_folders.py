@@ -123,7 +123,7 @@ def test_missing_or_repeated_attribute_names_are_an_error(data: Path, capsys: py
 def test_an_empty_list_is_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     header = (data / ATTRIBUTES).read_text().splitlines()[1]
     (data / ATTRIBUTES).write_text(f"0\n{header}\n")
-    assert error_of(data, capsys).endswith(f"{ATTRIBUTES} must list images, found none")
+    assert error_of(data, capsys).endswith(f"{ATTRIBUTES} must list at least one image, found none")
 
 
 def test_lists_may_start_with_a_byte_order_mark(data: Path) -> None:

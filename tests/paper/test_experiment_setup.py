@@ -50,7 +50,7 @@ def test_only_reports_with_printed_columns_explain_them(setup: ExperimentSetup) 
 
 
 def test_a_folder_belongs_to_one_problem(setup: ExperimentSetup) -> None:
-    with pytest.raises(ValueError, match="contains a run of a different problem"):
+    with pytest.raises(ValueError, match="contains a run on a different problem"):
         load_setup("faces", "small", out=setup.out, options={"seed": 1})
 
 

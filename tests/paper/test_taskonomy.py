@@ -209,7 +209,7 @@ def test_damage_inside_an_image_leaves_its_view_without_labels(data: Path, caplo
     message = {record.getMessage().split(": ")[0]: record.getMessage() for record in caplog.records}
     assert set(message) == {str(broken), str(invalid)}
     assert len(caplog.records) == 2  # each image once, however often it is read
-    assert "expected classes 0 to 17, found 40; this view is left without labels" in message[str(invalid)]
+    assert "expected classes 0 to 17, found 40; this view will have no labels" in message[str(invalid)]
     assert caplog.records[-1].getMessage().endswith("(2 damaged images in 6 views so far)")
     losses = [problem.task(task).row_losses(torch.zeros(3, 18, 256, 256), targets[task]) for task in ("segmentation",)]
     assert losses[0][1].tolist() == [0, 0, 1]

@@ -139,7 +139,8 @@ def test_tasks_have_the_short_names_of_the_paper(setup: ExperimentSetup) -> None
 def without_labels(data: Path) -> str:
     shutil.rmtree(data / "normal" / "allen")
     return (
-        "data: the building 'allen' must have rgb, segment_semantic, depth_zbuffer, normal, edge_texture, keypoints2d, "
+        "data: the building 'allen' must have the domains rgb, segment_semantic, depth_zbuffer, normal, edge_texture, "
+        "keypoints2d, "
     )
 
 

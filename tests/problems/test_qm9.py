@@ -107,5 +107,5 @@ def test_invalid_options_and_folders_are_errors(packed, tmp_path) -> None:
         qm9(tasks=["dipol"], data=packed)
     with pytest.raises(ValueError, match="`rows` must be an integer ≥ 100, or None for all molecules, found 3"):
         qm9(rows=3, data=packed)
-    with pytest.raises(ValueError, match=r"`data` must be a folder with qm9_part1.csv"):
+    with pytest.raises(ValueError, match=r"`data` must be a folder that contains either qm9_part1.csv"):
         qm9(data=tmp_path / "nowhere")

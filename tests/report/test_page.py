@@ -242,7 +242,7 @@ def test_forty_tasks_stay_below_ten_megabytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "must be valid JSON"),
+        ("{", "is not valid JSON"),
         ("[]", "must have the format 'tagalong-groupings', found 'list'"),
         ('{"groupings": [{"method": "tag"}]}', "must have the format 'tagalong-groupings', found None"),
         (

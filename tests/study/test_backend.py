@@ -219,9 +219,9 @@ def test_a_folder_belongs_to_one_problem(tmp_path):
     settings = claim_folder(tmp_path, small_problem(), {"size": "small"})
     assert settings["size"] == "small"
     claim_folder(tmp_path, small_problem())
-    with pytest.raises(ValueError, match="a different problem or of different data"):
+    with pytest.raises(ValueError, match="a different problem or different data"):
         claim_folder(tmp_path, small_problem("ab"))
-    with pytest.raises(ValueError, match="a different problem or of different data"):
+    with pytest.raises(ValueError, match="a different problem or different data"):
         Study(small_problem("ab"), tmp_path).check(["stl"])
 
 

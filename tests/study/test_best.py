@@ -291,11 +291,13 @@ def test_a_damaged_folder_is_an_error(best: Best, tmp_path: Path) -> None:
     file = best.save(tmp_path) / "networks.json"
     document = json.loads(file.read_text())
     cases = {
-        "{": "must be valid JSON",
+        "{": "is not valid JSON",
         "[]": "must have the format 'tagalong-networks', found 'list'",
         json.dumps(document | {"version": 9}): "must have version 3, found 9; update tagalong",
         json.dumps(document | {"version": 2}): "must have version 3, found 2; run the study again, which trains only",
-        json.dumps({name: value for name, value in document.items() if name != "tasks"}): "is damaged: KeyError",
+        json.dumps(
+            {name: value for name, value in document.items() if name != "tasks"}
+        ): "is damaged: tasks is missing",
     }
     for content, said in cases.items():
         file.write_text(content)

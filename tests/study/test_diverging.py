@@ -188,7 +188,9 @@ def test_a_grouping_that_diverges_with_one_seed_is_not_a_candidate(tmp_path: Pat
 def test_a_method_that_diverged_with_every_seed_has_no_networks_to_load(tmp_path: Path) -> None:
     problem = diverging_problem()
     results = Study(problem, tmp_path).run(["stl"], seeds=1)
-    with pytest.raises(ValueError, match=r"'stl' has no usable networks, since at least one diverged with every seed"):
+    with pytest.raises(
+        ValueError, match="'stl' has no usable networks: with every seed, at least one network diverged"
+    ):
         keep_best(results, problem, lambda key: {}, label=("stl", None))
 
 

@@ -225,7 +225,7 @@ def test_unknown_executors_and_devices_are_rejected(tmp_path):
     with pytest.raises(ValueError, match="`workers` must be a positive integer, found 0"):
         make_executor("processes:0")
     assert make_executor("processes:3")._workers == 3
-    with pytest.raises(ValueError, match="`device` must be 'auto', 'cpu'"):
+    with pytest.raises(ValueError, match=r"`device` must be a valid device, e\.g\. 'auto', 'cpu'"):
         device_name("gpu9000")
     for wrong in ("meta", "maia"):
         with pytest.raises(
@@ -240,3 +240,8 @@ def test_unknown_executors_and_devices_are_rejected(tmp_path):
 
     with pytest.raises(ValueError, match="`workers` must be a positive integer"):
         Processes(workers=0)
+
+
+def test_a_million_workers_are_rejected():
+    with pytest.raises(ValueError, match=r"`workers` must be at most .* on this machine, found 1e.06, .* 300,000 GB"):
+        make_executor("processes:1000000")

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from external_losses import TASKS, losses_of, rows_of
+from study_small import small_problem
 
 from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput
 from tagalong.group import Group
-from tagalong.study import Cost, ExternalStudy, ProblemInfo, Record, Results, Score
+from tagalong.study import Cost, ExternalStudy, ProblemInfo, Record, Results, Score, Study
 from tagalong.study.uncertainty import row_noise
 
 COSINE_AND_TAG = [
@@ -118,7 +120,7 @@ def test_results_before_the_end_name_what_is_missing() -> None:
     study = planned_study(methods=("stl",), seeds=1)
     train_pending(study, 2)
     with pytest.raises(
-        ValueError, match=r"results of 3 networks are missing: b \(seed 0\), c \(seed 0\), d \(seed 0\)"
+        ValueError, match=r"results are missing for 3 networks: b \(seed 0\), c \(seed 0\), d \(seed 0\)"
     ):
         study.results()
 
@@ -140,7 +142,7 @@ def test_results_come_in_any_order_and_invalid_ones_are_rejected() -> None:
         study.tell(["a"], 0, val={"a": float("nan")}, test={"b": 1.0}, rows={"a": [[1.0]]}, seconds=-1)
     message = str(caught.value)
     assert "`val`: the loss of 'a' must be a finite number, found nan" in message
-    assert "`test` must have a value for each of a, found none for 'a', one for unknown task 'b'" in message
+    assert "`test` must have a value for each of a, found none for 'a', one for the unknown task 'b'" in message
     assert "`rows` must contain one loss per row" in message
     assert "`seconds` must be a non-negative number, found -1" in message
     with pytest.raises(ValueError, match="must be a loss or a pair \\(loss, error\\), found 'low'"):
@@ -207,7 +209,7 @@ def test_a_folder_with_a_plan_for_other_tasks_is_rejected(tmp_path: Path) -> Non
 def test_a_damaged_file_of_results_is_an_error(tmp_path: Path, content: str) -> None:
     ExternalStudy(TASKS, tmp_path).plan(methods=["stl"])
     (tmp_path / "told.json").write_text(content)
-    with pytest.raises(ValueError, match=r"told\.json (must be valid JSON|must have the format|is damaged)"):
+    with pytest.raises(ValueError, match=r"told\.json (is not valid JSON|must have the format|is damaged)"):
         ExternalStudy(TASKS, tmp_path).ask()
 
 
@@ -292,3 +294,116 @@ def _near_one(tasks: tuple[str, ...], task: str) -> float:
     if len(tasks) in (1, len(TASKS)):
         return 1.0
     return 1.0 - 0.1 * "".join(tasks).count("b") - 0.05 * (task != "a") * ("b" not in tasks) - 0.01 * len(tasks)
+
+
+def tell(study: ExternalStudy, network: tuple[tuple[str, ...], int]) -> None:
+    study.tell(*network, val=losses_of(*network, "val"), test=losses_of(*network, "test"))
+
+
+def test_two_studies_of_one_folder_keep_each_others_results(tmp_path: Path) -> None:
+    first, second = planned_study(tmp_path, ("stl",)), planned_study(tmp_path, ("stl",))
+    one, two, *_ = first.pending()
+    tell(first, one)
+    tell(second, two)
+    assert not {one, two} & set(first.pending())
+    assert first.pending() == second.pending() == ExternalStudy(TASKS, tmp_path).pending()
+    with pytest.raises(InvalidInput, match="already has a result"):
+        tell(first, two)
+    while (network := second.ask()) is not None:
+        tell(second, network)
+    assert str(first.results()) == str(second.results())
+
+
+def test_a_later_round_is_shared_between_processes(tmp_path: Path) -> None:
+    first, second = ExternalStudy(TASKS, tmp_path), ExternalStudy(TASKS, tmp_path)
+    for study in (first, second):
+        study.plan(methods=["hoa"], budgets=[2], seeds=1)
+    for tasks, seed in first.pending():  # d is best alone, and the others are best together
+        loss = {1: 1.0, 2: 2.0 if "d" in tasks else 0.5, 4: 2.0}[len(tasks)] * (0.1 if tasks == ("d",) else 1)
+        second.tell(tasks, seed, val=dict.fromkeys(tasks, loss), test=dict.fromkeys(tasks, loss))
+    assert second.pending() == [(("a", "b", "c"), 0)]
+    tell(first, (("a", "b", "c"), 0))
+    assert second.ask() is None
+
+
+def test_a_network_that_diverged_ranks_last_and_is_kept(tmp_path: Path) -> None:
+    study = planned_study(tmp_path, ("stl", "optimal"), seeds=2)
+    while (network := study.ask()) is not None:
+        if network == (("a", "b"), 1):
+            study.tell(*network, val=None, test=None, seconds=2.0)
+        else:
+            tell(study, network)
+    for results in (study.results(), ExternalStudy(TASKS, tmp_path).results()):
+        groups = {record.groups for record in results.records if record.method == "optimal"}
+        assert Group("ab", "ab") not in {group for some in groups for group in some}
+        assert not any(record.diverged for record in results.records)
+
+
+def test_a_seed_with_which_the_network_for_all_tasks_diverged_is_left_out() -> None:
+    study = planned_study(methods=("stl",))
+    while (network := study.ask()) is not None:
+        if network == (TASKS, 1):
+            study.tell(*network, val=None, test=None)
+        else:
+            tell(study, network)
+    results = study.results()
+    assert {record.seed for record in results.records} == {0, 2}
+    assert results.settings["diverged_seeds"] == [1]
+    assert "diverged with seed 1" in str(results.verdict())
+
+
+def test_a_study_cannot_be_judged_if_the_network_for_all_tasks_always_diverged() -> None:
+    study = planned_study(methods=("stl",), seeds=1)
+    while (network := study.ask()) is not None:
+        if network[0] == TASKS:
+            study.tell(*network, val=None, test=None)
+        else:
+            tell(study, network)
+    with pytest.raises(InvalidInput, match="diverged with every seed"):
+        study.results()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"val": 3}, "`val` must be a mapping"),
+        ({"test": None}, "`test` must be a mapping .*; if the network diverged, pass None for both"),
+        ({"val": {"a": float("nan")}}, "`val`: the loss of 'a' must be a finite number.*pass None for both"),
+        ({"val": {"a": 10**400}}, "`val`: 'a' must be a loss"),
+        ({"rows": ["x"]}, "`rows` must be a mapping"),
+        ({"rows": {"a": "x"}}, "`rows`: 'a' must be a list of numbers"),
+        ({"rows": {"a": []}}, "`rows` must contain one loss per row.* found 0 losses"),
+        ({"rows": {"a": [[1.0]]}}, "`rows` must contain one loss per row"),
+        ({"val_rows": 7}, "`val_rows` must be a mapping"),
+        ({"steps": "many"}, "`steps` must be a non-negative number"),
+        ({"seconds": 10**400}, "`seconds` must be a non-negative number"),
+        ({"parameters": True}, "`parameters` must be a non-negative number"),
+    ],
+)
+def test_invalid_results_are_explained(given: dict[str, Any], named: str) -> None:
+    study = planned_study(methods=("stl",))
+    with pytest.raises(InvalidInput, match=named):
+        study.tell(["a"], 0, **{"val": {"a": 1.0}, "test": {"a": 1.0}, **given})
+    assert (("a",), 0) in study.pending()
+
+
+@pytest.mark.parametrize("seed", [None, "0", 0.5, True])
+def test_the_seed_of_a_result_must_be_planned(seed: Any) -> None:
+    with pytest.raises(InvalidInput, match="must identify a network in the plan"):
+        planned_study(methods=("stl",)).tell(["a"], seed, val={"a": 1.0}, test={"a": 1.0})
+
+
+@pytest.mark.parametrize("options", [[1], {"stl": 3}, "x"])
+def test_options_must_be_by_method(options: Any) -> None:
+    with pytest.raises(InvalidInput, match="`options` must be a mapping from methods to their options"):
+        ExternalStudy(TASKS).plan(methods=["stl"], options=options)
+
+
+def test_a_run_does_not_replace_an_external_study_or_the_other_way_around(tmp_path: Path) -> None:
+    planned_study(tmp_path / "external", ("stl",))
+    problem = small_problem()
+    with pytest.raises(InvalidInput, match="`out` must not be the folder of a study of networks trained elsewhere"):
+        Study(problem, tmp_path / "external").run(["mtl"], seeds=1)
+    Study(problem, tmp_path / "run", device="cpu").run(["mtl"], seeds=1)
+    with pytest.raises(InvalidInput, match="`out` must not be the folder of a run"):
+        ExternalStudy(problem.names, tmp_path / "run")

@@ -5,54 +5,18 @@ import shutil
 import signal
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 
-import torch
-from study_small import small_problem
+import pytest
+from killed_study import exit_status, exported_files, run_study, stored_rows
 
-from kill_at import FileOperations, records_without_times, stopping_points
-from tagalong.study import Results, Study, backend, executors
+from kill_at import die, records_without_times, stopping_points
+from tagalong import files
+from tagalong.study import Results, best, executors
 
 KILLS = 10
-METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "uw", "random", "hoa+pcgrad"]
-
-
-def run_study(out: Path, nth: int | None = None, total=None) -> None:
-    """Runs a study, killed before its n-th file operation; otherwise sets `total` to their number."""
-    operations = FileOperations(out, nth)
-    torch.set_num_threads(1)
-    backend.CHUNK_SIZES["cpu"] = (
-        4  # many small chunks, and a checkpoint after every epoch: more moments to be killed at
-    )
-    executors.CHECKPOINT_SECONDS = 0.0
-    Study(small_problem("abcd"), out, device="cpu").run(METHODS, [2, 3], 2)
-    if total is not None:
-        total.value = operations.number
-
-
-def exit_status(processes, *arguments) -> int:
-    process = processes.Process(target=run_study, args=arguments)
-    process.start()
-    process.join(timeout=300)
-    return process.exitcode
-
-
-def stored_rows(out: Path):
-    connection = sqlite3.connect(out / "run.sqlite")
-    try:
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        networks = connection.execute(
-            "SELECT key, definition, scores, steps, parameters, best_epoch, batch, kept, curve, weights, losses "
-            "FROM networks ORDER BY key"
-        )
-        affinities = connection.execute("SELECT key, affinity FROM affinities ORDER BY 1")
-        return networks.fetchall(), affinities.fetchall()
-    finally:
-        connection.close()
-
-
-def exported_files(out: Path) -> dict[str, bytes]:
-    """Returns the files of the recommended networks."""
-    return {path.name: path.read_bytes() for path in (out / "networks").iterdir()}
+FILES = {"affinity.json", "groupings.json", "networks", "report.html", "results.json", "run.log"}
+FILES |= {"run.sqlite", "settings.json"}
 
 
 def count_networks(out: Path) -> int:
@@ -98,9 +62,68 @@ def test_ten_kills_at_random_file_operations_lose_and_duplicate_nothing(processe
         assert stored_rows(out) == stored_rows(clean)
         assert records_without_times(Results.load(out)) == records_without_times(Results.load(clean))
         assert exported_files(out) == exported_files(clean)
-        assert not list((out / "partial").iterdir())
+        assert files_of(out) == files_of(clean)
     assert kills >= KILLS - 2, "hardly any study came to its end before it was to be killed"
     assert len(counts) > 3, "kills fell between networks"
+
+
+def files_of(out: Path) -> set[Path]:
+    return {path.relative_to(out) for path in out.rglob("*")}
+
+
+def test_kills_do_not_change_what_worker_processes_train(processes, tmp_path):
+    clean, out, total = tmp_path / "clean" / "run", tmp_path / "killed" / "run", processes.Value("i")
+    assert exit_status(processes, clean, None, total, "processes:2", ["tag"]) == 0
+    points = stopping_points(total.value, 3)
+    assert [exit_status(processes, out, n, None, "processes:2", ["tag"]) for n in points] == [-signal.SIGKILL] * 3
+    assert exit_status(processes, out, None, None, "processes:2", ["tag"]) == 0
+    assert stored_rows(out) == stored_rows(clean)
+    assert exported_files(out) == exported_files(clean)
+    assert files_of(out.parent) == files_of(clean.parent)
+
+
+def die_while(step: str, out: Path) -> None:
+    """Runs a study that is killed while it writes something, so that temporary files are left."""
+    if step == "writing a file":
+        files.move_into_place = lambda finished, path: die()
+    if step == "starting workers":
+        executors.Processes.map = lambda self, chunks, advance: die()
+    if step == "writing networks":
+        best._replace_folder = lambda draft, folder: die()
+    if step == "replacing networks":
+        best.shutil = SimpleNamespace(rmtree=lambda folder, ignore_errors: die())
+    run_study(out, executor=executor_for(step), methods=["tag"])
+
+
+def executor_for(step: str) -> str:
+    return "processes:1" if step == "starting workers" else "serial"
+
+
+@pytest.mark.parametrize(
+    ("step", "pattern"),
+    [
+        ("writing a file", "run/.settings.json.*.tmp"),
+        ("starting workers", "run-temporary/tagalong-*/problem.pkl"),
+        ("writing networks", "run/.networks.*"),
+        ("replacing networks", "run/.networks.*.before"),
+    ],
+)
+def test_the_next_run_removes_what_a_killed_one_left(processes, tmp_path, step, pattern):
+    out = tmp_path / "run"
+    if step == "replacing networks":
+        assert exit_status(processes, out, None, None, "serial", ["tag"]) == 0
+    killed = processes.Process(target=die_while, args=(step, out))
+    killed.start()
+    killed.join(timeout=300)
+    assert killed.exitcode == -signal.SIGKILL
+    assert list(tmp_path.glob(pattern))
+    running = out / f".report.html.{files.owner_mark()}.tmp"  # of this process, which is alive
+    running.write_text("half")
+    assert exit_status(processes, out, None, None, executor_for(step), ["tag"]) == 0
+    assert running.exists()
+    running.unlink()
+    assert {path.name for path in out.iterdir()} - {"partial"} == FILES
+    assert not list(tmp_path.glob("run-temporary/*"))
 
 
 def test_two_processes_on_one_folder_give_the_results_of_one(processes, tmp_path):

@@ -288,7 +288,7 @@ def test_the_error_for_an_unknown_method_suggests_the_closest_name():
 
 
 def test_unknown_options_of_a_method_are_rejected():
-    with pytest.raises(ValueError, match=r"`options`: 'random' accepts samples, exact, overlap, found sample"):
+    with pytest.raises(ValueError, match=r"`options`: 'random' accepts only samples, exact, overlap, found sample"):
         make_method("random", {"random": {"sample": 3}})
     with pytest.raises(ValueError, match=r"`options`: 'stl' accepts no options, found every"):
         make_method("stl", {"stl": {"every": 3}})
@@ -296,7 +296,9 @@ def test_unknown_options_of_a_method_are_rejected():
         with pytest.raises(ValueError, match=rf"`options`: '{name}' accepts no options, found every"):
             make_method(name, {name: {"every": 5}})
     problem = small_problem()
-    assert "'tag' accepts average, trim" in str(make_method("tag", {"tag": {"evry": 3}}).problems(problem.names)[0])
+    assert "'tag' accepts only average, trim" in str(
+        make_method("tag", {"tag": {"evry": 3}}).problems(problem.names)[0]
+    )
     assert "`every`" in str(make_method("tag", {"tag": {"every": 0}}).problems(problem.names)[0])
     assert "estimator" in str(make_method("cs", {"cs": {"estimator": "sine"}}).problems(problem.names)[0])
     assert "`update`" in str(make_method("tag", {"tag": {"update": "adam"}}).problems(problem.names)[0])

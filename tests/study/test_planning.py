@@ -95,13 +95,13 @@ def test_the_table_has_a_row_per_network_seed_and_task(tmp_path: Path) -> None:
 
 def test_one_error_names_all_missing_results(tmp_path: Path) -> None:
     path = make_plan(seeds=1).to_csv(tmp_path / "plan.csv")
-    with pytest.raises(ValueError, match="is incomplete: missing val_loss of a") as caught:
+    with pytest.raises(ValueError, match="is missing required values: val_loss of a") as caught:
         verdict_from_csv(path)
     assert "(seed 0) d and 16 more" in str(caught.value)
     assert "\n" not in str(caught.value)
     fill_in(path)
     path.write_text("\n".join(line for line in path.read_text().split("\n") if not line.startswith("c,0")))
-    expected = "column 'serves' must name stl exactly once for each task, but does not for: c"
+    expected = "column 'serves' must name stl exactly once for each task, found a different count for c"
     with pytest.raises(ValueError, match=expected):
         verdict_from_csv(path)
 
@@ -117,7 +117,8 @@ def test_the_error_names_networks_still_to_train_for_groups_that_the_table_decid
             cells[5] = "1.0" if len(cells[0]) == 1 else "9.0" if "d" in cells[0] else "0.5"
         changed.append(",".join(cells))
     path.write_text("\n".join(changed))
-    with pytest.raises(ValueError, match=r"2 networks are missing: a\+b\+c \(seed 0\), a\+b\+c \(seed 1\); train them"):
+    message = r"missing for 2 networks: a\+b\+c \(seed 0\), a\+b\+c \(seed 1\); train these networks"
+    with pytest.raises(ValueError, match=message):
         verdict_from_csv(path)
 
 
@@ -142,7 +143,10 @@ def test_any_table_of_results_is_accepted(tmp_path: Path) -> None:
             "network,seed,task,val_loss,test_loss\na,x,a,1,1\n",
             "line 2 must specify a network, a seed \\(a non-negative integer\\) and a task",
         ),
-        ("network,seed,task,val_loss,test_loss\na,0,a,1,1\na,0,a,1,1\n", "line 3 must list a \\(seed 0\\) a only once"),
+        (
+            "network,seed,task,val_loss,test_loss\na,0,a,1,1\na,0,a,1,1\n",
+            "line 3 repeats the result for a in a \\(seed 0\\); list each network, seed and task only once",
+        ),
         ("network,seed,task,val_loss,test_loss\na,0,a,low,1\n", "val_loss must be a number, found 'low'"),
         ("network,seed,task,val_loss,test_loss\na,0,a,nan,1\n", "must be a finite number"),
         ("network,seed,task,val_loss,test_loss\na,0,a,1,1\nb,0,b,1,1\n", "a network that trains all tasks \\(a, b\\)"),
@@ -221,7 +225,7 @@ def test_affinities_may_be_given_for_each_method_or_one_for_all() -> None:
     ):
         plan([LOOKAHEAD, AFFINITY], [2], ["tag"])
     assert "tag" not in plan([LOOKAHEAD, AFFINITY], [2], ["stl"]).methods
-    with pytest.raises(ValueError, match="of the same tasks, found a, b, c, d and a, b, c"):
+    with pytest.raises(ValueError, match="for the same tasks, found a, b, c, d and a, b, c"):
         plan([LOOKAHEAD, COSINE.only(TASKS[:3])], [2])
     assert plan([LOOKAHEAD, COSINE.only(TASKS[:3])], [2], tasks=TASKS[:3]).tasks == TASKS[:3]
     with pytest.raises(
@@ -237,10 +241,10 @@ def test_a_study_takes_several_affinities(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"budgets": 3}, "`budgets` must be a list of integers, found 3; write [2, 3]"),
-        ({"budgets": "23"}, "`budgets` must be a list of integers, found '23'; write [2, 3]"),
-        ({"methods": "tag"}, "`methods` must be a list of names, found 'tag'; write ['stl', 'tag']"),
-        ({"methods": 3}, "`methods` must be a list of names, found 3; write ['stl', 'tag']"),
+        ({"budgets": 3}, "`budgets` must be a list of integers, found 3; write a list such as [2, 3]"),
+        ({"budgets": "23"}, "`budgets` must be a list of integers, found '23'; write a list such as [2, 3]"),
+        ({"methods": "tag"}, "`methods` must be a list of names, found 'tag'; write a list such as ['stl', 'tag']"),
+        ({"methods": 3}, "`methods` must be a list of names, found 3; write a list such as ['stl', 'tag']"),
         (
             {"seeds": "3"},
             "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct non-negative integers, "

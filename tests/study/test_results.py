@@ -148,7 +148,7 @@ def test_saved_results_are_loaded_unchanged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "must be valid JSON"),
+        ("{", "is not valid JSON"),
         ("[]", "must have the format 'tagalong-results', found 'list'"),
         ('{"format": "tagalong-results", "version": 99}', "must have version 1, found 99; update tagalong"),
         ('{"format": "tagalong-results", "version": 1}', "is damaged"),
@@ -171,7 +171,7 @@ def test_records_must_fit_together() -> None:
     wrong = replace(together(1)[0], val={"a": Score(1.0, 0.0)})
     with pytest.raises(ValueError, match="several problems") as caught:
         results([wrong, wrong])
-    assert "must have one val score per task, but does not for: b" in str(caught.value)
+    assert "must have one val score per task, found missing or unknown tasks: b" in str(caught.value)
     assert "more than once" in str(caught.value)
 
 

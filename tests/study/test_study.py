@@ -17,6 +17,7 @@ from tagalong.study import ExternalStudy, Results, Store, Study, TrainingBackend
 from tagalong.study.executors import Serial
 from tagalong.study.methods import Tag
 from tagalong.study.run_folder import log_to_file
+from tagalong.study.study_request import check_request
 
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "random"]
 
@@ -148,7 +149,7 @@ def test_a_study_of_one_task_works(tmp_path):
         ({"budgets": [4]}, r"`budgets` must be between 1 and the number of tasks \(3\), found 4"),
         ({"budgets": [0]}, r"`budgets` must be between 1 and the number of tasks \(3\), found 0"),
         ({"budgets": [2.5]}, "`budgets` must be integers, found 2.5"),
-        ({"budgets": 2}, r"`budgets` must be a list of integers, found 2; write \[2, 3\]"),
+        ({"budgets": 2}, r"`budgets` must be a list of integers, found 2; write a list such as \[2, 3\]"),
         ({"budgets": []}, "`budgets` must contain at least one budget for tag, found none"),
         ({"seeds": 0}, "`seeds` must be a positive integer"),
         ({"seeds": [1, 1]}, "`seeds` must be a positive integer"),
@@ -158,6 +159,21 @@ def test_a_study_of_one_task_works(tmp_path):
         ({"price_per_hour": -1}, "`price_per_hour` must be a non-negative number, found -1"),
         ({"methods": ["mtl-wide2"], "encoder": MLP(4)(1).double()}, "'mtl-wide2' cannot widen this network"),
         ({"methods": ["tag+no such"]}, r"`methods`: 'tag\+no such': "),
+        (
+            {"seeds": 100_000_000},
+            r"`seeds` must be at most 10,000 seeds, found a number that would train 100,000,000 networks "
+            r"\(27,777 hours at a second each\)",
+        ),
+        ({"seeds": 10**30}, r"`seeds` must be .* found a number that would train more than 10\^15 networks"),
+        ({"seeds": range(10**30)}, "`seeds` must be at most 10,000 seeds"),
+        ({"confirm": 10**9}, "`confirm` must be at most 10,000 seeds"),
+        ({"budgets": range(1, 10**12)}, "`budgets` must be at most 10,000 numbers"),
+        ({"methods": ["auto"], "effort": 10**18}, "`effort` must be at most 10,000 training runs, found a number"),
+        ({"methods": ["auto"], "effort": 10**400}, "`effort` must be at most 10,000 training runs, found a number"),
+        (
+            {"methods": ["mtl-wide1000000000"]},
+            r"'mtl-wide1e\+09' cannot widen this network: `hidden` must give at most",
+        ),
     ],
 )
 def test_invalid_input_is_rejected_before_any_training(tmp_path, asked, message):
@@ -166,6 +182,13 @@ def test_invalid_input_is_rejected_before_any_training(tmp_path, asked, message)
     with pytest.raises(ValueError, match=message):
         Study(replace(small_problem(), encoder=encoder), tmp_path / "out", executor=NeverTrains()).run(**given)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_method_may_not_train_millions_of_networks():
+    tasks, options = [f"t{i}" for i in range(25)], {"optimal": {"max_tasks": 25}}
+    message = r"`methods`: 'optimal' must train at most 1,000,000 networks, found 67,108,862 networks \(18,641 hours"
+    with pytest.raises(ValueError, match=message):
+        check_request(tasks, ["optimal"], [2], seeds=2, options=options)
 
 
 def test_one_error_lists_all_problems(tmp_path):
@@ -187,7 +210,7 @@ def test_a_folder_of_the_old_layout_is_rejected_before_anything_is_written(tmp_p
 
 def test_a_folder_of_another_problem_is_rejected(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
-    with pytest.raises(ValueError, match=r"`out`: .* contains a run of a different problem or of different data"):
+    with pytest.raises(ValueError, match=r"`out`: .* contains a run on a different problem or different data"):
         Study(small_problem(seed=1), tmp_path).run(["mtl"], seeds=1)
     (tmp_path / "settings.json").write_text("{}")
     with pytest.raises(ValueError, match="does not contain the settings of a run"):
@@ -274,7 +297,7 @@ def test_there_are_no_results_before_a_run_or_a_plan(tmp_path):
 
 def test_results_of_another_problem_are_rejected(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
-    with pytest.raises(ValueError, match="contains a run of a different problem"):
+    with pytest.raises(ValueError, match="contains a run on a different problem"):
         Study(small_problem(seed=1), tmp_path).results()
     elsewhere = ExternalStudy(["x", "y"], tmp_path / "elsewhere")
     elsewhere.plan(methods=["mtl"], seeds=1)
@@ -300,7 +323,7 @@ def test_a_budget_without_a_method_does_not_identify_networks(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"budgets": 3}, r"`budgets` must be a list of integers, found 3; write \[2, 3\]"),
+        ({"budgets": 3}, r"`budgets` must be a list of integers, found 3; write a list such as \[2, 3\]"),
         ({"budgets": "23"}, "`budgets` must be a list of integers, found '23'"),
         ({"methods": "tag"}, r"`methods` must be a list of names, found 'tag'; write \['tag'\]"),
         (

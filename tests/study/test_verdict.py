@@ -2,14 +2,17 @@
 
 import json
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 from verdict_records import APART, HELPED, TOGETHER, records, results, together
 
+from tagalong.report import write_report
 from tagalong.report.page.answer import headline
-from tagalong.study import Verdict, interval_half_width
+from tagalong.study import ProblemInfo, Results, Score, Verdict, interval_half_width
 from tagalong.study.verdict import decide
 
 ROWS = {("tag", 2): 0.001, ("stl", None): 0.001, ("hoa", 2): 0.001}
@@ -159,3 +162,43 @@ def test_every_field_is_machine_readable() -> None:
     assert document["estimate"] is None
     assert document["worth_it"] is False
     assert all(len(line) <= 100 for line in document["text"].split("\n"))
+
+
+def with_test_losses(found: list, losses: list[float]) -> list:
+    """Returns the records with the given test losses of task a, one per seed."""
+    return [
+        replace(record, test={**record.test, "a": Score(loss, 0.25)})
+        for record, loss in zip(found, losses, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("losses", [[0.0, 1.0, 1.0], [0.0, 0.0, 0.0], [5e-324, 1.0, 1.0], [1e-200, 1.0, 1.0]])
+def test_no_change_or_interval_is_shown_as_infinite(losses: list[float]) -> None:
+    mtl = with_test_losses(together(3), losses)
+    found = Results(
+        [*mtl, *records("tag", 2, [-0.1, -0.12, -0.11], [-0.1] * 3)], problem=ProblemInfo.from_tasks(["a", "b"])
+    )
+    verdict = found.verdict()
+    assert not verdict.worth_it
+    assert verdict.low is verdict.high is None
+    assert "cannot be computed, since a test loss" in verdict.sentence or "differ too much" in verdict.sentence
+    for text in (str(found), found._repr_html_(), str(verdict), json.dumps(found.to_document(), allow_nan=False)):
+        assert "inf %" not in text
+        assert "nan %" not in text
+
+
+def test_infinite_noise_of_the_test_rows_is_unknown_noise() -> None:
+    tag = records("tag", 2, [-0.1, -0.12, -0.11], [-0.09, -0.1, -0.11])
+    verdict = verdict_on(tag, noise={("tag", 2): math.inf})
+    assert verdict.row_stderr is None
+    assert "the noise of the test rows is unknown" in verdict.provisional
+    assert verdict.low == verdict_on(tag, noise={}).low
+
+
+def test_no_change_is_shown_as_infinite_in_a_report(tmp_path: Path) -> None:
+    mtl = with_test_losses(together(3), [0.0, 1.0, 1.0])
+    found = [*mtl, *records("tag", 2, [-0.1, -0.12, -0.11], [-0.1] * 3)]
+    Results(found, problem=ProblemInfo.from_tasks(["a", "b"])).save(tmp_path / "results.json")
+    visible = write_report(tmp_path).read_text(encoding="utf-8").partition("<script")[0]
+    assert "unknown" in visible
+    assert "inf %" not in visible

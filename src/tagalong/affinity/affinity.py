@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tagalong.errors import InvalidInput, as_names, raise_problems
+from tagalong.errors import InvalidInput, as_names, pluralize, raise_problems
 from tagalong.files import report_damage, write_atomic
 from tagalong.rendering import terminal_width
 
 from .averaging import DEFAULT_TRIM, Average, Floats, Ints, averages, level_history
-from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, standard_errors
+from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, max_resamples, standard_errors
 from .building import (
     FieldChecker,
     fields_for_steps,
@@ -50,6 +50,7 @@ class Affinity:
         count: the number of values averaged for each pair.
         steps: the call number of each measured step.
         history: all measured values (steps × n × n). Pairs that were not measured at a step are NaN.
+            Values must be at most 1e150 in magnitude, because standard errors need their squares.
         null: the effect on each target of an optimizer step with zero gradient (steps × n). Finite values have already
             been subtracted from `history`. If a value is NaN, nothing was subtracted for that target and step.
         skipped: the number of skipped values per pair, keyed by reason.
@@ -336,7 +337,7 @@ class Affinity:
         """Returns the averaged matrix of each block-bootstrap resample of the steps (n × tasks × tasks).
 
         Args:
-            n: the number of resamples.
+            n: the number of resamples, up to 100,000, or fewer for more than 50 tasks.
             seed: the random seed.
 
         Example:
@@ -346,6 +347,10 @@ class Affinity:
         """
         self._require_history("bootstrap")
         _check_positive("n", n)
+        if n > (most := max_resamples(len(self.tasks))):
+            expected = f"must be at most {most:,} for {pluralize(len(self.tasks), 'task')}"
+            hint = "for more, draw them in parts, each with its own `seed`"
+            raise InvalidInput("n", expected, f"{n:,}", hint)
         return bootstrap_averages(self.history, self.null, Average.from_settings(self.settings), n, seed)
 
     def settled(self, budget: int, fractions: Sequence[float] = PREFIX_FRACTIONS) -> Settled:

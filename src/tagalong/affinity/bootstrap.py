@@ -19,6 +19,8 @@ from .averaging import (
 
 STDERR_RESAMPLES = 200  # makes standard errors accurate to about 5%
 RESAMPLES_PER_BATCH = 50  # resamples to compute at once, few enough for their weights to stay in the CPU cache
+WEIGHTS_AT_ONCE = 2**25  # weights (resamples × steps) to keep in memory
+MAX_RESAMPLES, MAX_RESAMPLED_BYTES = 100_000, 2**31  # shares of so many resamples are accurate to 0.2%
 MAX_CORRELATION = 0.97  # above this, the block length would exceed any history
 
 
@@ -42,8 +44,23 @@ def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
 def bootstrap_averages(history: Floats, null: Floats, average: Average, n: int, seed: int) -> Floats:
     """Returns the averages over each of `n` resamples of the steps (n × sources × targets)."""
     targets = [target_history(history, null, j) for j in range(history.shape[1])]
-    weights = block_weights(len(history), block_length(targets, len(history)), n, seed)
-    return np.stack([_resampled_averages(target, average, weights) for target in targets], axis=2)
+    length, draw = block_length(targets, len(history)), np.random.default_rng(seed)
+    some = max(1, WEIGHTS_AT_ONCE // len(history))
+    parts = []
+    for start in range(0, n, some):
+        weights = block_weights(len(history), length, min(some, n - start), draw)
+        parts.append(np.stack([_resampled_averages(target, average, weights) for target in targets], axis=2))
+    return np.concatenate(parts)
+
+
+def max_resamples(tasks: int) -> int:
+    """Returns the largest number of resamples that `Affinity.bootstrap` draws at once.
+
+    Example:
+        >>> max_resamples(9), max_resamples(1000)
+        (100000, 268)
+    """
+    return max(1, min(MAX_RESAMPLES, MAX_RESAMPLED_BYTES // (8 * tasks**2)))
 
 
 def _resampled_averages(history: TargetHistory, average: Average, weights: Floats) -> Floats:
@@ -155,7 +172,7 @@ def lag_one_autocorrelation(series: Floats) -> float:
     return float(residuals[1:] @ residuals[:-1]) / float(residuals @ residuals)
 
 
-def block_weights(steps: int, length: int, n: int, seed: int) -> Floats:
+def block_weights(steps: int, length: int, n: int, seed: int | np.random.Generator) -> Floats:
     """Returns how many times each step is drawn in each resample (n × steps)."""
     starts = np.random.default_rng(seed).integers(steps, size=(n, -(-steps // length)))
     drawn = (starts[:, :, None] + np.arange(length)) % steps

@@ -18,6 +18,7 @@ from .bootstrap import standard_errors
 if TYPE_CHECKING:
     from .affinity import Affinity
 
+MAX_MEASURED = 1e150  # the squares of larger values would overflow in standard errors
 IDENTITY_SETTINGS = (
     "estimator",
     "update",
@@ -147,9 +148,9 @@ def _merge_settings(first: Affinity, second: Affinity) -> dict[str, Any]:
     if clash:
         raise InvalidInput(
             "other",
-            "must be measured with the same settings",
-            f"different values of {', '.join(clash)}",
-            "measure both in the same way, or call averaged() on both if only the averages differ",
+            "must have been measured with the same settings",
+            f"different values for {', '.join(clash)}",
+            "measure both in the same way, or call averaged() on both if they differ only in how they are averaged",
         )
     return {key: value for key, value in {**theirs, **ours}.items() if key not in differ}
 
@@ -223,11 +224,11 @@ class FieldChecker:
             array = np.asarray(value)
             if array.dtype.kind in "cmM":
                 raise TypeError(f"unsupported dtype {array.dtype}")
-            if np.issubdtype(dtype, np.integer) and (array != np.round(array)).any():
-                raise ValueError("not integers")
+            if np.issubdtype(dtype, np.integer) and not ((array == np.round(array)) & (np.abs(array) < 2**62)).all():
+                raise ValueError("not integers, or too large")
             array = np.asarray(array, dtype=dtype)
         except (TypeError, ValueError, OverflowError) as error:
-            self.add_problem(name, "must be an array of numbers", f"{type(value).__name__}: {error}")
+            self.add_problem(name, "must be an array of numbers", f"{type(value).__name__} ({error})")
             return np.zeros(shape, dtype)
         if array.size == 0 and 0 in shape:
             array = array.reshape(shape)  # the shape of an empty list does not show the number of tasks
@@ -237,13 +238,16 @@ class FieldChecker:
             infinite = int(np.isinf(array).sum())
             if infinite:
                 expected = "must be finite, or NaN where nothing was measured"
-                self.add_problem(name, expected, f"{infinite} infinite values", "has the loss diverged?")
+                self.add_problem(name, expected, f"{infinite} infinite values", "did the loss diverge?")
+            elif name in ("history", "null") and (largest := _largest(array)) > MAX_MEASURED:
+                expected = f"must be at most {MAX_MEASURED:g} in magnitude"
+                self.add_problem(name, expected, f"{largest:g}", "divide all values by the same number")
         return as_read_only(array)
 
     def check_counts(self, name: str, value: Any) -> Ints:
         array: Ints = self.check_array(name, value, (self.n, self.n), np.int64)
         if (array < 0).any():
-            self.add_problem(name, "must be non-negative numbers of values", str(array.min()))
+            self.add_problem(name, "must contain only non-negative integers", str(array.min()))
         return array
 
     def check_errors(self, value: Any) -> Floats:
@@ -256,7 +260,7 @@ class FieldChecker:
         array: Ints = self.check_array("steps", value, (np.size(value),), np.int64)
         if array.ndim == 1 and (np.diff(array) <= 0).any():
             self.add_problem(
-                "steps", "must be strictly increasing call numbers, one per measured step", hint="sort them"
+                "steps", "must be strictly increasing, with one call number per measured step", hint="sort them"
             )
         return array
 
@@ -267,10 +271,15 @@ class FieldChecker:
         except (TypeError, ValueError) as error:
             self.add_problem(
                 "settings",
-                "must contain only values that JSON can represent (numbers, strings, lists, None)",
-                str(error),
+                f"must contain only JSON-compatible values (numbers, strings, lists, None): {error}",
             )
             return MappingProxyType({})
+
+
+def _largest(array: NDArray[Any]) -> float:
+    """Returns the largest magnitude, ignoring NaN, without a copy of the array."""
+    low, high = (reduce(array, axis=None, initial=0.0) for reduce in (np.fmin.reduce, np.fmax.reduce))
+    return float(max(-low, high))
 
 
 def as_read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -71,7 +71,7 @@ def square_matrix(table: ParsedTable, axis: str) -> tuple[Floats, tuple[str, ...
 def _check_header(table: ParsedTable, columns: tuple[str, ...], rows: tuple[str, ...]) -> None:
     """Raises an error if the first line is not a header, which is required to check the rest of the table."""
     place = table.at(table.header)
-    expected = "must be a header with a label for the rows and one task name per column"
+    expected = "must be a header with a row label followed by one task name per column"
     if not columns:
         raise AffinityFileError(place, expected, "one cell", "are the columns separated by commas?")
     if all(map(is_number, columns)) and set(columns) != set(rows):
@@ -85,8 +85,8 @@ def _header_problems(table: ParsedTable, columns: tuple[str, ...], axis: str) ->
     if not all(columns):
         problems.append(AffinityFileError(place, "must contain a name for every column", "an empty cell"))
     if ROW_MEANINGS.get(corner.lower(), axis) != axis:
-        expected = f"must not contradict `axis={axis!r}`"
-        hint = "pass the other `axis` or change the cell"
+        expected = f"must match `axis={axis!r}`"
+        hint = "pass the other `axis`, or change the cell"
         problems.append(AffinityFileError(f"{place}: the first cell", expected, repr(corner), hint))
     return problems
 
@@ -192,12 +192,12 @@ def _read_fields(path: Path) -> dict[str, Any]:
     document = read_document(path, FORMAT, (VERSION,), dict, AffinityFileError, SAVE_AGAIN_HINT)
     direction = document.get("direction", DIRECTION)
     if direction != DIRECTION:
-        hint = 'read its matrix with from_matrix(..., axis="target")'
+        hint = 'pass its matrix to from_matrix() with axis="target"'
         raise AffinityFileError(path, f"must store affinities in the direction {DIRECTION!r}", repr(direction), hint)
     names = (*INLINE_FIELDS, "archive") if "archive" in document else INLINE_FIELDS + PER_STEP_FIELDS
     missing = [name for name in names if name not in document]
     if missing:
-        raise AffinityFileError(path, f"is damaged: missing {', '.join(missing)}", hint=SAVE_AGAIN_HINT)
+        raise AffinityFileError(path, f"is missing required fields: {', '.join(missing)}", hint=SAVE_AGAIN_HINT)
     return {name: document[name] for name in names}
 
 
@@ -219,5 +219,5 @@ def _read_archive(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
     try:
         return unpack_arrays(content, PER_STEP_FIELDS)
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        problem = f"is not a valid archive of the arrays {', '.join(PER_STEP_FIELDS)}: {error}"
+        problem = f"is not a valid archive with the arrays {', '.join(PER_STEP_FIELDS)}: {error}"
         raise AffinityFileError(archive, problem, hint=SAVE_AGAIN_HINT) from error

@@ -110,6 +110,20 @@ for _command in (demo, problems, run, report, predict, group, plan, verdict):
     app.command(cls=Command)(_command)
 
 
+def _flush_output(status: int) -> None:
+    """Writes the rest of the output. Raises an error if that fails, unless an earlier error set the exit status."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _discard_output()
+        if not status:
+            raise
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the interpreter complains at exit
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line.
 
@@ -117,8 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command-line arguments; `sys.argv[1:]` by default.
 
     Returns:
-        The exit status: 0 on success, 1 if a worker died or the output pipe was closed, 2 for invalid input, 130 if
-            interrupted.
+        The exit status: 0 on success, 1 if a worker died, the disk is full or the output pipe was closed, 2 for invalid
+            input, 130 if interrupted.
 
     Example:
         >>> main(["--version"]) == 0
@@ -132,11 +146,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.disable()  # warnings would show up in the line being typed
     try:
         status = typer.main.get_command(app).main(given or ["--help"], prog_name="tagalong", standalone_mode=False)
-        return status if isinstance(status, int) else 0
+        status = status if isinstance(status, int) else 0
+        _flush_output(status)
+        return status
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the interpreter complains at exit
+        _discard_output()
         return FAILED
     except Exception as error:
         if hasattr(error, "format_message"):  # usage errors do not share a base class in every typer release

@@ -14,12 +14,14 @@ import typer
 
 from tagalong.errors import InvalidInput
 
+from .messages import name_arguments
 from .terminal import spinner
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.progress import Progress
 
+MAX_BUDGETS = 10_000
 RANGE_PATTERN = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
 
 
@@ -81,6 +83,25 @@ def parse_names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
+def parse_methods(text: str) -> list[str]:
+    """Parses a comma-separated list of at least one method."""
+    names = parse_names(text)
+    if not names:
+        raise InvalidInput("methods", "must name at least one method", "none", "pass `methods=mtl,tag`")
+    return names
+
+
+def check_exists(path: Path, expected: str) -> None:
+    """Rejects a path at which there is nothing.
+
+    Args:
+        path: the path.
+        expected: what kind of file or folder is expected there.
+    """
+    if not path.exists():
+        raise InvalidInput(path, "does not exist", hint=f"pass {expected}")
+
+
 def parse_columns(text: str | None, option: str) -> list[str] | None:
     """Parses comma-separated names of columns; an option that is given must name at least one.
 
@@ -106,7 +127,7 @@ def parse_pairs(text: str | None, option: str) -> dict[str, str]:
     for part in parse_names(text or ""):
         name, sign, word = part.rpartition("=")
         if not sign:
-            raise InvalidInput(option, "must be comma-separated pairs such as name=value", repr(part))
+            raise InvalidInput(option, "must be comma-separated NAME=VALUE pairs", repr(part))
         found[name.strip()] = word.strip()
     return found
 
@@ -131,7 +152,8 @@ def parse_problem_options(texts: Sequence[str], *options: str) -> dict[str, Any]
     """Parses problem options, rejecting settings that have their own command-line option."""
     found = parse_options(texts, "with")
     for name in (name for name in found if name in options):
-        raise InvalidInput("with", "cannot be used for a setting that has its own option", repr(name), f"use `{name}`")
+        hint = f"use `{name}` instead"
+        raise InvalidInput("with", "cannot be used for settings that have their own option", repr(name), hint)
     return found
 
 
@@ -161,7 +183,7 @@ def parse_budgets(text: str, tasks: int) -> list[float]:
     """
     if text.strip().lower() == "all":
         return list(range(1, tasks + 1))
-    expected = "must be numbers or ranges, e.g. 1,2,3 or 1-5, or 'all'"
+    expected = "must be 'all', or a list of numbers or ranges (e.g. 1,2,3 or 1-5)"
     found: list[float] = []
     for part in parse_names(text):
         span = RANGE_PATTERN.fullmatch(part)
@@ -171,9 +193,11 @@ def parse_budgets(text: str, tasks: int) -> list[float]:
             parsed = []
         if not parsed:
             raise InvalidInput("budgets", expected, repr(part))
-        found += parsed
+        found += parsed[: MAX_BUDGETS + 1]
     if not found:
         raise InvalidInput("budgets", expected, "none")
+    if len(found) > MAX_BUDGETS:
+        raise InvalidInput("budgets", f"must be at most {MAX_BUDGETS:,} numbers", repr(text))
     return list(dict.fromkeys(found))
 
 
@@ -206,7 +230,9 @@ def parse_weights(texts: Sequence[str]) -> dict[str, float] | None:
         except (ValueError, OverflowError):
             sign = ""
         if not sign:
-            raise InvalidInput("weights", "must be comma-separated pairs such as age=2,ill=0.5", repr(part))
+            raise InvalidInput(
+                "weights", "must be comma-separated TASK=WEIGHT pairs (e.g. age=2,income=0.5)", repr(part)
+            )
         if name.strip() in found:
             raise InvalidInput("weights", "must name each task only once", f"{name.strip()!r} twice")
         found[name.strip()] = weight
@@ -218,7 +244,7 @@ def parse_links(texts: Sequence[str], option: str) -> list[tuple[str, ...]]:
     found = [tuple(parse_names(text)) for text in texts]
     short = [text for text, link in zip(texts, found, strict=True) if len(set(link)) < 2]
     if short:
-        raise InvalidInput(option, "must list two or more names, e.g. age,ill", repr(short[0]))
+        raise InvalidInput(option, "must list two or more names (e.g. age,income)", repr(short[0]))
     return found
 
 
@@ -240,11 +266,13 @@ def parse_cost(text: str | None, tasks: Collection[str]) -> Any:
     except (ValueError, OverflowError):
         parts = []
     if len(parts) == 1:
+        if not 0 < parts[0] < float("inf"):
+            raise InvalidInput("cost", "must be a positive number", repr(text))
         return parts[0]
     if len(parts) == 2:
         return _encoder_and_heads(*parts)
     if not Path(text).exists():
-        expected = "must be a number, half-single, ENCODER+HEAD (e.g. 10+0.5), or a file with the cost of each group"
+        expected = "must be a number, 'half-single', ENCODER+HEAD (e.g. 10+0.5), or a file that lists group costs"
         raise InvalidInput("cost", expected, repr(text))
     from tagalong.group import read_costs
 
@@ -319,4 +347,5 @@ def with_recipe(problem: Problem, texts: Sequence[str]) -> Problem:
     unknown = [name for name in changed if name not in known]
     if unknown:
         raise InvalidInput("recipe", f"must contain only known settings ({', '.join(known)})", ", ".join(unknown))
-    return replace(problem, recipe=replace(problem.recipe, **changed)) if changed else problem
+    with name_arguments(**{name: f"--recipe {name}" for name in known}):
+        return replace(problem, recipe=replace(problem.recipe, **changed)) if changed else problem

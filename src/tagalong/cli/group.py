@@ -74,6 +74,7 @@ def group(
     from tagalong.group import Comparison, read_table  # imports scipy, which would slow down `--help`
 
     _check_option_conflicts(budget, budgets, compare, bool(explain or together), out)
+    arguments.check_exists(file, "a file with scores: a table, or an affinity saved by tagalong")
     table = read_table(file, axis.value)
     costs = arguments.parse_cost(cost, table.tasks)
     table = _restrict_table(table, arguments.parse_names(tasks), average and average.value)
@@ -88,6 +89,8 @@ def group(
         "weights": arguments.parse_weights(weights or []),
         **_completion_arguments(table, complete is not None, allow_single),
     }
+    if (resamples or 0) > 0 and not (table.kind == "affinity" and len(table.scores.steps)):
+        raise InvalidInput("resamples", "requires a saved affinity with its history", f"a {table}")
     search = {"solver": solver.value, "time_limit": time_limit, "seed": seed, "resamples": resamples}
     own = _own_grouping(compare, table, rules)
     wanted = _selected_budgets(budget, budgets, own, table, costs=cost is not None)
@@ -110,9 +113,9 @@ def _check_option_conflicts(
 ) -> None:
     """Rejects conflicting options before reading any file."""
     if budget is not None and budgets is not None:
-        raise InvalidInput("`budget` and `budgets`", "cannot be used together", hint="pass one of them")
+        raise InvalidInput("`budget` and `budgets`", "cannot be used together", hint="pass only one of them")
     if budget is None and budgets is None and compare is None:
-        raise InvalidInput("`budget` or `budgets`", "is required", hint="pass `budget=3` or `budgets=1-5`")
+        raise InvalidInput("`budget` or `budgets`", "is required", hint="for example `budget=3` or `budgets=1-5`")
     if budgets is not None and (compare is not None or detail):
         options = "`compare`, `explain` and `together`"
         raise InvalidInput(options, "require a single grouping", hint="pass `budget` instead of `budgets`")
@@ -128,7 +131,8 @@ def _restrict_table(table: ScoreTable, tasks: Sequence[str] | None, average: str
     if average is None:
         return part
     if part.kind != "affinity":
-        raise InvalidInput("average", "requires an affinity that was saved with its history", f"a {part}")
+        found = f"a {part}" if part.kind == "square" else str(part)
+        raise InvalidInput("average", "requires an affinity that was saved with its history", found)
     return replace(part, scores=part.scores.averaged(average))
 
 
@@ -160,7 +164,9 @@ def _selected_budgets(
     if budgets is not None:
         if budgets.strip().lower() == "all" and (costs or table.kind == "candidates"):
             raise InvalidInput(
-                "`budgets=all`", "cannot be used with costs", hint="list total costs instead: `budgets=1,2.5,4`"
+                "`budgets=all`",
+                "cannot be used with costs",
+                hint="list total costs instead, for example `budgets=1,2.5,4`",
             )
         return arguments.parse_budgets(budgets, len(table.tasks))
     if budget is not None:

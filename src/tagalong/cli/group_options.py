@@ -52,7 +52,11 @@ AxisOption = Annotated[
 ]
 ObjectiveOption = Annotated[
     ObjectiveChoice,
-    make_option(SCORES, "--objective", text="max if larger scores are better (the default), min for losses."),
+    make_option(
+        SCORES,
+        "--objective",
+        text="max if larger scores are better (the default), or min if smaller ones are, as for losses.",
+    ),
 ]
 TasksOption = Annotated[str | None, make_option(SCORES, "--tasks", metavar="A,B,…", text="Use only these tasks.")]
 AverageOption = Annotated[
@@ -63,9 +67,9 @@ CompleteOption = Annotated[
     make_option(
         SCORES,
         "--complete",
-        text="Treat the scores as results of pairs and score larger groups by the mean over their pairs (HOA). "
-        "The diagonal of a square table contains the results of single tasks. If the file has costs, the costs of "
-        "larger groups are taken from --cost or from their pairs.",
+        text="Treat the scores as results of pairs, and score each larger group by the mean over its pairs (HOA). "
+        "The diagonal of a square table contains single-task results. If the file includes costs, larger groups take "
+        "their costs from --cost or from their pairs.",
     ),
 ]
 WeightsOption = Annotated[
@@ -79,7 +83,7 @@ BudgetOption = Annotated[
         "-b",
         parser=number_option,
         metavar="NUMBER",
-        text="Maximum number of networks; with --cost, their maximum total cost.",
+        text="Maximum number of networks or, with --cost, their maximum total cost.",
     ),
 ]
 BudgetsOption = Annotated[
@@ -112,7 +116,7 @@ SingleOption = Annotated[
         RULES,
         "--allow-single/--no-single",
         metavar="",
-        text="Allow or forbid networks with a single task; allowed by default if there are scores for single tasks.",
+        text="Allow or forbid single-task networks; by default, they are allowed if the scores include single tasks.",
     ),
 ]
 MaxSizeOption = Annotated[
@@ -147,7 +151,7 @@ TimeOption = Annotated[
         "--time-limit",
         parser=number_option,
         metavar="SECONDS",
-        text="Time limit, after which the best grouping so far is shown with a bound on the optimum.",
+        text="Time limit. If it is reached, the best grouping found so far is shown with a bound on the optimum.",
     ),
 ]
 SeedOption = Annotated[
@@ -166,7 +170,7 @@ ResamplesOption = Annotated[
 ExplainOption = Annotated[
     list[str] | None,
     make_option(
-        OUTPUT, "--explain", metavar="TASK|all", text="Explain why a task is served by its network; may be repeated."
+        OUTPUT, "--explain", metavar="TASK|all", text="Explain why a task is assigned to its network; may be repeated."
     ),
 ]
 TogetherOption = Annotated[
@@ -180,7 +184,7 @@ CompareOption = Annotated[
     make_option(OUTPUT, "--compare", metavar="FILE", text="Compare with your own grouping (YAML or JSON)."),
 ]
 OutOption = Annotated[
-    Path | None, make_option(OUTPUT, "--out", "-o", metavar="FILE", text="Save the grouping as .json or .yaml.")
+    Path | None, make_option(OUTPUT, "--out", "-o", metavar="FILE", text="Save the grouping to a .json or .yaml file.")
 ]
 JsonOption = Annotated[bool, make_option(OUTPUT, "--json", metavar="", text="Print only JSON.")]
 QuietOption = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -17,10 +19,12 @@ import typer
 from rich.console import Console
 
 from tagalong.errors import InvalidInput, ReferenceFormatter
+from tagalong.files import describe_unwritten
 
 from .terminal import print_line
 
 FAILED, INVALID, INTERRUPTED = 1, 2, 130  # exit statuses
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def print_error(message: str) -> None:
@@ -102,6 +106,9 @@ def explain_error(error: BaseException, spelling: ReferenceFormatter) -> tuple[i
         return FAILED, InvalidInput("", str(error)).render(spelling)
     if isinstance(error, MemoryError):
         return INVALID, f"not enough memory: {error or 'try a smaller problem'}"
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        place = Path(error.filename or "standard output")
+        return FAILED, f"{describe_unwritten(place, error)}; free some space, then run the same command again"
     if isinstance(error, OSError):
         return INVALID, f"{error.filename}: {error.strerror}" if error.filename else str(error)
     if isinstance(error, KeyboardInterrupt):

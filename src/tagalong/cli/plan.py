@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from tagalong.errors import InvalidInput, pluralize
 
 from . import options
-from .arguments import check_folder, parse_integer_budgets, parse_names
+from .arguments import check_exists, check_folder, parse_integer_budgets, parse_methods
+from .group_options import AxisChoice, AxisOption
 from .messages import name_arguments
 from .run import show_table
 from .terminal import print_line, print_text, screen
@@ -24,7 +25,8 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="An affinity in JSON or CSV format, with sources as rows. Cosines are used for cs, all others for tag.",
+        help="An affinity in JSON or CSV format, with sources as rows. Cosine affinities are used for cs, all others "
+        "for tag.",
         show_default=False,
     ),
 ]
@@ -39,6 +41,7 @@ def plan(
     budgets: options.BudgetsOption = None,
     methods: options.MethodsOption = None,
     seeds: options.SeedsOption = None,
+    axis: AxisOption = AxisChoice.source,
     out: CsvOption = None,
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
@@ -54,11 +57,14 @@ def plan(
 
     if seeds is not None and seeds < 1:
         raise InvalidInput("seeds", "must be a positive integer", str(seeds))
-    affinities = [_read_affinity(file) for file in files]
+    if out is not None and out.suffix.lower() != ".csv":
+        raise InvalidInput("out", "must end in .csv", repr(str(out)))
+    affinities = [_read_affinity(file, axis.value) for file in files]
     tasks = len(affinities[0].tasks)
     wanted = [2, 3] if budgets is None else parse_integer_budgets(budgets, tasks)
     usual = [budget for budget in wanted if budget <= tasks] if budgets is None else wanted
-    planned = make_plan(affinities, usual, parse_names(methods), 3 if seeds is None else seeds)
+    chosen = None if methods is None else parse_methods(methods)
+    planned = make_plan(affinities, usual, chosen, 3 if seeds is None else seeds)
     path = planned.to_csv(out or Path("plan.csv"))
     if json:
         networks = [{"tasks": list(tasks), "seed": seed} for tasks, seed in planned.networks]
@@ -73,12 +79,13 @@ def plan(
     print_line(console, f"tagalong verdict {path}")
 
 
-def _read_affinity(file: Path) -> Affinity:
+def _read_affinity(file: Path, axis: Literal["source", "target"]) -> Affinity:
     from tagalong.group import read_table
 
-    table = read_table(file)
+    check_exists(file, "an affinity: saved by tagalong, or a square table")
+    table = read_table(file, axis)
     if table.kind not in ("affinity", "square"):
-        raise InvalidInput(file, "must contain an affinity", "the results of groups", "use tagalong verdict for those")
+        raise InvalidInput(file, "must contain an affinity", "group results", "use tagalong verdict instead")
     affinity: Affinity = table.scores
     return affinity
 
@@ -110,7 +117,10 @@ def verdict(
     from tagalong.study import Results, tasks_in_csv, verdict_from_csv
 
     _check_output_folder(out)
+    check_exists(file, "a filled-in plan, or a finished run's folder or results.json")
     if file.is_dir() or file.suffix.lower() == ".json":
+        if budgets is not None:
+            raise InvalidInput("budgets", "can only be used with a table of losses", str(file), "omit `budgets`")
         with name_arguments(path=str(file)):
             results = Results.load(file)
     else:
@@ -129,7 +139,7 @@ def verdict(
 
 def _check_output_folder(out: Path | None) -> None:
     check_folder(out)
-    if out is not None and (out / "run.sqlite").exists():
+    if out is not None and ((out / "run.sqlite").exists() or (out / "told.json").exists()):
         raise InvalidInput("out", "must not be the folder of a run", str(out), "its results would be overwritten")
 
 

@@ -15,6 +15,7 @@ import typer
 from tagalong.errors import pluralize
 
 from . import options
+from .arguments import check_exists
 from .messages import name_arguments
 from .terminal import print_text, printable
 
@@ -69,6 +70,7 @@ def predict(
 
     with name_arguments(out=str(run), rows=str(new)):
         best = Best.load(run, trust=trust)
+        check_exists(new, "a table with the features, or an npy or npz file")
         columns = _prediction_columns(best, best.predict(_load_rows(new)))
     if out is not None:
         write_atomic(out, _to_csv(columns, list(columns)))

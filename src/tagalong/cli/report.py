@@ -58,7 +58,9 @@ def report(
     from tagalong.study import compare_runs, read_run
 
     if other is not None and (out is not None or open_):
-        raise InvalidInput("`out` and `open`", "require a single run", hint="two runs are compared in the terminal")
+        raise InvalidInput(
+            "`out` and `open`", "require a single run", hint="comparisons of two runs are only printed to the terminal"
+        )
     if other is None:
         page = _write_page(run, out, json or quiet)
         _print_path(page, json, quiet)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tagalong.errors import InvalidInput
 from tagalong.rendering import TextTable
 
 from . import arguments, options
 from .arguments import check_folder, parse_columns, parse_integer_budgets, parse_names
-from .messages import name_arguments, resumable
+from .messages import FAILED, name_arguments, resumable
 from .terminal import print_line, print_table, print_text, printable, prose_width, screen, show_progress, table_width
 
 if TYPE_CHECKING:
@@ -33,7 +34,13 @@ DEMO_METHODS = (
 )
 FAST_DEMO_METHODS = ("mtl", "stl", "random", "tag", "hoa", "auto", "optimal")
 OPTION_SPELLINGS = {"options": "--set", "recipe.lr": "--recipe lr", "workers": "workers of --executor"}
-LOADED_SPELLINGS = {"split": "the split", "task": "--tasks", "seed": "--with seed"}
+LOADED_SPELLINGS = {
+    "split": "the split",
+    "task": "--tasks",
+    "seed": "--with seed",
+    "error": "--errors",
+    "kind": "--kinds",
+}
 SPLITS = ("train", "val", "test")
 MAX_TASK_ROWS, MAX_WARNINGS, MAX_NOTE_LENGTH = 50, 10, 160
 WARNING = "warning: "
@@ -93,8 +100,9 @@ def run(
     }
     check_folder(out)  # before loading the problem, which can take minutes
     chosen = {"size": size, **arguments.parse_problem_options(with_ or [], "recipe")}
+    named = {**LOADED_SPELLINGS, **{name: f"--with {name}" for name in chosen if name != "size"}}
     silent = json or quiet
-    with name_arguments(path=what, name="PROBLEM", **LOADED_SPELLINGS), show_progress(silent) as progress:
+    with name_arguments(path=what, name="PROBLEM", **named), show_progress(silent) as progress:
         with _hold_warnings():
             problem = arguments.load_input(what, table, chosen, progress)
         if tasks is not None:
@@ -102,7 +110,7 @@ def run(
     compare(
         arguments.with_recipe(problem, recipe or []),
         out or Path("runs") / problem.name,
-        methods=DEFAULT_METHODS if methods is None else parse_names(methods),
+        methods=DEFAULT_METHODS if methods is None else arguments.parse_methods(methods),
         budgets=None if budgets is None else parse_integer_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         effort=effort,
@@ -142,6 +150,8 @@ def compare(
     from tagalong.study import Study
 
     silent = json or quiet
+    if wanted["seeds"] < 1:
+        raise InvalidInput("seeds", "must be a positive integer", str(wanted["seeds"]))
     wanted |= {"options": settings or None}
     try:
         with name_arguments(**OPTION_SPELLINGS):
@@ -151,13 +161,16 @@ def compare(
         else:
             show_labels(problem)
         with name_arguments(**OPTION_SPELLINGS), show_progress(silent) as progress:
-            results = Study(problem, out, executor=executor, device=device, progress=progress).run(**wanted)
+            study = Study(problem, out, executor=executor, device=device, progress=progress)
+            results = study.run(**wanted)
     except KeyboardInterrupt:
         raise resumable(out) from None
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
-        return
-    show_results(results, quiet, out)
+    else:
+        show_results(results, quiet, out)
+    if study.unwritten:
+        raise typer.Exit(FAILED)
 
 
 def show_labels(problem: Problem) -> None:
@@ -203,7 +216,7 @@ def show_results(results: Results, quiet: bool, out: Path) -> None:
         return
     console = screen()
     console.print()
-    print_line(console, f"{out}: results, groupings, affinities and the recommended networks")
+    print_line(console, f"{out} contains the results, groupings, affinities and recommended networks")
     if (page := out / "report.html").exists():
         print_line(console, f"report: {page}")
     print_line(console, f"to make predictions: tagalong predict {out} NEW.csv")
@@ -265,7 +278,7 @@ def demo(
     compare(
         problem,
         out or Path("runs") / f"demo-{what.value}{'-fast' if fast else ''}",
-        methods=(FAST_DEMO_METHODS if fast else DEMO_METHODS) if methods is None else parse_names(methods),
+        methods=(FAST_DEMO_METHODS if fast else DEMO_METHODS) if methods is None else arguments.parse_methods(methods),
         budgets=usual if budgets is None else parse_integer_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         executor=executor or "serial",

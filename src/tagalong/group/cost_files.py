@@ -49,7 +49,7 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
             problems.append(TableError(place, expected, repr(group)))
             continue
         if key in costs:
-            problems.append(TableError(place, f"must list the cost of {group!r} only once"))
+            problems.append(TableError(place, f"repeats the cost of {group!r}", hint="list each group only once"))
         if not 0 < cost < math.inf:
             problems.append(TableError(place, "must have a positive cost", repr(cell)))
         costs[key] = cost
@@ -84,5 +84,5 @@ def _read_group(group: str, tasks: Collection[str]) -> frozenset[str] | int | No
 def _parse_cost(parse_number: Callable[[Any], float], cost: Any) -> float:
     try:
         return parse_number(cost)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan

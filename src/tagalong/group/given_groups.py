@@ -51,7 +51,7 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
     entries = list(document.values()) if isinstance(document, Mapping) else document
     if not isinstance(entries, list) or not entries:
         found = "nothing" if not entries else type(entries).__name__
-        expected = "must be a list of lists of names, a mapping 'name: [names]', or entries with 'trains' and 'serves'"
+        expected = "must be a list of lists of names, a mapping 'name: [names]', or a list of {trains, serves} entries"
         raise GroupingFileError("groups", expected, found)
     return tuple(_read_entry(entry) for entry in entries)
 
@@ -68,7 +68,7 @@ def _parse_document(text: str) -> Any:
     try:
         return read_yaml(text.replace("\t", " "), as_text=True)
     except ValueError as error:
-        raise GroupingFileError("groups", "must be valid YAML or JSON", str(error)) from error
+        raise GroupingFileError("groups", f"is not valid YAML or JSON: {error}") from error
 
 
 def _read_entry(entry: Any) -> GivenGroup:
@@ -76,24 +76,24 @@ def _read_entry(entry: Any) -> GivenGroup:
         return _read_names(entry)
     if "trains" not in entry or set(entry) - {"trains", "serves", "cost", "name"}:
         expected = "must contain lists of names, or entries with 'trains' and 'serves'"
-        raise GroupingFileError("groups", expected, f"an entry with {', '.join(map(repr, entry))}")
+        raise GroupingFileError("groups", expected, f"an entry with the keys {', '.join(map(repr, entry))}")
     trains = _read_names(entry["trains"])
     if "serves" not in entry:
         return trains
     try:
         return Group(trains, _read_names(entry["serves"]), float(entry.get("cost", 1)))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise GroupingFileError("`groups`:", str(error)) from None
 
 
 def _read_names(entry: Any) -> frozenset[str]:
     names = re.split(r"\s*[,+;]\s*", entry.strip()) if isinstance(entry, str) else entry
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
-        raise GroupingFileError("`groups`:", "each group must be a list of names", repr(entry))
+        raise GroupingFileError("`groups`:", "each group must be a list of names", short(entry))
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         found = f"{', '.join(map(repr, repeated))} more than once"
-        raise GroupingFileError("`groups`:", "each group must list each task once", found)
+        raise GroupingFileError("`groups`:", "each group must list each task only once", found)
     return frozenset(names)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import yaml
 
+from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, check_document, document_text, parse_document, report_damage
 
@@ -209,7 +210,7 @@ class Grouping:
         """Reads a dictionary created by `to_document`."""
         checked = check_document(document, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN_HINT)
         with report_damage("the grouping", GroupingFileError, SAVE_AGAIN_HINT):
-            return _read_grouping(checked)
+            return _read_grouping(Entry(checked))
 
     def to_json(self) -> str:
         """Returns the grouping as JSON text, which `from_json` reads."""
@@ -257,7 +258,7 @@ class Grouping:
         try:
             document = read_yaml(text)
         except ValueError as error:
-            raise GroupingFileError("a grouping", "must be valid YAML", str(error)) from error
+            raise GroupingFileError("the grouping", f"is not valid YAML: {error}") from error
         return Grouping.from_document(document)
 
     def __str__(self) -> str:
@@ -267,35 +268,61 @@ class Grouping:
         return html_table(self)
 
 
-def _read_grouping(document: dict[str, Any]) -> Grouping:
-    certificate, resampled = document.get("certificate"), document.get("resampled")
+def _read_grouping(document: Entry) -> Grouping:
+    per_task = {task: score.number() for task, score in document["per_task"].mapping().items()}
+    tasks = list(per_task)
+    if not tasks:
+        raise document["per_task"].error("must not be empty")
+    status: Any = document["status"].choice(("optimal", "feasible"))
+    objective: Any = document["objective"].choice(("max", "min"))
     return Grouping(
-        groups=_read_groups(document["groups"]),
-        per_task=document["per_task"],
-        ties=tuple(_read_groups(tie) for tie in document["ties"]),
+        groups=_read_groups(document["groups"], tasks),
+        value=document["value"].number(),
+        bound=document["bound"].number(),
+        status=status,
+        per_task=per_task,
+        budget=document["budget"].number(0),
+        objective=objective,
+        solver=document["solver"].text(),
+        ties=tuple(_read_groups(tie, tasks) for tie in document["ties"].entries()),
         options={
-            task: tuple(Option(frozenset(option["trains"]), option["score"]) for option in options)
-            for task, options in document["options"].items()
+            task: tuple(
+                Option(frozenset(option["trains"].names(tasks)), option["score"].number())
+                for option in options.entries()
+            )
+            for task, options in document["options"].mapping().items()
         },
-        certificate=certificate and Certificate(**certificate),
-        resampled=resampled
-        and Stability(
-            resampled["resamples"],
-            resampled["share"],
-            tuple(resampled["tasks"]),
-            tuple(map(tuple, resampled["together"])),
-            tuple(resampled["same"]),
-        ),
-        **{name: document[name] for name in PLAIN_FIELDS},
+        certificate=document.get("certificate").optional(_read_certificate),
+        resampled=document.get("resampled").optional(lambda entry: _read_stability(entry, tasks)),
     )
+
+
+def _read_groups(entry: Entry, tasks: list[str]) -> tuple[Group, ...]:
+    groups = [
+        Group(group["trains"].names(tasks), group["serves"].names(tasks), group["cost"].number(0))
+        for group in entry.entries()
+    ]
+    if sorted(task for group in groups for task in group.serves) != sorted(tasks):
+        raise entry.error("must serve each task of per_task exactly once")
+    return tuple(groups)
+
+
+def _read_certificate(entry: Entry) -> Certificate:
+    prices = {task: price.number() for task, price in entry["tasks"].mapping().items()}
+    return Certificate(prices, entry["network"].number())
+
+
+def _read_stability(entry: Entry, tasks: list[str]) -> Stability:
+    names = entry["tasks"].names(tasks)
+    together = tuple(tuple(share.number(0) for share in row.entries()) for row in entry["together"].entries())
+    same = tuple(share.number(0) for share in entry["same"].entries())
+    if {len(names)} != {len(same), len(together), *map(len, together)}:
+        raise entry["together"].error(f"must be a square table for {len(names)} tasks")
+    return Stability(entry["resamples"].integer(1), entry["share"].number(0), names, together, same)
 
 
 def _groups_to_document(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
     return [{"trains": sorted(group.trains), "serves": sorted(group.serves), "cost": group.cost} for group in groups]
-
-
-def _read_groups(entries: list[dict[str, Any]]) -> tuple[Group, ...]:
-    return tuple(Group(entry["trains"], entry["serves"], entry["cost"]) for entry in entries)
 
 
 def read_yaml(text: str, as_text: bool = False) -> Any:

@@ -15,8 +15,8 @@ from .solvers import MAX_LISTED, MAX_PAIRWISE, best_split, listed_values, served
 def explain_infeasible(scaled_problem: ScaledProblem, request: SelectionRequest, budget: float) -> InvalidInput:
     """Returns an error that suggests the smallest feasible budget or cost limit, if it can be computed."""
     needed = _min_total_cost(scaled_problem.problem)
-    limited = f"a `budget` of {budget:g}"
-    expected = "cannot serve all tasks under these constraints"
+    limited = f"no grouping with a `budget` of {budget:g}"
+    expected = "can serve all tasks under these constraints"
     cost = float(request.cost) if isinstance(request.cost, (int, float)) and scaled_problem.networks is None else 1.0
     if 0 <= needed * cost <= budget * (1 + 1e-9):
         failed = f"found no grouping within the `budget` of {budget:g}, although one exists"

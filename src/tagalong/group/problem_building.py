@@ -167,7 +167,7 @@ def _group_networks(
 ) -> Networks:
     """Returns a network for every group, with its cost and any results given for it."""
     if problem.n > MAX_LISTED:
-        expected = f"must have at most {MAX_LISTED} tasks if they include results of larger groups"
+        expected = f"must have at most {MAX_LISTED} tasks if they include results for groups of three or more"
         hint = "omit some tasks, or list the networks as Candidates"
         raise InvalidInput("scores", expected, str(problem.n), hint)
     names = scores.tasks

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from tagalong.affinity import Affinity, square_matrix
-from tagalong.errors import InvalidInput, pluralize, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, is_number, pluralize, raise_problems, task_name_problems
 from tagalong.tabular import (
     DECIMAL_COMMA_HINT,
     ParsedTable,
@@ -126,7 +127,7 @@ def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
         kept = [entry for entry in scores if isinstance(entry, Candidate) and entry.trains <= inside]
     if not kept:
         raise InvalidInput(
-            "tasks", "must include all tasks of at least one group", f"no group with only {', '.join(map(repr, tasks))}"
+            "tasks", "must include all tasks of at least one group", f"no group within {', '.join(map(repr, tasks))}"
         )
     return kept
 
@@ -199,7 +200,9 @@ class _ResultReader:
             if trains and task not in trains:
                 self._report_problem(row, f"must have a result for a task in {group!r}", f"one for {task!r}")
             elif task in values:
-                self._report_problem(row, f"must not repeat the result for {task!r} in {group!r}", hint="use the mean")
+                self._report_problem(
+                    row, f"repeats the result for {task!r} in {group!r}", hint="average repeated results"
+                )
             values[task] = self._read_number(row, value_at)
         if self.problems:
             return []
@@ -244,7 +247,7 @@ def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
     if form == "tagalong-affinity":
         return _make_square_table(Affinity.load(path), axis, "affinity")
     if form == "tagalong-grouping" or "groupings" in document:
-        hint = "pass it to --compare to compare it with the best grouping"
+        hint = "to compare it with the best grouping, pass it with --compare"
         raise TableError(path, "must contain scores", "a grouping", hint)
     key = next((name for name in MATRIX_KEYS if isinstance(document.get(name), list)), None)
     if key is not None:
@@ -279,7 +282,7 @@ def _read_candidate(location: str, entry: Mapping[str, Any]) -> Candidate:
     if not isinstance(names, (list, frozenset)) or not names or not all(isinstance(name, str) for name in names):
         raise TableError(f"{location}: 'trains'", "must be a list of names", repr(trains))
     if len(set(names)) < len(names):
-        raise TableError(f"{location}: 'trains'", "must list each task once", repr(trains))
+        raise TableError(f"{location}: 'trains'", "must list each task only once", repr(trains))
     if not isinstance(values, Mapping):
         raise TableError(f"{location}: 'values'", "must map each task to its result", repr(values))
     known = {task: value for task, value in values.items() if value is not None}
@@ -293,7 +296,7 @@ def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis
     place, named = str(path), str(direction or "")
     rows = "target" if 0 <= named.find("target") < named.find("source") else "source"
     if named and rows != axis:
-        expected = f"must agree with `axis={axis!r}`"
+        expected = f"must match `axis={axis!r}`"
         raise TableError(f"{place}: 'direction'", expected, repr(named), "pass the other `axis`")
     lengths = {len(row) if isinstance(row, list) else -1 for row in matrix}
     if lengths != {len(matrix)}:
@@ -323,7 +326,7 @@ def _read_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: 
     if not inside <= set(document):
         alone = ", ".join(map(repr, sorted(inside - set(document))))
         expected = "must have the same tasks as inner and outer keys, or groups like 'a+b' as outer keys"
-        raise TableError(path, expected, f"{alone} only as inner keys")
+        raise TableError(path, expected, f"{alone} only among the inner keys")
     tasks = list(document)
     matrix = [[document[row].get(column) for column in tasks] for row in tasks]
     return _read_matrix(path, matrix, tasks, None, axis)
@@ -335,9 +338,8 @@ def _without_backticks(error: ValueError) -> str:
 
 
 def _check_number(location: str, value: Any) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and bool(np.isfinite(value))
-    if value is not None and not number:
-        raise TableError(location, "must be a finite number or null", repr(value))
+    if value is not None and not is_number(value):
+        raise TableError(location, "must be a finite number or null", short(value))
 
 
 def _make_square_table(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
@@ -358,7 +360,7 @@ def _make_results_table(location: str, candidates: list[Candidate], has_costs: b
     if repeated:
         found = f"{{{', '.join(sorted(repeated[0]))}}} more than once"
         hint = "average the results over runs, or specify a cost for each network"
-        raise TableError(location, "must list each group once", found, hint)
+        raise TableError(location, "must list each group only once", found, hint)
     return ScoreTable("results", tasks, {candidate.trains: dict(candidate.values) for candidate in candidates})
 
 
@@ -373,7 +375,7 @@ def parse_json(text: str, path: Path) -> Any:
     def reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = [repr(key) for key, times in Counter(key for key, _ in pairs).items() if times > 1]
         if repeated:
-            raise TableError(path, "must contain each name once", f"{', '.join(repeated)} more than once")
+            raise TableError(path, "must contain each name only once", f"{', '.join(repeated)} more than once")
         return dict(pairs)
 
     def reject_constant(name: str) -> NoReturn:
@@ -382,7 +384,7 @@ def parse_json(text: str, path: Path) -> Any:
     try:
         return json.loads(text, object_pairs_hook=reject_repeated_keys, parse_constant=reject_constant)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise TableError(path, "must be valid JSON", str(error), "is the file truncated?") from None
+        raise TableError(path, f"is not valid JSON: {error}", hint="is the file truncated?") from None
 
 
 def group_names(cell: str, known_tasks: Collection[str] | None = None) -> frozenset[str] | None:

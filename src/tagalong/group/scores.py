@@ -151,7 +151,7 @@ def _from_array(scores: Any) -> Scores:
     try:
         matrix = np.array(scores, dtype=np.float64)
     except (TypeError, ValueError):
-        expected = "must be an Affinity, a square table, a mapping from groups to results or a list of Candidates"
+        expected = "must be an Affinity, a square table, a mapping from groups to results, or a list of Candidates"
         raise InvalidInput("scores", expected, f"{type(scores).__name__} with non-numeric values") from None
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         found = f"shape {matrix.shape}"
@@ -185,8 +185,8 @@ def _from_candidates(scores: Any) -> Scores:
         problems = task_name_problems(tuple(tasks))
     if unserved and not problems:
         names = ", ".join(map(repr, sorted(unserved)))
-        hint = "add a network with a result for each of them"
-        problems.append(InvalidInput("scores", "must serve every task", f"no result for {names}", hint))
+        hint = "add a network with a result for each of these tasks"
+        problems.append(InvalidInput("scores", "must have a result for every task", f"none for {names}", hint))
     raise_problems(problems)
     return Scores(
         tuple(sorted(tasks)), candidates=tuple(scores), singles=any(len(entry.trains) == 1 for entry in scores)
@@ -196,7 +196,7 @@ def _from_candidates(scores: Any) -> Scores:
 def _candidate_problems(entry: Candidate) -> list[InvalidInput]:
     problems, name = [], group_name(entry.trains)
     if not entry.trains:
-        problems.append(_score_problem("a network must train at least one task", "none"))
+        problems.append(_score_problem("each network must train at least one task", "none"))
     if not is_number(entry.cost) or entry.cost <= 0:
         problems.append(_score_problem(f"the cost of {name} must be a positive number", repr(entry.cost)))
     problems += [
@@ -223,10 +223,12 @@ def _from_table(table: Mapping[Any, Any], complete: Complete) -> Scores:
             )
         elif set(values) - set(key):
             extra = ", ".join(map(repr, sorted(set(values) - set(key), key=repr)))
-            problems.append(_score_problem(f"the results of {group_name(key)} must include only its own tasks", extra))
+            problems.append(
+                _score_problem(f"the results of {group_name(key)} must include only tasks in the group", extra)
+            )
         elif frozenset(key) in groups or len(set(key)) < len(key):
-            expected = "each group must be listed once and contain each task once"
-            problems.append(_score_problem(expected, f"{group_name(key)} repeated"))
+            expected = "each group must be listed only once and contain each task only once"
+            problems.append(_score_problem(expected, f"a duplicate: {group_name(key)}"))
         else:
             groups[frozenset(key)] = dict(values)
     if not table:
@@ -259,16 +261,19 @@ def _complete_candidates(scores: Scores, has_costs: bool) -> Scores:
     if len(names) < 3:
         return scores
     if len(names) > MAX_LISTED:
-        expected = f"supports at most {MAX_LISTED} tasks if networks have their own costs"
-        hint = "omit some tasks, or pass `cost` and results without costs"
-        raise InvalidInput("`complete='pairs'`", expected, str(len(names)), hint)
+        raise InvalidInput(
+            "`complete='pairs'`",
+            f"supports at most {MAX_LISTED} tasks if networks have their own costs",
+            str(len(names)),
+            "omit some tasks, or pass `cost` and results without costs",
+        )
     sizes = [math.nan] if has_costs else sorted({entry.cost for entry in listed if len(entry.trains) == 2})
     pairs = {size: _pairwise_results(names, [entry for entry in listed if _has_cost(size, entry)]) for size in sizes}
     complete_sizes = {size: matrix for size, matrix in pairs.items() if not _missing_pairs(names, matrix)}
     if not complete_sizes:
         _require_all_pairs(names, np.fmax.reduce([*pairs.values(), np.full((len(names), len(names)), np.nan)]))
         expected = "requires `cost` unless all pairs have the same cost"
-        raise InvalidInput("`complete='pairs'`", expected, f"pairs that cost {sizes[0]:g} to {sizes[-1]:g}")
+        raise InvalidInput("`complete='pairs'`", expected, f"costs from {sizes[0]:g} to {sizes[-1]:g}")
     for size, matrix in complete_sizes.items():
         larger = _larger_groups(names, matrix)
         listed = _add_larger_groups(listed, larger, size, listed_cost=size if len(complete_sizes) > 1 else math.nan)
@@ -332,7 +337,7 @@ def _pairwise_results(names: tuple[str, ...], candidates: Iterable[Candidate]) -
             (source,) = entry.trains - {task} or {task}
             if source != task and not np.isnan(matrix[place[source], place[task]]):
                 found = f"{task!r} in {group_name(entry.trains)} more than once"
-                hint = "if networks differ in size, list a cost for each of them and omit `cost`"
+                hint = "if the networks differ in size, list a cost for each network and omit `cost`"
                 raise InvalidInput("`complete='pairs'`", "requires exactly one result per pair", found, hint)
             matrix[place[source], place[task]] = value
     return matrix
@@ -350,7 +355,7 @@ def _missing_pairs(names: tuple[str, ...], matrix: Floats) -> list[str]:
 def _require_all_pairs(names: tuple[str, ...], matrix: Floats) -> None:
     missing = _missing_pairs(names, matrix)
     if missing:
-        raise InvalidInput("`complete='pairs'`", "requires the results of all pairs", f"none for {first_few(missing)}")
+        raise InvalidInput("`complete='pairs'`", "requires results for all pairs", f"none for {first_few(missing)}")
 
 
 def group_name(group: Any) -> str:

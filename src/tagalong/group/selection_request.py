@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from numbers import Integral
 from reprlib import repr as short
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from tagalong.affinity import max_resamples
 from tagalong.errors import (
     InvalidInput,
     is_integer,
@@ -28,6 +30,7 @@ from .selection_problem import Floats, Ints
 Cost = float | Mapping[Any, float] | Callable[[frozenset[str]], float]
 SolverName = Literal["auto", "exact", "lp", "columns", "milp", "search"]
 SOLVERS = get_args(SolverName)
+MAX_BUDGETS = 10_000  # at once
 MAX_EXPONENT = 1023  # sums of scores must stay below this power of two, so the difference of two sums is still a double
 
 
@@ -98,6 +101,7 @@ class SelectionRequest:
         problems = [
             *self._budget_problems(scores),
             *self._option_problems(),
+            *self._resample_problems(len(scores.tasks)),
             *self._cost_problems(scores),
             *_link_problems("must_link", self.must_link, scores),
             *_link_problems("cannot_link", self.cannot_link, scores),
@@ -148,11 +152,19 @@ class SelectionRequest:
             problems.append(InvalidInput("time_limit", "must be a positive number of seconds", repr(self.time_limit)))
         if not is_integer(self.seed, minimum=0):
             problems.append(InvalidInput("seed", "must be a non-negative integer", repr(self.seed)))
-        if self.resamples is not None and not is_integer(self.resamples, minimum=0):
-            problems.append(InvalidInput("resamples", "must be a non-negative integer", repr(self.resamples)))
         if self.stop is not None and not callable(self.stop):
             problems.append(InvalidInput("stop", "must be a callable that returns True or False", repr(self.stop)))
         return problems
+
+    def _resample_problems(self, tasks: int) -> list[InvalidInput]:
+        if self.resamples is None:
+            return []
+        if not is_integer(self.resamples, minimum=0):
+            return [InvalidInput("resamples", "must be a non-negative integer", repr(self.resamples))]
+        if self.resamples <= (most := max_resamples(tasks)):
+            return []
+        expected = f"must be at most {most:,} for {pluralize(tasks, 'task')}, since each repeats the selection"
+        return [InvalidInput("resamples", expected, f"{self.resamples:,}", "for more, vary `seed`")]
 
     def _cost_problems(self, scores: Scores) -> list[InvalidInput]:
         problems = []
@@ -174,13 +186,13 @@ class SelectionRequest:
     def _cost_table_problems(self, table: Mapping[Any, Any]) -> list[InvalidInput]:
         keys = [key for key in table if isinstance(key, bool) or not isinstance(key, (frozenset, tuple, Integral))]
         if keys:
-            expected = "must map sets or numbers of tasks to costs"
+            expected = "must map groups or group sizes to costs"
             hint = "use keys like frozenset({'a', 'b'}) or 2"
-            return [InvalidInput("cost", expected, f"key {short(keys[0])}", hint)]
+            return [InvalidInput("cost", expected, f"the key {short(keys[0])}", hint)]
         problems = []
         if len(self._listed_costs) < len(table):
-            found = "a group listed twice (as tuples in different orders, or as a tuple and a frozenset)"
-            problems.append(InvalidInput("cost", "must list each group once", found))
+            found = "one listed twice (as tuples in different orders, or as a tuple and a frozenset)"
+            problems.append(InvalidInput("cost", "must list each group only once", found))
         for key, cost in table.items():
             unlisted = isinstance(cost, (float, np.floating)) and np.isnan(cost)  # NaN means that the key is not listed
             if not unlisted and not is_positive(cost):
@@ -236,7 +248,10 @@ def read_budgets(budgets: Any) -> tuple[float, ...]:
     """Returns the budgets as a tuple."""
     if isinstance(budgets, str) or not isinstance(budgets, Iterable) or getattr(budgets, "ndim", 1) == 0:
         raise InvalidInput("budgets", "must be a list of numbers, e.g. [2, 3]", short(budgets))
-    return tuple(budgets)
+    found = tuple(islice(budgets, MAX_BUDGETS + 1))
+    if len(found) > MAX_BUDGETS:
+        raise InvalidInput("budgets", f"must be at most {MAX_BUDGETS:,} numbers", "more", "select in parts")
+    return found
 
 
 def _link_problems(name: str, links: Any, scores: Scores) -> list[InvalidInput]:
@@ -314,6 +329,6 @@ def _range_problems(max_scores: Floats, weights: Floats) -> list[InvalidInput]:
         total = float(scaling.weighted(max_scores).sum())
         if total and math.frexp(total)[1] + scaling.exponent > MAX_EXPONENT:
             expected = f"must sum to less than {math.ldexp(1.0, MAX_EXPONENT):.0e} over all tasks"
-            found = f"values of up to {max_scores.max():.3g} for {len(max_scores)} tasks"
+            found = f"values up to {max_scores.max():.3g} for {len(max_scores)} tasks"
             return [InvalidInput(name, expected, found, "divide all scores by the same number")]
     return []

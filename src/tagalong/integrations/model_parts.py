@@ -18,7 +18,5 @@ def resolve_part(model: nn.Module, name_or_function: str | Callable[[Any], Any],
     try:
         return attrgetter(name_or_function)(model)
     except AttributeError as error:
-        expected = (
-            f"must be the name of an attribute of {type(model).__name__}, such as 'encoder', or a function of the model"
-        )
+        expected = f"must be the name of a {type(model).__name__} attribute (e.g. 'encoder') or a function of the model"
         raise InvalidInput(argument, expected, repr(name_or_function)) from error

@@ -23,6 +23,7 @@ from tagalong.errors import (
     raise_problems,
     task_name_problems,
 )
+from tagalong.files import owner_mark
 from tagalong.learn import MLP, Problem, Recipe, Task, is_missing
 from tagalong.study import Best, Results, Study
 
@@ -96,7 +97,7 @@ class GroupedMultiTask(BaseEstimator):
         tasks, targets = self._read_tasks(labels)
         draw = check_random_state(self.random_state)
         seeds = int(draw.randint(2**31 - 1)), int(draw.randint(2**31 - 1))
-        with TemporaryDirectory(prefix="tagalong-") as folder:
+        with TemporaryDirectory(prefix=f"tagalong-{owner_mark()}-") as folder:
             out = Path(folder if self.out is None else self.out)
             self.results_, self.best_ = _run_study(self, inputs, tasks, targets, out, seeds)
             measured = out / "affinity.json"
@@ -405,7 +406,7 @@ def _mean_score(score: Callable[..., float], labels: Columns, predictions: Colum
         if here.any():
             scores.append(score(column[here], predicted[here]))
     if not scores:
-        raise InvalidInput("y", "must contain labels to compute a score", "none")
+        raise InvalidInput("y", "must contain at least one label to compute a score", "none")
     return float(np.mean(scores))
 
 

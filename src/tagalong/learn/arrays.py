@@ -115,7 +115,7 @@ def _target_columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 def _row_problems(rows: int, columns: Mapping[str, Any], labels: NDArray[Any] | None) -> list[InvalidInput]:
     problems = [
-        InvalidInput(f"`targets`: {name!r}", f"must have {rows} rows, like `inputs`", str(len(column)))
+        InvalidInput(f"`targets`: {name!r}", f"must have {rows} rows to match `inputs`", str(len(column)))
         for name, column in columns.items()
         if len(column) != rows
     ]
@@ -130,7 +130,7 @@ def check_encoder(raw: Tensor, encoder: Encoder | None) -> None:
     if raw.dim() != 2 and encoder is None:
         shape = ", ".join(map(str, raw.shape[1:]))
         hint = "the default encoder only supports flat inputs"
-        raise InvalidInput("encoder", f"must be passed for inputs of shape [rows, {shape}]", hint=hint)
+        raise InvalidInput("encoder", f"is required for inputs of shape [rows, {shape}]", hint=hint)
 
 
 def input_dtype(original: Any, raw: Tensor) -> torch.dtype:

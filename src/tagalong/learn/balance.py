@@ -84,7 +84,7 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
     has_uw_suffix = rule.endswith("-uw")
     if not _is_aggregator(module_class):
         if has_uw_suffix:
-            expected = "ending in '-uw' must start with the name of an aggregator, e.g. 'pcgrad-uw'"
+            expected = "must start with the name of an aggregator if it ends in '-uw', e.g. 'pcgrad-uw'"
             raise InvalidInput("rule", expected, repr(rule))
         return ScalarizerRule(module, network, tasks)
     weigher = None
@@ -98,9 +98,9 @@ def check_rule(rule: str, tasks: int = 2) -> None:
 
     Example:
         >>> check_rule("gradnorm:0.5")
-        >>> check_rule("gradnorm:much")
+        >>> check_rule("gradnorm:-1")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        tagalong.errors.InvalidInput: `rule` must have a non-negative ALPHA in 'gradnorm:ALPHA', found 'gradnorm:much'
+        tagalong.errors.InvalidInput: `rule` must have the form 'gradnorm:ALPHA' with a non-negative ALPHA, found ...
     """
     names = [str(number) for number in range(tasks)]
     with seeded_rng(0, "check"):

@@ -113,7 +113,7 @@ def _chunk_size(problem: Problem, jobs: list[Job], device: torch.device, memory:
     reason = why_not_batched(problem, jobs, device=device)
     if reason is not None:
         level = logging.INFO if jobs[0].rule != "plain" else logging.WARNING
-        logger.log(level, "%d networks of %s are trained one by one: %s", len(jobs), problem.name, reason)
+        logger.log(level, "training %d networks of %s one at a time: %s", len(jobs), problem.name, reason)
         return 1
     wanted = {name for job in jobs for name in job.tasks}
     network = build_network(problem, wanted, jobs[0].seed, jobs[0].width).to(device)
@@ -139,7 +139,7 @@ def _train_chunk(
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             return BatchedTraining(problem, jobs, device).run(report)
     except torch.OutOfMemoryError:
-        logger.warning("%d networks at once did not fit into memory; trying half as many", len(jobs))
+        logger.warning("%d networks do not fit in memory at once; trying half as many", len(jobs))
     torch.cuda.empty_cache()
     half = len(jobs) // 2
     first = _train_chunk(problem, jobs[:half], device, report)

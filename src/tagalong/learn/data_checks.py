@@ -55,9 +55,8 @@ def _task_problems(problem: Problem, task: Task) -> list[InvalidInput]:
     }
     dtypes = [labels.dtype for labels in targets.values() if not labels.is_floating_point()]
     if dtypes:
-        found = str(dtypes[0]).removeprefix("torch.")
         expected = "must have a floating-point dtype (NaN for missing labels)"
-        return [InvalidInput(f"the target of {name}", expected, found)]
+        return [InvalidInput(f"the target of {name}", expected, str(dtypes[0]).removeprefix("torch."))]
     too_large = [
         split_name for split_name, labels in targets.items() if bool((labels.abs() > MAX_LABEL_MAGNITUDE).any())
     ]
@@ -66,7 +65,7 @@ def _task_problems(problem: Problem, task: Task) -> list[InvalidInput]:
     values = {split_name: torch.unique(labels[labels.isfinite()]) for split_name, labels in targets.items()}
     unlabeled = [split_name for split_name in PARTS if not len(values[split_name]) and len(problem.splits[split_name])]
     if unlabeled:
-        hint = "remove the task"
+        hint = "drop this task"
         return [InvalidInput(f"`{split_name}`: {name}", "must have labels", "none", hint) for split_name in unlabeled]
     if task.kind == "custom" or not len(values["train"]):
         return []
@@ -101,7 +100,7 @@ def _class_problems(task: Task, values: dict[str, Tensor]) -> list[InvalidInput]
         InvalidInput(
             f"`{split_name}`: {task.name!r}",
             f"has class {float(label):g}, which does not occur in train",
-            hint="remove those rows",
+            hint="remove the rows with this class",
         )
         for split_name in ("val", "test")
         for label in values[split_name][~torch.isin(values[split_name], values["train"])]

@@ -6,6 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .problem import Problem
 
 Encoder = nn.Module | Callable[..., nn.Module]
+MAX_WEIGHTS = 10**9  # of fully connected layers, which take 4 GB
 
 
 class Network(nn.Module):
@@ -98,7 +100,7 @@ def feature_count(encoder: nn.Module, inputs: Tensor) -> int:
         features = encoder(inputs)
     if not isinstance(features, Tensor) or features.dim() < 2 or len(features) != len(inputs):
         found = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        inputs_given = f"{len(inputs)} rows of inputs {list(inputs.shape[1:])}"
+        inputs_given = f"inputs of shape {list(inputs.shape)}"
         raise InvalidInput(
             "encoder", "must return a tensor of shape [rows, features, …]", f"{found} for {inputs_given}"
         )
@@ -155,6 +157,15 @@ class ModuleFactory:
     """
 
 
+def _check_weights(sizes: Sequence[int], width: float) -> None:
+    """Raises an error if fully connected layers of these sizes cannot be trained on any machine."""
+    weights = sum(before * after for before, after in pairwise(sizes))
+    if weights > MAX_WEIGHTS:
+        listed, gigabytes = ", ".join(f"{size:.3g}" for size in sizes[1:]), weights / 2**28
+        found = f"layers of {listed} units at width {width:g}, which take {gigabytes:,.0f} GB"
+        raise InvalidInput("hidden", f"must give at most {MAX_WEIGHTS:,} weights", found)
+
+
 class MLP(ModuleFactory):
     """Creates encoders made of fully connected layers.
 
@@ -170,8 +181,9 @@ class MLP(ModuleFactory):
     def __call__(self, width: float = 1.0) -> nn.Module:
         layers: list[nn.Module] = []
         size = self.features
-        for wanted in self.hidden:
-            wide = max(1, round(wanted * width))
+        sizes = [max(1, round(wanted * width)) for wanted in self.hidden]
+        _check_weights([self.features, *sizes], width)
+        for wide in sizes:
             layers += [nn.Linear(size, wide), nn.ReLU()]
             if self.dropout:
                 layers.append(nn.Dropout(self.dropout))

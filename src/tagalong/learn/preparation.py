@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from collections import Counter
@@ -17,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, first_few, raise_problems
 from tagalong.free_memory import free_memory
 from tagalong.tabular import TableSource, as_number
@@ -65,10 +67,16 @@ class Preparation(Protocol):
 
 
 def read_preparation(document: Mapping[str, Any]) -> Preparation:
-    """Restores a `Scaling` or a `Table` from a JSON document."""
+    """Restores a `Scaling` or a `Table` from a JSON document.
+
+    Raises:
+        ValueError: the document is invalid; the message names the entry.
+    """
+    if not isinstance(document, Mapping):
+        raise Entry(document, "table").error("must be an object")
     kinds: dict[str, Any] = {"scaling": Scaling, "table": Table}
-    if document.get("kind") not in kinds:
-        raise InvalidInput("document", "must have the kind 'scaling' or 'table'", repr(document.get("kind")))
+    if document.get("kind") not in tuple(kinds):
+        raise InvalidInput("document", "must be of kind 'scaling' or 'table'", repr(document.get("kind")))
     prepared: Preparation = kinds[document["kind"]].from_document(document)
     return prepared
 
@@ -127,7 +135,9 @@ class Scaling:
         inputs = self.apply(raw)
         if inputs.is_floating_point() and not inputs.isfinite().all():
             raise InvalidInput(
-                "rows", "must have a scale similar to that of the training rows", f"{float(raw.abs().max()):g}"
+                "rows",
+                "must have a scale similar to that of the training rows",
+                f"values up to {float(raw.abs().max()):g}",
             )
         return inputs
 
@@ -153,9 +163,16 @@ class Scaling:
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Scaling:
         """Restores a scaling from a document returned by `to_document`."""
-        return Scaling(
-            tuple(document["shape"]), document["dtype"], document["mean"], document["deviation"], document["classes"]
-        )
+        entry = Entry(dict(document), "table")
+        size = math.prod(shape := [size.integer(0) for size in entry["shape"].entries()])
+        if not isinstance(getattr(torch, entry["dtype"].text(), None), torch.dtype):
+            raise entry["dtype"].error("must be a dtype of torch")
+        for name in ("mean", "deviation"):
+            if np.size(entry[name].optional(_read_numbers) or 0) not in (1, size):
+                raise entry[name].error(f"must have {size} values")
+        if entry["deviation"].value is not None and not np.all(entry["deviation"].value):
+            raise entry["deviation"].error("must not contain zeros")
+        return Scaling(tuple(shape), document["dtype"], document["mean"], document["deviation"], _read_classes(entry))
 
 
 def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
@@ -173,7 +190,9 @@ def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
         except MemoryError as error:
             raise InvalidInput(argument, "must fit into memory", str(error)) from error
         except DAMAGE as error:
-            raise InvalidInput(argument, f"{expected} of numbers", f"a different format in {path}") from error
+            raise InvalidInput(
+                argument, "must be a numeric npy or npz file", f"a different format in {path}"
+            ) from error
 
 
 def _load_only_array(file: IO[bytes], argument: str) -> NDArray[Any]:
@@ -263,7 +282,7 @@ def _check_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> N
     named = [f"{_column_name(number, columns)} ({count} rows)" for number, count in enumerate(counts) if count]
     if named:
         found = f"NaN or inf in column {first_few(named, 10)}"
-        raise InvalidInput(argument, "must be finite", found, "impute or remove them")
+        raise InvalidInput(argument, "must be finite", found, "impute or remove these values")
     largest = float(tensor.abs().max()) if tensor.numel() else 0.0
     if largest > MAX_MAGNITUDE:
         raise InvalidInput(argument, f"must be at most {MAX_MAGNITUDE:g} in magnitude", f"{largest:g}")
@@ -341,7 +360,8 @@ class Table:
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Table:
         """Restores a table from a document returned by `to_document`."""
-        return Table(tuple(map(column_from_document, document["columns"])), document["classes"])
+        entry = Entry(dict(document), "table")
+        return Table(tuple(map(_read_column, entry["columns"].some())), _read_classes(entry))
 
 
 def _text_problems(column: NumberColumn | CategoryColumn, columns: Columns) -> list[InvalidInput]:
@@ -401,7 +421,9 @@ class NumberColumn:
         scaled = (np.where(missing, self.median, column) - self.mean) / self.deviation
         if np.abs(scaled).max(initial=0.0) > np.finfo(np.float32).max:
             found = float(np.abs(column[~missing]).max())
-            raise InvalidInput(where, "must have a scale similar to that of the training rows", f"{found:g}")
+            raise InvalidInput(
+                where, "must have a scale similar to that of the training rows", f"values up to {found:g}"
+            )
         return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
     def to_document(self) -> dict[str, Any]:
@@ -465,9 +487,20 @@ def _to_level(value: object) -> str:
         return text
 
 
-def column_from_document(document: dict[str, Any]) -> NumberColumn | CategoryColumn:
-    """Restores a column from a document returned by `to_document`."""
-    settings = {key: value for key, value in document.items() if key != "kind"}
-    if document["kind"] == "number":
-        return NumberColumn(**settings)
-    return CategoryColumn(settings["name"], tuple(settings["levels"]))
+def _read_column(entry: Entry) -> NumberColumn | CategoryColumn:
+    name = entry["name"].name()
+    if entry["kind"].choice(("number", "category")) == "category":
+        return CategoryColumn(name, entry["levels"].names())
+    deviation = entry["deviation"].number(0)
+    if not deviation:
+        raise entry["deviation"].error("must be positive")
+    return NumberColumn(name, entry["median"].number(), entry["mean"].number(), deviation, entry["indicator"].flag())
+
+
+def _read_classes(table: Entry) -> dict[str, list[Any]]:
+    return {task: [label.value for label in labels.entries()] for task, labels in table["classes"].mapping().items()}
+
+
+def _read_numbers(entry: Entry) -> list[Any]:
+    """Returns a list of numbers, which may be nested."""
+    return [_read_numbers(one) if isinstance(one.value, list) else one.number() for one in entry.entries()]

@@ -177,8 +177,8 @@ def _group_problems(groups: list[NDArray[Any]]) -> list[InvalidInput]:
     if not shared:
         return []
     examples = ", ".join(repr(group) for group in sorted(shared, key=repr)[:5])
-    expected = "must not be spread across splits"
-    return [InvalidInput("groups", expected, f"{len(shared)} in more than one split, e.g. {examples}")]
+    expected = "must each belong to a single split"
+    return [InvalidInput("groups", expected, f"{len(shared)} in multiple splits, e.g. {examples}")]
 
 
 def _label_problems(targets: Sequence[Target], row_split: RowSplit) -> list[InvalidInput]:
@@ -198,7 +198,7 @@ def _label_problems(targets: Sequence[Target], row_split: RowSplit) -> list[Inva
                 InvalidInput(
                     where,
                     f"has class {_original_label(target, code)!r} in {part}, which does not occur in train",
-                    hint="remove those rows, or merge the class with another",
+                    hint="remove the rows with this class, or merge it with another class",
                 )
                 for part in ("val", "test")
                 for code in np.setdiff1d(found[part], found["train"])

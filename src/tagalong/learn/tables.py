@@ -222,7 +222,7 @@ def find_roles(columns: Columns, request: ColumnRequest) -> tuple[Roles, list[In
     )
     problems = task_name_problems(request.targets, "targets") + missing + _two_role_problems(request)
     if not features and not missing:
-        hint = "`targets` and `ignore` contain all columns"
+        hint = "`targets` and `ignore` together name every column"
         problems.append(InvalidInput("features", "must name at least one column", "none", hint))
     return roles, problems + _number_problems(columns, roles.numbers)
 
@@ -261,7 +261,7 @@ def _two_role_problems(request: ColumnRequest) -> list[InvalidInput]:
         if name in request.targets
     ]
     return problems + [
-        InvalidInput("ignore", f"must not name a column that is in `{argument}`", repr(name))
+        InvalidInput("ignore", f"must not name a column that is also in `{argument}`", repr(name))
         for argument in ("features", "categorical")
         for name in uses[argument]
         if name in request.ignore
@@ -320,7 +320,7 @@ def _prepare_file(
     if raw is None:
         return prepare_with_scaling(torch.zeros(0, 1), targets), problems
     if len(raw) != columns.rows:
-        expected = f"must have {columns.rows} rows, like the table"
+        expected = f"must have {columns.rows} rows to match the table"
         problems.append(InvalidInput("features_file", expected, str(len(raw))))
     collect(problems, check_encoder, raw, encoder)
     return prepare_with_scaling(raw, targets, input_dtype(array, raw)), problems

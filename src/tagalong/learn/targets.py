@@ -70,7 +70,7 @@ def read_target(
     if kind == "multiclass" and distinct.dtype.kind == "U" and len(distinct) > MAX_TEXT_CLASSES:
         found = f"{len(distinct)}, e.g. {_format_some(distinct)}"
         raise InvalidInput(
-            argument, f"must have at most {MAX_TEXT_CLASSES} distinct text labels", found, "remove the target"
+            argument, f"must have at most {MAX_TEXT_CLASSES} distinct text labels", found, "drop this target"
         )
     if kind in ("regression", "custom"):
         task = task_or_name if isinstance(task_or_name, Task) else Task(name, kind)
@@ -96,13 +96,13 @@ def _check_labels(argument: str, present: Column, values: Column, kind: Kind | N
             argument, f"must have a known kind ({', '.join(map(repr, DEFAULT_ERROR_MEASURES))})", repr(kind)
         )
     if not len(present):
-        raise InvalidInput(argument, "must have labels", f"all {len(values)} missing", "remove the task")
+        raise InvalidInput(argument, f"must have labels, but all {len(values)} are missing", hint="drop this target")
     if present.dtype != object:
         _check_magnitudes(argument, np.abs(present))
     distinct = np.unique(present.astype(str) if present.dtype == object else present)
     some = _format_some(distinct)
     if len(distinct) == 1 and kind != "custom":
-        raise InvalidInput(argument, "must have at least two distinct labels", f"only {some}", "remove the task")
+        raise InvalidInput(argument, "must have at least two distinct labels", f"only {some}", "drop this target")
     if kind == "binary" and len(distinct) > 2:
         raise InvalidInput(argument, "is binary and must have exactly two distinct labels", f"{len(distinct)}: {some}")
     if kind in ("regression", "custom") and present.dtype == object:
@@ -140,7 +140,7 @@ def _encode_classes(task_or_name: Task | str, name: str, kind: Kind, values: Col
     if distinct.dtype.kind == "f" and np.isin(distinct, np.arange(limit)).all():
         return Target(task, values)
     if len(distinct) != limit and kind == "multiclass":
-        expected = f"must have labels from 0 to {limit - 1}, or {limit} other distinct labels"
+        expected = f"must have labels from 0 to {limit - 1}, or exactly {limit} distinct labels"
         raise InvalidInput(f"`targets`: {name!r}", expected, f"{len(distinct)} labels: {_format_some(distinct)}")
     codes = np.full(values.shape, np.nan)
     present = _is_present(values)

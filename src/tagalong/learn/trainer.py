@@ -378,7 +378,7 @@ def load_checkpoint(path: Path, training: Training) -> None:
     if identity != training.identity:
         raise InvalidInput(
             f"`checkpoint` {path}",
-            f"must come from the same training job, {training.identity}",
+            f"must come from the same training job ({training.identity})",
             identity,
             "delete the file, or choose another one",
         )

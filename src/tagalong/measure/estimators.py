@@ -173,7 +173,10 @@ def _find_estimator(name: str) -> Estimator:
 def _to_estimator(name: str, value: object) -> Estimator:
     if not _is_estimator(value):
         raise InvalidInput("", "must be an Estimator", type(value).__name__)
-    estimator: Estimator = value() if isinstance(value, type) else value  # type: ignore[assignment]
+    try:
+        estimator: Estimator = value() if isinstance(value, type) else value  # type: ignore[assignment]
+    except TypeError as error:
+        raise InvalidInput("", "must be an Estimator, or a class that needs no arguments", str(error)) from error
     if estimator.name != name:
         raise InvalidInput("", f"must have the name {name!r}", repr(estimator.name))
     return estimator

@@ -465,6 +465,8 @@ def _as_log_function(log: Log | Logger | None) -> Log | None:
     """
     found = getattr(log, "log", log)
     if found is not None and not callable(found):
-        expected = "must be a function of the metrics and the step, or an object with a method log(metrics, step)"
+        expected = (
+            "must be a function that takes the metrics and the step, or an object with a log(metrics, step) method"
+        )
         raise InvalidInput("log", expected, type(log).__name__)
     return found

@@ -126,7 +126,7 @@ def make_setup(
     if not models and isinstance(shared, nn.Module) and has_compiled_modules(shared.modules()):
         raise InvalidInput(
             "shared",
-            "is compiled by torch.compile, so the modules called by the closure cannot be detected",
+            "is compiled with torch.compile, so the modules called by the closure cannot be detected",
             hint="pass all of them as `model` to protect their buffers",
         )
     optimizers = read_optimizers(optimizer)
@@ -151,10 +151,12 @@ def _argument_problems(
         yield InvalidInput("per_lr", "must be True or False", repr(per_lr))
     if weights is not None and not callable(weights):
         if not isinstance(weights, Mapping):
-            expected = "must be a mapping from tasks to numbers, or a function that returns one"
+            expected = "must be a mapping from tasks to numbers, or a function that returns such a mapping"
             yield InvalidInput("weights", expected, type(weights).__name__)
         elif bad := [t for t, w in weights.items() if not isinstance(w, Tensor) and not is_number(w)]:
-            yield InvalidInput("weights", "must be numbers", ", ".join(f"{weights[t]!r} for {t!r}" for t in bad))
+            yield InvalidInput(
+                "weights", "must contain only numbers", ", ".join(f"{weights[t]!r} for {t!r}" for t in bad)
+            )
     if scaler is not None and not hasattr(scaler, "get_scale"):
         yield InvalidInput("scaler", "must be a torch.amp.GradScaler", type(scaler).__name__)
     if process_group != "auto" and isinstance(process_group, str):
@@ -236,7 +238,7 @@ def _parameter_problems(parameter: Tensor) -> Iterable[InvalidInput]:
         yield InvalidInput("shared", computed, hint="pass the Parameters themselves")
     if parameter.is_complex():
         complex_numbers = "contains complex parameters, which the meter does not support"
-        yield InvalidInput("shared", complex_numbers, hint="leave them out")
+        yield InvalidInput("shared", complex_numbers, hint="leave them out of `shared`")
     if isinstance(parameter, UninitializedParameter):
         lazy = "contains a lazy parameter that is not initialized"
         yield InvalidInput("shared", lazy, hint="run the model once before creating the meter")

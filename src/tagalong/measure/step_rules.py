@@ -328,7 +328,7 @@ class GenericRule(StepRule):
                 clone.step()
         except (TypeError, AttributeError) as error:
             raise RuntimeError(
-                f"could not copy `optimizer` ({type(self._optimizer).__name__}) and run a step of the copy ({error}); "
+                f"could not run a step with a copy of `optimizer` ({type(self._optimizer).__name__}): {error}; "
                 "use update='sgd'"
             ) from error
         for values, stand_in in zip(moving, stand_ins, strict=True):

@@ -176,13 +176,13 @@ def _optimizer_problems(optimizer: Optimizer) -> Iterable[InvalidInput]:
         yield InvalidInput(
             "optimizer",
             "is LBFGS, which evaluates the loss multiple times per step",
-            hint="use `update='sgd'` with a learning rate `lr` and without `optimizer`",
+            hint="use `update='sgd'` with `lr` instead of `optimizer`",
         )
     if isinstance(optimizer, SparseAdam):
         yield InvalidInput(
             "optimizer",
             "is SparseAdam, which accepts only sparse gradients",
-            hint="leave the sparse embeddings out of `shared` and pass the optimizer of the dense parameters",
+            hint="leave the sparse embeddings out of `shared` and pass the optimizer that trains the dense parameters",
         )
     if any(group.get("differentiable") for group in optimizer.param_groups):
         expected = f"({name}) has differentiable=True, which makes its step part of the autograd graph"
@@ -203,5 +203,5 @@ def check_ownership(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer
         raise InvalidInput(
             "optimizer",
             "contains none of the shared parameters, so its steps would not change them",
-            hint="pass the optimizer that trains `shared`, or `update='sgd'` with a learning rate `lr`",
+            hint="pass the optimizer that trains `shared`, or `update='sgd'` with `lr`",
         )

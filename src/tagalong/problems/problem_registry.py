@@ -10,7 +10,7 @@ from typing import Any
 
 from tagalong.errors import InvalidInput, did_you_mean, is_installed
 from tagalong.learn import Problem
-from tagalong.plugins import Registry
+from tagalong.plugins import PluginError, Registry
 from tagalong.progress import Progress
 
 from .faces_problem import faces
@@ -129,6 +129,8 @@ class ProblemSpec:
                     raise InvalidInput(option, f"is not an option of {self.name!r}", hint=did_you_mean(option, allowed))
         extra = {"progress": progress} if "progress" in allowed else {}
         problem: Problem = make(**options, **extra)
+        if not isinstance(problem, Problem):
+            raise PluginError(f"the problem {self.name!r}", "must be made as a Problem", type(problem).__name__)
         return problem
 
 

@@ -92,7 +92,7 @@ def _read_molecules(folder: Path, rows: int | None, seed: int) -> tuple[dict[str
         return _select_properties([table], chosen_rows), _read_geometry(folder / GEOMETRY, chosen_rows)
     files = sorted(folder.glob("qm9_part*.csv"))
     if not files:
-        expected = f"must be a folder with qm9_part1.csv, … or with {TABLE} and {GEOMETRY}"
+        expected = f"must be a folder that contains either qm9_part1.csv, … or {TABLE} and {GEOMETRY}"
         raise InvalidInput("data", expected, f"neither in {folder}")
     tables = [read_columns(file, "`data`") for file in files]
     chosen_rows = _choose_rows(sum(table.rows for table in tables), rows, seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, floor, hypot, log10
+from math import ceil, floor, hypot, isfinite, log10
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tagalong.errors import InvalidInput
@@ -88,7 +88,7 @@ def known_costs(results: Results) -> list[CostOf]:
 def change_error(line: MethodSummary, results: Results) -> float | None:
     """Returns the standard error of the change over seeds and, if known, over test rows."""
     rows = results.noise.get((line.method, line.budget))
-    known = [part for part in (line.change_stderr, rows) if part is not None]
+    known = [part for part in (line.change_stderr, rows) if part is not None and isfinite(part)]
     return hypot(*known) if known else None
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
+from tagalong.files import remove_leftovers
 from tagalong.learn import Diverged, Job, Problem, build_network, why_not_batched
 from tagalong.progress import NoProgress, Progress, ProgressReporter
 
@@ -66,8 +67,9 @@ def open_backend(
 ) -> Iterator[TrainingBackend]:
     """Opens a backend that stores networks in `run.sqlite` in the given folder and logs to `run.log`.
 
-    On exit, the executor is stopped. If no error was raised, the weights of networks not marked with `Store.keep` are
-    dropped, and checkpoints of finished networks are removed.
+    Temporary files of processes that were killed are removed first. On exit, the executor is stopped. If no error was
+    raised, the weights of networks not marked with `Store.keep` are dropped, and checkpoints of finished networks are
+    removed.
 
     Args:
         problem: the problem to train on. The same folder can also store networks for other problems.
@@ -90,8 +92,9 @@ def open_backend(
     """
     made_executor, checked_device, folder = make_executor(executor), device_name(device), Path(out)
     folder.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder, folder / "partial")
     with (
-        log_to_file(folder / "run.log"),
+        log_to_file(folder / "run.log") as unwritten,
         Store(folder / "run.sqlite") as store,
         TrainingBackend(
             problem,
@@ -102,6 +105,7 @@ def open_backend(
             partial=folder / "partial",
         ) as backend,
     ):
+        backend.unwritten = unwritten
         yield backend
         store.prune()
         backend.tidy()
@@ -248,6 +252,7 @@ class TrainingBackend(Backend):
         store: the store of finished networks.
         keys: the keys of the networks in the store.
         device: the device to train on.
+        unwritten: sentences about files that could not be written, e.g. on a full disk.
     """
 
     problem: Problem
@@ -268,6 +273,7 @@ class TrainingBackend(Backend):
         self._executor, self._started = executor, False
         self._progress, self._partial = progress or NoProgress(), partial
         self._known: dict[Job, NetworkResult] = {}
+        self.unwritten: list[str] = []
 
     def close(self) -> None:
         """Stops the executor."""
@@ -287,7 +293,7 @@ class TrainingBackend(Backend):
             logger.info("%s: training %d of %d networks", what, len(missing), len(jobs))
             self._train(missing, what)
             if still := self.missing(missing):
-                raise RuntimeError(f"{len(still)} networks were trained but not found in {self.store.path} afterwards")
+                raise RuntimeError(f"{len(still)} networks were trained but are missing from {self.store.path}")
         return self._known
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
@@ -408,7 +414,7 @@ class TrainingBackend(Backend):
     def _batched(self) -> bool:
         reason = why_not_batched(self.problem, device=self.device)
         if reason is not None:
-            logger.warning("networks of %s are trained one by one: %s", self.problem.name, reason)
+            logger.warning("training the networks of %s one at a time: %s", self.problem.name, reason)
         return reason is None
 
     def _make_chunk(self, jobs: Sequence[Job]) -> Chunk:

@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils import parametrize
 
+from tagalong.entries import Entry, EntryError
 from tagalong.errors import InvalidInput
-from tagalong.files import open_atomic, read_document, write_atomic, write_document
+from tagalong.files import open_atomic, owner_mark, read_document, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import (
     Network,
@@ -34,7 +34,7 @@ from tagalong.learn import (
 from tagalong.score import Score
 
 from .network_files import TRAIN_AGAIN, NetworksFileError, load_network, load_tensors, save_layers, save_tensors
-from .records import Label, Record
+from .records import Label, Record, read_group
 from .summary import changes
 
 if TYPE_CHECKING:
@@ -134,12 +134,15 @@ class Best:
             For each task, the probability of label 1 (binary), the probability of every class (multiclass), the value
             in the original units (regression), or the raw outputs (custom).
         """
-        inputs = torch.as_tensor(rows) if self.table is None else self.table.inputs(rows)
-        parts: dict[str, Tensor] = {}
+        outputs = self._outputs(_as_inputs(rows, self.example) if self.table is None else self.table.inputs(rows))
+        return {task.name: task.prediction(outputs[task.name]) for task in self.tasks}
+
+    def _outputs(self, inputs: Tensor) -> dict[str, Tensor]:
+        outputs: dict[str, Tensor] = {}
         for network in self.networks:
             like = next(network.parameters(), self.example)
-            parts |= outputs_on(network, inputs.to(like.dtype) if inputs.is_floating_point() else inputs)
-        return {task.name: task.prediction(parts[task.name]) for task in self.tasks}
+            outputs |= outputs_on(network, inputs.to(like.dtype) if inputs.is_floating_point() else inputs)
+        return outputs
 
     def save(self, out: str | Path) -> Path:
         """Writes the networks to `networks/` in the run's folder.
@@ -148,7 +151,7 @@ class Best:
         """
         # Write to a temporary folder first, so that the previous networks survive if the process is killed.
         folder = Path(out) / FOLDER
-        draft = folder.with_name(f".{FOLDER}.{uuid4().hex}")
+        draft = folder.with_name(f".{FOLDER}.{owner_mark()}")
         draft.mkdir(parents=True)
         try:
             checksums = {EXAMPLE: save_tensors(self.example, draft / EXAMPLE)}
@@ -244,7 +247,7 @@ def recommended_record(results: Results, label: Label | None = None) -> Record:
     wanted = label or results.verdict().recommended
     found = [record for record in results.records_of(wanted) if not record.diverged]
     if not found:
-        expected = f"{wanted[0]!r} has no usable networks, since at least one diverged with every seed"
+        expected = f"{wanted[0]!r} has no usable networks: with every seed, at least one network diverged"
         raise InvalidInput("", expected, hint="lower `lr`")
     mean_records = [Record("mean", None, record.seed, (), _mean_val_scores(found), {}) for record in found]
     change_from_mean = dict(zip((record.seed for record in found), changes(found, mean_records, "val"), strict=True))
@@ -300,14 +303,14 @@ def _replace_folder(new_folder: Path, folder: Path) -> None:
 
 
 def _folder_inode(folder: Path) -> int | None:
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         return folder.stat().st_ino
     return None
 
 
 def _read_folder(out: Path, trust: bool) -> Best:
     folder = out / FOLDER if (out / FOLDER).is_dir() else out
-    if not (folder / FILE).exists():
+    if not (folder.is_dir() and (folder / FILE).exists()):
         raise NetworksFileError("out", "must be the folder of a finished run", f"no {FOLDER}/{FILE} in {out}")
     try:
         return read_document(
@@ -325,16 +328,69 @@ def _read_folder(out: Path, trust: bool) -> Best:
 
 
 def _from_document(document: dict[str, Any], folder: Path, trust: bool) -> Best:
-    entries, checksums = document["networks"], document["checksums"]
-    return Best(
-        groups=tuple(Group(entry["trains"], entry["serves"]) for entry in document["groups"]),
+    whole = Entry(document)
+    tasks = tuple(map(_read_served_task, whole["tasks"].some()))
+    names = Entry([task.name for task in tasks], "tasks").names()
+    groups = tuple(read_group(entry, names) for entry in whole["groups"].some())
+    checksums = {file: found.text() for file, found in whole["checksums"].mapping().items()}
+    entries = [_read_files(entry) for entry in whole["networks"].some()]
+    best = Best(
+        groups=groups,
         networks=tuple(load_network(folder, entry, checksums, trust) for entry in entries),
-        tasks=tuple(_read_served_task(entry) for entry in document["tasks"]),
-        seed=document["seed"],
-        table=_read_table(document["table"]),
-        example=load_tensors(folder / EXAMPLE, checksums[EXAMPLE]),
+        tasks=tasks,
+        seed=whole["seed"].integer(0),
+        table=whole["table"].optional(lambda table: read_preparation(table.value)),
+        example=load_tensors(folder / EXAMPLE, whole["checksums"][EXAMPLE].text()),
         layers=tuple(None if isinstance(entry["layers"], str) else entry["layers"] for entry in entries),
     )
+    _check_networks(best)
+    return best
+
+
+def _read_files(entry: Entry) -> dict[str, Any]:
+    """Returns the entry of a network after checking that its files are in the folder of the networks."""
+    for name in ("weights", "layers"):
+        file = entry[name]
+        if isinstance(file.value, str) and Path(file.value).name != file.value:
+            raise file.error("must be the name of a file in the same folder")
+    entry["weights"].name()
+    if not isinstance(entry["layers"].value, str):
+        entry["layers"].mapping()
+    return dict(entry.value)
+
+
+def _check_networks(best: Best) -> None:
+    """Checks that the networks serve the tasks of their groups and accept the inputs that the table makes."""
+    served = [sorted(group.serves) for group in best.groups]
+    if served != [sorted(network.tasks) for network in best.networks]:
+        raise EntryError("groups must have one entry per network, which serves the tasks of that network's outputs")
+    if sorted(task for tasks in served for task in tasks) != sorted(task.name for task in best.tasks):
+        raise EntryError("groups must serve each task exactly once")
+    _check_table(best)
+    outputs = best._outputs(best.example)
+    for number, task in enumerate(best.tasks):
+        if task.kind == "multiclass" and task.labels and len(task.labels) != outputs[task.name].shape[1]:
+            raise EntryError(f"tasks[{number}].labels must have one label per output, {outputs[task.name].shape[1]}")
+
+
+def _as_inputs(rows: Any, example: Tensor) -> Tensor:
+    """Returns rows that are already inputs as a tensor."""
+    expected = f"must be an array of inputs with {example.dim()} dimensions, the first of which is the rows"
+    try:
+        inputs = torch.as_tensor(rows)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInput("rows", expected, type(rows).__name__) from error
+    if inputs.dim() != example.dim():
+        raise InvalidInput("rows", expected, f"the shape {list(inputs.shape)}")
+    return inputs
+
+
+def _check_table(best: Best) -> None:
+    names, shape = getattr(best.table, "names", None), getattr(best.table, "shape", None)
+    found = (len(names),) if names is not None else shape
+    wanted = tuple(best.example.shape[1:])
+    if found is not None and found != wanted:
+        raise EntryError(f"table must make inputs of the shape {list(wanted)}, found {list(found)}")
 
 
 def _to_document(best: Best) -> dict[str, Any]:
@@ -363,13 +419,21 @@ def _layers_file(index: int) -> str:
     return f"network-{index + 1}-layers.pt"
 
 
-def _read_served_task(entry: dict[str, Any]) -> ServedTask:
-    scale = entry["scale"]
-    return ServedTask(entry["name"], entry["kind"], None if scale is None else tuple(scale), tuple(entry["labels"]))
+def _read_served_task(entry: Entry) -> ServedTask:
+    labels = entry["labels"].entries()
+    for label in labels:
+        if isinstance(label.value, (dict, list, type(None))):
+            raise label.error("must be a label")
+    kind = entry["kind"].choice(("binary", "multiclass", "regression", "custom"))
+    scale = entry["scale"].optional(_read_scale)
+    return ServedTask(entry["name"].name(), kind, scale, tuple(label.value for label in labels))
 
 
-def _read_table(document: dict[str, Any] | None) -> Any:
-    return None if document is None else read_preparation(document)
+def _read_scale(entry: Entry) -> tuple[float, float]:
+    values = [value.number() for value in entry.entries()]
+    if len(values) != 2 or values[1] <= 0:
+        raise entry.error("must be a mean and a positive standard deviation")
+    return values[0], values[1]
 
 
 def _export_program(network: Network, example: torch.Tensor, path: Path) -> str | None:

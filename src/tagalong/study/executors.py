@@ -21,7 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from tagalong.errors import InvalidInput, is_positive_integer
-from tagalong.files import write_atomic
+from tagalong.files import owner_mark, write_atomic
 from tagalong.learn import Diverged, Job, Problem, Trained, train, train_many
 from tagalong.plugins import unknown_name
 
@@ -29,6 +29,8 @@ from .store import NetworkResult, pack_result
 
 Advance = Callable[[int], None]
 CHECKPOINT_SECONDS = 15.0
+# The most worker processes on this machine: more only wait for each other, and each of them imports torch.
+WORKERS_PER_CORE, MIN_WORKER_LIMIT, WORKER_GIGABYTES = 4, 64, 0.3
 EXECUTOR_NAMES = ("serial", "processes", "ray")
 
 
@@ -202,6 +204,8 @@ class Processes:
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and not is_positive_integer(workers):
             raise InvalidInput("workers", "must be a positive integer", repr(workers))
+        if workers is not None:
+            _check_workers(workers)
         try:
             import cloudpickle  # noqa: F401 - the problem may contain lambdas
         except ImportError:
@@ -214,7 +218,7 @@ class Processes:
         import cloudpickle
 
         self.stop()
-        self._folder = TemporaryDirectory(prefix="tagalong-")
+        self._folder = TemporaryDirectory(prefix=f"tagalong-{owner_mark()}-")
         path = Path(self._folder.name, "problem.pkl")
         write_atomic(path, cloudpickle.dumps(problem))
         devices = _worker_devices(device, self._workers)
@@ -249,6 +253,14 @@ class Processes:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
             self._folder.cleanup()
+
+
+def _check_workers(workers: int) -> None:
+    most = max(MIN_WORKER_LIMIT, WORKERS_PER_CORE * (os.cpu_count() or 1))
+    if workers > most:
+        found = f"{workers:.3g}, which would take {WORKER_GIGABYTES * workers:,.0f} GB"
+        hint = "one process per CPU core, the default, is usually fastest"
+        raise InvalidInput("workers", f"must be at most {most} on this machine", found, hint)
 
 
 def _worker_devices(device: str, workers: int | None) -> list[str]:

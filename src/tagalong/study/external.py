@@ -1,7 +1,8 @@
 """A study of networks trained elsewhere.
 
 It determines which networks to train next and computes the verdict. Results are stored in `told.json`. Per-row losses
-and affinities are stored in the `told` folder. An interrupted study can be continued.
+and affinities are stored in the `told` folder. An interrupted study can be continued, and multiple processes can add
+results to the same folder.
 """
 
 from __future__ import annotations
@@ -10,41 +11,48 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from reprlib import repr as short
+from typing import Any, TypeVar
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, as_names, first_few, raise_problems
+from tagalong.entries import Entry
+from tagalong.errors import InvalidInput, as_names, first_few, is_integer, is_nonnegative, is_number, raise_problems
 from tagalong.files import pack_arrays, read_document, unpack_arrays, write_atomic, write_document
 from tagalong.group import Group
-from tagalong.learn import Job
+from tagalong.learn import Diverged, Job
 from tagalong.score import Score
 
 from .decisions import decide_all, explain_decisions, train_choices
 from .external_backend import ExternalBackend
 from .methods import Method, make_method
 from .planning import Affinities, PlannedGroups, PlanRequest, TrainingPlan, check_plan, make_plan
-from .records import Label, ProblemInfo, Record
+from .records import Label, ProblemInfo, Record, read_group, read_label
 from .results import Results
-from .run_folder import write_run_report
+from .run_folder import check_no_run, write_run_report
 from .store import NetworkResult, halve_rows
 from .study_request import Options, StudyRequest, default_budgets, with_effort
 from .uncertainty import row_noise
 
-FORMAT, VERSION, FILE, FOLDER = "tagalong-told", 1, "told.json", "told"
+FORMAT, VERSION, FILE, FOLDER, LOCK = "tagalong-told", 1, "told.json", "told", ".told.lock"
 MOST_NAMED = 5  # networks that a message lists
 Losses = Mapping[str, float | Sequence[float]]
 Network = tuple[tuple[str, ...], int]
+T = TypeVar("T")
 
 
 class ExternalStudy:
     """Compares ways of grouping tasks using networks trained by your own script.
 
-    Every result is stored immediately, so an interrupted study can be continued.
+    Every result is stored immediately, so an interrupted study can be continued. Multiple processes may use the
+    same folder; each sees the results of the others.
 
     Args:
         tasks: the names of all tasks.
@@ -64,10 +72,10 @@ class ExternalStudy:
     def __init__(self, tasks: Sequence[str], out: str | os.PathLike[str] | None = None) -> None:
         self.tasks, self.out = as_names(tasks), None if out is None else Path(out)
         ProblemInfo.from_tasks(self.tasks)  # raises an error for invalid names
-        if self.out is not None and (self.out / "run.sqlite").exists():
-            hint = "use a new folder, since its results would be overwritten"
-            raise InvalidInput("out", "must not be the folder of a run", str(self.out), hint)
+        if self.out is not None:
+            check_no_run(self.out)
         self._run: ExternalRun | None = None
+        self._seen: tuple[int, ...] | None = None  # identifies the version of `told.json` that was read last
 
     def plan(
         self,
@@ -102,10 +110,12 @@ class ExternalStudy:
         request = check_plan(affinity, sizes, wanted, seeds, tasks=self.tasks, options=options)
         run = ExternalRun(request)
         if self.out is not None:
-            if has_plan(self.out):
-                run = self._read_run_with_same_plan(run)
-            else:
-                _write_run(self.out, run)
+            with _locked(self.out):
+                if has_plan(self.out):
+                    run = self._read_run_with_same_plan(run)
+                else:
+                    _write_run(self.out, run)
+                self._seen = _signature(self.out)
         self._run = run
         return run.plan
 
@@ -122,8 +132,8 @@ class ExternalStudy:
         tasks: Sequence[str],
         seed: int,
         *,
-        val: Losses,
-        test: Losses,
+        val: Losses | None,
+        test: Losses | None,
         rows: Mapping[str, Any] | None = None,
         val_rows: Mapping[str, Any] | None = None,
         steps: int | None = None,
@@ -135,8 +145,9 @@ class ExternalStudy:
         Args:
             tasks: the tasks of the network.
             seed: the seed of the network.
-            val: each task's validation loss, or a (loss, error) pair.
-            test: each task's test loss, or a (loss, error) pair.
+            val: each task's validation loss, or a (loss, error) pair. None if the network diverged; it then ranks below
+                all others. If the network for all tasks diverged, its seed is excluded from the comparison.
+            test: each task's test loss, or a (loss, error) pair. None if the network diverged.
             rows: each task's loss on every test row, with NaN for rows without a label. Without these losses, the
                 verdict's confidence interval does not account for noise due to the test rows.
             val_rows: each task's loss on every validation row. `auto` splits these rows into two halves to estimate how
@@ -145,11 +156,17 @@ class ExternalStudy:
             seconds: the training time in seconds.
             parameters: the number of parameters.
         """
-        job = self._planned_job(tasks, seed)
-        result = check_result(job, val, test, rows, steps, seconds, parameters, val_rows=val_rows)
-        self._open.add(result)
-        if self.out is not None:
+        result = check_result(
+            self._planned_job(tasks, seed), val, test, rows, steps, seconds, parameters, val_rows=val_rows
+        )
+        if self.out is None:
+            self._open.add(result)
+            return
+        with _locked(self.out):
+            self._check_unknown(result.job)  # another process may have added it in the meantime
+            self._open.add(result)
             _write_run(self.out, self._open)
+            self._seen = _signature(self.out)
 
     def results(self) -> Results:
         """Returns the results once all networks are trained.
@@ -169,17 +186,26 @@ class ExternalStudy:
 
     @property
     def _open(self) -> ExternalRun:
-        if self._run is None:
-            if self.out is not None and has_plan(self.out):
+        """The plan and all results so far, including those that other processes have added to the folder."""
+        signature = None if self.out is None else _signature(self.out)
+        if self._run is None and signature is None:
+            self.plan()
+        elif signature is not None and signature != self._seen:
+            if self._run is None:
                 self._run = self._read()
             else:
-                self.plan()
+                self._run.known |= _read_results(self._folder, self._run.request.tasks, self._run.known)
+            self._seen = signature
         assert self._run is not None
         return self._run
 
-    def _read(self) -> ExternalRun:
+    @property
+    def _folder(self) -> Path:
         assert self.out is not None
-        run = _read(self.out)
+        return self.out
+
+    def _read(self) -> ExternalRun:
+        run = _read(self._folder)
         found = run.request.tasks
         if found != self.tasks:
             expected = f"must contain a plan for {', '.join(self.tasks)}"
@@ -196,17 +222,23 @@ class ExternalStudy:
         return saved
 
     def _planned_job(self, tasks: Sequence[str], seed: int) -> Job:
-        given = frozenset([tasks] if isinstance(tasks, str) else tasks)
+        given = as_names([tasks] if isinstance(tasks, str) else tasks)
         job = Job(tuple(task for task in self.tasks if task in given), seed)
-        if given - set(self.tasks) or (job.tasks, seed) not in self._open.plan.networks:
+        is_known = is_integer(seed) and all(task in self.tasks for task in given)
+        if not (is_known and self._open.needs((job.tasks, int(seed)))):
             following = self.ask()
             hint = "nothing is left to train" if following is None else f"ask() returns {following!r} next"
-            found = f"{sorted(given)}, {seed!r}"
-            raise InvalidInput("`tasks` and `seed`", "must identify a network in the plan", found, hint)
+            raise InvalidInput(
+                "`tasks` and `seed`", "must identify a network in the plan", f"{list(given)}, {seed!r}", hint
+            )
+        job = Job(job.tasks, int(seed))
+        self._check_unknown(job)
+        return job
+
+    def _check_unknown(self, job: Job) -> None:
         if job in self._open.known:
-            known = f"{sorted(given)} with seed {seed} already has a result"
+            known = f"{sorted(job.tasks)} with seed {job.seed} already has a result"
             raise InvalidInput("`tasks` and `seed`:", known, hint="use a new `out`")
-        return Job(job.tasks, int(seed))
 
 
 class ExternalRun:
@@ -220,6 +252,7 @@ class ExternalRun:
         request: the comparison request.
         known: the results so far.
         plan: the networks that are known to be needed, given the results so far.
+        planned: all networks that were needed at any time.
         document: the initial plan, before any results, as a JSON document.
     """
 
@@ -227,12 +260,20 @@ class ExternalRun:
         self.request, self.known = request, dict(known or {})
         first = make_plan(request.study, ExternalBackend(request.tasks, {}, request.affinities))
         self.document = _plan_document(first, request.options)
-        self.plan = first
+        self.plan, self.planned = first, set(first.networks)
         if self.known:
             self._update_plan()
 
     def _update_plan(self) -> None:
-        self.plan = make_plan(self.request.study, self._backend)
+        self.plan = make_plan(self._study, self._backend)
+        self.planned |= {*self.plan.networks, *((job.tasks, job.seed) for job in self.known)}
+
+    @property
+    def _study(self) -> StudyRequest:
+        """The request without the seeds with which the network for all tasks diverged, unless it always did."""
+        study, together = self.request.study, self.request.tasks
+        lost = {job.seed for job, result in self.known.items() if result.diverged and set(job.tasks) == set(together)}
+        return replace(study, seeds=tuple(seed for seed in study.seeds if seed not in lost) or study.seeds)
 
     @property
     def _backend(self) -> ExternalBackend:
@@ -242,13 +283,21 @@ class ExternalRun:
     def pending(self) -> list[Network]:
         """The tasks and seeds of all networks that have no result yet, in training order."""
         waiting = self._missing_networks()
-        if not waiting and self.plan.deciding:
+        if not waiting and (self.plan.deciding or self.plan.seeds != self._study.seeds):
             self._update_plan()
             waiting = self._missing_networks()
         return waiting
 
+    def needs(self, network: Network) -> bool:
+        """Whether a network is part of the plan, or was before its seed was left out."""
+        if network not in self.planned and not self.pending:
+            return False
+        return network in self.planned
+
     def _missing_networks(self) -> list[Network]:
-        return [(tasks, seed) for tasks, seed in self.plan.networks if Job(tasks, seed) not in self.known]
+        seeds = self._study.seeds
+        needed = ((tasks, seed) for tasks, seed in self.plan.networks if seed in seeds)
+        return [(tasks, seed) for tasks, seed in needed if Job(tasks, seed) not in self.known]
 
     def add(self, result: NetworkResult) -> None:
         """Adds a network's result."""
@@ -263,13 +312,20 @@ class ExternalRun:
         """Returns the results, or raises an error that lists the missing networks."""
         if waiting := self.pending:
             names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
-            expected = f"results of {len(names)} networks are missing: {first_few(names, MOST_NAMED)}"
-            raise InvalidInput("", expected, hint="train them and add their results")
-        backend, study = self._backend, self.request.study
+            expected = f"results are missing for {len(names)} networks: {first_few(names, MOST_NAMED)}"
+            raise InvalidInput("", expected, hint="train these networks and add their results")
+        backend, wanted = self._backend, self.request.study.seeds
+        try:
+            study = replace(self.request.study, seeds=backend.converged_seeds(wanted))
+        except Diverged:
+            expected = "the network for all tasks diverged with every seed, and everything is compared with it"
+            raise InvalidInput("", expected, hint="try a lower learning rate") from None
         decisions = decide_all(backend, study)
         records = train_choices(backend, decisions, study.seeds)
-        settings: dict[str, Any] = {name: list(getattr(self.plan, name)) for name in ("methods", "budgets", "seeds")}
-        settings |= explain_decisions(decisions)
+        settings: dict[str, Any] = {"methods": list(self.plan.methods), "budgets": list(self.plan.budgets)}
+        settings |= {"seeds": list(wanted), **explain_decisions(decisions)}
+        if lost := [seed for seed in wanted if seed not in study.seeds]:
+            settings["diverged_seeds"] = lost
         return Results(records, problem=problem, noise=_known_row_noise(records, backend), settings=settings, out=out)
 
 
@@ -284,8 +340,8 @@ def _known_row_noise(records: Sequence[Record], backend: ExternalBackend) -> dic
 
 def check_result(
     job: Job,
-    val: Losses,
-    test: Losses,
+    val: Losses | None,
+    test: Losses | None,
     rows: Mapping[str, Any] | None = None,
     steps: int | None = None,
     seconds: float | None = None,
@@ -293,25 +349,34 @@ def check_result(
     *,
     val_rows: Mapping[str, Any] | None = None,
 ) -> NetworkResult:
-    """Returns the validated result of a network, or raises a single error that lists every problem."""
+    """Returns the validated result of a network, or raises a single error that lists every problem.
+
+    A network without losses diverged.
+    """
     problems: list[InvalidInput] = []
+    for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters)):
+        if number is not None and not (is_number(number) and is_nonnegative(number)):
+            problems.append(InvalidInput(name, "must be a non-negative number", short(number)))
+    if val is None and test is None:
+        raise_problems(problems)
+        return _diverged(job, int(steps or 0), float(seconds or 0.0), int(parameters or 0))
     row_losses = {
         "val": _row_losses(problems, "val_rows", val_rows, job.tasks),
         "test": _row_losses(problems, "rows", rows, job.tasks),
     }
     scores: dict[str, dict[str, Score]] = {}
     for part, given in (("val", val), ("test", test)):
-        _check_tasks(problems, part, given, job.tasks)
+        losses = _by_task(problems, part, given, job.tasks)
         known = row_losses[part] if part == "test" else {}
-        scores[part] = {
-            task: _score(problems, part, task, given[task], known.get(task)) for task in job.tasks if task in given
-        }
-    for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters)):
-        if number is not None and not (math.isfinite(number) and number >= 0):
-            problems.append(InvalidInput(name, "must be a non-negative number", repr(number)))
+        scores[part] = {task: _score(problems, part, task, losses[task], known.get(task)) for task in losses}
     raise_problems(problems)
     costs = int(steps or 0), float(seconds or 0.0), int(parameters or 0)
     return NetworkResult(job, scores["val"], scores["test"], *costs, halves=halve_rows(row_losses["val"]))
+
+
+def _diverged(job: Job, steps: int, seconds: float, parameters: int) -> NetworkResult:
+    unknown = {task: Score(math.nan, math.nan) for task in job.tasks}
+    return NetworkResult(job, unknown, unknown, steps, seconds, parameters, best_epoch=-1)
 
 
 def _row_losses(
@@ -319,21 +384,39 @@ def _row_losses(
 ) -> dict[str, NDArray[np.float32]]:
     if given is None:
         return {}
-    _check_tasks(problems, argument, given, tasks)
-    rows = {task: np.asarray(values, dtype=np.float32) for task, values in given.items()}
-    if len({values.shape for values in rows.values()}) > 1 or any(values.ndim != 1 for values in rows.values()):
-        expected = "must contain one loss per row for every task (NaN for rows without a label)"
-        problems.append(InvalidInput(argument, expected))
+    expected = "must contain one loss per row for every task (NaN for rows without a label)"
+    rows = {}
+    for task, values in _by_task(problems, argument, given, tasks).items():
+        try:
+            rows[task] = np.asarray(values, dtype=np.float32)
+        except (TypeError, ValueError, OverflowError):  # noqa: PERF203 - the message names the task
+            problems.append(InvalidInput(f"`{argument}`: {task!r}", "must be a list of numbers", short(values)))
+            return {}
+    lengths = {values.shape for values in rows.values()}
+    if len(lengths) > 1 or any(len(shape) != 1 or not shape[0] for shape in lengths):
+        problems.append(InvalidInput(argument, expected, " and ".join(sorted(map(_shape_text, lengths)))))
+        return {}
     return rows
 
 
-def _check_tasks(problems: list[InvalidInput], argument: str, given: Mapping[str, Any], tasks: Sequence[str]) -> None:
+def _shape_text(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]} losses" if len(shape) == 1 else f"an array of shape {shape}"
+
+
+def _by_task(problems: list[InvalidInput], argument: str, given: Any, tasks: Sequence[str]) -> dict[str, Any]:
+    """Returns the values of the network's tasks, and reports missing and unknown ones."""
+    if not isinstance(given, Mapping):
+        hint = "if the network diverged, pass None for both `val` and `test`" if given is None else ""
+        expected = f"must be a mapping with a value for each of {', '.join(tasks)}"
+        problems.append(InvalidInput(argument, expected, short(given), hint))
+        return {}
     missing = [task for task in tasks if task not in given]
     extra = [task for task in given if task not in tasks]
     if missing or extra:
-        found = [f"none for {name!r}" for name in missing] + [f"one for unknown task {name!r}" for name in extra]
+        found = [f"none for {name!r}" for name in missing] + [f"one for the unknown task {name!r}" for name in extra]
         expected = f"must have a value for each of {', '.join(tasks)}"
         problems.append(InvalidInput(argument, expected, ", ".join(found)))
+    return {task: given[task] for task in tasks if task in given}
 
 
 def _score(
@@ -348,11 +431,11 @@ def _score(
         loss, *error = (float(value) for value in pair)
         if len(error) > 1:
             raise ValueError
-    except (TypeError, ValueError):
-        problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or a pair (loss, error)", repr(given)))
+    except (TypeError, ValueError, OverflowError):
+        problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or a pair (loss, error)", short(given)))
         return Score(math.nan, math.nan)
     if not math.isfinite(loss):
-        hint = "did it diverge?"
+        hint = "if the network diverged, pass None for both `val` and `test`"
         problems.append(InvalidInput(f"`{part}`: the loss of {task!r}", "must be a finite number", str(loss), hint))
     return Score(loss, error[0] if error else math.nan, rows)
 
@@ -360,6 +443,23 @@ def _score(
 def has_plan(out: Path) -> bool:
     """Whether this folder contains a plan."""
     return (out / FILE).exists()
+
+
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Lets only one process at a time change the folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    with FileLock(out / LOCK):
+        yield
+
+
+def _signature(out: Path) -> tuple[int, ...] | None:
+    """Identifies a version of the file with the results, which is replaced when results are added."""
+    try:
+        found = (out / FILE).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _write_run(out: Path, run: ExternalRun) -> None:
@@ -376,29 +476,59 @@ def _write_run(out: Path, run: ExternalRun) -> None:
 
 
 def _read(out: Path) -> ExternalRun:
+    request = _read_document(out, lambda entry: _read_request(entry["plan"], out))
+    return ExternalRun(request, _read_results(out, request.tasks, {}))
+
+
+def _read_results(out: Path, tasks: Sequence[str], known: Mapping[Job, NetworkResult]) -> dict[Job, NetworkResult]:
+    """Reads the results; those that are already known are not read again."""
+    return _read_document(
+        out, lambda entry: dict(_read_result(out, one, tasks, known) for one in entry["told"].entries())
+    )
+
+
+def _read_document(out: Path, parse: Callable[[Entry], T]) -> T:
     hint = "plan the study again in another folder"
-    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: _run_from_document(document, out), hint=hint)
+    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: parse(Entry(document)), hint=hint)
 
 
-def _run_from_document(document: Mapping[str, Any], out: Path) -> ExternalRun:
-    entry = document["plan"]
-    affinities = {method: Affinity.load(out / file) for method, file in entry.get("affinities", {}).items()}
-    options = entry.get("options", {})
+def _read_request(plan: Entry, out: Path) -> PlanRequest:
+    tasks = plan["tasks"].names()
+    if not tasks:
+        raise plan["tasks"].error("must not be empty")
+    affinities = {}
+    for method, file in _optional_mapping(plan, "affinities").items():
+        if Path(file.text()).parts[:-1] != (FOLDER,):
+            raise file.error(f"must be a file in the folder {FOLDER!r}")
+        affinities[method] = Affinity.load(out / file.text())
+        if not set(affinities[method].tasks) >= set(tasks):
+            raise file.error("must be an affinity between the tasks of the plan")
+    options = {name: _plain(given) for name, given in _optional_mapping(plan, "options").items()}
     planned: dict[str, dict[int | None, tuple[Group, ...]]] = {}
-    for one in entry["groupings"]:
-        groups = tuple(Group(group["trains"], group["serves"]) for group in one["groups"])
-        planned.setdefault(one["method"], {})[one["budget"]] = groups
+    for one in plan["groupings"].entries():
+        method, budget = read_label(one)
+        groups = tuple(read_group(group, tasks) for group in one["groups"].entries())
+        planned.setdefault(method, {})[budget] = groups
     methods: list[Method] = [
         # Earlier versions stored the groups selected from an affinity, but not the affinity itself.
         PlannedGroups(name, planned[name])
         if name in ("tag", "cs") and name not in affinities
         else make_method(name, options)
-        for name in entry["methods"]
+        for name in plan["methods"].names()
     ]
-    study = StudyRequest(tuple(methods), tuple(entry["budgets"]), tuple(entry["seeds"]))
-    request = PlanRequest(tuple(entry["tasks"]), study, affinities, options)
-    results = [_read_result(out, one) for one in document["told"]]
-    return ExternalRun(request, {result.job: result for result in results})
+    budgets = tuple(budget.integer(1) for budget in plan["budgets"].entries())
+    seeds = tuple(seed.integer(0) for seed in plan["seeds"].some())
+    if len(set(seeds)) < len(seeds):
+        raise plan["seeds"].error("must be distinct")
+    return PlanRequest(tasks, StudyRequest(tuple(methods), budgets, seeds), affinities, options)
+
+
+def _plain(entry: Entry) -> dict[str, Any]:
+    return {name: one.value for name, one in entry.mapping().items()}
+
+
+def _optional_mapping(entry: Entry, name: str) -> dict[str, Entry]:
+    return entry.get(name).optional(Entry.mapping) or {}
 
 
 def _plan_document(plan: TrainingPlan, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -427,24 +557,51 @@ def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
         "steps": result.steps,
         "seconds": result.seconds,
         "parameters": result.parameters,
+        **({"diverged": True} if result.diverged else {}),
     }
 
 
 def _scores_document(scores: Mapping[str, Score]) -> dict[str, list[float | None]]:
-    return {task: [score.loss, _none_if_not_finite(score.error)] for task, score in scores.items()}
+    return {task: [_none_if_not_finite(score.loss), _none_if_not_finite(score.error)] for task, score in scores.items()}
 
 
-def _read_result(out: Path, entry: Mapping[str, Any]) -> NetworkResult:
-    rows: dict[str, NDArray[Any]] = {}
-    if entry["rows"] is not None:
-        archive = unpack_arrays((out / entry["rows"]).read_bytes())
-        rows = {task: archive[f"rows_{number}"] for number, task in enumerate(entry["tasks"])}
-    val = {task: Score(loss, _nan_if_none(error)) for task, (loss, error) in entry["val"].items()}
-    test = {task: Score(loss, _nan_if_none(error), rows.get(task)) for task, (loss, error) in entry["test"].items()}
-    halves = {task: (_nan_if_none(one), _nan_if_none(two)) for task, (one, two) in entry.get("halves", {}).items()}
-    job = Job(tuple(entry["tasks"]), entry["seed"])
-    costs = entry["steps"], entry["seconds"], entry["parameters"]
-    return NetworkResult(job, val, test, *costs, halves=halves)
+def _read_result(
+    out: Path, entry: Entry, tasks: Sequence[str], known: Mapping[Job, NetworkResult]
+) -> tuple[Job, NetworkResult]:
+    names = entry["tasks"].names(tasks)
+    job = Job(tuple(task for task in tasks if task in names), entry["seed"].integer(0))
+    if job in known:
+        return job, known[job]
+    costs = entry["steps"].integer(0), entry["seconds"].number(0), entry["parameters"].integer(0)
+    if entry.get("diverged").value is True:
+        return job, _diverged(job, *costs)
+    rows = entry["rows"].optional(lambda file: _read_rows(out, file, names)) or {}
+    val, test = _read_scores(entry["val"], job.tasks), _read_scores(entry["test"], job.tasks)
+    halves = {task: _read_pair(pair) for task, pair in _optional_mapping(entry, "halves").items()}
+    scored = {task: replace(score, rows=rows.get(task)) for task, score in test.items()}
+    return job, NetworkResult(job, val, scored, *costs, halves=halves)
+
+
+def _read_rows(out: Path, file: Entry, tasks: Sequence[str]) -> dict[str, NDArray[Any]]:
+    if Path(file.text()).parts[:-1] != (FOLDER,):
+        raise file.error(f"must be a file in the folder {FOLDER!r}")
+    archive = unpack_arrays((out / file.text()).read_bytes())
+    return {task: archive[f"rows_{number}"] for number, task in enumerate(tasks)}
+
+
+def _read_scores(entry: Entry, tasks: Sequence[str]) -> dict[str, Score]:
+    scores = {}
+    for task in tasks:
+        _read_pair(entry[task])
+        loss, error = entry[task].entries()
+        scores[task] = Score(loss.number(), error.number_or_nan())
+    return scores
+
+
+def _read_pair(entry: Entry) -> tuple[float, float]:
+    if len(pair := entry.entries()) != 2:
+        raise entry.error("must have two numbers")
+    return pair[0].number_or_nan(), pair[1].number_or_nan()
 
 
 def _write_rows(out: Path, result: NetworkResult) -> str | None:
@@ -464,7 +621,3 @@ def _write_rows(out: Path, result: NetworkResult) -> str | None:
 
 def _none_if_not_finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _nan_if_none(value: float | None) -> float:
-    return math.nan if value is None else value

@@ -9,11 +9,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
 
-from tagalong.errors import InvalidInput, as_tuple, first_few, raise_problems
+from tagalong.errors import InvalidInput, as_tuple, first_few, is_integer, raise_problems
 from tagalong.group import Group
 from tagalong.learn import Job
 from tagalong.tabular import ParsedTable, TableError, TableRow, is_missing_word, is_number, read_table
@@ -50,7 +51,7 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
             test_rows column contains the names of .npy files with the losses on all test rows. With these losses, the
             verdict's interval accounts for noise due to the test rows. In a plan, the `serves` and `decides` columns
             indicate which methods use each network. If a table lacks these columns, the groups with the best validation
-            losses are chosen.
+            losses are chosen. A network diverged if all its losses are nan.
         budgets: the limits on the number of networks, if the table is not a plan. Defaults to 2, 3 and 4.
 
     Raises:
@@ -65,7 +66,10 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
     for (_, seed), by_task in networks.items():
         job = Job(tuple(task for task in run.request.tasks if task in by_task), seed)
         losses = _losses_and_errors(by_task, "val"), _losses_and_errors(by_task, "test")
-        run.add(check_result(job, *losses, _load_test_rows(by_task, file), **_read_costs(by_task)))
+        if all(math.isnan(loss) for part in losses for loss, _ in part.values()):
+            run.add(check_result(job, None, None, **_read_costs(by_task)))
+        else:
+            run.add(check_result(job, *losses, _load_test_rows(by_task, file), **_read_costs(by_task)))
     return run.results(ProblemInfo.from_tasks(run.request.tasks, file.stem))
 
 
@@ -86,7 +90,14 @@ def _make_request(networks: Networks, columns: Sequence[str], budgets: Sequence[
     seeds = tuple(sorted({seed for _, seed in networks}))
     subsets = list(dict.fromkeys(frozenset(by_task) for by_task in networks.values()))
     if "serves" in columns:
+        if budgets is not None:
+            hint = "omit `budgets`, or remove the columns 'serves' and 'decides'"
+            raise InvalidInput("budgets", "cannot be used with a plan, which has its own", hint=hint)
         return _request_from_plan(networks, tasks, seeds)
+    wrong = [budget for budget in budgets or () if not (is_integer(budget) and 1 <= budget <= len(tasks))]
+    if wrong:
+        expected = f"must be between 1 and the number of tasks, {len(tasks)}"
+        raise InvalidInput("budgets", expected, ", ".join(map(short, wrong)))
     known = {(frozenset(by_task), seed) for (_, seed), by_task in networks.items()}
     complete = [subset for subset in subsets if all((subset, seed) in known for seed in seeds)]
     methods: list[Method] = [make_method("mtl"), BestInTable(complete)]
@@ -147,8 +158,8 @@ def _check_served(groupings: Mapping[Label, tuple[Group, ...]], tasks: Sequence[
         served = [task for group in groups for task in group.serves]
         wrong = sorted(set(tasks) ^ set(served)) + sorted(task for task in set(served) if served.count(task) > 1)
         if wrong:
-            expected = f"must name {csv_label(label)} exactly once for each task, but does not for: {', '.join(wrong)}"
-            problems.append(TableError("column 'serves'", expected))
+            expected = f"must name {csv_label(label)} exactly once for each task"
+            problems.append(TableError("column 'serves'", expected, f"a different count for {', '.join(wrong)}"))
     raise_problems(problems, TableError)
 
 
@@ -163,7 +174,15 @@ def _load_test_rows(cells_by_task: Mapping[str, Cells], file: Path) -> dict[str,
     named = {task: line["test_rows"] for task, line in cells_by_task.items() if line.get("test_rows")}
     if set(named) != set(cells_by_task):
         return None
-    return {task: np.load(file.parent / name, allow_pickle=False) for task, name in named.items()}
+    return {task: _load_rows(file.parent / name) for task, name in named.items()}
+
+
+def _load_rows(path: Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = "which does not exist" if isinstance(error, FileNotFoundError) else "which is something else"
+        raise TableError("column 'test_rows'", "must name npy files", f"{path}, {reason}") from error
 
 
 def _read_costs(cells_by_task: Mapping[str, Cells]) -> dict[str, Any]:
@@ -219,12 +238,14 @@ def _group_by_network(rows: Sequence[tuple[str, Cells]], file: Path) -> Networks
             continue
         by_task = networks.setdefault((cells["network"], int(cells["seed"])), {})
         if cells["task"] in by_task:
-            problems.append(TableError(place, f"must list {row} only once"))
+            repeated = f"{cells['task']} in {cells['network']} (seed {cells['seed']})"
+            hint = "list each network, seed and task only once"
+            problems.append(TableError(place, f"repeats the result for {repeated}", hint=hint))
         by_task[cells["task"]] = cells
         empty += [f"{column} of {row}" for column in REQUIRED_COLUMNS if not cells[column]]
         wrong = [column for column in NUMERIC_COLUMNS if cells.get(column) and not is_number(cells[column])]
         problems += [TableError(f"{place}: {column}", "must be a number", repr(cells[column])) for column in wrong]
     if empty:
-        problems.append(TableError(file, f"is incomplete: missing {first_few(empty, MOST_LISTED)}"))
+        problems.append(TableError(file, f"is missing required values: {first_few(empty, MOST_LISTED)}"))
     raise_problems(problems, TableError)
     return networks

@@ -12,12 +12,13 @@ from typing import Any
 
 from tagalong.affinity import Affinity
 from tagalong.disclaimer import disclaimer
+from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, read_document, write_document
 from tagalong.group import Grouping, select_groups_by_budget
 
 from .records import GROUPINGS_FORMAT, Label
-from .results import Results
+from .results import Results, ResultsFileError
 from .summary import MethodSummary
 
 FILE, FORMAT, VERSION = "budgets.json", "tagalong-budgets", 1
@@ -85,7 +86,8 @@ def read_run(folder: str | Path) -> Run:
     """
     folder = Path(folder)
     if not (folder / "results.json").exists():
-        raise InvalidInput("", f"{folder} is not the folder of a finished run: it contains no results.json")
+        why = "it contains no results.json" if folder.exists() else "it does not exist"
+        raise InvalidInput("", f"{folder} is not the folder of a finished run: {why}")
     results = Results.load(folder)
     affinities = _read_affinities(folder)
     first = next(iter(affinities), None)
@@ -107,11 +109,15 @@ def _read_groupings(folder: Path, method: str) -> dict[int, Grouping]:
     if not file.exists():
         return {}
 
-    def parse(document: Mapping[str, Any]) -> dict[int, Grouping]:
-        entries = [entry for entry in document["groupings"] if entry["method"] == method and entry["grouping"]]
-        return {int(entry["budget"]): Grouping.from_document(entry["grouping"]) for entry in entries}
+    def parse(document: dict[str, Any]) -> dict[int, Grouping]:
+        found = [entry for entry in Entry(document)["groupings"].entries() if entry["method"].name() == method]
+        return dict(_read_grouping(entry) for entry in found if entry["grouping"].value is not None)
 
-    return read_document(file, GROUPINGS_FORMAT, (1,), parse, hint="run the study again")
+    return read_document(file, GROUPINGS_FORMAT, (1,), parse, ResultsFileError, "run the study again")
+
+
+def _read_grouping(entry: Entry) -> tuple[int, Grouping]:
+    return entry["budget"].integer(1), Grouping.from_document(entry["grouping"].value)
 
 
 def _select_missing_groupings(run: Run, affinity: Affinity, budgets: list[int]) -> dict[int, Grouping]:
@@ -170,9 +176,10 @@ class GroupingCache:
     def read(self) -> dict[int, Grouping]:
         """Returns the cached groupings, or an empty dict if the key differs or the file is missing or damaged."""
 
-        def parse(document: Mapping[str, Any]) -> dict[int, Grouping]:
-            entries = document["groupings"] if document["key"] == self.key else ()
-            return {int(entry["budget"]): Grouping.from_document(entry["grouping"]) for entry in entries}
+        def parse(document: dict[str, Any]) -> dict[int, Grouping]:
+            if document["key"] != self.key:
+                return {}
+            return dict(map(_read_grouping, Entry(document)["groupings"].entries()))
 
         try:
             return read_document(self.file, FORMAT, (VERSION,), parse)

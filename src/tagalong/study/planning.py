@@ -14,14 +14,14 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, as_names, as_tuple, collect, raise_problems, task_name_problems
 from tagalong.files import write_atomic
 from tagalong.group import Group
-from tagalong.learn import Job
+from tagalong.learn import Diverged, Job
 
 from .backend import Backend
 from .external_backend import COSINE_ESTIMATORS, ExternalBackend, MissingNetworks, method_of_estimator
 from .methods import AutoMethod, Choice, Decision, Method, make_method, read_effort
 from .records import Label
 from .relative_losses import Subset
-from .study_request import Options, StudyRequest, check_request
+from .study_request import Options, StudyRequest, check_options, check_request
 
 ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": COSINE_ESTIMATORS}
 # Columns of the CSV file: the network and task, their purpose, and the required and optional values to fill in.
@@ -67,7 +67,7 @@ class TrainingPlan:
         """
         if "auto" in self.methods:
             expected = "must select groups in a single round to be planned in a table"
-            raise InvalidInput("methods", expected, "'auto'", "use ExternalStudy in Python, or remove it")
+            raise InvalidInput("methods", expected, "'auto'", "use ExternalStudy in Python, or remove 'auto'")
         joined = [task for task in self.tasks if "+" in task]
         if joined:
             hint = "rename them, since '+' joins the tasks of a network in the table"
@@ -170,6 +170,7 @@ def check_plan(
     options: Options | None = None,
 ) -> PlanRequest:
     """Returns the validated arguments of `plan`, or raises a single error that lists every problem."""
+    check_options(options)
     problems: list[InvalidInput] = []
     given = collect(problems, _read_affinities, affinity)
     by_name = affinity if isinstance(affinity, Mapping) else {}
@@ -203,6 +204,8 @@ def make_plan(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
             found[method.name] = method, method.decide(backend, request.budgets, request.seeds)
         except MissingNetworks:
             deciding[method.name] = list(backend.requests)
+        except Diverged:
+            continue  # nothing more to train: it cannot decide, as `decide_all` reports
     decisions = {method.name: found[method.name] for method in request.methods if method.name in found}
     groupings: dict[Label, tuple[Group, ...]] = {}
     for name, (_, decision) in decisions.items():
@@ -213,7 +216,8 @@ def make_plan(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
     together = [backend.job(backend.tasks, seed) for seed in request.seeds]
     chosen = [job for _, decision in decisions.values() for job in _jobs_of_decision(backend, decision)]
     missing = [job for method in request.methods for job in deciding.get(method.name, ())]
-    jobs = sorted(dict.fromkeys([*together, *chosen, *missing]), key=lambda job: request.seeds.index(job.seed))
+    order = {seed: place for place, seed in enumerate(request.seeds)}
+    jobs = sorted(dict.fromkeys([*together, *chosen, *missing]), key=lambda job: order[job.seed])
     return TrainingPlan(
         backend.tasks,
         tuple(method.name for method in request.methods),
@@ -291,7 +295,7 @@ def _read_affinities(given: Affinities) -> tuple[Affinity, ...]:
 def _task_names(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> tuple[str, ...]:
     if tasks is None and len({frozenset(affinity.tasks) for affinity in affinities}) > 1:
         found = " and ".join(", ".join(affinity.tasks) for affinity in affinities)
-        raise InvalidInput("affinity", "must contain affinities of the same tasks", found)
+        raise InvalidInput("affinity", "must contain affinities for the same tasks", found)
     return as_names(tasks if tasks is not None else affinities[0].tasks if affinities else ())
 
 

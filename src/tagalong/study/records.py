@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tagalong.entries import Entry
 from tagalong.errors import as_names, raise_problems, task_name_problems
 from tagalong.group import Group
 from tagalong.score import Score
@@ -84,7 +85,7 @@ class Record:
 
         In that case, some losses are NaN.
         """
-        return any(math.isnan(outcome.loss) for outcome in self.val.values())
+        return any(math.isnan(score.loss) for scores in (self.val, self.test) for score in scores.values())
 
     def total(self, part: str = "test") -> float:
         """The sum of raw losses, as in the paper's tables."""
@@ -165,5 +166,43 @@ class ProblemInfo:
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> ProblemInfo:
         """Creates a description from a document created by `to_document`."""
-        plain = dict(document)
-        return ProblemInfo(**plain | {"tasks": tuple(plain["tasks"]), "notes": tuple(plain["notes"])})
+        return read_problem_info(Entry(dict(document), "problem"))
+
+
+def read_problem_info(entry: Entry) -> ProblemInfo:
+    """Reads and checks an entry written by `ProblemInfo.to_document`."""
+    tasks = entry["tasks"].names()
+    if not tasks:
+        raise entry["tasks"].error("must not be empty")
+    return ProblemInfo(
+        entry["name"].text(),
+        tasks,
+        kinds={task: kind.text() for task, kind in entry["kinds"].mapping().items()},
+        errors={task: error.text() for task, error in entry["errors"].mapping().items()},
+        fingerprint=entry["fingerprint"].text(),
+        rows={part: rows.integer(0) for part, rows in entry["rows"].mapping().items()},
+        labels={
+            part: {task: count.integer(0) for task, count in counts.mapping().items()}
+            for part, counts in entry["labels"].mapping().items()
+        },
+        notes=tuple(note.text() for note in entry["notes"].entries()),
+    )
+
+
+def read_cost(entry: Entry) -> Cost:
+    """Reads and checks a cost."""
+    return Cost(entry["networks"].integer(0), entry["steps"].integer(0), entry["seconds"].number(0))
+
+
+def read_group(entry: Entry, tasks: Collection[str] | None = None) -> Group:
+    """Reads and checks the tasks that a network trains and serves; without a cost, it is 1."""
+    trains = entry["trains"].names(tasks)
+    if not trains:
+        raise entry["trains"].error("must not be empty")
+    cost = entry.get("cost")
+    return Group(trains, entry["serves"].names(trains), 1 if cost.value is None else cost.number(0))
+
+
+def read_label(entry: Entry) -> Label:
+    """Reads and checks the method and budget of an entry."""
+    return entry["method"].name(), entry["budget"].optional(lambda budget: budget.integer(1))

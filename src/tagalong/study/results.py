@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import cached_property
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tagalong.disclaimer import disclaimer
+from tagalong.entries import Entry, EntryError
 from tagalong.errors import InvalidInput, pluralize, raise_problems
 from tagalong.files import DocumentError, json_safe, read_document, write_document
 from tagalong.group import Group
@@ -17,8 +17,8 @@ from tagalong.rendering import join, table, tag, terminal_width
 from tagalong.score import Score
 
 from .frame import make_frame
-from .records import TOGETHER, Cost, Label, ProblemInfo, Record
-from .search_log import SearchLog
+from .records import TOGETHER, Label, ProblemInfo, Record, read_cost, read_group, read_label, read_problem_info
+from .search_log import SearchLog, check_search_log
 from .summary import MethodSummary, TaskChange, summarize, task_change
 from .text import (
     HEADINGS,
@@ -91,8 +91,8 @@ class Results:
                 tasks = set(getattr(record, part))
                 if tasks != set(self.problem.tasks):
                     wrong = ", ".join(sorted(tasks ^ set(self.problem.tasks)))
-                    expected = f"{label} must have one {part} score per task, but does not for: {wrong}"
-                    problems.append(InvalidInput("`records`:", expected))
+                    expected = f"{label} must have one {part} score per task"
+                    problems.append(InvalidInput("`records`:", expected, f"missing or unknown tasks: {wrong}"))
             if label in seen:
                 problems.append(InvalidInput("records", "must be distinct", f"{label} more than once"))
             seen.add(label)
@@ -316,14 +316,31 @@ class Results:
 
 
 def _from_document(document: Mapping[str, Any], out: Path) -> Results:
-    noise = {(entry["method"], entry["budget"]): _nan_if_none(entry["row_stderr"]) for entry in document["noise"]}
+    whole = Entry(dict(document))
+    problem = read_problem_info(whole["problem"])
+    _check_settings(whole["settings"])
     return Results(
-        [_read_record(entry) for entry in document["records"]],
-        problem=ProblemInfo.from_document(document["problem"]),
-        noise=noise,
+        [_read_record(entry, problem.tasks) for entry in whole["records"].some()],
+        problem=problem,
+        noise={read_label(entry): entry["row_stderr"].number_or_nan(0) for entry in whole["noise"].entries()},
         settings=document["settings"],
         out=out,
     )
+
+
+def _check_settings(settings: Entry) -> None:
+    """Checks the settings that results and reports use; the others are only shown."""
+    settings.get("price_per_hour").optional(lambda price: price.number(0))
+    settings.get("spent").optional(read_cost)
+    settings.get("command").optional(Entry.entries)
+    for name in ("recipe", "versions", "options"):
+        settings.get(name).optional(Entry.mapping)
+    given = settings.mapping()
+    for seeds in (given[name] for name in ("confirming_seeds", "diverged_seeds") if name in given):
+        for seed in seeds.entries():
+            seed.integer(0)
+    if "decisions" in given and "auto" in given["decisions"].mapping():
+        check_search_log(given["decisions"]["auto"])
 
 
 def _record_document(record: Record) -> dict[str, Any]:
@@ -347,24 +364,37 @@ def _groups_document(groups: Iterable[Group]) -> list[dict[str, Any]]:
     return [{"trains": sorted(group.trains), "serves": sorted(group.serves), "cost": group.cost} for group in groups]
 
 
-def _read_record(entry: Mapping[str, Any]) -> Record:
+def _read_record(entry: Entry, tasks: Sequence[str]) -> Record:
+    method, budget = read_label(entry)
+    groups = tuple(read_group(group, tasks) for group in entry["groups"].entries())
+    served = sorted(task for group in groups for task in group.serves)
+    if groups and served != sorted(tasks):
+        raise entry["groups"].error("must serve each task exactly once")
     return Record(
-        groups=tuple(Group(group["trains"], group["serves"], group["cost"]) for group in entry["groups"]),
-        val=_read_scores(entry["val"]),
-        test=_read_scores(entry["test"]),
-        deciding=Cost(**entry["deciding"]),
-        training=Cost(**entry["training"]),
-        networks=tuple(entry["networks"]),
-        **{name: entry[name] for name in RECORD_FIELDS},
+        method,
+        budget,
+        entry["seed"].integer(0),
+        groups,
+        val=_read_scores(entry["val"], tasks),
+        test=_read_scores(entry["test"], tasks),
+        deciding=read_cost(entry["deciding"]),
+        training=read_cost(entry["training"]),
+        parameters=entry["parameters"].integer(0),
+        latency=entry["latency"].optional(lambda latency: latency.number(0)),
+        networks=tuple(key.text() for key in entry["networks"].entries()),
+        honest=entry["honest"].flag(),
     )
 
 
-def _read_scores(entries: Mapping[str, Any]) -> dict[str, Score]:
-    return {task: Score(_nan_if_none(entry["loss"]), _nan_if_none(entry["error"])) for task, entry in entries.items()}
-
-
-def _nan_if_none(value: float | None) -> float:
-    return math.nan if value is None else value
+def _read_scores(entry: Entry, tasks: Sequence[str]) -> dict[str, Score]:
+    scores = {
+        task: Score(score["loss"].number_or_nan(), score["error"].number_or_nan())
+        for task, score in entry.mapping().items()
+    }
+    if set(scores) != set(tasks):
+        wrong = ", ".join(map(repr, sorted(set(scores) ^ set(tasks))))
+        raise EntryError(f"{entry.place} must have a score for each task and no other, but does not for: {wrong}")
+    return {task: scores[task] for task in tasks}
 
 
 def _to_html(results: Results) -> str:

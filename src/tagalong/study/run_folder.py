@@ -7,21 +7,24 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 from tagalong._version import OWN_PACKAGES, __version__
+from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
-from tagalong.files import DocumentError, read_document, write_document
+from tagalong.files import DocumentError, describe_unwritten, read_document, write_document
 from tagalong.learn import Problem
 
 from .keys import Keys
 from .store import Store
 
 FORMAT, VERSION = "tagalong-run", 1
+EXTERNAL = "told.json"  # the results of an `ExternalStudy`
 RECORDED_PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 logger = logging.getLogger(__name__)
@@ -45,6 +48,7 @@ def claim_folder(out: str | Path, problem: Problem, about: Mapping[str, Any] | N
     """
     folder = Path(out)
     check_folder(folder, problem.fingerprint)
+    check_no_external_study(folder)
     folder.mkdir(parents=True, exist_ok=True)
     return write_settings(folder, problem, Keys(problem, "cpu").architecture, about or {})
 
@@ -67,18 +71,33 @@ def check_folder(out: Path, fingerprint: str) -> None:
     try:
         other, name = read_document(path, FORMAT, (VERSION,), _problem_identity)
     except DocumentError as error:
+        if error.expected.startswith("must have version"):
+            raise
         hint = "choose another folder, or remove the file"
         raise InvalidInput("`out`:", f"{path} does not contain the settings of a run", hint=hint) from error
     if other != fingerprint:
-        conflict = (
-            f"{out} contains a run of a different problem or of different data ({name!r}, {other}; this one is "
-            f"{fingerprint})"
-        )
-        raise InvalidInput("`out`:", conflict, hint="choose another folder")
+        conflict = f"{out} contains a run on a different problem or different data"
+        details = f"({short(name)}, {short(other)[1:-1]}; this run is on {fingerprint})"
+        raise InvalidInput("`out`:", f"{conflict} {details}", hint="choose another folder")
+
+
+def check_no_external_study(out: Path) -> None:
+    """Raises an error if this folder contains a study of networks trained elsewhere."""
+    if (out / EXTERNAL).exists() and not (out / "run.sqlite").exists():
+        hint = "use a new folder, since its results would be overwritten"
+        raise InvalidInput("out", "must not be the folder of a study of networks trained elsewhere", str(out), hint)
+
+
+def check_no_run(out: Path) -> None:
+    """Raises an error if this folder contains a run."""
+    if (out / "run.sqlite").exists():
+        hint = "use a new folder, since its results would be overwritten"
+        raise InvalidInput("out", "must not be the folder of a run", str(out), hint)
 
 
 def _problem_identity(settings: Mapping[str, Any]) -> tuple[str, str]:
-    return settings["problem"]["fingerprint"], settings["problem"]["name"]
+    problem = Entry(dict(settings))["problem"]
+    return problem["fingerprint"].text(), problem["name"].text()
 
 
 def write_settings(out: Path, problem: Problem, architecture: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,10 +143,34 @@ def _git_commit() -> str | None:
     return done.stdout.strip()
 
 
+class _LogFile(logging.FileHandler):
+    """Appends log messages to a file; reports only the first failure, instead of printing a traceback for each."""
+
+    def __init__(self, path: Path, unwritten: list[str]) -> None:
+        super().__init__(path, encoding="utf-8")
+        self._path, self._unwritten, self._failed = path, unwritten, False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._failed:
+            self._failed = True
+            self._unwritten.append(describe_unwritten(self._path, error))
+
+    def close(self) -> None:
+        with suppress(OSError):  # of messages that could not be written
+            super().close()
+
+
 @contextmanager
-def log_to_file(path: Path) -> Iterator[None]:
-    """Also writes the library's log messages to this file."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+def log_to_file(path: Path) -> Iterator[list[str]]:
+    """Also writes the library's log messages to this file.
+
+    Yields a list, to which a sentence is added if the file cannot be written.
+    """
+    unwritten: list[str] = []
+    handler = _LogFile(path, unwritten)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     levels = {own: own.level for own in map(logging.getLogger, OWN_PACKAGES)}
     for own in levels:
@@ -135,7 +178,7 @@ def log_to_file(path: Path) -> Iterator[None]:
         if not own.isEnabledFor(logging.INFO):
             own.setLevel(logging.INFO)
     try:
-        yield
+        yield unwritten
     finally:
         for own, level in levels.items():
             own.setLevel(level)
@@ -143,12 +186,21 @@ def log_to_file(path: Path) -> Iterator[None]:
         handler.close()
 
 
-def write_run_report(out: Path) -> None:
-    """Writes `report.html`. Errors are only logged, so they cannot affect the results."""
+def write_run_report(out: Path) -> str | None:
+    """Writes `report.html`. Errors are logged, so they cannot affect the results.
+
+    Returns:
+        A sentence that says why the report could not be written, or None if it was.
+    """
+    page = out / "report.html"
     try:
         from tagalong.report import write_report
 
         write_report(out)
-    except Exception:
-        (out / "report.html").unlink(missing_ok=True)  # the report of an earlier run would show outdated results
-        logger.exception("the report could not be written; the results are safe, so try `tagalong report %s`", out)
+    except Exception as error:
+        page.unlink(missing_ok=True)  # the report of an earlier run would show outdated results
+        hint = f"the results are safe, so try `tagalong report {out}`"
+        sentence = f"{describe_unwritten(page, error)}; {hint}"
+        logger.error(sentence, exc_info=not isinstance(error, OSError))
+        return sentence
+    return None

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from tagalong.entries import Entry
 from tagalong.rendering import wrap
 
 from .text import WIDTH, percent
@@ -95,6 +96,44 @@ class SearchLog:
         return "\n".join(lines)
 
 
+def check_search_log(about: Entry) -> None:
+    """Checks a log that was read from a file."""
+    if not about.get("steps").optional(Entry.entries):
+        return  # nothing was searched
+    about["effort"].number(0)
+    about["spent"].number(0)
+    for name in ("measuring", "overhead"):
+        about.get(name).optional(lambda value: value.number(0))
+    chosen = about["chosen"].mapping()
+    for budget, found in chosen.items():
+        if not budget.isdecimal():
+            raise found.error("must be named by its budget")
+        if found["expected"].optional(Entry.number):
+            found["doubt"].number(0)
+    for step in about["steps"].entries():
+        step["spent"].number(0)
+        best = step["best"]
+        for budget in chosen:
+            best[budget].number()
+        for budget in best.mapping():
+            if budget not in chosen:
+                raise best.error("must have the same budgets as `chosen`")
+        for trained in step["trained"].entries():
+            _check_training(trained)
+
+
+def _check_training(trained: Entry) -> None:
+    tasks = trained["tasks"].names()
+    trained["seed"].integer(0)
+    trained["fraction"].number(0)
+    trained["effort"].number(0)
+    losses = trained["val"].mapping()
+    for loss in losses.values():
+        loss.number()
+    if losses and set(losses) != set(tasks):
+        raise trained["val"].error("must have a loss for each task of the network, or none if it diverged")
+
+
 def _read_trainings(about: Mapping[str, Any]) -> Iterator[LoggedTraining]:
     trained = [one for step in about["steps"] for one in step["trained"]]
     most = max((len(one["tasks"]) for one in trained), default=0)
@@ -110,8 +149,12 @@ def _read_trainings(about: Mapping[str, Any]) -> Iterator[LoggedTraining]:
             yield LoggedTraining(spent, tuple(one["tasks"]), one["seed"], one["fraction"], change, best, diverged)
 
 
-def _mean_change(losses: Mapping[str, float], reference: Mapping[str, float]) -> float:
-    return math.exp(sum(math.log(losses[task] / reference[task]) for task in losses) / len(losses)) - 1
+def _mean_change(losses: Mapping[str, float], reference: Mapping[str, float]) -> float | None:
+    """Returns the geometric mean of the changes; None if a loss is zero or the losses have different signs."""
+    try:
+        return math.exp(sum(math.log(losses[task] / reference[task]) for task in losses) / len(losses)) - 1
+    except (ArithmeticError, ValueError, KeyError):
+        return None
 
 
 def _format_curve(points: list[tuple[float, float]]) -> str:

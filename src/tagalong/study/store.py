@@ -8,11 +8,13 @@ checksum, which is verified when the blob is read. A damaged network is dropped 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import logging
 import math
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -138,6 +140,7 @@ class Store:
 
     Raises:
         StoreError: If the file is not a store, has an unsupported version, or has damage beyond individual rows.
+        OSError: If the disk is full.
     """
 
     def __init__(self, path: Path, verify: bool = True) -> None:
@@ -211,7 +214,9 @@ class Store:
                 self._connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", [(row,) for row in rows])
                 _drop_pieces(self._connection)
 
-    def _unreadable(self, error: sqlite3.Error | UnicodeDecodeError) -> StoreError:
+    def _unreadable(self, error: sqlite3.Error | UnicodeDecodeError) -> StoreError | OSError:
+        if _is_disk_full(error):
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
             return StoreError(f"could not read or write {self.path} ({error}); if it is damaged, {TRAIN_AGAIN}")
         return StoreError(f"{self.path} is not a network store, or it is damaged ({error}); {TRAIN_AGAIN}")
@@ -333,11 +338,17 @@ class Store:
         Returns:
             The number of networks whose weights were dropped.
         """
-        with self._connection:
-            dropped = self._connection.execute(
-                "UPDATE networks SET weights = NULL, losses = NULL WHERE kept = 0 AND weights IS NOT NULL"
-            ).rowcount
-            _drop_pieces(self._connection)
+        try:
+            with self._connection:
+                dropped = self._connection.execute(
+                    "UPDATE networks SET weights = NULL, losses = NULL WHERE kept = 0 AND weights IS NOT NULL"
+                ).rowcount
+                _drop_pieces(self._connection)
+        except sqlite3.OperationalError as error:
+            if not _is_disk_full(error):
+                raise
+            logger.warning("%s could not be made smaller, since the disk is full", self.path)
+            return 0
         if dropped:
             with suppress(sqlite3.OperationalError):  # another process is reading; the file will shrink next time
                 self._connection.execute("VACUUM")
@@ -403,6 +414,10 @@ class Store:
             yield from self._connection.execute(
                 f"SELECT {columns} FROM networks WHERE key IN ({_sql_placeholders(len(some))})", some
             ).fetchall()
+
+
+def _is_disk_full(error: Exception) -> bool:
+    return "disk is full" in str(error)
 
 
 def _row_checksum(values: Sequence[Any]) -> str:

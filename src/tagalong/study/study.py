@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from tagalong.errors import InvalidInput
+from tagalong.files import describe_unwritten
 from tagalong.learn import Problem
 from tagalong.progress import Progress
 
@@ -20,7 +21,7 @@ from .executors import Executor, device_name, make_executor
 from .methods import Method
 from .records import ProblemInfo
 from .results import Results
-from .run_folder import check_folder, write_run_report, write_settings
+from .run_folder import check_folder, check_no_external_study, write_run_report, write_settings
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
 from .text import label_text
@@ -43,6 +44,12 @@ class Study:
             cluster if `ray.init(address="auto")` was called before, otherwise on this machine.
         device: the device to train on, e.g. "cpu" or "cuda". "auto" selects CUDA if it is available.
         progress: an object that receives the number of networks to train and an update whenever one finishes.
+
+    Attributes:
+        problem: see above.
+        out: see above.
+        unwritten: sentences about the files that the last call of `run` could not write, e.g. on a full disk. They are
+            logged too. Networks that are already trained are never lost.
 
     Example:
         >>> import numpy as np, tempfile
@@ -76,6 +83,7 @@ class Study:
         self._executor = make_executor(executor)
         self._executor_name = executor if isinstance(executor, str) else type(executor).__name__
         self._device, self._progress = device_name(device), progress
+        self.unwritten: tuple[str, ...] = ()
 
     def run(
         self,
@@ -107,6 +115,8 @@ class Study:
             ValueError: If the input is invalid. The message lists every problem, and nothing is trained.
             Diverged: If the network for all tasks diverges for every seed. The study continues if any other network
                 diverges.
+            OSError: If the disk is full. Networks trained so far are kept. Nothing is raised if only the recommended
+                networks, the results or the report cannot be written; see `unwritten`.
         """
         options = with_effort(options, effort)
         request = self._checked_request(methods, budgets, seeds, options, price_per_hour, confirm)
@@ -116,8 +126,11 @@ class Study:
             about = {**request.to_document(options), "device": self._device, "executor": self._executor_name}
             settings = write_settings(self.out, self.problem, backend.keys.architecture, about)
             results = self._compare_methods(backend, request, settings)
-            write_run_report(self.out)
+            backend.unwritten += self._write_results(results, backend)
             logger.info("finished: %d networks in the store", len(backend.store))
+        self.unwritten = tuple(backend.unwritten)
+        for sentence in self.unwritten:
+            logger.error("%s", sentence)  # again, since the log in the folder is closed by now
         return results
 
     def check(self, methods: Sequence[str | Method], budgets: Sequence[int] | None = None, **more: Any) -> None:
@@ -179,6 +192,7 @@ class Study:
         """Returns the request after validating its arguments and checking that it can be run in this folder."""
         request = check_request(self.problem.names, *arguments, problem=self.problem, **keywords)
         check_folder(self.out, self.problem.fingerprint)
+        check_no_external_study(self.out)
         return request
 
     def _compare_methods(self, backend: TrainingBackend, request: StudyRequest, settings: dict[str, Any]) -> Results:
@@ -200,7 +214,24 @@ class Study:
         backend.restore(sorted(chosen))
         noise = row_noise(records, backend.row_losses, self.problem.test.groups, request.confirming)
         settings = {**settings, "spent": asdict(backend.store.spent())}
-        results = Results(records, problem=info, noise=noise, settings=settings, out=self.out)
-        keep_best(results, self.problem, backend.weights, backend.width).save(self.out)
-        results.save(self.out / "results.json")
-        return results
+        return Results(records, problem=info, noise=noise, settings=settings, out=self.out)
+
+    def _write_results(self, results: Results, backend: TrainingBackend) -> list[str]:
+        """Writes the networks, results and report. Returns a sentence for each that could not be written."""
+        best, file = keep_best(results, self.problem, backend.weights, backend.width), self.out / "results.json"
+        networks_lost = _try_to_write(self.out / "networks", lambda: best.save(self.out))
+        results_lost = _try_to_write(file, lambda: results.save(file))
+        needed = f"{self.out / 'report.html'} could not be written: it is made from {file.name}"
+        report_lost = needed if results_lost else write_run_report(self.out)
+        return [sentence for sentence in (networks_lost, results_lost, report_lost) if sentence is not None]
+
+
+def _try_to_write(path: Path, write: Callable[[], object]) -> str | None:
+    """Writes a file or folder. If that fails, logs and returns a sentence that says why."""
+    try:
+        write()
+    except OSError as error:
+        sentence = describe_unwritten(path, error)
+        logger.error("%s", sentence)
+        return sentence
+    return None

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from reprlib import repr as short
 from typing import Any
 
-from tagalong.errors import InvalidInput, collect, is_integer, is_number, is_positive_integer, raise_problems
+from tagalong.errors import (
+    InvalidInput,
+    collect,
+    is_integer,
+    is_number,
+    is_positive_integer,
+    raise_problems,
+    would_train,
+)
 from tagalong.learn import Problem, check_data
 
 from .methods import Method, Mtl, make_method
 
 DEFAULT_BUDGETS = (2, 3, 4)  # as in the paper
+# Beyond any study that would ever finish, but within memory.
+MAX_BUDGETS, MAX_SEEDS, MAX_NETWORKS = 10_000, 10_000, 1_000_000
 Options = Mapping[str, Mapping[str, Any]]
 
 
@@ -70,6 +81,7 @@ def check_request(
         problem: the data and architecture, or None if networks are not trained here.
         problems: problems that the caller has already found.
     """
+    check_options(options)
     found = list(problems)
     if problem is not None:
         collect(found, check_data, problem)
@@ -83,6 +95,10 @@ def check_request(
         found.append(InvalidInput("price_per_hour", "must be a non-negative number", repr(price_per_hour)))
     if not is_integer(confirm, minimum=0):
         found.append(InvalidInput("confirm", "must be a non-negative integer", repr(confirm)))
+    elif confirm > MAX_SEEDS:
+        found.append(_too_many_seeds("confirm", 2 * confirm))
+    if not found:
+        found += [one for method in made for one in _size_problems(method, n, len(found_seeds))]
     raise_problems(list({str(one): one for one in found}.values()))
     if not any(method.name == "mtl" for method in made):
         made = [Mtl(), *made]
@@ -95,6 +111,14 @@ def default_budgets(n_tasks: int) -> list[int]:
     return [budget for budget in DEFAULT_BUDGETS if budget <= n_tasks] or [1]
 
 
+def check_options(options: object) -> None:
+    """Raises an error unless the options are a mapping from methods to mappings, or None."""
+    if options is None or (isinstance(options, Mapping) and all(isinstance(one, Mapping) for one in options.values())):
+        return
+    expected, hint = "must be a mapping from methods to their options", "write {'tag': {'every': 1}}"
+    raise InvalidInput("options", expected, short(options), hint)
+
+
 def with_effort(options: Options | None, effort: Any) -> Options | None:
     """Adds the effort of `auto` to the options, unless it is None.
 
@@ -102,6 +126,7 @@ def with_effort(options: Options | None, effort: Any) -> Options | None:
         >>> with_effort({"tag": {"every": 1}}, "quick")
         {'tag': {'every': 1}, 'auto': {'effort': 'quick'}}
     """
+    check_options(options)
     if effort is None:
         return options
     given = dict(options or {})
@@ -115,7 +140,7 @@ def _read_methods(
         problems.append(InvalidInput("methods", "must be a list of names", repr(methods), f"write [{methods!r}]"))
         return []
     if not len(methods):
-        problems.append(InvalidInput("methods", "must name at least one method", "none", "write ['mtl', 'tag']"))
+        problems.append(InvalidInput("methods", "must name at least one method", "none", "for example ['mtl', 'tag']"))
     made: dict[str, Method] = {}
     for entry in methods:
         try:
@@ -141,8 +166,11 @@ def _read_budgets(
     budgets: Sequence[int], n: int, methods: Sequence[Method], problems: list[InvalidInput]
 ) -> tuple[int, ...]:
     if not isinstance(budgets, Sequence) or isinstance(budgets, str):
-        hint = "write [2, 3]"
+        hint = "write a list such as [2, 3]"
         problems.append(InvalidInput("budgets", "must be a list of integers", repr(budgets), hint))
+        return ()
+    if budgets[MAX_BUDGETS:]:
+        problems.append(InvalidInput("budgets", f"must be at most {MAX_BUDGETS:,} numbers", "more"))
         return ()
     for budget in budgets:
         if not is_integer(budget):
@@ -152,16 +180,32 @@ def _read_budgets(
     grouping = [method.name for method in methods if method.budgeted]
     if grouping and not len(budgets):
         expected = f"must contain at least one budget for {', '.join(grouping)}"
-        problems.append(InvalidInput("budgets", expected, "none", "write [2, 3]"))
+        problems.append(InvalidInput("budgets", expected, "none", "for example [2, 3]"))
     return tuple(dict.fromkeys(int(budget) for budget in budgets if is_integer(budget)))
 
 
 def _read_seeds(seeds: int | Sequence[int], problems: list[InvalidInput]) -> tuple[int, ...]:
+    listed = seeds if isinstance(seeds, Sequence) and not isinstance(seeds, str) else ()
+    if (number := seeds if is_positive_integer(seeds) else len(listed[: MAX_SEEDS + 1])) > MAX_SEEDS:
+        problems.append(_too_many_seeds("seeds", number))
+        return ()
     if is_positive_integer(seeds):
         return tuple(range(seeds))
-    listed = seeds if isinstance(seeds, Sequence) and not isinstance(seeds, str) else ()
     if listed and all(is_integer(seed, minimum=0) for seed in listed) and len(set(listed)) == len(listed):
         return tuple(int(seed) for seed in listed)
     expected = "must be a positive integer (3 means 0, 1, 2) or a list of distinct non-negative integers"
     problems.append(InvalidInput("seeds", expected, repr(seeds)))
     return ()
+
+
+def _size_problems(method: Method, tasks: int, seeds: int) -> list[InvalidInput]:
+    networks = method.networks_per_seed(tasks) * seeds
+    if networks <= MAX_NETWORKS:
+        return []
+    expected = f"must train at most {MAX_NETWORKS:,} networks"
+    return [InvalidInput(f"`methods`: {method.name!r}", expected, would_train(networks), "use fewer `seeds`")]
+
+
+def _too_many_seeds(argument: str, networks: int) -> InvalidInput:
+    found = f"a number that would train {would_train(networks)}"
+    return InvalidInput(argument, f"must be at most {MAX_SEEDS:,} seeds", found)

@@ -208,14 +208,19 @@ def mean(values: Sequence[float]) -> float:
 
 
 def stderr(values: Sequence[float]) -> float:
-    """Returns the standard error of the mean.
+    """Returns the standard error of the mean; infinity if the values are infinite or their squares overflow.
 
     Example:
         >>> round(stderr([1.0, 2.0, 3.0]), 3)
         0.577
     """
     center = mean(values)
-    return math.sqrt(sum((value - center) ** 2 for value in values) / (len(values) - 1) / len(values))
+    if not math.isfinite(center):
+        return math.inf
+    try:
+        return math.sqrt(sum((value - center) ** 2 for value in values) / (len(values) - 1) / len(values))
+    except OverflowError:
+        return math.inf
 
 
 def mean_cost(costs: Sequence[Cost]) -> Cost:

@@ -22,7 +22,7 @@ TASK_COLUMN_COUNTS = (7, 6, 4)  # numbers of columns: all, without the error mea
 TOTAL_LOSS_ERROR = "± of the total loss"
 # The columns that are omitted on a narrow terminal, in this order.
 OPTIONAL_COLUMNS = ("latency", TOTAL_LOSS_ERROR, "size", "vs random", "total loss", "decide", "train")
-DIVERGED, HUGE = "diverged", 1e6
+DIVERGED, UNKNOWN, HUGE = "diverged", "unknown", 1e6
 SHORTEST_METHOD, SHORTEST_TASK = 14, 16  # other columns are omitted before names get narrower than this
 MAX_TASKS = 50  # in a table
 Row = Sequence[str]
@@ -93,6 +93,8 @@ def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, omitted: Sequ
         sentences.append(
             "Diverged: with at least one seed, a network had no finite validation loss; a lower lr may help."
         )
+    if any(summary.change is not None and not math.isfinite(summary.change) for summary in summaries):
+        sentences.append(f"{UNKNOWN.capitalize()}: mtl has a loss of zero, so relative changes cannot be computed.")
     if not all(summary.honest for summary in summaries):
         sentences.append("* uses test data to choose: an upper bound, not a method.")
     if omitted:
@@ -145,7 +147,7 @@ def _networks_text(summary: MethodSummary) -> str:
 
 
 def _format_total(summary: MethodSummary, with_error: bool) -> str:
-    known = with_error and summary.total_stderr is not None
+    known = with_error and summary.total_stderr is not None and math.isfinite(summary.total_stderr)
     return _format_with_error(f"{summary.total:.4g}", f"{summary.total_stderr:.2g}" if known else None)
 
 
@@ -154,11 +156,10 @@ def _format_with_error(value: str, error: str | None) -> str:
 
 
 def _format_change(value: float | None, error: float | None) -> str:
-    return (
-        ""
-        if value is None
-        else _format_with_error(percent(value), None if error is None else _format_short(100 * error))
-    )
+    if value is None:
+        return ""
+    known = error is not None and math.isfinite(error) and math.isfinite(value)
+    return _format_with_error(percent(value), _format_short(100 * error) if known and error is not None else None)
 
 
 def change_text(summary: MethodSummary) -> str:
@@ -170,12 +171,14 @@ def change_text(summary: MethodSummary) -> str:
 
 
 def percent(value: float) -> str:
-    """Formats a fraction as a signed percentage.
+    """Formats a fraction as a signed percentage; an infinite one is unknown.
 
     Example:
-        >>> percent(-0.0312), percent(0.1), percent(-1e-9), percent(4e20)
-        ('-3.1 %', '+10.0 %', '+0.0 %', '+4.0e+22 %')
+        >>> percent(-0.0312), percent(0.1), percent(-1e-9), percent(4e20), percent(float("inf"))
+        ('-3.1 %', '+10.0 %', '+0.0 %', '+4.0e+22 %', 'unknown')
     """
+    if not math.isfinite(100 * value):
+        return UNKNOWN
     return f"{_format_short(round(100 * value, 1) + 0.0, '+')} %"
 
 

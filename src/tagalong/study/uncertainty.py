@@ -65,7 +65,10 @@ def seed_half_width(
     alone = float(stdtrit(len(chosen) - 1, 1 - tail)) * stderr(chosen)
     if len(tried) < 2:
         return alone
-    pooled = math.sqrt(mean([stderr(changes) ** 2 for changes in tried]))
+    try:
+        pooled = math.sqrt(mean([stderr(changes) ** 2 for changes in tried]))
+    except OverflowError:
+        return math.inf
     dof = sum(len(changes) - 1 for changes in tried)
     return max(alone, float(stdtrit(dof, 1 - tail / len(tried))) * pooled)
 
@@ -143,5 +146,7 @@ def row_noise(
         paired = [record for record in paired if record.seed in confirming_seeds] or paired
         if paired and label != TOGETHER:
             theirs = [together[record.seed] for record in paired]
-            noise[label] = row_stderr([get_rows(record) for record in paired], theirs, clusters)
+            error = row_stderr([get_rows(record) for record in paired], theirs, clusters)
+            if math.isfinite(error):  # one row tells nothing about noise
+                noise[label] = error
     return noise

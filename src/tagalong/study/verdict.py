@@ -37,7 +37,8 @@ class Verdict:
         candidate_groups: the networks of the candidate.
         validation: the relative change in validation loss from one network to the candidate, averaged over tasks and
             seeds (negative is better).
-        estimate: the relative change in test loss from one network to the candidate (negative is better).
+        estimate: the relative change in test loss from one network to the candidate (negative is better),
+            or None if it cannot be computed.
         low: the lower bound of the confidence interval of `estimate`, or None if there is only one seed.
         high: the upper bound of the confidence interval, or None if there is only one seed.
         confidence: the confidence level of the interval.
@@ -80,7 +81,7 @@ class Verdict:
     def sentence(self) -> str:
         """The recommendation and its reason, in one sentence."""
         advice = "Train them all together in one network"
-        if self.candidate is None or self.estimate is None:
+        if self.candidate is None:
             found = "auto found no groups that validation confirms" if self.searched else "no grouping was tried"
             if self.diverged:
                 lost = ", ".join(map(label_text, self.diverged))
@@ -88,6 +89,9 @@ class Verdict:
             return f"{advice}: {found}."
         name = label_text(self.candidate)
         count = f"{len(self.candidate_groups)} networks of {name}"
+        if self.estimate is None:
+            why = "a test loss of the network for all tasks is zero or too close to it"
+            return f"{advice}: the change in the test losses of the {count} cannot be computed, since {why}."
         change, interval = percent(self.estimate), _format_interval(self)
         if self.worth_it:
             what = "Training each task alone" if self.candidate[0] == "stl" else "Grouping"
@@ -137,7 +141,7 @@ def _format_interval(verdict: Verdict) -> str:
     """Formats the confidence interval and the number of seeds on which it is based."""
     seeds = pluralize(verdict.seeds, "seed")
     if verdict.low is None or verdict.high is None:
-        return f"({seeds})"
+        return f"({seeds})" if verdict.seeds < 2 else f"({seeds}, which differ too much for an interval)"
     return f"({100 * verdict.confidence:g} % interval {percent(verdict.low)} to {percent(verdict.high)}, {seeds})"
 
 
@@ -177,7 +181,7 @@ def decide(
         raise InvalidInput("at_least", "must be a non-negative fraction", repr(at_least))
     choosing = by_label([record for record in records if record.seed not in confirming])
     if TOGETHER not in choosing:
-        raise InvalidInput("records", "must include results for 'mtl' as a baseline", "none", "add it to `methods`")
+        raise InvalidInput("records", "must include results for 'mtl' as a baseline", "none", "add 'mtl' to `methods`")
     diverged = tuple(dict.fromkeys(record.label for record in records if record.diverged))
     candidates = {label: change for label, change in _candidate_changes(choosing).items() if label not in diverged}
     candidates = {label: change for label, change in candidates.items() if label[0] == "auto"} or candidates
@@ -192,7 +196,8 @@ def decide(
     confirmed = bool(changes(fresh.get(label, []), fresh.get(TOGETHER, [])))
     different = {choosing[other][0].groups: changes(choosing[other], together) for other in candidates}
     found, tried = (fresh, []) if confirmed else (choosing, list(different.values()))
-    judged = _make_verdict(found, label, tried, noise.get(label), candidates[label], at_least)
+    rows = noise.get(label)
+    judged = _make_verdict(found, label, tried, None if rows is None else _finite(rows), candidates[label], at_least)
     provisional = judged.provisional + left_out_note
     return replace(judged, tried=len(different), searched=searched, provisional=provisional, diverged=diverged)
 
@@ -220,9 +225,14 @@ def _make_verdict(
 ) -> Verdict:
     mine, together = records_by_label[label], records_by_label[TOGETHER]
     paired = changes(mine, together)
-    estimate, seeds = mean(paired), len(paired)
-    half = None if seeds < 2 else interval_half_width(paired, tried_changes, row_stderr or 0.0)
-    worth_it = validation < 0 and half is not None and estimate + half < -at_least
+    average, seeds = mean(paired), len(paired)
+    estimate = _finite(average)
+    half = (
+        None
+        if seeds < 2 or estimate is None
+        else _finite(interval_half_width(paired, tried_changes, row_stderr or 0.0))
+    )
+    worth_it = validation < 0 and half is not None and average + half < -at_least
     summary = summarize([*mine, *together])[0]
     return Verdict(
         worth_it=worth_it,
@@ -233,16 +243,20 @@ def _make_verdict(
         candidate_groups=mine[0].groups,
         validation=validation,
         estimate=estimate,
-        low=None if half is None else estimate - half,
-        high=None if half is None else estimate + half,
+        low=None if half is None else average - half,
+        high=None if half is None else average + half,
         seeds=seeds,
-        seed_stderr=None if seeds < 2 else stderr(paired),
+        seed_stderr=None if seeds < 2 else _finite(stderr(paired)),
         row_stderr=row_stderr,
         at_least=at_least,
         training_cost=summary.training_cost,
         deciding_cost=summary.deciding_cost,
         size=summary.relative_parameters,
     )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _excluded_seeds_note(excluded_seeds: Sequence[int]) -> list[str]:

@@ -225,8 +225,8 @@ def hold_lock(path: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except (OSError, NotImplementedError) as error:
-        expected = f"must be a folder where {path} can be locked"
-        raise InvalidInput("cache", expected, str(error), "delete that file or choose another folder") from error
+        failed = f"cannot be used, because {path} could not be locked ({error})"
+        raise InvalidInput("cache", failed, hint="delete that file, or choose another folder") from error
     try:
         yield
     finally:

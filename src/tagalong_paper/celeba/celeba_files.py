@@ -235,7 +235,7 @@ def _check_attributes(path: Path, header: Sequence[str], wanted: Sequence[str]) 
 
 def _check_count(path: Path, count: int, names: Sequence[str]) -> None:
     if not names:
-        raise InvalidInput(f"`data`: {path}", "must list images", "none")
+        raise InvalidInput(f"`data`: {path}", "must list at least one image", "none")
     if len(names) != count:
         expected = f"must list {count} images, as stated in its first line"
         raise InvalidInput(f"`data`: {path}", expected, str(len(names)), "is it truncated?")

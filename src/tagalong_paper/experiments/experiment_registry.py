@@ -81,7 +81,7 @@ def check_methods(name: str, methods: Sequence[str] | None) -> None:
     Example:
         >>> check_methods("capacity", ["mtl", "tag"])
         Traceback (most recent call last):
-        tagalong.errors.InvalidInput: `methods` must be among 'mtl', 'uw', 'gradnorm', found 'tag'
+        tagalong.errors.InvalidInput: `methods` must be one or more of 'mtl', 'uw', 'gradnorm', found 'tag'
     """
     if methods is None:
         return

@@ -126,7 +126,7 @@ class ViewReader:
             self.damaged.add(error.path)
             count = len(self.damaged)
         logger.warning(
-            "%s; this view is left without labels (%d damaged images in %d views so far)", error, count, len(self)
+            "%s; this view will have no labels (%d damaged images in %d views so far)", error, count, len(self)
         )
 
     def _read_images(self, row: int, tasks: Sequence[str]) -> Batch:

@@ -54,7 +54,9 @@ def read_lists(folder: Path) -> Lists:
         )
     lists = {part: _read_names(path) for part, path in files.items() if path is not None}
     problems = [
-        InvalidInput("`lists`:", f"{part} must name buildings", "none") for part, names in lists.items() if not names
+        InvalidInput("`lists`:", f"{part} must name at least one building", "none")
+        for part, names in lists.items()
+        if not names
     ]
     every = [name for names in lists.values() for name in names]
     repeated = sorted({name for name in every if every.count(name) > 1})

@@ -65,8 +65,8 @@ def test_a_failing_estimator_does_not_stop_the_others(
     monkeypatch.setattr(standings, "load_table_problem", lambda table: object())
     names = {one.estimator for one in leaderboard(["nhanes"], budgets=(2,), seeds=1)}
     assert names & set(theirs) == {"fine"}
-    assert "'breaks' cannot be measured on nhanes: out of ideas" in caplog.text
-    assert "of 9 tasks, found the shape (2, 2)" in caplog.text
+    assert "could not measure the estimator 'breaks' on nhanes: out of ideas" in caplog.text
+    assert "must have the shape (9, 9), source by target, found (2, 2)" in caplog.text
 
 
 def test_a_meter_estimator_is_measured_while_all_tasks_train() -> None:

@@ -187,7 +187,7 @@ def doubtful_groups(scores: Floats, prices: Floats, network_price: float, max_si
             for groups, nodes in _grow_groups(some, size, network_price * (size - 1)):
                 visited += nodes
                 if visited > MAX_PARTIAL_GROUPS:
-                    raise InvalidInput("certificate", "requires checking too many groups")
+                    raise InvalidInput("certificate", "would require checking too many groups")
                 found = np.zeros((len(groups), n), dtype=bool)
                 found[:, order] = groups
                 if len(found):

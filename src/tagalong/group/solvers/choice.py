@@ -45,7 +45,7 @@ def choose_solver(name: str, problem: SelectionProblem, budgets: Sequence[float]
     """
     if problem.relaxed is not None:
         if name not in ("auto", "search"):
-            expected = f"supports at most {MAX_LISTED} tasks with `cannot_link` or with costs per group"
+            expected = f"supports at most {MAX_LISTED} tasks with `cannot_link` or per-group costs"
             raise InvalidInput(f"`solver={name!r}`", expected, str(problem.n), AUTO_SOLVER_HINT)
         return "search", solve_listed_search
     if name == "auto":

@@ -10,7 +10,7 @@ from tagalong.group import Group
 from tagalong.rendering import Html, tag
 from tagalong.study import Label, Run, TaskChange, Verdict, label_text
 
-from ..style import format_percent
+from ..style import format_percent, percent_text
 
 HYPHEN_AS_MINUS = re.compile(r"(?<!\w)-(?=\d)")
 NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -53,6 +53,11 @@ def number_in_words(count: int) -> str:
     return NUMBER_WORDS[count] if count < len(NUMBER_WORDS) else str(count)
 
 
+def _why_no_interval(verdict: Verdict) -> str:
+    why = "one seed" if verdict.seeds == 1 else "the seeds differ too much"
+    return f"{why}, so there is no confidence interval"
+
+
 def _format_seeds(verdict: Verdict) -> str:
     return f"{verdict.seeds} seed{'s' if verdict.seeds != 1 else ''}"
 
@@ -91,11 +96,7 @@ def _interval(verdict: Verdict) -> Html:
     most = 1.15 * max(abs(low), abs(high), abs(verdict.estimate), 1e-6)
     left, right, dot = (50 + 50 * value / most for value in (low, high, verdict.estimate))
     known = verdict.low is not None
-    interval = (
-        f"{format_percent(low)} to {format_percent(high)} %"
-        if known
-        else "one seed, so there is no confidence interval"
-    )
+    interval = f"{format_percent(low)} to {format_percent(high)} %" if known else _why_no_interval(verdict)
     strip = tag(
         "div",
         tag("i", class_="zero"),
@@ -182,8 +183,7 @@ def _has_errors(run: Run) -> bool:
 
 def change_text(change: TaskChange) -> str:
     """Formats a change in percent with its standard error."""
-    error = "" if change.stderr is None else f" ± {100 * change.stderr:.1f}"
-    return f"{format_percent(change.change)}{error} %"
+    return percent_text(change.change, change.stderr)
 
 
 def _css_class(change: TaskChange) -> str:

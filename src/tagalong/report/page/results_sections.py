@@ -9,7 +9,7 @@ from tagalong.rendering import Html, tag
 from tagalong.study import LoggedTraining, MethodSummary, Results, Run, SearchLog
 
 from ..result_figures import change_error, known_costs
-from ..style import format_percent
+from ..style import format_percent, percent_text
 from .affinity_sections import omitted_tasks
 
 # heading, cell text, sort key
@@ -103,10 +103,10 @@ def _method_row(line: MethodSummary, columns: Sequence[Column], best: bool) -> H
 
 def _method_columns(results: Results) -> list[Column]:
     def format_change(line: MethodSummary) -> str:
-        error = change_error(line, results)
-        plus_minus = "" if error is None else f" ± {100 * error:.1f}"
+        if line.diverged:
+            return "diverged"
         known = line.change is not None and line.method != "mtl"
-        return "diverged" if line.diverged else f"{format_percent(line.change or 0.0)}{plus_minus} %" if known else ""
+        return percent_text(line.change or 0.0, change_error(line, results)) if known else ""
 
     return [
         ("method", lambda line: line.method if line.honest else f"{line.method}*", lambda line: line.method),
@@ -128,7 +128,7 @@ def _total_loss(line: MethodSummary) -> float | None:
 
 
 def _format_percent(value: float | None) -> str:
-    return "" if value is None else f"{format_percent(value)} %"
+    return "" if value is None else percent_text(value)
 
 
 def _format_multiple(value: float | None) -> str:

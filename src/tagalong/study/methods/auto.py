@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, collect
+from tagalong.errors import InvalidInput, collect, would_train
 from tagalong.group import Group
 from tagalong.learn import Diverged
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..backend import Backend
 
 NAMED_EFFORTS = {"quick": 20, "normal": 60, "thorough": 200}
+MAX_TRAININGS = 10_000  # the search compares every result with every other
 SECONDS_PER_UNIT = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600}
 DURATION_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 METER_SETTINGS: dict[str, Any] = {"estimator": "cosine"}
@@ -169,7 +170,7 @@ class Effort:
         if self.trainings is not None:
             return self.trainings
         assert self.seconds is not None
-        return self.seconds / max(seconds_per_training, 1e-6)
+        return min(self.seconds / max(seconds_per_training, 1e-6), MAX_TRAININGS)
 
 
 def read_effort(effort: Any) -> Effort:
@@ -191,10 +192,13 @@ def read_effort(effort: Any) -> Effort:
             return Effort(seconds=float(timed[1]) * SECONDS_PER_UNIT[timed[2]])
         if re.fullmatch(r"\d+(\.\d+)?", word):
             effort = float(word)
-    if isinstance(effort, (int, float)) and not isinstance(effort, bool) and math.isfinite(effort) and effort >= 1:
+    if isinstance(effort, (int, float)) and not isinstance(effort, bool) and 1 <= effort <= MAX_TRAININGS:
         return Effort(float(effort))
+    if isinstance(effort, (int, float)) and MAX_TRAININGS < effort < math.inf:
+        found, hint = f"a number that would train {would_train(int(effort))}", "try 'thorough' (200) first"
+        raise InvalidInput("effort", f"must be at most {MAX_TRAININGS:,} training runs", found, hint)
     expected = (
-        "must be a number of training runs (at least 1), 'quick' (20), 'normal' (60), 'thorough' (200), or a time, "
-        "e.g. '10min'"
+        "must be a number of training runs (at least 1), 'quick' (20), 'normal' (60), 'thorough' (200), or a duration "
+        "such as '10min'"
     )
     raise InvalidInput("effort", expected, repr(effort))

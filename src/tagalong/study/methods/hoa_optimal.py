@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import comb
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tagalong.errors import InvalidInput
@@ -29,6 +30,9 @@ class Hoa(Method):
 
     name = "hoa"
     order = 30
+
+    def networks_per_seed(self, tasks: int) -> int:
+        return tasks + comb(tasks, 2)
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         subsets = backend.subsets(largest=2)
@@ -70,6 +74,10 @@ class Optimal(Method):
             hint = f"use 'hoa', or set the option max_size to 3 or max_tasks to {n}"
             return [InvalidInput(f"`methods`: {self.name!r}", reason, hint=hint)]
         return []
+
+    def networks_per_seed(self, tasks: int) -> int:
+        largest = tasks if self.max_size is None else min(self.max_size, tasks)
+        return sum(comb(tasks, size) for size in range(1, largest + 1))
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         subsets = self.subsets(backend)

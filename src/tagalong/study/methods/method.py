@@ -99,6 +99,13 @@ class Method(ABC):
         """
         return []
 
+    def networks_per_seed(self, tasks: int) -> int:
+        """Returns how many networks the method trains at least for each seed, given the number of tasks.
+
+        Studies of more than a million networks are rejected before any training.
+        """
+        return 1
+
     def width(self, problem: Problem) -> float:
         """Returns the factor by which encoders are widened."""
         return 1.0

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tagalong.errors import InvalidInput
-from tagalong.plugins import Registry, unknown_name
+from tagalong.plugins import PluginError, Registry, unknown_name
 
 from .auto import AutoMethod
 from .hoa_optimal import Hoa, Optimal, Oracle
@@ -104,9 +104,12 @@ def _create_method(name: str, factory: Factory, options: Mapping[str, Any]) -> M
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         unknown = [option for option in options if option not in parameters]
         if unknown:
-            known = ", ".join(parameters) or "no options"
+            known = f"only {', '.join(parameters)}" if parameters else "no options"
             raise InvalidInput("`options`:", f"{name!r} accepts {known}", ", ".join(unknown))
-    return factory(**options)
+    method = factory(**options)
+    if not isinstance(method, Method):
+        raise PluginError(f"the method {name!r}", "must be made as a Method", type(method).__name__)
+    return method
 
 
 def _names_to_suggest() -> list[str]:

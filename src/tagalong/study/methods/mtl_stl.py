@@ -85,6 +85,9 @@ class Stl(Method):
     order = 10
     budgeted = False
 
+    def networks_per_seed(self, tasks: int) -> int:
+        return tasks
+
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         return Decision.pooled({None: Choice(tuple(Group({task}, {task}) for task in backend.tasks))}, seeds)
 
@@ -106,6 +109,9 @@ class Combined(Method):
         wrong = rule_problem(self.rule, len(tasks))
         problems = [] if wrong is None else [InvalidInput(f"`methods`: {self.name!r}:", wrong)]
         return self.groups.problems(tasks, problem) + problems
+
+    def networks_per_seed(self, tasks: int) -> int:
+        return self.groups.networks_per_seed(tasks)
 
     def width(self, problem: Problem) -> float:
         return self.groups.width(problem)

@@ -50,7 +50,7 @@ class AffinityMethod(Method):
         known = ["average", "trim", *sorted(METER_OPTIONS), *SELECT_OPTIONS]
         unknown = [name for name in self.options if name not in known]
         if unknown:
-            return [InvalidInput(f"`options`: {self.name!r}", f"accepts {', '.join(known)}", ", ".join(unknown))]
+            return [InvalidInput(f"`options`: {self.name!r}", f"accepts only {', '.join(known)}", ", ".join(unknown))]
         if self.average not in ("mean", "trimmed", "median"):
             return [InvalidInput("`options`: `average`", "must be 'mean', 'trimmed' or 'median'", repr(self.average))]
         update = self.options.get("update")

@@ -1,0 +1,80 @@
+"""Commands on a full disk name the file that could not be written, with exit status 1."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from terminal import Terminal, environment
+
+from full_disk import FULL, fill_database, fill_disk
+from tagalong.affinity import Affinity
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+RUN = ("run", "table.csv", "--targets", "a,b", "--methods", "mtl,tag", "--budgets", "2", "--seeds", "1")
+RUN += ("--recipe", "epochs=1", "--device", "cpu", "--out", "out")
+
+
+@pytest.fixture(autouse=True)
+def _inputs(tagalong: Terminal) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 4))
+    Path("table.csv").write_text("\n".join(["p,q,a,b", *(",".join(f"{x:.3f}" for x in row) for row in rows)]))
+    Affinity.from_matrix([[0, 1], [1, 0]], ["a", "b"]).save("affinity.json")
+
+
+def check_failure(tagalong: Terminal, file: str, *arguments: str) -> None:
+    status, _, err = tagalong(*arguments)
+    assert status == 1, err
+    assert "Traceback" not in err
+    assert f"tagalong: {file} could not be written: {FULL}; free some space" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("file", "arguments"),
+    [
+        ("plan.csv", ("plan", "affinity.json", "--budgets", "2")),
+        ("best.json", ("group", "affinity.json", "--budget", "2", "--out", "best.json")),
+        ("best.yaml", ("group", "affinity.json", "--budgets", "1,2", "--out", "best.yaml")),
+        ("out/settings.json", RUN),
+    ],
+)
+def test_the_error_names_the_file(
+    tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, file: str, arguments: tuple[str, ...]
+) -> None:
+    fill_disk(monkeypatch)
+    check_failure(tagalong, file, *arguments)
+
+
+def test_a_disk_that_is_full_from_the_start_is_named(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_database(monkeypatch, pages=1)
+    check_failure(tagalong, "out/run.sqlite", *RUN)
+
+
+def test_a_lost_report_is_named_and_results_are_shown(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        fill_disk(patch, lambda path: path.name == "report.html")
+        status, out, _ = tagalong(*RUN)
+    assert status == 1
+    assert "erdict: " in out
+    assert f"report.html could not be written: {FULL}" in Path("out", "run.log").read_text()
+    assert tagalong(*RUN).status == 0
+    for file, arguments in {
+        "answers.csv": ("predict", "out", "table.csv", "--out", "answers.csv"),
+        "out/report.html": ("report", "out"),
+        "own/results.json": ("verdict", "out", "--out", "own"),
+    }.items():
+        with monkeypatch.context() as patch:
+            fill_disk(patch)
+            check_failure(tagalong, file, *arguments)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_standard_output_that_cannot_be_written_is_named(tagalong: Terminal, more: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "tagalong", "group", "affinity.json", "--budget", "2", *more]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), check=False)
+    assert done.returncode == 1
+    assert " ".join(done.stderr.split()).startswith(f"tagalong: standard output could not be written: {FULL};")
+    assert "Traceback" not in done.stderr
