@@ -155,3 +155,23 @@ def test_attack_finds_neither_tracebacks_nor_silent_damage() -> None:
     tried, *outcomes = map(int, totals)
     assert tried == sum(outcomes) == 21
     assert outcomes[2:] == [0, 0, 0]
+
+
+def test_large_measures_every_command(tmp_path: Path) -> None:
+    out = tmp_path / "large.json"
+    sizes = ["--rows", "300", "--columns", "6", "--targets", "2", "--epochs", "1", "--tasks", "8", "--budget", "2"]
+    sizes += ["--subsets", "3", "--seeds", "1", "--folder", str(tmp_path), "--json", str(out)]
+    printed = _run("large.py", *sizes)
+    rows = json.loads(out.read_text())
+    assert [row["what"].split(" (")[0] for row in rows] == [
+        "read a table",
+        "tagalong run --methods mtl,stl,tag",
+        "tagalong group -b 2",
+        "print(affinity)",
+        "tagalong report",
+        "continue until training starts",
+        "continue to the end; one network to train",
+        "tagalong report",
+    ]
+    assert all(row["seconds"] > 0 and row["CPU seconds"] > 0 and row["peak MB"] > 10 for row in rows)
+    assert "| continue until training starts (6 networks" in printed

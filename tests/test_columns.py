@@ -1,6 +1,7 @@
 """Columns of plain-text tables line up, whatever script the names are written in."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from rich.cells import cell_len
 
 from tagalong import Affinity, select_groups
 from tagalong.rendering import display_width
+from tagalong.study import ProblemInfo
 from tagalong.study.text import tasks_table
 
 sys.path.append(str(Path(__file__).parent / "report"))
@@ -38,3 +40,12 @@ def test_columns_of_results_by_task_line_up(tmp_path: Path) -> None:
         rows = tasks_table(results.problem, lines["mtl", None], lines["tag", 2], width)
         assert columns_line_up(rows[1:])
         assert max(map(cell_len, rows)) <= width
+
+
+def test_results_of_hundreds_of_tasks_are_cut_after_fifty(tmp_path: Path) -> None:
+    problem = ProblemInfo("many", tuple(f"t{i}" for i in range(300)))
+    summary = next(iter(make_run(tmp_path, problem.tasks[:3], steps=1).table()))
+    losses = dict.fromkeys(problem.tasks, 1.0)
+    summary = replace(summary, loss=losses, error=losses)
+    rows = tasks_table(problem, summary, summary)
+    assert (len(rows), rows[-1]) == (52, "… and 250 more tasks; results.json contains all of them")

@@ -505,6 +505,45 @@ def test_columns_in_memory_are_checked(source: Any, problem: str) -> None:
     assert str(caught.value) == problem
 
 
+def test_a_file_read_in_pieces_gives_the_same_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = {
+        "number": ["1", "", "2.5e3", " NA ", "-inf", "7", "nan", "?", "9"],
+        "late text": ["1.0", "007", "", "3", "4", "5", "x", "8", "9"],
+        "code": ["1", "2", "3", "4", "5", "1_0", "7", "8", "9"],
+        "truth": ["true", "", "False", "true", "TRUE", "na", "false", "true", "false"],
+        "quoted": ["one\nline", 'say "hi"', "a,b", "", "ü", "\r\n", "x", "y", "z"],
+    }
+    path = tmp_path / "table.csv"
+    rows = zip(*cells.values(), strict=True)
+    lines = [",".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in (tuple(cells), *rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
+    whole = read_columns(path)
+    monkeypatch.setattr("tagalong.tabular.PIECE_ROWS", 2)
+    monkeypatch.setattr("tagalong.tabular.PIECE_CHARACTERS", 5)
+    pieces, memory = read_columns(path), read_columns(cells)
+    assert list(pieces) == list(cells)
+    for name in cells:
+        assert pieces[name].dtype == whole[name].dtype == memory[name].dtype
+        np.testing.assert_array_equal(pieces[name], memory[name])
+        np.testing.assert_array_equal(pieces[name], whole[name])
+    assert pieces["late text"].tolist()[:2] == ["1.0", "007"]
+
+
+def test_reading_takes_a_few_times_the_memory_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tagalong.tabular.PIECE_ROWS", 200, raising=False)
+    monkeypatch.setattr("tagalong.tabular.PIECE_CHARACTERS", 2**14, raising=False)
+    path, random = tmp_path / "table.csv", np.random.default_rng(0)
+    names = [f"x{i}" for i in range(20)]
+    np.savetxt(path, random.normal(size=(10_000, 20)), fmt="%.4g", delimiter=",", header=",".join(names), comments="")
+    tracemalloc.start()
+    try:
+        columns = read_columns(path)
+        assert [columns[name].dtype for name in names] == [np.float64] * 20
+        assert tracemalloc.get_traced_memory()[1] < 6 * path.stat().st_size
+    finally:
+        tracemalloc.stop()
+
+
 def test_any_changed_byte_of_an_archive_gives_a_sentence_or_the_same_table(tmp_path: Path) -> None:
     path = tmp_path / "table.zip"
     content = archive(**{"table.csv": text_of(NUMBERS)})

@@ -18,6 +18,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, cast
 
@@ -26,6 +27,9 @@ from .free_memory import free_memory
 
 DELIMITERS = ("\t", ";", ",", "|")  # in order of preference
 SAMPLE_SIZE = 200_000  # number of characters that are searched for the delimiter
+PIECE_CHARACTERS = 2**20  # number of characters that are split into lines at once
+PIECE_ROWS = 10_000  # number of rows whose cells are held one by one
+SEPARATOR = "\0"  # of joined cells; does not occur in text files
 BLANK_CHARACTERS = " " + "".join(DELIMITERS)
 QUOTED_CELL = re.compile(r'(?:^|(?<=[\r\n,;\t|])) *"(?:[^"]|"")*"(?= *(?:[\r\n,;\t|]|\Z))')
 MAX_SHOWN = 5  # maximum number of invalid rows, or of files in an archive, that are listed individually
@@ -108,12 +112,36 @@ class ParsedTable:
 
 
 @dataclass(frozen=True)
+class TextCells:
+    """The text cells of a column, joined in pieces, since millions of short strings would take much more memory.
+
+    Attributes:
+        pieces: the joined cells of consecutive rows.
+        rows: the number of cells.
+
+    Example:
+        >>> list(TextCells(("a\\0b", "c"), 3))
+        ['a', 'b', 'c']
+    """
+
+    pieces: Sequence[str]
+    rows: int
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __iter__(self) -> Iterator[str]:
+        for piece in self.pieces:
+            yield from piece.split(SEPARATOR)
+
+
+@dataclass(frozen=True)
 class RawColumns:
     """The unconverted columns of a table.
 
     Attributes:
         place: the file or argument that contains the table, as named in messages.
-        columns: the columns by name, as text cells from a file or as the values of a DataFrame or mapping.
+        columns: the columns by name, as `TextCells` from a file or as the values of a DataFrame or mapping.
         rows: the number of rows.
         unnamed: the number of unnamed columns that were dropped, such as a saved index.
         decimal_comma: see `ParsedTable`.
@@ -167,7 +195,8 @@ def parse_table(text: str, path: str | os.PathLike[str], default_header: Sequenc
         header, rows = TableRow(0, list(default_header)), [header, *rows]
     width = len(default_header or header.cells)
     problems = _header_problems(f"{place}, line {header.line}", header.cells)
-    problems += _row_problems(place, rows, width, delimiter)
+    wrong = [row for row in rows if len(row.cells) != width]
+    problems += _row_problems(place, len(rows), wrong, width, delimiter)
     rows = [TableRow(line, (cells + [""] * width)[:width]) for line, cells in rows]
     return ParsedTable(place, header, rows, delimiter != ",", problems)
 
@@ -209,17 +238,32 @@ def _read_file_columns(path: Path, keep_empty: bool) -> RawColumns:
     place, content = _display_name(path), _read_content(path)
     if content.startswith(PARQUET_SIGNATURE):
         return _read_frame_columns(_with_index(_read_parquet(content, place)), place)
-    delimiter, parsed = _parse_rows(_decode(content, place), place)
-    header, *others = parsed[next((at for at, row in enumerate(parsed) if _has_content(row)), 0) :]
+    text = _decode(content, place)
+    del content
+    delimiter, parsed = _parse_rows(text, place)
+    first = next(parsed)
+    header = first if _has_content(first) else next(filter(_has_content, parsed), first)
     names = [name.strip() for name in header.cells]
-    rows = [row for row in others if _has_content(row) or (keep_empty and len(row.cells) == len(names))]
+    rows = (row for row in parsed if _has_content(row) or (keep_empty and len(row.cells) == len(names)))
+    columns, lines, wrong = _join_cells(rows, len(names))
     problems = _header_problems(f"{place}, line {header.line}", names)
-    problems += _row_problems(place, rows, len(names), delimiter)
+    problems += _row_problems(place, len(lines), wrong, len(names), delimiter)
     raise_problems(problems, TableError)
-    columns = zip(names, zip(*(row.cells for row in rows), strict=True), strict=True)
-    named = {name: cells for name, cells in columns if name}
-    lines = array("q", (row.line for row in rows))
-    return RawColumns(place, named, len(rows), names.count(""), delimiter != ",", lines)
+    named = {name: TextCells(pieces, len(lines)) for name, pieces in zip(names, columns, strict=True) if name}
+    return RawColumns(place, named, len(lines), names.count(""), delimiter != ",", lines)
+
+
+def _join_cells(rows: Iterator[TableRow], width: int) -> tuple[list[list[str]], Sequence[int], list[TableRow]]:
+    """Returns the joined cells of each column (see `TextCells`), the line of each row, and rows of another width."""
+    columns: list[list[str]] = [[] for _ in range(width)]
+    lines, wrong = array("q"), []
+    while some := list(islice(rows, PIECE_ROWS)):
+        lines.extend(row.line for row in some)
+        wrong += [row for row in some if len(row.cells) != width]
+        if not wrong:
+            for pieces, cells in zip(columns, zip(*(row.cells for row in some), strict=True), strict=True):
+                pieces.append(SEPARATOR.join(cells))
+    return columns, lines, wrong
 
 
 def _read_frame_columns(frame: Any, place: str) -> RawColumns:
@@ -259,10 +303,9 @@ def _header_problems(place: str, names: Iterable[str]) -> list[InvalidInput]:
     ]
 
 
-def _row_problems(place: str, rows: Sequence[TableRow], width: int, delimiter: str) -> list[InvalidInput]:
+def _row_problems(place: str, rows: int, wrong: Sequence[TableRow], width: int, delimiter: str) -> list[InvalidInput]:
     if not rows:
         return [TableError(place, "must have rows below its header", "none")]
-    wrong = [row for row in rows if len(row.cells) != width]
     problems: list[InvalidInput] = []
     for line, cells in wrong[:MAX_SHOWN]:
         hint = DECIMAL_COMMA_HINT if delimiter == "," and len(cells) > width else ""
@@ -274,23 +317,13 @@ def _row_problems(place: str, rows: Sequence[TableRow], width: int, delimiter: s
     return problems
 
 
-def _parse_rows(text: str, place: str) -> tuple[str, list[TableRow]]:
+def _parse_rows(text: str, place: str) -> tuple[str, Iterator[TableRow]]:
     """Returns the delimiter and all rows, including blank ones, with unmodified cells."""
     if not text.strip(BLANK_CHARACTERS + "\r\n"):
         raise TableError(place, "must contain a table", "only delimiters")
     delimiter = _find_delimiter(text)
     _check_memory(text.count(delimiter) + text.count("\n"), place)
-    rows: list[TableRow] = []
-    try:
-        rows += _iterate_rows(text, delimiter)
-    except csv.Error as error:
-        at = rows[-1].line + 1 if rows else 1
-        place = f"{place}, line {at}"
-        if "field limit" in str(error):
-            expected = f"must have cells of at most {csv.field_size_limit():,} characters"
-            raise TableError(place, expected, "a longer one", UNCLOSED_HINT) from error
-        raise TableError(place, f"is not a valid table row: {error}", hint=UNCLOSED_HINT) from error
-    return delimiter, rows
+    return delimiter, _iterate_rows(text, delimiter, place)
 
 
 def _check_memory(cells: int, place: str) -> None:
@@ -298,12 +331,28 @@ def _check_memory(cells: int, place: str) -> None:
         raise _too_large(f"about {cells:,} cells", place)
 
 
-def _iterate_rows(text: str, delimiter: str) -> Iterator[TableRow]:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+def _iterate_rows(text: str, delimiter: str, place: str) -> Iterator[TableRow]:
+    reader = csv.reader(_iterate_lines(text), delimiter=delimiter, skipinitialspace=True)
     line = 1
-    for cells in reader:
-        yield TableRow(line, cells)
-        line = reader.line_num + 1
+    try:
+        for cells in reader:
+            yield TableRow(line, cells)
+            line = reader.line_num + 1
+    except csv.Error as error:
+        place = f"{place}, line {line}"
+        if "field limit" in str(error):
+            expected = f"must have cells of at most {csv.field_size_limit():,} characters"
+            raise TableError(place, expected, "a longer one", UNCLOSED_HINT) from error
+        raise TableError(place, f"is not a valid table row: {error}", hint=UNCLOSED_HINT) from error
+
+
+def _iterate_lines(text: str) -> Iterator[str]:
+    """Yields the lines piece by piece, since StringIO needs four bytes for each character."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + PIECE_CHARACTERS) + 1 or len(text)
+        yield from io.StringIO(text[start:end], newline="")
+        start = end
 
 
 def _find_delimiter(text: str) -> str:
@@ -422,7 +471,7 @@ def _decode(content: bytes, place: str) -> str:
         text = "\0" if encoding == "utf-16" else content.decode("latin-1")
     if "\0" in text:
         raise TableError(place, "is not a text file", hint="save the table as a UTF-8 CSV file")
-    if not text.strip():
+    if not text or text.isspace():
         raise TableError(place, "is empty")
     return text
 

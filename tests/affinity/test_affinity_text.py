@@ -47,6 +47,12 @@ def test_nothing_is_shortened_without_a_terminal() -> None:
     assert all(row.startswith(task) and row.count("±") == 60 for row, task in zip(rows, affinity.tasks, strict=True))
 
 
+def test_hundreds_of_tasks_are_summarized_without_a_terminal() -> None:
+    text = str(Affinity.from_matrix(np.random.default_rng(0).standard_normal((300, 300))))
+    assert text.splitlines()[-1].startswith("100 of 300 tasks shown")
+    assert len(text) < 200_000
+
+
 def test_nine_tasks_are_all_shown() -> None:
     text = str(Affinity.from_history(np.random.default_rng(0).standard_normal((20, 9, 9)), names(9)))
     assert "shown" not in text

@@ -122,6 +122,24 @@ def test_budgets_of_many_tasks_are_solved_once(many: tuple[Path, list[list[int]]
     assert all(("% more" in said) == (first[k].status != "optimal") for k, said in _summaries(entries))
 
 
+def test_plots_and_budgets_of_hundreds_of_tasks_are_limited(
+    many: tuple[Path, list[list[int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tagalong.report.page.document.MAX_TASKS", 10)
+    monkeypatch.setattr("tagalong.study.finished_run.MAX_TASKS_FOR_ALL_BUDGETS", 10)
+    folder, solved = many
+    page = write_report(folder)
+    data = data_of(page)
+    assert not solved
+    assert ([entry["k"] for entry in data["budgets"]], data["shown"]) == ([2, 3], 2)
+    assert [len(drawn["tasks"]) for drawn in (*data["heatmaps"], data["time"])] == [10] * (len(data["heatmaps"]) + 1)
+    assert all(
+        len(shape) == 10 for shape in (data["heatmaps"][0]["figure"]["data"][0]["hovertext"], data["time"]["mean"])
+    )
+    assert page.read_text(encoding="utf-8").count("The first 10 of 14 tasks;") == 3
+    assert sum(len(one["serves"]) for one in data["budgets"][1]["networks"]) == 14
+
+
 def _summaries(entries: list[dict]) -> list[tuple[int, str]]:
     return [(entry["k"], "; ".join(entry["summary"])) for entry in entries]
 

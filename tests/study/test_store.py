@@ -1,5 +1,7 @@
 import signal
 import sqlite3
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -227,3 +229,17 @@ def test_two_processes_write_one_file(processes, tmp_path):
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     connection.close()
+
+
+def test_networks_are_checked_for_damage_one_at_a_time(tmp_path):
+    jobs = [Job(("a",), seed) for seed in range(20)]
+    large = {"weight": torch.zeros(250_000)}
+    with Store(tmp_path / "run.sqlite") as store:
+        for job in jobs:
+            store.add(entries(replace(fake(job), state=large)))
+        tracemalloc.start()
+        try:
+            assert store.pruned(map(KEYS.of, jobs)) == []
+            assert tracemalloc.get_traced_memory()[1] < 5e6  # all of them together have 20 MB
+        finally:
+            tracemalloc.stop()

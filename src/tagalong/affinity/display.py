@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAX_NAME_LENGTHS = (16, 12, 8)  # tried in this order until the table fits into the terminal
 MIN_TASKS = 3  # shown even if the terminal is too narrow for them
 MIN_CELL_WIDTH = 4  # terminal columns
+MAX_TASKS = 100  # shown in a file; the text of 1,000 tasks would have 14 million characters
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -28,9 +29,10 @@ def text_table(affinity: Affinity, width: int | None = None) -> str:
     Args:
         affinity: the affinity to show.
         width: the width of the terminal in columns. If the table does not fit, standard errors are omitted first. If
-            that is not enough, long names are truncated, and then tasks are omitted. If None, everything is shown.
+            that is not enough, long names are truncated, and then tasks are omitted. If None, nothing is omitted for up
+            to 100 tasks.
     """
-    scale, n = _scale_exponent(affinity), len(affinity.tasks)
+    scale, n = _scale_exponent(_max_abs_affinity(affinity)), len(affinity.tasks)
     rows, shown = _all_rows(affinity, scale) if width is None else _fitted_rows(affinity, scale, width)
     lines = [_table_heading(affinity, scale), *rows]
     if (np.abs(affinity.mean) < 2 * affinity.stderr)[:shown, :shown].any():
@@ -45,8 +47,8 @@ def text_table(affinity: Affinity, width: int | None = None) -> str:
 
 
 def _all_rows(affinity: Affinity, scale: int) -> tuple[list[str], int]:
-    n, names = len(affinity.tasks), [_collapse_whitespace(task) for task in affinity.tasks]
-    return _format_rows(names, names, _format_cells(affinity, scale, True, n)), n
+    names = [_collapse_whitespace(task) for task in affinity.tasks[:MAX_TASKS]]
+    return _format_rows(names, names, _format_cells(affinity, scale, True, len(names))), len(names)
 
 
 def _fitted_rows(affinity: Affinity, scale: int, width: int) -> tuple[list[str], int]:
@@ -86,9 +88,8 @@ def _max_abs_affinity(affinity: Affinity) -> float:
     return float(values.max()) if values.size and values.max() > 1e-300 else 1.0
 
 
-def _scale_exponent(affinity: Affinity) -> int:
+def _scale_exponent(largest: float) -> int:
     """Returns the power-of-ten exponent (a multiple of three) that scales the largest value to [1, 1000)."""
-    largest = _max_abs_affinity(affinity)
     return 0 if 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
 
 
@@ -132,22 +133,22 @@ def html_table(affinity: Affinity) -> str:
 
     Blue means that the source helps, and red means that it hurts. Values within the noise have no color.
     """
-    shown = min(len(affinity.tasks), MAX_COLUMNS)
+    shown, largest = min(len(affinity.tasks), MAX_COLUMNS), _max_abs_affinity(affinity)
     names = affinity.tasks[:shown]
-    rows = [[name, *(_colored_cell(affinity, i, j) for j in range(shown))] for i, name in enumerate(names)]
+    rows = [[name, *(_colored_cell(affinity, i, j, largest) for j in range(shown))] for i, name in enumerate(names)]
     notes = ["~ within two standard errors of zero; the diagonal is self-affinity"]
     if shown < len(affinity.tasks):
         notes.append(f"; {shown} of {len(affinity.tasks)} tasks shown")
-    head = _table_heading(affinity, _scale_exponent(affinity))
+    head = _table_heading(affinity, _scale_exponent(largest))
     return join([table(["a step on …", *names], rows, caption=head), tag("small", *notes)])
 
 
-def _colored_cell(affinity: Affinity, i: int, j: int) -> Html:
+def _colored_cell(affinity: Affinity, i: int, j: int, largest: float) -> Html:
     mean, error = float(affinity.mean[i, j]), float(affinity.stderr[i, j])
-    unit = 10.0 ** _scale_exponent(affinity)
+    unit = 10.0 ** _scale_exponent(largest)
     shown = _format_cell(mean / unit, error / unit, 2, show_errors=True).strip()
     significant = i != j and np.isfinite(mean) and not abs(mean) < 2 * error
-    return tag("td", shown, style=_background_style(mean / _max_abs_affinity(affinity)) if significant else None)
+    return tag("td", shown, style=_background_style(mean / largest) if significant else None)
 
 
 def _background_style(relative_value: float) -> str:

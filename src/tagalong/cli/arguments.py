@@ -15,6 +15,7 @@ import typer
 from tagalong.errors import InvalidInput
 
 from .messages import name_arguments
+from .terminal import spinner
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
@@ -314,7 +315,8 @@ def load_input(
             )
         from tagalong.learn import Problem
 
-        return Problem.from_table(source, given.pop("targets"), **given)
+        with spinner(f"reading {source}", quiet=progress is None):
+            return Problem.from_table(source, given.pop("targets"), **given)
     _reject_options(given, "tables", source)
     from tagalong.problems import load_problem
 

@@ -42,7 +42,7 @@ LOADED_SPELLINGS = {
     "kind": "--kinds",
 }
 SPLITS = ("train", "val", "test")
-MAX_WARNINGS, MAX_NOTE_LENGTH = 10, 160
+MAX_TASK_ROWS, MAX_WARNINGS, MAX_NOTE_LENGTH = 50, 10, 160
 WARNING = "warning: "
 BOLD_PREFIXES = ("method ", "task ", "Verdict: ", "Provisional verdict: ")
 
@@ -183,11 +183,13 @@ def show_labels(problem: Problem) -> None:
     print_line(console, f"{problem.name}: {len(problem.tasks)} tasks; rows: {rows}; labels per task:")
     counted = ["positives"] if any(line.positives for line in summary.tasks) else []
     shown = TextTable("task", "kind", *SPLITS, *counted, numbers=(*SPLITS, "positives"), names=("task",))
-    for line in summary.tasks:
+    for line in summary.tasks[:MAX_TASK_ROWS]:
         positives = "" if line.positives is None else " / ".join(str(line.positives[part]) for part in SPLITS)
         labels = (str(line.labels[part]) for part in SPLITS)
         shown.add_row(printable(line.task), line.kind, *labels, *([positives] if counted else []))
     print_table(console, shown)
+    if (more := len(summary.tasks) - MAX_TASK_ROWS) > 0:
+        print_line(console, f"and {more} more tasks")
     print_line(console, summary.pairs)
     for note in problem.notes:
         if not note.startswith(WARNING):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong import tabular
-from tagalong.tabular import MISSING_WORDS, RawColumns, TableSource, as_number
+from tagalong.tabular import MISSING_WORDS, SEPARATOR, RawColumns, TableSource, TextCells, as_number
 
 BOOLEAN_WORDS = {"true": 1.0, "false": 0.0}
 MAX_MAGNITUDE = 1e150  # the square of a larger number overflows
@@ -88,7 +89,10 @@ def _convert(raw: Any, decimal_comma: bool) -> Column:
         values = values.astype(str)
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return as_column(values)
-    cells = [_clean(value) for value in values]
+    if isinstance(values, TextCells) and (numbers := _parse_numbers(values)) is not None:
+        return numbers
+    clean = cache(_clean) if isinstance(values, TextCells) else _clean  # equal texts become one object
+    cells = [clean(value) for value in values]
     known = [cell for cell in cells if isinstance(cell, str)]
     if known and all(cell.lower() in BOOLEAN_WORDS for cell in known):
         cells = [BOOLEAN_WORDS[cell.lower()] if isinstance(cell, str) else cell for cell in cells]
@@ -97,6 +101,23 @@ def _convert(raw: Any, decimal_comma: bool) -> Column:
         swapped = as_column(_as_objects(cell.replace(",", ".") if isinstance(cell, str) else cell for cell in cells))
         return swapped if swapped.dtype != object else column
     return column
+
+
+def _parse_numbers(cells: TextCells) -> NDArray[np.float64] | None:
+    """Converts a column piece by piece, or returns None if a cell is neither a number nor missing."""
+    try:
+        return np.concatenate([_parse_piece(piece) for piece in cells.pieces])
+    except ValueError:
+        return None
+
+
+def _parse_piece(piece: str) -> NDArray[np.float64]:
+    cells, parse = piece.split(SEPARATOR), as_number if "_" in piece else float
+    try:
+        return np.array(list(map(parse, cells)))
+    except ValueError:
+        cleaned = map(_clean, cells)
+        return np.array([np.nan if cell is None else parse(cell) for cell in cleaned])
 
 
 def _clean(value: Any) -> Any:

@@ -345,8 +345,12 @@ class Table:
             expected = "must have the same columns as the training table"
             raise InvalidInput(columns.place, expected, f"no {', '.join(missing)}")
         raise_problems([found for column in self.columns for found in _text_problems(column, columns)])
-        values = [column.values(columns[column.name], columns.place) for column in self.columns]
-        return torch.as_tensor(np.concatenate(values, axis=1), dtype=torch.float32)
+        inputs, start = np.empty((columns.rows, len(self.names)), np.float32), 0
+        for column in self.columns:
+            end = start + len(column.names)
+            inputs[:, start:end] = column.values(columns[column.name], columns.place)
+            start = end
+        return torch.as_tensor(inputs)
 
     def to_document(self) -> dict[str, Any]:
         """Returns a JSON document that `from_document` can read."""

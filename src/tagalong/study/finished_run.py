@@ -25,6 +25,8 @@ FILE, FORMAT, VERSION = "budgets.json", "tagalong-budgets", 1
 SOLVER_TIME_LIMIT = 4.0  # seconds for the solver
 MAX_EXACT_TASKS = 24  # with more tasks, local search does as well in a fraction of the time
 MAX_UNCACHED_TASKS = 12  # with more tasks, groupings are cached in a file
+MAX_TASKS_FOR_ALL_BUDGETS = 60  # with more tasks, only the run's own budgets are shown
+DEFAULT_BUDGETS = (2, 3, 4)  # shown for so many tasks if the run has no budgets
 # (maximum number of tasks, resamples); with more tasks, only the run's own budgets are resampled
 RESAMPLES_BY_TASKS = ((9, 100), (MAX_UNCACHED_TASKS, 20))
 SELECT_OPTIONS = ("allow_single", "max_size", "must_link", "cannot_link", "solver")
@@ -54,7 +56,7 @@ class Run:
         return next(iter(self.affinities.values()), None)
 
     def all_budgets(self) -> dict[int, Grouping]:
-        """Returns a grouping for each budget from 1 to n.
+        """Returns a grouping for each budget from 1 to n or, if there are more than 60 tasks, for the run's budgets.
 
         Groupings for budgets that were not part of the run are selected in the same way.
         """
@@ -62,7 +64,9 @@ class Run:
         if affinity is None or len(affinity.tasks) < 2:
             return {}
         known = {k: grouping for k, grouping in self.groupings.items() if set(grouping.tasks) == set(affinity.tasks)}
-        missing = [k for k in range(1, len(affinity.tasks) + 1) if k not in known]
+        n = len(affinity.tasks)
+        wanted = range(1, n + 1) if n <= MAX_TASKS_FOR_ALL_BUDGETS else known or DEFAULT_BUDGETS
+        missing = [k for k in wanted if k not in known]
         if missing:
             known |= _select_missing_groupings(self, affinity, missing)
         return dict(sorted(known.items()))
@@ -71,7 +75,7 @@ class Run:
         """Returns the budget to show first: the candidate's if there is one, else the run's largest, else 2."""
         candidate = self.results.verdict().candidate
         wanted = [candidate[1] if candidate else None, max(self.groupings, default=None), 2, 1]
-        return next(k for k in wanted if k in groupings)
+        return next(k for k in (*wanted, *groupings) if k in groupings)
 
 
 def read_run(folder: str | Path) -> Run:

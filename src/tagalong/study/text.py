@@ -24,6 +24,7 @@ TOTAL_LOSS_ERROR = "± of the total loss"
 OPTIONAL_COLUMNS = ("latency", TOTAL_LOSS_ERROR, "size", "vs random", "total loss", "decide", "train")
 DIVERGED, UNKNOWN, HUGE = "diverged", "unknown", 1e6
 SHORTEST_METHOD, SHORTEST_TASK = 14, 16  # other columns are omitted before names get narrower than this
+MAX_TASKS = 50  # in a table
 Row = Sequence[str]
 
 
@@ -102,14 +103,15 @@ def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, omitted: Sequ
 
 
 def tasks_table(problem: ProblemInfo, mtl: MethodSummary, other: MethodSummary, width: int | None = None) -> list[str]:
-    """Makes a table that compares each task's test loss and error under `mtl` and another method."""
-    rows = [_task_cells(task, problem, mtl, other) for task in problem.tasks]
+    """Makes a table that compares the test loss and error of up to 50 tasks under `mtl` and another method."""
+    rows = [_task_cells(task, problem, mtl, other) for task in problem.tasks[:MAX_TASKS]]
     for number in TASK_COLUMN_COUNTS:
         places = [place for place in filled_columns(rows, n_required=4) if place < number]
         lines = _table_lines(TASK_HEADINGS, rows, places, width, SHORTEST_TASK)
         if _fits(lines, width):
             break
-    return lines
+    omitted = len(problem.tasks) - MAX_TASKS
+    return lines + [f"… and {omitted:,} more tasks; results.json contains all of them"] * (omitted > 0)
 
 
 def _task_cells(task: str, problem: ProblemInfo, mtl: MethodSummary, other: MethodSummary) -> Row:

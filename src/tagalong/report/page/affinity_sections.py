@@ -35,6 +35,7 @@ def heatmap_section(run: Run, order: list[str]) -> Html | None:
             "within a column. Frames mark tasks that are grouped together below.",
             class_="lead",
         ),
+        omitted_tasks(len(order), len(run.results.problem.tasks)),
         tag("div", id="affinity-switches", class_="switches"),
         tag("div", id="heatmap", class_="plot", role="img", aria_label=describe_heatmap(run.affinity)),
         _legend(),
@@ -57,11 +58,19 @@ def over_time_section(run: Run) -> Html | None:
             "lines cross often, the ranking of partners has not settled.",
             class_="lead",
         ),
+        omitted_tasks(len(run.affinity.tasks), len(run.results.problem.tasks)),
         tag("div", tag("label", "Affinity onto ", tag("select", id="time-task")), class_="switches"),
         tag("div", id="over-time", class_="plot", role="img", aria_label="Affinity onto the chosen task over training"),
         id="time",
         aria_labelledby="time-title",
     )
+
+
+def omitted_tasks(shown: int, total: int) -> Html | None:
+    """Returns a note on how many tasks are shown, or None if all are."""
+    if shown == total:
+        return None
+    return tag("p", f"The first {shown} of {total:,} tasks; the files of the run contain all of them.", class_="note")
 
 
 def describe_heatmap(affinity: Affinity) -> str:
@@ -104,9 +113,16 @@ def _format_cell(affinity: Affinity, i: int, j: int) -> str:
 
 def budget_section(groupings: Mapping[int, Grouping], shown: int) -> Html:
     """Returns the slider for the number of networks, with placeholders for the groups and their curve."""
-    n = len(groupings)
+    place, last = 1 + list(groupings).index(shown), len(groupings)
     slider = tag(
-        "input", type="range", id="budget-slider", min="1", max=str(n), step="1", value=str(shown), list="budget-ticks"
+        "input",
+        type="range",
+        id="budget-slider",
+        min="1",
+        max=str(last),
+        step="1",
+        value=str(place),
+        list="budget-ticks",
     )
     return tag(
         "section",

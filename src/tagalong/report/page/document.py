@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from math import floor, isfinite, log10
@@ -15,7 +16,7 @@ import numpy as np
 from tagalong._version import __version__
 from tagalong.affinity import Affinity
 from tagalong.files import write_atomic
-from tagalong.group import Grouping
+from tagalong.group import Group, Grouping
 from tagalong.rendering import Html, join, tag
 from tagalong.study import Run, label_text, read_run
 
@@ -37,6 +38,7 @@ PAGE_SCRIPTS = ("theme.js", "heatmap.js", "over_time.js", "budget.js", "worth.js
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
+MAX_TASKS = 60  # in plots; with 1,000 tasks, the heat maps alone would have hundreds of megabytes
 MIN_STEPS_TO_TRIM = 20  # with fewer measured steps, trimming has no effect
 
 
@@ -67,8 +69,9 @@ def render_page(run: Run, groupings: dict[int, Grouping]) -> str:
         groupings: the best groups by affinity for each number of networks; empty if no affinity was measured.
     """
     shown = run.shown_budget(groupings) if groupings else 1
-    order = task_order(groupings[shown]) if groupings else []
+    order = task_order(groupings[shown])[:MAX_TASKS] if groupings else []
     decision = auto_decision(run)
+    drawn = _only(run, order)
     methods = [record.method for record in run.results.records]
     body = [
         tag("a", "Skip to the networks", href="#networks", class_="skip"),
@@ -76,10 +79,10 @@ def render_page(run: Run, groupings: dict[int, Grouping]) -> str:
             "main",
             answer_section(run),
             recommended_section(run),
-            heatmap_section(run, order) if order else None,
-            over_time_section(run),
+            heatmap_section(drawn, order) if order else None,
+            over_time_section(drawn),
             budget_section(groupings, shown) if groupings else None,
-            results_section(run.results),
+            results_section(run.results, MAX_TASKS),
             search_section(decision) if decision else None,
             reading_section(methods),
             disclaimer_section(run.results.problem.tasks),
@@ -89,7 +92,7 @@ def render_page(run: Run, groupings: dict[int, Grouping]) -> str:
             "footer", f"Made by tagalong {__version__}. This page is a single file and loads nothing from the internet."
         ),
         tag("noscript", tag("p", "The plots and the slider need JavaScript.")),
-        tag("script", Html(to_script_json(page_data(run, groupings, shown))), type="application/json", id="data"),
+        tag("script", Html(to_script_json(page_data(drawn, groupings, shown))), type="application/json", id="data"),
         tag("script", Html(_read_static(PLOTLY_SCRIPT))),
         tag("script", Html("(() => {\n'use strict';\n" + "\n".join(map(_read_static, PAGE_SCRIPTS)) + "\n})();")),
     ]
@@ -104,6 +107,13 @@ def render_page(run: Run, groupings: dict[int, Grouping]) -> str:
     return "<!doctype html>\n" + tag("html", tag("head", *head), tag("body", join(body)), lang="en") + "\n"
 
 
+def _only(run: Run, tasks: Sequence[str]) -> Run:
+    """Returns the run with the affinities of only these tasks, if these are not all of its tasks."""
+    if run.affinity is None or len(tasks) in (0, len(run.affinity.tasks)):
+        return run
+    return replace(run, affinities={name: affinity.only(tasks) for name, affinity in run.affinities.items()})
+
+
 @cache
 def _read_static(name: str) -> str:
     return files("tagalong.report.page").joinpath("static", name).read_text(encoding="utf-8")
@@ -112,16 +122,21 @@ def _read_static(name: str) -> str:
 def page_data(run: Run, groupings: Mapping[int, Grouping], shown: int) -> dict[str, Any]:
     """Returns the data for all plots. Task names are plain text, which the scripts escape."""
     grouping, results = groupings.get(shown), run.results
-    order = task_order(grouping) if grouping else []
+    order = task_order(grouping) if grouping else list(results.problem.tasks)
     return {
-        "heatmaps": heatmap_data(run, grouping) if grouping else [],
+        "heatmaps": heatmap_data(run, _only_tasks(grouping, order[:MAX_TASKS])) if grouping else [],
         "time": over_time_data(run.affinity) if run.affinity is not None else None,
         "budgets": budgets_data(groupings, results) if groupings else [],
-        "shown": shown,
+        "shown": 1 + list(groupings).index(shown) if groupings else 1,  # its place on the slider
         "costs": _cost_figures(run),
-        "changes": _change_figures(run, order),
+        "changes": _change_figures(run, order[:MAX_TASKS]),
         "search": as_plotly_json(search_curve(decision)) if (decision := auto_decision(run)) else None,
     }
+
+
+def _only_tasks(grouping: Grouping, tasks: Sequence[str]) -> Grouping:
+    served = [group.serves.intersection(tasks) for group in grouping.groups]
+    return replace(grouping, groups=tuple(Group(serves, serves) for serves in served if serves))
 
 
 def to_script_json(data: Mapping[str, Any]) -> str:
@@ -183,7 +198,7 @@ def _change_figures(run: Run, order: list[str]) -> list[dict[str, Any]]:
         {
             "name": label_text(label),
             "first": label == verdict.candidate,
-            "figure": as_plotly_json(task_changes(run.results, *label, tasks=order or None)),
+            "figure": as_plotly_json(task_changes(run.results, *label, tasks=order)),
         }
         for label in labels
         if label not in verdict.diverged

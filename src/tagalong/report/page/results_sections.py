@@ -10,18 +10,21 @@ from tagalong.study import LoggedTraining, MethodSummary, Results, Run, SearchLo
 
 from ..result_figures import change_error, known_costs
 from ..style import format_percent, percent_text
+from .affinity_sections import omitted_tasks
 
 # heading, cell text, sort key
 Column = tuple[str, Callable[[MethodSummary], str], Callable[[MethodSummary], float | str | None]]
 
 
-def results_section(results: Results) -> Html:
-    """Returns the figure and the table of all methods and budgets, followed by the change for each task."""
+def results_section(results: Results, max_tasks: int) -> Html:
+    """Returns the figure and the table of all methods and budgets, and the changes for up to `max_tasks` tasks."""
+    tasks = len(results.problem.tasks)
     return tag(
         "section",
         tag("h2", "Was it worth it?", id="worth-title"),
         *(_with_costs(results) if known_costs(results) else _without_costs(results)),
         tag("h3", "Task by task"),
+        omitted_tasks(min(tasks, max_tasks), tasks),
         tag("div", tag("label", "Changes with ", tag("select", id="changes-method")), class_="switches"),
         tag("div", id="changes", class_="plot", role="img", aria_label="Change in each task's test loss"),
         id="worth",

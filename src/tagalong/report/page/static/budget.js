@@ -2,12 +2,12 @@
 function drawBudgets() {
   const slider = find('budget-slider');
   if (!slider || !data.budgets.length) return;
-  let chosen = data.shown;
+  let chosen = data.shown; // the place in the list of budgets, counted from 1
   const curve = plot('budget-curve', () => budgetCurve(chosen), (place) => {
-    place.on('plotly_click', (event) => show(event.points[0].x));
+    place.on('plotly_click', (event) => show(data.budgets.findIndex(({ k }) => k === event.points[0].x) + 1));
   });
-  const show = (k) => {
-    chosen = Math.min(Math.max(k, 1), data.budgets.length);
+  const show = (place) => {
+    chosen = Math.min(Math.max(place, 1), data.budgets.length);
     slider.value = String(chosen);
     showGroups(data.budgets[chosen - 1]);
     curve();
@@ -21,8 +21,8 @@ function drawBudgets() {
 function showGroups({ k, networks, summary, unsettled }) {
   find('budget-k').textContent = String(k);
   find('budget-slider').setAttribute('aria-valuetext', `${k} network${k === 1 ? '' : 's'}`);
-  find('budget-less').disabled = k === 1;
-  find('budget-more').disabled = k === data.budgets.length;
+  find('budget-less').disabled = k === data.budgets[0].k;
+  find('budget-more').disabled = k === data.budgets.at(-1).k;
   find('budget-summary').textContent = `${summary.join('; ')}.`;
   const cards = networks.map(({ serves, helpers }, number) => {
     const card = document.createElement('article');
@@ -57,7 +57,7 @@ function budgetCurve(chosen) {
   const value = {
     name: 'total affinity', x: ks, y: data.budgets.map((one) => one.value), hovertext: notes, hoverinfo: 'text',
     mode: 'lines+markers', line: { color: COLOURS[0], width: 2 },
-    marker: { size: ks.map((k) => (k === chosen ? 13 : 6)), color: COLOURS[0], opacity: 1, line: { width: 0 } },
+    marker: { size: ks.map((k, at) => (at + 1 === chosen ? 13 : 6)), color: COLOURS[0], opacity: 1, line: { width: 0 } },
   };
   const bound = {
     name: 'upper bound', x: ks, y: data.budgets.map((one) => one.bound), hoverinfo: 'skip',
