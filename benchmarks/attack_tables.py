@@ -4,7 +4,7 @@ import gzip
 import io
 import random
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -86,16 +86,20 @@ def random_table(rng: random.Random) -> tuple[str, bytes]:
     """Draws the file name and the content of a table with one or more oddities."""
     rows = plain_rows(rng)
     rng.choice(CHANGES)(rows, rng)
-    text = table_text(rows, rng.choice(",,,;\t| :"), rng.choice(("\n", "\n", "\r\n", "\r")), rng.random() < 0.7)
-    encoding = rng.choice(("utf-8", "utf-8", "utf-8-sig", "latin-1", "utf-16", "utf-16-le", "utf-32", "cp500"))
+    text = table_text(rows, _rarely(rng, ",", ";\t| :"), _rarely(rng, "\n", ("\r\n", "\r")), rng.random() < 0.8)
+    encoding = _rarely(rng, "utf-8", ("utf-8-sig", "latin-1", "utf-16", "utf-16-le", "utf-32", "cp500"))
     name, content = _compressed(text.encode(encoding, "replace"), rng)
-    if rng.random() < 0.5:
+    if rng.random() < 0.2:
         content = rng.choice(BYTE_DAMAGES)(content, rng)
     return name, content
 
 
+def _rarely(rng: random.Random, usual: str, others: Sequence[str]) -> str:
+    return rng.choice(others) if rng.random() < 0.2 else usual
+
+
 def _compressed(content: bytes, rng: random.Random) -> tuple[str, bytes]:
-    kind = rng.choice(("csv", "csv", "csv", "tsv", "txt", "csv.gz", "csv.gz", "zip", "parquet", "npy", "npz"))
+    kind = _rarely(rng, "csv", ("tsv", "txt", "csv.gz", "csv.gz", "zip", "zip", "parquet", "npy", "npz"))
     if kind == "csv.gz":
         content = gzip.compress(content, mtime=0)
     elif kind == "zip":

@@ -233,3 +233,16 @@ def test_nothing_else_is_a_leftover(tmp_path: Path) -> None:
         os.utime(tmp_path / name, (0, 0))
     remove_leftovers(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == set(names)
+
+
+def test_every_byte_of_a_compressed_archive_may_be_damaged() -> None:
+    packed = pack_arrays({"losses": np.arange(40.0)}, compress=True)
+    intact = unpack_arrays(packed)["losses"].tolist()
+    for place in range(len(packed)):
+        damaged = bytearray(packed)
+        damaged[place] ^= 255
+        try:
+            with report_damage("told.npz"):
+                assert unpack_arrays(bytes(damaged), ["losses"])["losses"].tolist() == intact
+        except DocumentError as error:
+            assert str(error).startswith("told.npz is damaged")  # noqa: PT017 - some bytes mean nothing

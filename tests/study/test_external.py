@@ -407,3 +407,14 @@ def test_a_run_does_not_replace_an_external_study_or_the_other_way_around(tmp_pa
     Study(problem, tmp_path / "run", device="cpu").run(["mtl"], seeds=1)
     with pytest.raises(InvalidInput, match="`out` must not be the folder of a run"):
         ExternalStudy(problem.names, tmp_path / "run")
+
+
+def test_damaged_losses_of_rows_are_named(tmp_path: Path) -> None:
+    study = planned_study(tmp_path, methods=("stl",), seeds=1)
+    train_pending(study)
+    for file in (tmp_path / "told").glob("*.npz"):
+        content = bytearray(file.read_bytes())
+        content[len(content) // 3] ^= 255  # inside compressed losses
+        file.write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"told/\w+\.npz is damaged: .*; plan the study again in another folder"):
+        ExternalStudy(TASKS, tmp_path).results()

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tagalong.affinity import Affinity
 from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, as_names, first_few, is_integer, is_nonnegative, is_number, raise_problems
-from tagalong.files import pack_arrays, read_document, unpack_arrays, write_atomic, write_document
+from tagalong.files import pack_arrays, read_document, report_damage, unpack_arrays, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import Diverged, Job
 from tagalong.score import Score
@@ -42,6 +42,7 @@ from .study_request import Options, StudyRequest, default_budgets, with_effort
 from .uncertainty import row_noise
 
 FORMAT, VERSION, FILE, FOLDER, LOCK = "tagalong-told", 1, "told.json", "told", ".told.lock"
+PLAN_AGAIN = "plan the study again in another folder"
 MOST_NAMED = 5  # networks that a message lists
 Losses = Mapping[str, float | Sequence[float]]
 Network = tuple[tuple[str, ...], int]
@@ -488,8 +489,7 @@ def _read_results(out: Path, tasks: Sequence[str], known: Mapping[Job, NetworkRe
 
 
 def _read_document(out: Path, parse: Callable[[Entry], T]) -> T:
-    hint = "plan the study again in another folder"
-    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: parse(Entry(document)), hint=hint)
+    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: parse(Entry(document)), hint=PLAN_AGAIN)
 
 
 def _read_request(plan: Entry, out: Path) -> PlanRequest:
@@ -585,8 +585,10 @@ def _read_result(
 def _read_rows(out: Path, file: Entry, tasks: Sequence[str]) -> dict[str, NDArray[Any]]:
     if Path(file.text()).parts[:-1] != (FOLDER,):
         raise file.error(f"must be a file in the folder {FOLDER!r}")
-    archive = unpack_arrays((out / file.text()).read_bytes())
-    return {task: archive[f"rows_{number}"] for number, task in enumerate(tasks)}
+    path = out / file.text()
+    with report_damage(path, hint=PLAN_AGAIN):
+        archive = unpack_arrays(path.read_bytes())
+        return {task: archive[f"rows_{number}"] for number, task in enumerate(tasks)}
 
 
 def _read_scores(entry: Entry, tasks: Sequence[str]) -> dict[str, Score]:
