@@ -34,7 +34,17 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from attack_damage import damages_for, flip_byte, flip_bytes
-from attack_sample import COMMANDS, Command, Ended, copy_folder, make_sample, predict_odd, prepare, run_odd
+from attack_sample import (
+    COMMANDS,
+    Command,
+    Ended,
+    copy_folder,
+    make_sample,
+    predict_odd,
+    predict_odd_array,
+    prepare,
+    run_odd,
+)
 from attack_tables import random_array, random_table
 from markdown import progress, table
 
@@ -254,7 +264,7 @@ def main() -> int:
         commands = [command for command in COMMANDS if _may_match(command, args.only)]
         targets = [target for command in commands for target in find_targets(sample, command)]
         targets += [Target(TABLES, command, None) for command in (run_odd, predict_odd)]
-        targets += [Target(ARRAYS, predict_odd, None)]
+        targets += [Target(ARRAYS, predict_odd_array, None)]
         rows, faults = [], []
         for target in targets:
             found = list(attack(sample, target, args.attempts, args.seed, args.only))

@@ -171,8 +171,6 @@ COMMANDS = (
     Command("verdict", "files", command("verdict", "files/plan.csv", "--json")),
     Command("TruthTable.load", "files", load_truth),
 )
-run_odd = Command("run", "none", lambda: _run_odd())
-predict_odd = Command("predict", "none", lambda: _predict_odd())
 
 
 def _run_odd() -> str:
@@ -181,9 +179,14 @@ def _run_odd() -> str:
     return ""
 
 
-def _predict_odd() -> str:
-    tagalong("predict", "table", os.readlink("odd"))
+def _predict_odd(folder: str) -> str:
+    tagalong("predict", folder, os.readlink("odd"))
     return ""
+
+
+run_odd = Command("run", "none", _run_odd)
+predict_odd = Command("predict", "none", lambda: _predict_odd("table"))
+predict_odd_array = Command("predict", "none", lambda: _predict_odd("own"))
 
 
 def prepare() -> None:

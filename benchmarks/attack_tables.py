@@ -112,18 +112,11 @@ def _compressed(content: bytes, rng: random.Random) -> tuple[str, bytes]:
 
 
 ARRAYS: tuple[object, ...] = (
-    *(1.0, [], [[]], [[1.0]], [["a", "b"]], [[1e308, -1e308]], [[float("nan"), float("inf")]], [[1, 2, 3]]),
-    *(
-        [[1 + 2j, 0]],
-        [[True, False]],
-        [{"x": 1}],
-        [None],
-        np.zeros((0, 2)),
-        np.zeros((2, 2, 2)),
-        np.zeros((3, 2), "f2"),
-    ),
-    *(np.array([(1.0, 2)], [("x", "f8"), ("y", "i4")]), np.array([["2024-01-31"] * 2], "M8[D]"), [[2**70, 1]]),
-    *(np.array([[b"a", b"b"]]), np.zeros((2, 2), ">f8"), np.zeros((2, 2), "i8")),
+    *(1.0, [], [[]], [[1.0]], [["a", "b", "c"]], [[1e308, -1e308, 0]], [[float("nan"), float("inf"), 0]]),
+    *([[1, 2, 3]], [1, 2, 3], [[1 + 2j, 0, 0]], [[True, False, True]], [{"x": 1}], [None], [[2**70, 1, 1]]),
+    *(np.zeros((0, 3)), np.zeros((2, 3, 2)), np.zeros((3, 3), "f2"), np.zeros((2, 3), ">f8"), np.zeros((2, 3), "i8")),
+    *(np.array([(1.0, 2)], [("x", "f8"), ("y", "i4")]), np.array([["2024-01-31"] * 3], "M8[D]")),
+    *(np.array([[b"a", b"b", b"c"]]), np.full((2, 3), np.finfo("f8").tiny), np.zeros((2, 4))),
 )
 
 
