@@ -452,7 +452,7 @@ ARRAY_FILES: dict[str, tuple[bytes, str]] = {
     "truncated": (saved(SQUARE)[:-5], FORMAT),
     "truncated, npz": (saved_together(a=SQUARE)[:-30], FORMAT),
     "damaged, npz": (damaged(saved_together(a=np.arange(300)), 80), FORMAT),
-    "damaged header": (saved(SQUARE).replace(b"'shape': (3, 3)", b"'shape': (3, 3("), FORMAT),
+    "damaged header": (saved(SQUARE).replace(b"{'descr'", b"''descr'"), FORMAT),
     "nothing": (b"", FORMAT),
     "pickle": (b"\x80\x04K\x01.", FORMAT),
 }
