@@ -407,3 +407,14 @@ def test_a_run_does_not_replace_an_external_study_or_the_other_way_around(tmp_pa
     Study(problem, tmp_path / "run", device="cpu").run(["mtl"], seeds=1)
     with pytest.raises(InvalidInput, match="`out` must not be the folder of a run"):
         ExternalStudy(problem.names, tmp_path / "run")
+
+
+def test_a_damaged_archive_of_row_losses_is_named(tmp_path: Path) -> None:
+    study = ExternalStudy(["a"], tmp_path)
+    study.plan(None, methods=["mtl"], budgets=[1], seeds=1)
+    tasks, seed = study.ask()
+    study.tell(tasks, seed, val={"a": 1.0}, test={"a": 1.0}, rows={"a": [0.5, 1.5]})
+    (archive,) = (tmp_path / "told").iterdir()
+    archive.write_bytes(archive.read_bytes()[:-30])
+    with pytest.raises(ValueError, match=rf"{archive.name} is damaged: .*; plan the study again"):
+        ExternalStudy(["a"], tmp_path).results()

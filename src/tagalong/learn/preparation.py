@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-import struct
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any, Protocol
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -20,6 +17,7 @@ from torch import Tensor
 
 from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, first_few, raise_problems
+from tagalong.files import READ_ERRORS
 from tagalong.free_memory import free_memory
 from tagalong.tabular import TableSource, as_number
 
@@ -40,11 +38,6 @@ from .splitting import RowNumbers
 from .targets import Label
 
 MAX_LEVELS = 50
-# Errors that reading a damaged npy or npz file may raise.
-DAMAGE = (
-    *(ValueError, EOFError, LookupError, OSError, TypeError, RuntimeError),
-    *(BadZipFile, zlib.error, struct.error),
-)
 OTHER_LEVEL = "other or missing"
 Classes = Mapping[str, Sequence[Label]]
 
@@ -189,7 +182,7 @@ def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
             raise
         except MemoryError as error:
             raise InvalidInput(argument, "must fit into memory", str(error)) from error
-        except DAMAGE as error:
+        except READ_ERRORS as error:
             raise InvalidInput(
                 argument, "must be a numeric npy or npz file", f"a different format in {path}"
             ) from error

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tagalong.affinity import Affinity
 from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, as_names, first_few, is_integer, is_nonnegative, is_number, raise_problems
-from tagalong.files import pack_arrays, read_document, unpack_arrays, write_atomic, write_document
+from tagalong.files import pack_arrays, read_document, report_damage, unpack_arrays, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import Diverged, Job
 from tagalong.score import Score
@@ -585,8 +585,10 @@ def _read_result(
 def _read_rows(out: Path, file: Entry, tasks: Sequence[str]) -> dict[str, NDArray[Any]]:
     if Path(file.text()).parts[:-1] != (FOLDER,):
         raise file.error(f"must be a file in the folder {FOLDER!r}")
-    archive = unpack_arrays((out / file.text()).read_bytes())
-    return {task: archive[f"rows_{number}"] for number, task in enumerate(tasks)}
+    path = out / file.text()
+    with report_damage(path, hint="plan the study again in another folder"):
+        archive = unpack_arrays(path.read_bytes())
+        return {task: archive[f"rows_{number}"] for number, task in enumerate(tasks)}
 
 
 def _read_scores(entry: Entry, tasks: Sequence[str]) -> dict[str, Score]:
