@@ -1,10 +1,13 @@
-"""A run folder as written by commit 523576c: version 1 of the store, whose keys held the release."""
+"""Run folders of earlier versions of the store: 1 (commit 523576c), whose keys held the release, and 2."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from pathlib import Path
+
+from tagalong.files import unseal
+from tagalong.study.store import BLOBS
 
 SCHEMA = """
 CREATE TABLE networks (
@@ -48,3 +51,18 @@ def old_run(folder: Path) -> Path:
     connection.commit()
     connection.close()
     return folder
+
+
+def to_version_2(store: Path) -> None:
+    """Converts a store to version 2, which had no checksums."""
+    connection = sqlite3.connect(store)
+    for table, blobs in BLOBS.items():
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
+        for blob in blobs:
+            rows = connection.execute(f"SELECT rowid, {blob} FROM {table} WHERE {blob} IS NOT NULL").fetchall()
+            connection.executemany(
+                f"UPDATE {table} SET {blob} = ? WHERE rowid = ?", [(unseal(content), row) for row, content in rows]
+            )
+    connection.execute("PRAGMA user_version = 2")
+    connection.commit()
+    connection.close()

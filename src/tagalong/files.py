@@ -45,7 +45,7 @@ OWNER = r"([0-9a-f]{8})-(\d{1,9})-(\d+)-[0-9a-f]{8}"
 TEMPORARY = re.compile(rf"\..+\.(?:{OWNER}|[0-9a-f]{{32}})(?:\.tmp|\.before)?")
 TEMPORARY_FOLDER = re.compile(rf"tagalong-{OWNER}-\w+")
 MAX_AGE = 24 * 3600  # seconds after which the files of a process that cannot be looked up count as abandoned
-logger = logging.getLogger(__name__)
+damage_logger = logging.getLogger("tagalong.damage")  # commands print its warnings
 
 
 class DocumentError(InvalidInput):
@@ -77,7 +77,7 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         move_into_place(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+        if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(temporary)):
             error.filename = str(path)  # a full disk is reported without a name
         raise
 
@@ -279,7 +279,9 @@ def parse_document(
         raise error(source, f"is not valid JSON: {reason}", hint="is it truncated?") from reason
     checked = check_document(document, source, kind, versions, error, hint)
     if checked.pop(CHECKSUM, None) not in (None, _document_checksum(checked)):
-        logger.warning("%s has been edited or damaged since it was written; its numbers are used as they are", source)
+        damage_logger.warning(
+            "%s has been edited or damaged since it was written; its numbers are used as they are", source
+        )
     return checked
 
 

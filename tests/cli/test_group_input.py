@@ -205,7 +205,6 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
         ("--budget 2 --time-limit 0", "--time-limit must be a positive number of seconds, found 0"),
         ("--budget 2 --seed -1", "--seed must be a non-negative integer, found -1"),
         ("--budget 2 --resamples -1", "--resamples must be a non-negative integer, found -1"),
-        ("--budget 2 --resamples 1000000000", "--resamples must be at most 100,000 for 3 tasks"),
         ("--budgets 1-100000000000", "--budgets must be at most 10,000 numbers, found '1-100000000000'"),
         ("--budgets 1-10000", "and 9,947 more"),
         (
@@ -274,3 +273,9 @@ def error_of_saving(tagalong: Terminal) -> str:
     status, _, err = tagalong("group", "a.csv", "--budget", "2", "--out", "best.json")
     assert status == 2
     return err.removeprefix("tagalong: ").rstrip("\n")
+
+
+def test_resamples_that_would_take_days_are_rejected(tagalong: Terminal) -> None:
+    Affinity.from_history(np.zeros((2, 2, 2)), ["a", "b"]).save("a.json")
+    message = tagalong.error_of("group", "a.json", "--budget", "1", "--resamples", "1000000000")
+    assert message.startswith("--resamples must be at most 100,000 for 2 tasks")

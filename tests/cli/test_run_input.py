@@ -63,7 +63,7 @@ TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
         "--group-column must have at least 3 groups",
     ),
     "wrong kind": (dict, ["--kinds", "age=binary"], "'age' is binary and must have exactly two distinct labels, found"),
-    "wrong error": (dict, ["--errors", "age=auroc"], "task 'age': error must be one of 'mae'"),
+    "wrong error": (dict, ["--errors", "age=auroc"], "task 'age': --errors must be one of 'mae'"),
 }
 
 

@@ -44,7 +44,7 @@ def error_of(data: Path, capsys: pytest.CaptureFixture[str]) -> str:
     assert main(["run", "celeba", "--with", f"data={data}"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    first = str(caught.value).splitlines()[0].replace("`", "")
+    first = str(caught.value).splitlines()[0].replace("`data`", "--with data")
     assert err.startswith(f"tagalong: {first}")
     assert "Traceback" not in err
     assert not (data / "tagalong-cache").exists()

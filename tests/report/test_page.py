@@ -247,7 +247,7 @@ def test_forty_tasks_stay_below_ten_megabytes(tmp_path: Path) -> None:
         ('{"groupings": [{"method": "tag"}]}', "must have the format 'tagalong-groupings', found None"),
         (
             '{"format": "tagalong-groupings", "version": 1, "groupings": [{"method": "tag"}]}',
-            "is damaged: KeyError: 'grouping'; run the study again",
+            r"is damaged: groupings\[0\].grouping is missing; run the study again",
         ),
     ],
 )

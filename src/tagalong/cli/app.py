@@ -15,7 +15,7 @@ from tagalong.plugins import PluginError, find_plugins, warn_once
 
 from .group import group
 from .manual import PURPOSE, Command, Commands, finish_command, manual
-from .messages import FAILED, INTERRUPTED, INVALID, describe_usage_error, explain_error, print_error
+from .messages import FAILED, INTERRUPTED, INVALID, describe_usage_error, explain_error, print_damage, print_error
 from .plan import plan, verdict
 from .plugin_commands import PluginCommand, load_command
 from .predict import predict
@@ -145,7 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if COMPLETION_VARIABLE in os.environ:
         logging.disable()  # warnings would show up in the line being typed
     try:
-        status = typer.main.get_command(app).main(given or ["--help"], prog_name="tagalong", standalone_mode=False)
+        with print_damage():
+            status = typer.main.get_command(app).main(given or ["--help"], prog_name="tagalong", standalone_mode=False)
         status = status if isinstance(status, int) else 0
         _flush_output(status)
         return status

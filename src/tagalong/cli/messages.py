@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import signal
 import sys
 import threading
@@ -19,7 +20,7 @@ import typer
 from rich.console import Console
 
 from tagalong.errors import InvalidInput, ReferenceFormatter
-from tagalong.files import describe_unwritten
+from tagalong.files import damage_logger, describe_unwritten
 
 from .terminal import print_line
 
@@ -34,6 +35,24 @@ def print_error(message: str) -> None:
     print_line(console, first, hang=2)
     for line in others:
         print_line(console, f"  - {line.removeprefix('  - ')}", hang=4)
+
+
+class WarningPrinter(logging.Handler):
+    """Prints warnings to stderr, in the style of the other messages."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print_error(f"warning: {record.getMessage()}")
+
+
+@contextmanager
+def print_damage() -> Iterator[None]:
+    """Prints warnings about damaged files, also those that a run writes to its log file."""
+    printer = WarningPrinter(logging.WARNING)
+    damage_logger.addHandler(printer)
+    try:
+        yield
+    finally:
+        damage_logger.removeHandler(printer)
 
 
 def spell_options(parameters: Sequence[Any]) -> ReferenceFormatter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import math
 import time
 import warnings
@@ -20,7 +19,7 @@ from torch import Tensor
 from tagalong._version import NUMERICS
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, raise_problems
-from tagalong.files import report_damage, seal, unseal, write_atomic
+from tagalong.files import damage_logger, report_damage, seal, unseal, write_atomic
 from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
@@ -31,8 +30,6 @@ from .randomness import batches, derive_seed, reseed
 from .recipe import LossWindows, Recipe
 from .rows import Batch, Rows, Split
 from .scoring import UNKNOWN_SCORE, loss_and_labels, losses_on, scores_on
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -372,7 +369,7 @@ def load_checkpoint(path: Path, training: Training) -> None:
         raise
     except Exception as error:
         reason = str(error) if isinstance(error, ValueError) else "it contains more than tensors and plain values"
-        logger.warning("could not use %s (%s); training from scratch", path, reason)
+        damage_logger.warning("could not use %s (%s); training from scratch", path, reason)
         return
     identity = str(state.get("of")) if isinstance(state, dict) else type(state).__name__
     if identity != training.identity:

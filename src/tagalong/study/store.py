@@ -12,16 +12,15 @@ import errno
 import hashlib
 import io
 import json
-import logging
 import math
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -30,12 +29,14 @@ from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.errors import pluralize
-from tagalong.files import pack_arrays, seal, unpack_arrays, unseal
+from tagalong.files import READ_ERRORS, damage_logger, pack_arrays, seal, unpack_arrays, unseal
 from tagalong.learn import Job, Trained
 from tagalong.score import Score
 
 from .records import Cost
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Losses = dict[str, NDArray[np.float32]]
 SPLITS = ("val", "test")
 AFFINITY_ARRAYS = ("mean", "stderr", "count", "steps", "history", "null")
@@ -126,7 +127,21 @@ class StoreError(ValueError):
 
 
 TRAIN_AGAIN = "delete it to train its networks again, or choose another folder"
-logger = logging.getLogger(__name__)
+
+
+def _naming_damage(read: Callable[Concatenate[Store, P], T]) -> Callable[Concatenate[Store, P], T]:
+    """Makes a method raise a StoreError if a row has a correct checksum but unexpected content."""
+
+    @wraps(read)
+    def wrapped(store: Store, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        try:
+            return read(store, *arguments, **keywords)
+        except READ_ERRORS as error:
+            if isinstance(error, (StoreError, OSError)):
+                raise
+            raise StoreError(f"{store.path} is damaged ({type(error).__name__} in a row); {TRAIN_AGAIN}") from error
+
+    return wrapped
 
 
 class Store:
@@ -176,28 +191,33 @@ class Store:
             self._drop_incomplete_batches()
 
     def _check_structure(self) -> None:
+        """Rebuilds damaged indexes, which are only copies of the keys."""
+
         def problem() -> str:
             return str(self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
 
-        found = problem()
-        if found != "ok":
-            self._connection.execute("REINDEX")  # an index is only a copy of the keys
-            found = problem()
-        if found != "ok":
+        if problem() == "ok":
+            return
+        self._connection.execute("REINDEX")
+        if (found := problem()) != "ok":
             raise StoreError(f"{self.path} is damaged ({' '.join(found.split())}); {TRAIN_AGAIN}")
+        damage_logger.warning(
+            "%s was damaged and has been repaired; networks that were lost will be trained again", self.path
+        )
 
     def _drop_damaged_rows(self, table: str) -> None:
         rows = self._connection.execute(f"SELECT rowid, checksum, {CHECKED[table]} FROM {table}")
         damaged = [row for row, found, *values in rows if found != _row_checksum(values)]
         if damaged:
             what = "network" if table == "networks" else "measurement"
-            logger.warning(
+            damage_logger.warning(
                 "%s: %s did not match the checksum and will be computed again if needed",
                 self.path,
                 pluralize(len(damaged), what),
             )
             self._delete(table, damaged)
 
+    @_naming_damage
     def _drop_incomplete_batches(self) -> None:
         """Drops networks that were trained in the same computation as a damaged one.
 
@@ -206,7 +226,10 @@ class Store:
         rows = self._connection.execute("SELECT rowid, key, batch FROM networks").fetchall()
         known = {key for _, key, _ in rows}
         batches = {batch: known.issuperset(json.loads(batch)) for batch in {batch for *_, batch in rows}}
-        self._delete("networks", [row for row, _, batch in rows if not batches[batch]])
+        incomplete = [row for row, _, batch in rows if not batches[batch]]
+        if incomplete:
+            self._delete("networks", incomplete)
+            self._drop_incomplete_batches()  # a network may also be part of a batch of another process
 
     def _delete(self, table: str, rows: Sequence[int]) -> None:
         if rows:
@@ -259,6 +282,7 @@ class Store:
                 weights = _put_weights(self._connection, key, _seal(result.weights))
                 self._insert("networks", plain, seal(result.curve), weights, _seal(result.losses))
 
+    @_naming_damage
     def results(self, keys: Iterable[str]) -> dict[str, NetworkResult]:
         """Returns the results of these networks by key, without their large fields.
 
@@ -269,6 +293,7 @@ class Store:
     def __len__(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM networks").fetchone()[0])
 
+    @_naming_damage
     def spent(self) -> Cost:
         """Returns the total cost of all networks and measurements in the store."""
         sums = "count(*), coalesce(sum(steps), 0), coalesce(sum(seconds), 0.0)"
@@ -276,6 +301,7 @@ class Store:
         measured = self._connection.execute("SELECT steps, seconds, settings FROM affinities").fetchall()
         return sum((_measurement_cost(*row) for row in measured), Cost(*networks))
 
+    @_naming_damage
     def batch(self, key: str) -> list[Job]:
         """Returns the jobs that were trained in the same computation as this network, in order."""
         ((_, text),) = self._select_rows("key, batch", [key])
@@ -285,12 +311,14 @@ class Store:
         }
         return [found[other] for other in keys]
 
+    @_naming_damage
     def weights(self, key: str) -> dict[str, Tensor] | None:
         """Returns the weights of a network, or None if they were not kept."""
         ((_, stored),) = self._select_rows("key, weights", [key])
         content = _get_weights(self._connection, key, stored)
         return None if content is None else _unpack_weights(unseal(content))
 
+    @_naming_damage
     def losses(self, key: str, part: str = "test") -> Losses | None:
         """Returns each task's loss on every row, or None if the losses were not kept."""
         ((_, definition, content),) = self._select_rows("key, definition, losses", [key])
@@ -309,13 +337,21 @@ class Store:
         return [key for key, is_pruned in self._select_rows(f"key, {condition}", wanted) if is_pruned]
 
     def _drop_damaged_blobs(self, keys: Iterable[str]) -> None:
-        for key in keys:  # one at a time, since the weights of hundreds of networks may not fit into memory
-            stored, losses = next((row[1:] for row in self._select_rows("key, weights, losses", [key])), (None, None))
-            if not (_is_intact(_get_weights(self._connection, key, stored)) and _is_intact(losses)):
-                logger.warning("%s: the weights of a network are damaged; it is trained again", self.path)
-                with self._connection:
-                    self._connection.execute("UPDATE networks SET weights = NULL, losses = NULL WHERE key = ?", (key,))
-                    _drop_pieces(self._connection)
+        damaged = [key for key in keys if not self._has_intact_blobs(key)]
+        if damaged:
+            damage_logger.warning(
+                "%s: the weights of %s are damaged; training again", self.path, pluralize(len(damaged), "network")
+            )
+            drop = "UPDATE networks SET weights = NULL, losses = NULL WHERE key = ?"
+            with self._connection:
+                self._connection.executemany(drop, [(key,) for key in damaged])
+                _drop_pieces(self._connection)
+
+    def _has_intact_blobs(self, key: str) -> bool:
+        return all(
+            _is_intact(_get_weights(self._connection, key, weights)) and _is_intact(losses)
+            for _, weights, losses in self._select_rows("key, weights, losses", [key])
+        )
 
     def restore(self, key: str, result: NetworkResult) -> None:
         """Restores the weights and losses of a pruned network without changing its scores."""
@@ -347,20 +383,21 @@ class Store:
         except sqlite3.OperationalError as error:
             if not _is_disk_full(error):
                 raise
-            logger.warning("%s could not be made smaller, since the disk is full", self.path)
+            damage_logger.warning("%s could not be made smaller, since the disk is full", self.path)
             return 0
         if dropped:
             with suppress(sqlite3.OperationalError):  # another process is reading; the file will shrink next time
                 self._connection.execute("VACUUM")
         return dropped
 
+    @_naming_damage
     def affinity(self, key: str) -> tuple[Affinity, Cost] | None:
         """Returns a measured affinity and the cost of the training run that measured it, or None if it is missing."""
         found = self._connection.execute(
             "SELECT affinity, steps, seconds, settings FROM affinities WHERE key = ?", (key,)
         ).fetchone()
         if found is not None and not _is_intact(found[0]):
-            logger.warning("%s: an affinity is damaged; it is measured again", self.path)
+            damage_logger.warning("%s: an affinity is damaged; it is measured again", self.path)
             with self._connection:
                 self._connection.execute("DELETE FROM affinities WHERE key = ?", (key,))
             found = None
@@ -389,6 +426,7 @@ class Store:
         query = "SELECT key FROM (SELECT key FROM networks UNION ALL SELECT key FROM affinities) WHERE key GLOB ?"
         return self._connection.execute(query, (f"{start}*",)).fetchone() is not None
 
+    @_naming_damage
     def latency(self, key: str) -> float | None:
         """Returns the duration of a forward pass in seconds, or None if it was not measured."""
         found = self._connection.execute("SELECT seconds FROM latencies WHERE key = ?", (key,)).fetchone()
