@@ -40,7 +40,8 @@ UNVERSIONED = 0  # stands for documents without a format, as written by early re
 # Errors that reading a damaged file may raise.
 READ_ERRORS = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError, EOFError, RuntimeError),
-    *(pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError),
+    *(pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, struct.error),
+    *(SyntaxError, tokenize.TokenError),  # from the header of an npy file
 )
 # The owner of a temporary file: a hash of its machine, the process ID and the start time of the process.
 OWNER = r"([0-9a-f]{8})-(\d{1,9})-(\d+)-[0-9a-f]{8}"

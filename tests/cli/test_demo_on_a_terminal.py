@@ -36,7 +36,7 @@ def sections(lines: list[str]) -> list[str]:
     """Returns the sections of the output, in order."""
     starts = {
         r"\w+: 5 tasks; rows: ": "labels", r"\w+: 5 tasks, \d seed": "results", "By task, mtl and": "By task",
-        "The groups:": "The groups", "(Provisional v|V)erdict: ": "Verdict", "run: results, ": "files",
+        "The groups:": "The groups", "(Provisional v|V)erdict: ": "Verdict", "run contains the results, ": "files",
     }  # fmt: skip
     return [name for line in lines for start, name in starts.items() if re.match(start, line)]
 

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from multiprocessing.context import ForkServerContext
@@ -22,6 +22,10 @@ from kill_at import FileOperations, interrupt, records_without_times, stopping_p
 from old_run import old_run
 from tagalong.affinity import Affinity
 from tagalong.cli import main
+from tagalong.cli.arguments import load_input
+from tagalong.cli.run import show_labels
+from tagalong.learn import Problem, Task
+from tagalong.progress import NoProgress
 from tagalong.study import Results
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -80,6 +84,29 @@ def test_a_table_gives_labels_results_a_verdict_and_predictions(tagalong: Termin
     assert found["age"] == [float(row[0]) for row in rows]
     assert "folder of a run" in tagalong.error_of("verdict", "out", "--out", "out")
     assert "neither similarity nor causation" in json.loads(Path("out/groupings.json").read_text())["caution"]
+
+
+def test_labels_of_hundreds_of_tasks_are_cut_after_fifty(capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    tasks = [Task(f"task{i}", kind="regression") for i in range(300)]
+    show_labels(Problem.from_arrays(rng.normal(size=(60, 2)), rng.normal(size=(60, 300)), tasks))
+    shown = capsys.readouterr().out.splitlines()
+    assert len([line for line in shown if line.startswith("task") and "regression" in line]) == 50
+    assert "and 250 more tasks" in shown
+
+
+def test_reading_a_table_is_announced(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    announced: list[tuple[str, bool]] = []
+
+    def spinner(what: str, quiet: bool = False) -> nullcontext[None]:
+        announced.append((what, quiet))
+        return nullcontext()
+
+    monkeypatch.setattr("tagalong.cli.arguments.spinner", spinner)
+    roles = {"targets": ["age"], "ignore": ["id"], "categorical": ["town"]}
+    for progress in (NoProgress(), None):
+        load_input(str(table), dict(roles), {}, progress)
+    assert announced == [("reading table.csv", False), ("reading table.csv", True)]
 
 
 def test_a_second_run_trains_nothing_and_gives_the_same_results(tagalong: Terminal, table: Path) -> None:

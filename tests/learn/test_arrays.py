@@ -452,9 +452,9 @@ ARRAY_FILES: dict[str, tuple[bytes, str]] = {
     "truncated": (saved(SQUARE)[:-5], FORMAT),
     "truncated, npz": (saved_together(a=SQUARE)[:-30], FORMAT),
     "damaged, npz": (damaged(saved_together(a=np.arange(300)), 80), FORMAT),
-    "damaged header": (saved(SQUARE).replace(b"{'descr'", b"''descr'"), FORMAT),
     "nothing": (b"", FORMAT),
     "pickle": (b"\x80\x04K\x01.", FORMAT),
+    "open bracket in the header": (b"\x93NUMPY\x01\x00\x12\x00{'descr': ('<f8', \n" + bytes(32), FORMAT),
 }
 
 

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 from browser_page import HOSTILE, BrowserPage
+from fake_run import make_run
+
+from tagalong.report import write_report
 
 OpenPage = Callable[..., BrowserPage]
 PLOTS = ("heatmap", "over-time", "budget-curve", "cost", "changes", "search-curve")
@@ -36,6 +39,20 @@ def test_the_slider_changes_the_groups(hostile_page: Path, open_page: OpenPage) 
     assert slider.get_attribute("aria-valuetext") == "2 networks"
     opened.page.locator("#budget-more").click()
     assert len(groups(opened)) == 3
+
+
+def test_the_slider_has_only_the_budgets_of_a_run_with_hundreds_of_tasks(
+    tmp_path: Path, open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tagalong.study.finished_run.MAX_TASKS_FOR_ALL_BUDGETS", 5)
+    make_run(tmp_path, [*"abcdef"], budgets=(2, 4))
+    opened = open_page(write_report(tmp_path))
+    assert opened.page.locator("#budget-k").inner_text() == "4"
+    assert opened.page.locator("#budget-more").is_disabled()
+    opened.page.locator("#budget-less").click()
+    assert opened.page.locator("#budget-k").inner_text() == "2"
+    assert len(groups(opened)) == 2
+    assert opened.page.locator("#budget-less").is_disabled()
 
 
 def test_hovering_over_a_cell_shows_its_value(hostile_page: Path, open_page: OpenPage) -> None:

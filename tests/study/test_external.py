@@ -409,12 +409,12 @@ def test_a_run_does_not_replace_an_external_study_or_the_other_way_around(tmp_pa
         ExternalStudy(problem.names, tmp_path / "run")
 
 
-def test_damaged_losses_of_rows_are_named(tmp_path: Path) -> None:
-    study = planned_study(tmp_path, methods=("stl",), seeds=1)
-    train_pending(study)
-    for file in (tmp_path / "told").glob("*.npz"):
-        content = bytearray(file.read_bytes())
-        content[len(content) // 3] ^= 255  # inside compressed losses
-        file.write_bytes(content)
-    with pytest.raises(InvalidInput, match=r"told/\w+\.npz is damaged: .*; plan the study again in another folder"):
-        ExternalStudy(TASKS, tmp_path).results()
+def test_a_damaged_archive_of_row_losses_is_named(tmp_path: Path) -> None:
+    study = ExternalStudy(["a"], tmp_path)
+    study.plan(None, methods=["mtl"], budgets=[1], seeds=1)
+    tasks, seed = study.ask()
+    study.tell(tasks, seed, val={"a": 1.0}, test={"a": 1.0}, rows={"a": [0.5, 1.5]})
+    (archive,) = (tmp_path / "told").iterdir()
+    archive.write_bytes(archive.read_bytes()[:-30])
+    with pytest.raises(ValueError, match=rf"{archive.name} is damaged: .*; plan the study again"):
+        ExternalStudy(["a"], tmp_path).results()

@@ -42,7 +42,6 @@ from .study_request import Options, StudyRequest, default_budgets, with_effort
 from .uncertainty import row_noise
 
 FORMAT, VERSION, FILE, FOLDER, LOCK = "tagalong-told", 1, "told.json", "told", ".told.lock"
-PLAN_AGAIN = "plan the study again in another folder"
 MOST_NAMED = 5  # networks that a message lists
 Losses = Mapping[str, float | Sequence[float]]
 Network = tuple[tuple[str, ...], int]
@@ -489,7 +488,8 @@ def _read_results(out: Path, tasks: Sequence[str], known: Mapping[Job, NetworkRe
 
 
 def _read_document(out: Path, parse: Callable[[Entry], T]) -> T:
-    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: parse(Entry(document)), hint=PLAN_AGAIN)
+    hint = "plan the study again in another folder"
+    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: parse(Entry(document)), hint=hint)
 
 
 def _read_request(plan: Entry, out: Path) -> PlanRequest:
@@ -586,7 +586,7 @@ def _read_rows(out: Path, file: Entry, tasks: Sequence[str]) -> dict[str, NDArra
     if Path(file.text()).parts[:-1] != (FOLDER,):
         raise file.error(f"must be a file in the folder {FOLDER!r}")
     path = out / file.text()
-    with report_damage(path, hint=PLAN_AGAIN):
+    with report_damage(path, hint="plan the study again in another folder"):
         archive = unpack_arrays(path.read_bytes())
         return {task: archive[f"rows_{number}"] for number, task in enumerate(tasks)}
 
