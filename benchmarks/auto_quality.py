@@ -223,9 +223,9 @@ def _print_table(results: list[CaseResult], names: list[str], budget: int) -> No
         spent = np.mean([one.spent for one in results if (one.case.method, one.case.effort) == (method, effort)])
         changes = _changes(results, names, method, effort, budget)
         error = 100 * changes.mean(0).std(ddof=1) / np.sqrt(changes.shape[1]) if changes.shape[1] > 1 else np.nan
-        cells = " | ".join(f"{100 * mean:+.2f} %" for mean in changes.mean(1))
+        cells = " | ".join(f"{100 * mean:+.2f}%" for mean in changes.mean(1))
         mean = changes.mean()
-        row = f"{method} | {effort} | {spent:.0f} | {cells} | {100 * mean:+.2f} ± {error:.2f} % | {mean / best:.0%}"
+        row = f"{method} | {effort} | {spent:.0f} | {cells} | {100 * mean:+.2f} ± {error:.2f}% | {mean / best:.0%}"
         print(f"| {row} |")
 
 
@@ -253,7 +253,7 @@ def _print_leave_one_out(results: list[CaseResult], names: list[str]) -> None:
     for place, name in enumerate(names):
         chosen = int(np.argmin(np.delete(means, place, axis=2).mean((1, 2)))) if len(names) > 1 else 0
         left_out.append(means[chosen, :, place])
-        cells = " | ".join(f"{100 * value:+.2f} %" for value in left_out[-1])
+        cells = " | ".join(f"{100 * value:+.2f}%" for value in left_out[-1])
         print(f"| {name} | optimism {GRID[chosen].optimism}, reserved {GRID[chosen].reserved} | {cells} |")
     best = [_changes(results, names, "exhaustive", "", budget).mean() for _, budget in columns]
     shares = " | ".join(f"{value / most:.0%}" for value, most in zip(np.mean(left_out, axis=0), best, strict=True))

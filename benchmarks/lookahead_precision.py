@@ -81,7 +81,7 @@ def compare_precisions(problem: Problem, training: Training, batches: int) -> li
         *(spread, np.abs(float32 - float64).mean(), np.abs(off).mean()),
         *(np.abs(off.mean(0)).mean(), off.std(0, ddof=1).mean() / np.sqrt(batches) * np.sqrt(2 / np.pi)),
     )
-    return [str(training.epoch), f"{size_of_mean:.2e}", *(f"{100 * share / size_of_mean:.3g} %" for share in shares)]
+    return [str(training.epoch), f"{size_of_mean:.2e}", *(f"{100 * share / size_of_mean:.3g}%" for share in shares)]
 
 
 def main() -> None:

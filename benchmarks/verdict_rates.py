@@ -35,7 +35,7 @@ class Rate:
         world: the kind of problem.
         repetitions: the number of data sets.
         worth_it: the number of verdicts that found a grouping worth it.
-        low: the lower end of the 95 % interval of the rate (Clopper–Pearson).
+        low: the lower end of the 95% interval of the rate (Clopper–Pearson).
         high: its upper end.
         seeds_only: the same number if verdicts ignored the noise of test rows and the choice among groupings.
         change: the mean change in the candidate's test loss.
@@ -136,7 +136,7 @@ def measure_rate(world: str, repetitions: int, rows: tuple[int, int, int], fresh
 
 
 def exact_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Returns the 95 % interval of a rate (Clopper–Pearson)."""
+    """Returns the 95% interval of a rate (Clopper–Pearson)."""
     from scipy.special import betaincinv
 
     low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, 0.025))
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = tuple(int(count) for count in options.rows.split(","))
-    print("| world | repetitions | worth it | 95 % interval | seeds only | change on test | on fresh rows | seconds |")
+    print("| world | repetitions | worth it | 95% interval | seeds only | change on test | on fresh rows | seconds |")
     print("|---|---|---|---|---|---|---|---|")
     rates = []
     for world in options.worlds.split(","):

@@ -70,13 +70,13 @@ def wrong_headlines() -> list[Erratum]:
     return [
         Erratum(
             "abstract and section 5.1",
-            "TAG lowers Taskonomy's test loss by 10.0 % compared with MTL",
+            "TAG lowers Taskonomy's test loss by 10.0% compared with MTL",
             f"{1 - np.mean(list(tag.values())) / mtl:.1%}",
             f"the mean of TAG's two totals; {1 - stl / mtl:.2%} is what STL gains",
         ),
         Erratum(
             "section 5.1",
-            "TAG surpasses HOA by 2.5 % at 2 groups",
+            "TAG surpasses HOA by 2.5% at 2 groups",
             f"{1 - tag[2] / hoa[2]:.1%}",
             f"the printed totals, {tag[2]} against {hoa[2]}",
         ),
@@ -106,9 +106,9 @@ def _accuracy_erratum() -> Erratum:
     worst = max(results[task] for results in (*lines, *groups) if task in results)
     return Erratum(
         "tables of partners, schedules and hyperparameters",
-        f"gains in test accuracy, such as {gain:.2f} % for {task}",
+        f"gains in test accuracy, such as {gain:.2f}% for {task}",
         "the gains are reductions of the error",
-        f"{task}'s highest error in any table is {worst:.2f} %; with no errors, accuracy would be higher by only "
+        f"{task}'s highest error in any table is {worst:.2f}%; with no errors, accuracy would be higher by only "
         f"{worst / (100 - worst):.2%}",
     )
 
@@ -245,8 +245,8 @@ def misprints() -> list[Erratum]:
         ("CelebA tables", "± 0.0.003, 0.0.021, 0.0.015, 0.0.013, 0.0.000", "± 0.003, …", "two decimal points"),
         ("Taskonomy, CS and TAG", "s 0.532 and 0.528", "0.0532 and 0.0528", "as in Optimal's row; totals require it"),
         ("Taskonomy, MTL (2×)", "s 0.00536, k 0.11.73", "0.0536 and 0.1173", "as the total 0.5892 requires"),
-        ("section 5.2", "Pearson's correlation of 0.93 %", "0.93", "a correlation is not a percentage"),
-        ("section 5.2", "efficiency increased by 319 %", "3.19×, an increase of 219 %", "the table's speed-up"),
+        ("section 5.2", "Pearson's correlation of 0.93%", "0.93", "a correlation is not a percentage"),
+        ("section 5.2", "efficiency increased by 319%", "3.19×, an increase of 219%", "the table's speed-up"),
     )  # fmt: skip
     return [Erratum(*entry) for entry in wrong]
 

@@ -31,9 +31,9 @@ class MeasuringSchedule(NamedTuple):
 
 SCHEDULES = {
     **{f"every {n}": MeasuringSchedule(n) for n in (1, 5, 10, 25, 50, 100)},
-    "first 25 %": MeasuringSchedule(first=0.0, last=0.25),
-    "middle 25 %": MeasuringSchedule(first=0.375, last=0.625),
-    "last 25 %": MeasuringSchedule(first=0.75, last=1.0),
+    "first 25%": MeasuringSchedule(first=0.0, last=0.25),
+    "middle 25%": MeasuringSchedule(first=0.375, last=0.625),
+    "last 25%": MeasuringSchedule(first=0.75, last=1.0),
 }
 
 
@@ -58,7 +58,7 @@ def cost_range(printed: Mapping[str, float]) -> tuple[float, float]:
         printed: the printed speed-ups by schedule name, rounded to two decimals.
 
     Example:
-        >>> low, high = cost_range({"every 10": 3.19, "last 25 %": 2.34})
+        >>> low, high = cost_range({"every 10": 3.19, "last 25%": 2.34})
         >>> round(low, 3), round(high, 3)
         (3.207, 3.226)
     """

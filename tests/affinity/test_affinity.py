@@ -127,6 +127,8 @@ def test_average_is_recorded_and_taken_from_settings() -> None:
         ),
         ({"settings": {"x": np.zeros(3)}}, "`settings` must contain only JSON-compatible values"),
         ({"settings": {"x": float("nan")}}, "`settings` must contain only JSON-compatible values"),
+        ({"settings": {"trim": "x"}}, r"`trim` must be a fraction in \[0, 0.5\), found 'x'"),
+        ({"settings": 3}, "`settings` must be a mapping from names to values, found 3"),
         (
             {"settings": {"average": "mode"}},
             "`average` must be one of 'mean', 'trimmed', 'median', found 'mode'",

@@ -65,7 +65,7 @@ def test_a_spread_within_given_errors_is_flagged() -> None:
     spread = Affinity.from_matrix(matrix, stderr=errors).spread()
     assert spread.flagged == ("1",)
     assert spread.noise["1"] > 8
-    assert spread.noise["0"] == pytest.approx(0.33, abs=0.05)  # the range of three normal errors, 95 %
+    assert spread.noise["0"] == pytest.approx(0.33, abs=0.05)  # the range of three normal errors, 95%
 
 
 def test_a_spread_within_the_noise_of_the_history_is_flagged() -> None:

@@ -19,7 +19,7 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
     [
         (
             "1,2,3\n4,5,6\n7,8,9\n",
-            "line 1 must be a header with a row label followed by one task name per column, found",
+            "line 1 must be a header row: a label for the first column, then one task name per column, found",
         ),
         ("a,1,2\nb,3,4\n", "line 1 must be a header"),
         ("a b c\n1 2 3\n", "found one cell; are the columns separated by commas?"),

@@ -45,7 +45,7 @@ def test_auto_keeps_to_the_allowed_share_of_time() -> None:
         if schedule.due(call):
             due.append(call)
             spent += 7.0
-            schedule.timed(call, measuring=7.0, plain=1.0 if call else 0.0)
+            schedule.timed(call, measured_seconds=7.0, plain_seconds=1.0 if call else 0.0)
         plain += 1.0
     assert due[0] == 0
     assert 0.09 < spent / plain <= 0.101

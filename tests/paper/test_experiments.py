@@ -194,9 +194,9 @@ def test_windows_are_quarters_of_the_training(setup: ExperimentSetup) -> None:
         full = measure_every_step(backend, [0])[0]
     steps = len(full.steps)
     parts = {name: frequency.apply_schedule(full, SCHEDULES[name]).steps for name in SCHEDULES if "%" in name}
-    assert parts["first 25 %"].tolist() == list(range(round(steps / 4)))
-    assert parts["last 25 %"][-1] == steps - 1
-    assert parts["middle 25 %"][0] == round(0.375 * steps)
+    assert parts["first 25%"].tolist() == list(range(round(steps / 4)))
+    assert parts["last 25%"][-1] == steps - 1
+    assert parts["middle 25%"][0] == round(0.375 * steps)
 
 
 def test_measuring_every_step_has_correlation_and_speed_up_one(report: Reports) -> None:

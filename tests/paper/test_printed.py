@@ -21,7 +21,7 @@ DIGESTS = {
     "BASELINES": "5e68e5dbba616db9",
     "CAPACITY": "24a56c1b3140aea6",
     "PARTNER": "9f42c49723325ded",
-    "SPEED": "2ecd89ed893222fc",
+    "SPEED": "032e64f5fe4a7977",
     "HYPERPARAMETERS": "b80ecec604a4e4ee",
     "SPREAD": "03fc9764478ad988",
     "PCGRAD_GAIN": "dcef140a79fb0fe2",

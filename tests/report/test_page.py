@@ -204,7 +204,7 @@ def test_the_page_shows_how_auto_searched(tmp_path: Path) -> None:
     make_run(tmp_path, ["a", "<b>", "c"])
     page = write_report(tmp_path)
     text = page.read_text(encoding="utf-8").partition("<script")[0]
-    for words in ("spent 2.1 of 2.5 trainings", "made the first 6.4 % slower", "&lt;b&gt;</td><td>0</td><td>−10.0 %"):
+    for words in ("spent 2.1 of 2.5 trainings", "made the first 6.4% slower", "&lt;b&gt;</td><td>0</td><td>−10.0%"):
         assert words in text, words
     lines = data_of(page)["search"]["data"]
     assert [(line["x"], line["y"]) for line in lines] == [([1.1, 2.1], [0.0, -6.0])] * 2

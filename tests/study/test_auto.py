@@ -44,7 +44,7 @@ def test_auto_finds_the_pairs_and_reports_its_search(problem: Problem, tmp_path:
     text = " ".join(str(results).split())
     assert f"auto spent {log['spent']:.3g} of 14 trainings" in text
     first = next(step for step in log["steps"] if step["best"]["2"] < -0.0005)
-    assert f"expected on validation by effort: {100 * first['best']['2']:.1f} % at {first['spent']:.3g}" in text
+    assert f"expected on validation by effort: {100 * first['best']['2']:.1f}% at {first['spent']:.3g}" in text
 
 
 def test_the_lesson_of_a_training_is_its_change_relative_to_one_network() -> None:
@@ -72,7 +72,7 @@ def test_the_text_shows_the_curve_where_it_changes() -> None:
         == "  budget 2: all together; nothing better was expected at any effort"
     )
     found = SearchLog(log(0.0, -0.01, -0.01, -0.02)).to_text().splitlines()[-1]
-    assert found == "  budget 2: -2.0 % ± 0.2; expected on validation by effort: -1.0 % at 20, -2.0 % at 40"
+    assert found == "  budget 2: -2.0% ± 0.2; expected on validation by effort: -1.0% at 20, -2.0% at 40"
 
 
 def test_auto_trains_nothing_again(problem: Problem, tmp_path: Path) -> None:

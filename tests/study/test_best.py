@@ -20,7 +20,7 @@ from tagalong.learn import MLP, Job, Network, Problem, Recipe, Split, Task, buil
 from tagalong.study import Best, ProblemInfo, Record, Results, Score, Study
 from tagalong.study import best as best_module
 from tagalong.study.best import keep_best, recommended_record
-from tagalong.study.network_files import UntrustedCodeError
+from tagalong.study.saved_networks import UntrustedCodeError
 
 TASKS = (Task("age", "regression"), Task("ill"), Task("kind", "multiclass", classes=3))
 GROUPS = (Group({"age", "ill"}, {"age"}), Group({"ill", "kind"}, {"ill", "kind"}))

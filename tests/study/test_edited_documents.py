@@ -126,8 +126,8 @@ def try_edits(folder: Path, file: str, tmp_path: Path, readers: list[Reader], co
 def show_results(folder: Path) -> None:
     results = Results.load(folder)
     text = str(results)
-    assert "inf %" not in text
-    assert "nan %" not in text
+    assert "inf%" not in text
+    assert "nan%" not in text
     results._repr_html_()
     json.dumps(results.to_document(), allow_nan=False)
 

@@ -79,7 +79,7 @@ def test_the_text_has_table_and_verdict_in_a_hundred_columns() -> None:
     assert " ".join(lines[2].split()) == HEADINGS
     row = next(line for line in lines if line.startswith("tag "))
     assert row.split()[:3] == ["tag", "2", "2"]
-    assert "-20.0 % ± 5.8" in row
+    assert "-20.0% ± 5.8" in row
     assert any(line.startswith("oracle*") for line in lines)
     assert "uses test data to choose" in text
     assert "erdict: " in text

@@ -120,7 +120,7 @@ def test_at_least_requires_a_minimum_improvement() -> None:
     assert verdict_on(found).worth_it
     verdict = verdict_on(found, at_least=0.2)
     assert not verdict.worth_it
-    assert "less than the 20 % asked for" in str(verdict)
+    assert "less than the 20% asked for" in str(verdict)
 
 
 def test_rescaling_a_target_changes_no_verdict() -> None:
@@ -183,8 +183,8 @@ def test_no_change_or_interval_is_shown_as_infinite(losses: list[float]) -> None
     assert verdict.low is verdict.high is None
     assert "cannot be computed, since a test loss" in verdict.sentence or "differ too much" in verdict.sentence
     for text in (str(found), found._repr_html_(), str(verdict), json.dumps(found.to_document(), allow_nan=False)):
-        assert "inf %" not in text
-        assert "nan %" not in text
+        assert "inf%" not in text
+        assert "nan%" not in text
 
 
 def test_infinite_noise_of_the_test_rows_is_unknown_noise() -> None:
@@ -201,4 +201,4 @@ def test_no_change_is_shown_as_infinite_in_a_report(tmp_path: Path) -> None:
     Results(found, problem=ProblemInfo.from_tasks(["a", "b"])).save(tmp_path / "results.json")
     visible = write_report(tmp_path).read_text(encoding="utf-8").partition("<script")[0]
     assert "unknown" in visible
-    assert "inf %" not in visible
+    assert "inf%" not in visible

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, is_number
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -28,12 +28,14 @@ class Average:
     def __post_init__(self) -> None:
         if self.name not in AVERAGES:
             raise InvalidInput("average", f"must be one of {', '.join(map(repr, AVERAGES))}", repr(self.name))
-        if not 0 <= self.trim < 0.5:
+        if not is_number(self.trim) or not 0 <= self.trim < 0.5:
             raise InvalidInput("trim", "must be a fraction in [0, 0.5)", repr(self.trim))
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Average:
         """Returns the type of average specified in the settings of an affinity."""
+        if not isinstance(settings, Mapping):
+            raise InvalidInput("settings", "must be a mapping from names to values", repr(settings))
         return cls(settings.get("average", "mean"), settings.get("trim", DEFAULT_TRIM))
 
     @property

@@ -138,7 +138,7 @@ def merge_fields(first: Affinity, second: Affinity) -> dict[str, Any]:
 
 
 def _merge_settings(first: Affinity, second: Affinity) -> dict[str, Any]:
-    """Returns the settings of both affinities, except those that differ.
+    """Returns the settings that do not differ between the two affinities.
 
     Settings that define the measured quantity must not differ.
     """
@@ -267,7 +267,11 @@ class FieldChecker:
     def check_settings(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns a copy converted to JSON and back, so a loaded affinity equals the saved one."""
         try:
+            Average.from_settings(value)
             return MappingProxyType(json.loads(json.dumps(dict(value), allow_nan=False)))
+        except InvalidInput as error:
+            self.problems.append(error)
+            return MappingProxyType({})
         except (TypeError, ValueError) as error:
             self.add_problem(
                 "settings",

@@ -71,7 +71,7 @@ def square_matrix(table: ParsedTable, axis: str) -> tuple[Floats, tuple[str, ...
 def _check_header(table: ParsedTable, columns: tuple[str, ...], rows: tuple[str, ...]) -> None:
     """Raises an error if the first line is not a header, which is required to check the rest of the table."""
     place = table.at(table.header)
-    expected = "must be a header with a row label followed by one task name per column"
+    expected = "must be a header row: a label for the first column, then one task name per column"
     if not columns:
         raise AffinityFileError(place, expected, "one cell", "are the columns separated by commas?")
     if all(map(is_number, columns)) and set(columns) != set(rows):

@@ -38,7 +38,7 @@ class Schedule(ABC):
         """The fraction of calls that are measured; 1 unless a subclass overrides it."""
         return 1.0
 
-    def timed(self, call: int, measuring: float, plain: float) -> None:
+    def timed(self, call: int, measured_seconds: float, plain_seconds: float) -> None:
         """Receives the duration of the last measurement and the average duration of a plain step, in seconds."""
         raise TypeError(f"{type(self).__name__} does not use timings")
 
@@ -153,11 +153,11 @@ class Auto(Schedule):
     def overhead(self, ratio: float) -> float:
         return min(ratio, self.max_overhead)
 
-    def timed(self, call: int, measuring: float, plain: float) -> None:
-        if call < self.WARM_UP or plain <= 0:
+    def timed(self, call: int, measured_seconds: float, plain_seconds: float) -> None:
+        if call < self.WARM_UP or plain_seconds <= 0:
             self._next = call + self.WARM_UP
         else:
-            self._next = call + max(1, math.ceil(measuring / (self.max_overhead * plain)))
+            self._next = call + max(1, math.ceil(measured_seconds / (self.max_overhead * plain_seconds)))
 
     def state_dict(self) -> dict[str, Any]:
         return {"next": self._next}
@@ -199,8 +199,8 @@ class RoundRobin(Schedule):
         chosen = set(sorted(order, key=lambda task: counts.get(task, 0))[: self.sources])
         return [task for task in present if task in chosen]
 
-    def timed(self, call: int, measuring: float, plain: float) -> None:
-        self.inner.timed(call, measuring, plain)
+    def timed(self, call: int, measured_seconds: float, plain_seconds: float) -> None:
+        self.inner.timed(call, measured_seconds, plain_seconds)
 
     def state_dict(self) -> dict[str, Any]:
         return self.inner.state_dict()

@@ -1,8 +1,8 @@
 """Figures of affinities, groupings and results, and the HTML report of a run."""
 
+from .affinity_history import affinity_over_training as affinity_over_training
 from .grouping_figure import grouping_figure as grouping_figure
 from .heatmap import affinity_heatmap as affinity_heatmap
-from .over_training import affinity_over_training as affinity_over_training
 from .page import write_report as write_report
 from .result_figures import cost_against_error as cost_against_error
 from .result_figures import search_curve as search_curve

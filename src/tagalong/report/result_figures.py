@@ -115,7 +115,7 @@ def _method_hover_text(line: MethodSummary, error: float | None, cost: CostOf) -
     change = format_percent(line.change or 0.0, 2) + ("" if error is None else f" ± {100 * error:.2f}")
     parts = [
         f"{plotly_text(line.method)}{budget}",
-        f"{change} % test loss",
+        f"{change}% test loss",
         f"{relative_cost(line, cost):.3g} × the cost",
     ]
     return "<br>".join(parts if line.honest else [*parts, "chosen on test data"])
@@ -210,7 +210,7 @@ def task_changes(
 
 def _task_hover_text(row: TaskChange, error: str) -> str:
     stderr = "" if row.stderr is None else f" ± {100 * row.stderr:.2f}"
-    lines = [f"{plotly_text(row.task)}: {format_percent(row.change, 2)}{stderr} % test loss"]
+    lines = [f"{plotly_text(row.task)}: {format_percent(row.change, 2)}{stderr}% test loss"]
     if row.before == row.before and row.after == row.after:
         lines.append(f"{plotly_text(error)}: {row.before:.4g} in one network for all tasks, {row.after:.4g} here")
     return "<br>".join(lines)
@@ -262,7 +262,7 @@ def search_curve(decision: Mapping[str, Any], *, title: str = "The search by aut
             x=[spent for spent, _ in points],
             y=[100 * value for _, value in points],
             hovertext=[
-                f"budget {budget}<br>effort {spent:.3g}<br>{format_percent(value, 2)} %" for spent, value in points
+                f"budget {budget}<br>effort {spent:.3g}<br>{format_percent(value, 2)}%" for spent, value in points
             ],
             hoverinfo="text",
             mode="lines+markers",

@@ -146,11 +146,11 @@ def percent_text(value: float, error: float | None = None) -> str:
     """Formats a change with its standard error; one from a loss of zero is unknown.
 
     >>> percent_text(0.1, 0.02), percent_text(0.1, float("inf")), percent_text(float("inf"), 0.1)
-    ('+10.0 ± 2.0 %', '+10.0 %', 'unknown')
+    ('+10.0 ± 2.0%', '+10.0%', 'unknown')
     """
     if not isfinite(value):
         return "unknown"
-    return f"{format_percent(value)}{'' if error is None or not isfinite(error) else f' ± {100 * error:.1f}'} %"
+    return f"{format_percent(value)}{'' if error is None or not isfinite(error) else f' ± {100 * error:.1f}'}%"
 
 
 def figure_heading(title: str, *lines: str) -> dict[str, Any]:

@@ -33,8 +33,8 @@ from tagalong.learn import (
 )
 from tagalong.score import Score
 
-from .network_files import TRAIN_AGAIN, NetworksFileError, load_network, load_tensors, save_layers, save_tensors
 from .records import Label, Record, read_group
+from .saved_networks import TRAIN_AGAIN, NetworksFileError, load_network, load_tensors, save_layers, save_tensors
 from .summary import changes
 
 if TYPE_CHECKING:

@@ -79,7 +79,7 @@ class SearchLog:
         diverged = len({one.tasks for one in self.trainings if one.diverged})
         lost = f" ({diverged} diverged)" if diverged else ""
         overhead = about.get("overhead")
-        measuring = "" if overhead is None else f"; measuring affinities made the first {100 * overhead:.1f} % slower"
+        measuring = "" if overhead is None else f"; measuring affinities made the first {100 * overhead:.1f}% slower"
         spent = f"{format_effort(about['spent'])} of {format_effort(about['effort'])} trainings"
         return f"auto spent {spent} on {len(sets)} sets of tasks, including the set of all tasks{lost}{measuring}."
 
@@ -91,7 +91,7 @@ class SearchLog:
             found = "all together"
             if chosen["expected"]:
                 found = f"{percent(chosen['expected'])} ± {100 * chosen['doubt']:.1f}"
-            text = f"  budget {budget}: {found}; {_format_curve(points)}".replace(" %", f"{NO_BREAK_SPACE}%")
+            text = f"  budget {budget}: {found}; {_format_curve(points)}"
             lines += [line.replace(NO_BREAK_SPACE, " ") for line in wrap(text, width, hang="    ")]
         return "\n".join(lines)
 

@@ -175,11 +175,11 @@ def percent(value: float) -> str:
 
     Example:
         >>> percent(-0.0312), percent(0.1), percent(-1e-9), percent(4e20), percent(float("inf"))
-        ('-3.1 %', '+10.0 %', '+0.0 %', '+4.0e+22 %', 'unknown')
+        ('-3.1%', '+10.0%', '+0.0%', '+4.0e+22%', 'unknown')
     """
     if not math.isfinite(100 * value):
         return UNKNOWN
-    return f"{_format_short(round(100 * value, 1) + 0.0, '+')} %"
+    return f"{_format_short(round(100 * value, 1) + 0.0, '+')}%"
 
 
 def _format_short(value: float, sign: str = "") -> str:

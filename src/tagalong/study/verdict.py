@@ -103,7 +103,7 @@ class Verdict:
             return f"{advice}: no grouping did better on validation, {best}."
         why = "which is not better by more than the noise" if self.seeds > 1 else "and one seed cannot tell luck apart"
         if self.high is not None and -self.at_least <= self.high < 0:
-            why = f"which is less than the {100 * self.at_least:g} % asked for"
+            why = f"which is less than the {100 * self.at_least:g}% asked for"
         return f"{advice}: the {count}, best on validation, change the test losses by {change} {interval}, {why}."
 
     def to_text(self, width: int = WIDTH) -> str:
@@ -142,7 +142,7 @@ def _format_interval(verdict: Verdict) -> str:
     seeds = pluralize(verdict.seeds, "seed")
     if verdict.low is None or verdict.high is None:
         return f"({seeds})" if verdict.seeds < 2 else f"({seeds}, which differ too much for an interval)"
-    return f"({100 * verdict.confidence:g} % interval {percent(verdict.low)} to {percent(verdict.high)}, {seeds})"
+    return f"({100 * verdict.confidence:g}% interval {percent(verdict.low)} to {percent(verdict.high)}, {seeds})"
 
 
 def decide(

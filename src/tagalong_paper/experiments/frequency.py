@@ -69,7 +69,7 @@ def apply_schedule(affinity: Affinity, schedule: MeasuringSchedule) -> Affinity:
 
     Example:
         >>> affinity = Affinity.from_history(np.zeros((20, 2, 2)), ["a", "b"])
-        >>> apply_schedule(affinity, SCHEDULES["middle 25 %"]).steps.tolist()
+        >>> apply_schedule(affinity, SCHEDULES["middle 25%"]).steps.tolist()
         [8, 9, 10, 11]
     """
     steps = int(affinity.steps[-1]) + 1
@@ -135,16 +135,16 @@ def _claims(gains: Gains, metric: str, per_row: float) -> list[Claim]:
         Claim(
             "measuring every 10 steps is as good as every step",
             judge_not_worse(often, baseline, per_row),
-            f"{np.mean(often):.2f} % against {np.mean(baseline):.2f} % less {metric} than random groups; yes needs "
+            f"{np.mean(often):.2f}% against {np.mean(baseline):.2f}% less {metric} than random groups; yes needs "
             "both clearly above zero, otherwise there is nothing to lose",
         ),
         claim_all_lower(
-            "measuring every 100 steps is worse", {f"less {metric}": (rare, baseline)}, " %", per_row=per_row
+            "measuring every 100 steps is worse", {f"less {metric}": (rare, baseline)}, "%", per_row=per_row
         ),
         claim_all_lower(
             "measuring in a quarter of the training is worse than in all of it",
             {name: (found, baseline) for name, found in gains.items() if "%" in name},
-            f" % less {metric}",
+            f"% less {metric}",
             per_row=per_row,
         ),
     ]

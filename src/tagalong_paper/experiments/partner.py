@@ -205,7 +205,7 @@ def claim_better_than_random(
     mean = np.mean([found for found, _ in known], axis=0)
     most = max(row for _, row in known) / len(known)
     answer = judge_negative((-mean).tolist(), per_row=most)
-    return Claim(text, answer, f"{mean.mean():.2f} % less {metric} on average over tasks")
+    return Claim(text, answer, f"{mean.mean():.2f}% less {metric} on average over tasks")
 
 
 def judge_worst_chosen(

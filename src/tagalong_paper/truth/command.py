@@ -73,7 +73,7 @@ def _show_leaderboard(standings: list[Standing], budgets: tuple[int, ...]) -> No
         shown = TextTable(f"{printable(name)}: estimator", *numbers, numbers=numbers)
         rows = sorted((one for one in (*standings, *overall) if one.table == name), key=_sort_key)
         for standing in rows:
-            changes = [f"{100 * standing.changes[k]:+.2f} %" if k in standing.changes else "" for k in budgets]
+            changes = [f"{100 * standing.changes[k]:+.2f}%" if k in standing.changes else "" for k in budgets]
             shown.add_row(
                 printable(standing.estimator),
                 f"{standing.pairs:+.2f}",

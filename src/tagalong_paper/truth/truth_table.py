@@ -25,7 +25,7 @@ FORMAT, VERSION = "tagalong-truth", 1
 HINT = "recreate it with benchmarks/truth.py"
 FULL_TRAINING_STEPS = 1000  # nominal number of steps in a full training run
 ESTIMATORS = {"lookahead": "lookahead sgd train mean", "cosine": "cosine train trimmed"}
-LOG_RESOLUTION = 1 / 20_000  # resolution of logarithms in the file: 0.005 % of a loss
+LOG_RESOLUTION = 1 / 20_000  # resolution of logarithms in the file: 0.005% of a loss
 
 
 @dataclass(frozen=True, eq=False)

@@ -191,5 +191,5 @@ def _grouping_sentences(k: int, grouping: Grouping, power: int, results: Results
         parts.append(f"{'at least ' * (ties == MAX_TIES)}{ties} other{'s are' if ties > 1 else ' is'} equally good")
     trained = [line for line in results.table() if (line.method, line.budget) == ("tag", k)]
     if trained and trained[0].change is not None:
-        parts.append(f"training these networks changed the test losses by {format_percent(trained[0].change)} %")
+        parts.append(f"training these networks changed the test losses by {format_percent(trained[0].change)}%")
     return parts

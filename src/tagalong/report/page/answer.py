@@ -96,7 +96,7 @@ def _interval(verdict: Verdict) -> Html:
     most = 1.15 * max(abs(low), abs(high), abs(verdict.estimate), 1e-6)
     left, right, dot = (50 + 50 * value / most for value in (low, high, verdict.estimate))
     known = verdict.low is not None
-    interval = f"{format_percent(low)} to {format_percent(high)} %" if known else _why_no_interval(verdict)
+    interval = f"{format_percent(low)} to {format_percent(high)}%" if known else _why_no_interval(verdict)
     strip = tag(
         "div",
         tag("i", class_="zero"),
@@ -104,13 +104,13 @@ def _interval(verdict: Verdict) -> Html:
         tag("i", class_="dot", style=f"left:{dot:.1f}%"),
         class_="strip",
         role="img",
-        aria_label=f"change in test loss: {format_percent(verdict.estimate)} %, {interval}",
+        aria_label=f"change in test loss: {format_percent(verdict.estimate)}%, {interval}",
     )
     ends = tag("div", tag("span", "← better"), tag("span", "worse →"), class_="ends", aria_hidden="true")
-    name = f"test loss; {100 * verdict.confidence:g} % interval: {interval}" if known else interval
+    name = f"test loss; {100 * verdict.confidence:g}% interval: {interval}" if known else interval
     return tag(
         "div",
-        tag("span", f"{format_percent(verdict.estimate)} %", class_="value"),
+        tag("span", f"{format_percent(verdict.estimate)}%", class_="value"),
         strip,
         ends,
         tag("span", name, class_="name"),

@@ -38,7 +38,7 @@ READING_GUIDE = (
         "Groups",
         "For each number of networks, the groups are those with the highest total affinity. A network serves the tasks "
         "whose predictions come from it, and may also train others because they help. Stability is how often "
-        "resampled measurements lead to the same groups; below 50 %, other groups are about as likely.",
+        "resampled measurements lead to the same groups; below 50%, other groups are about as likely.",
     ),
     (
         "Verdict",

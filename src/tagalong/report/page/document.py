@@ -20,9 +20,9 @@ from tagalong.group import Group, Grouping
 from tagalong.rendering import Html, join, tag
 from tagalong.study import Run, label_text, read_run
 
+from ..affinity_history import smooth_affinity
 from ..grouping_figure import task_order
 from ..heatmap import HeatmapCells, affinity_heatmap
-from ..over_training import smooth_affinity
 from ..result_figures import cost_against_error, known_costs, search_curve, task_changes
 from ..style import format_power_of_ten
 from .affinity_sections import ESTIMATOR_LABELS, budget_section, budgets_data, heatmap_section, over_time_section

@@ -180,8 +180,8 @@ def _search_table(decision: Mapping[str, Any]) -> Html:
 def _training_row(training: LoggedTraining, budgets: list[int]) -> Html:
     part = "" if training.fraction == 1 else f" (the first {training.fraction:.3g} of a training run)"
     change = (
-        "diverged" if training.diverged else "" if training.change is None else f"{format_percent(training.change)} %"
+        "diverged" if training.diverged else "" if training.change is None else f"{format_percent(training.change)}%"
     )
-    best = [f"{format_percent(training.best[budget])} %" for budget in budgets]
+    best = [f"{format_percent(training.best[budget])}%" for budget in budgets]
     cells = (training.spent_text, ", ".join(training.tasks) + part, str(training.seed), change, *best)
     return tag("tr", *(tag("td", cell) for cell in cells))
