@@ -169,7 +169,7 @@ def step_levels(history: TargetHistory) -> Floats:
 
 
 def shift_influence(history: TargetHistory) -> Floats:
-    """Returns each step's influence on the means through the shift of raw steps, to first order."""
+    """Returns the first-order effect of each step on the means, due to the shift that is added to raw steps."""
     if not history.is_mixed:
         return np.zeros_like(history.values)
     raw = ~history.relative

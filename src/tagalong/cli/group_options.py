@@ -188,5 +188,5 @@ OutOption = Annotated[
 ]
 JsonOption = Annotated[bool, make_option(OUTPUT, "--json", metavar="", text="Print only JSON.")]
 QuietOption = Annotated[
-    bool, make_option(OUTPUT, "--quiet", "-q", metavar="", text="Print only the networks, without progress.")
+    bool, make_option(OUTPUT, "--quiet", "-q", metavar="", text="Print only the networks, and no progress bar.")
 ]

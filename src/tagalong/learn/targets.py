@@ -93,7 +93,7 @@ def _check_typing_errors(argument: str, values: Column, kind: Kind | None, locat
 def _check_labels(argument: str, present: Column, values: Column, kind: Kind | None) -> None:
     if kind is not None and (not isinstance(kind, str) or kind not in DEFAULT_ERROR_MEASURES):
         raise InvalidInput(
-            argument, f"must have a known kind ({', '.join(map(repr, DEFAULT_ERROR_MEASURES))})", repr(kind)
+            argument, f"must have one of the kinds {', '.join(map(repr, DEFAULT_ERROR_MEASURES))}", repr(kind)
         )
     if not len(present):
         raise InvalidInput(argument, f"must have labels, but all {len(values)} are missing", hint="drop this target")

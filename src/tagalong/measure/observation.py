@@ -144,9 +144,9 @@ class _InnerProducts:
             setattr(observed, quantity, found)
 
 
-def _cosines(inner: Tensor, source_squares: Tensor, target_squares: Tensor) -> Tensor:
+def _cosines(inner: Tensor, squared_source_norms: Tensor, squared_target_norms: Tensor) -> Tensor:
     """Divides inner products by norms, which yields NaN (counted as skipped) if a gradient is zero."""
-    return inner / torch.outer(source_squares.sqrt(), target_squares.sqrt())
+    return inner / torch.outer(squared_source_norms.sqrt(), squared_target_norms.sqrt())
 
 
 def _slopes(context: StepContext, block: ParameterBlock, rows: _GradientRows) -> Tensor:

@@ -193,7 +193,7 @@ class GroupingCache:
         try:
             write_document(self.file, FORMAT, VERSION, document)
         except OSError as error:
-            logger.info("could not cache the groups for all budgets: %s", error)
+            logger.info("could not cache the groups of each budget: %s", error)
 
 
 @dataclass(frozen=True)

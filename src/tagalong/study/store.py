@@ -527,7 +527,7 @@ def _read_result(
 
 
 def _scores_to_json(result: NetworkResult) -> str:
-    """Formats scores and losses on the halves as JSON, with null for non-finite values."""
+    """Formats the scores, and the losses on each half of the rows, as JSON, with null for non-finite values."""
     scores: dict[str, Any] = {
         part: {
             task: [_none_if_not_finite(score.loss), _none_if_not_finite(score.error)]

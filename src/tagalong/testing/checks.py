@@ -36,7 +36,7 @@ class Checks:
 
     @contextmanager
     def check(self, requirement: str) -> Iterator[None]:
-        """Records a failure if the block raises an error, and continues after the block in any case."""
+        """Records a failure if the block raises an exception, and continues after the block either way."""
         try:
             yield
         except AssertionError as error:

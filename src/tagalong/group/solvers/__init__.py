@@ -8,8 +8,8 @@ and `ties`. `certificate` verifies proofs and does not depend on the solvers.
 from .certificate import Certificate as Certificate
 from .certificate import check_certificate as check_certificate
 from .choice import choose_solver as choose_solver
-from .dynamic import MAX_LISTED as MAX_LISTED
-from .dynamic import MAX_PAIRWISE as MAX_PAIRWISE
+from .dynamic_programming import MAX_LISTED as MAX_LISTED
+from .dynamic_programming import MAX_PAIRWISE as MAX_PAIRWISE
 from .local_search import solve_search as solve_search
 from .served_sets import all_networks as all_networks
 from .served_sets import best_split as best_split

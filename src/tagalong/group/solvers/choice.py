@@ -14,7 +14,7 @@ from .column_generation import MAX_TASKS as MAX_COLUMNS
 from .column_generation import solve_columns
 from .compact import MAX_TASKS as MAX_COMPACT
 from .compact import solve_compact
-from .dynamic import MAX_LISTED, MAX_PAIRWISE, can_solve_exactly, solve_exact
+from .dynamic_programming import MAX_LISTED, MAX_PAIRWISE, can_solve_exactly, solve_exact
 from .local_search import solve_listed_search, solve_search
 from .partition import MAX_TASKS as MAX_PARTITION
 from .partition import prove_or_improve, solve_partition
