@@ -6,7 +6,7 @@ import json
 import sqlite3
 from pathlib import Path
 
-from tagalong.files import unseal
+from tagalong.files import remove_checksum
 from tagalong.study.store import BLOBS
 
 SCHEMA = """
@@ -61,7 +61,8 @@ def to_version_2(store: Path) -> None:
         for blob in blobs:
             rows = connection.execute(f"SELECT rowid, {blob} FROM {table} WHERE {blob} IS NOT NULL").fetchall()
             connection.executemany(
-                f"UPDATE {table} SET {blob} = ? WHERE rowid = ?", [(unseal(content), row) for row, content in rows]
+                f"UPDATE {table} SET {blob} = ? WHERE rowid = ?",
+                [(remove_checksum(content), row) for row, content in rows],
             )
     connection.execute("PRAGMA user_version = 2")
     connection.commit()

@@ -16,15 +16,15 @@ from tagalong.errors import InvalidInput
 from tagalong.files import (
     UNVERSIONED,
     DocumentError,
+    add_checksum,
     open_atomic,
     owner_mark,
     pack_arrays,
     read_document,
+    remove_checksum,
     remove_leftovers,
     report_damage,
-    seal,
     unpack_arrays,
-    unseal,
     write_atomic,
     write_document,
 )
@@ -166,14 +166,14 @@ def test_an_edited_document_is_read_with_a_warning(tmp_path: Path, caplog: pytes
 
 
 @pytest.mark.parametrize("position", [0, 10, 20, 40, -1])
-def test_sealed_content_with_a_changed_byte_is_rejected(position: int) -> None:
-    sealed = bytearray(seal(b"weights and more"))
-    assert unseal(bytes(sealed)) == b"weights and more"
-    sealed[position] ^= 1
+def test_checked_content_with_a_changed_byte_is_rejected(position: int) -> None:
+    checked = bytearray(add_checksum(b"weights and more"))
+    assert remove_checksum(bytes(checked)) == b"weights and more"
+    checked[position] ^= 1
     with pytest.raises(ValueError, match="the checksum does not match"):
-        unseal(bytes(sealed))
+        remove_checksum(bytes(checked))
     with pytest.raises(ValueError, match="the checksum does not match"):
-        unseal(b"")
+        remove_checksum(b"")
 
 
 def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

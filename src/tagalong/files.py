@@ -34,7 +34,7 @@ from tagalong.errors import InvalidInput
 T = TypeVar("T")
 CACHE = "tagalong-cache"
 CHECKSUM = "checksum"
-SEAL = b"tagalong-sha256:"  # the first bytes of sealed content
+CHECKSUM_PREFIX = b"tagalong-sha256:"
 MAX_REASON = 500  # characters of an error that a message repeats
 UNVERSIONED = 0  # stands for documents without a format, as written by early releases
 # Errors that reading a damaged file may raise.
@@ -342,28 +342,31 @@ def checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def seal(content: bytes) -> bytes:
-    """Returns the content preceded by its checksum, so that `unseal` can detect damage.
+def add_checksum(content: bytes) -> bytes:
+    """Returns the content preceded by its checksum, so that `remove_checksum` can detect damage.
 
     Example:
-        >>> unseal(seal(b"weights"))
+        >>> remove_checksum(add_checksum(b"weights"))
         b'weights'
-        >>> unseal(seal(b"weights").replace(b"w", b"x"))
+        >>> remove_checksum(add_checksum(b"weights").replace(b"w", b"x"))
         Traceback (most recent call last):
         ValueError: the checksum does not match
     """
-    return SEAL + hashlib.sha256(content).digest() + content
+    return CHECKSUM_PREFIX + hashlib.sha256(content).digest() + content
 
 
-def unseal(sealed: bytes) -> bytes:
-    """Returns sealed content without its checksum.
+def remove_checksum(checked: bytes) -> bytes:
+    """Returns content without the checksum that `add_checksum` put before it.
 
     Raises:
-        ValueError: If the content has changed since it was sealed.
+        ValueError: If the content does not match the checksum.
     """
-    start = len(SEAL) + hashlib.sha256().digest_size
-    content = sealed[start:]
-    if sealed[: len(SEAL)] != SEAL or sealed[len(SEAL) : start] != hashlib.sha256(content).digest():
+    start = len(CHECKSUM_PREFIX) + hashlib.sha256().digest_size
+    content = checked[start:]
+    if (
+        checked[: len(CHECKSUM_PREFIX)] != CHECKSUM_PREFIX
+        or checked[len(CHECKSUM_PREFIX) : start] != hashlib.sha256(content).digest()
+    ):
         raise ValueError("the checksum does not match")
     return content
 

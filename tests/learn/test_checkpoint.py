@@ -11,7 +11,7 @@ import pytest
 import torch
 from learn_small import TASKS, encoder, same, small_problem
 
-from tagalong.files import unseal
+from tagalong.files import remove_checksum
 from tagalong.learn import Job, Problem, Recipe, Trained, train
 from tagalong.learn.recipe import KEY_DEFAULTS
 
@@ -29,7 +29,11 @@ def train_killed_after_every_epoch(
         raise Killed
 
     while True:
-        epochs = torch.load(io.BytesIO(unseal(path.read_bytes())), weights_only=True)["epoch"] if path.exists() else 0
+        epochs = (
+            torch.load(io.BytesIO(remove_checksum(path.read_bytes())), weights_only=True)["epoch"]
+            if path.exists()
+            else 0
+        )
         if epochs == problem.recipe.epochs - 1:
             return train(problem, job, checkpoint=path, meter=meter, device=device)
         with pytest.raises(Killed):

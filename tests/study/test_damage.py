@@ -18,7 +18,7 @@ from study_small import small_problem
 from kill_at import records_without_times
 from old_run import to_version_2
 from tagalong.errors import InvalidInput
-from tagalong.files import checksum, document_text, seal
+from tagalong.files import add_checksum, checksum, document_text
 from tagalong.learn import Job, trainer
 from tagalong.study import Best, Results, Store, StoreError, Study, executors
 from tagalong.study.store import _row_checksum
@@ -188,7 +188,7 @@ def test_a_pickle_in_a_strangers_checkpoint_never_runs(
     intact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpoint, ran = pause(tmp_path / "run", monkeypatch), tmp_path / "ran"
-    checkpoint.write_bytes(seal(pickled({"of": "anything", "best": Exploit(ran)})))
+    checkpoint.write_bytes(add_checksum(pickled({"of": "anything", "best": Exploit(ran)})))
     results = continue_run(tmp_path / "run")
     assert not ran.exists()
     assert f"could not use {checkpoint} (it contains more than tensors and plain values)" in caplog.text
@@ -228,9 +228,9 @@ def change_row(path: Path, table: str, **changed: Any) -> None:
         ("networks", {"scores": "{"}),
         ("networks", {"definition": "{}"}),
         ("networks", {"definition": '{"tasks": 1, "seed": 0, "rule": "plain", "width": 1.0}'}),
-        ("networks", {"losses": seal(b"no archive")}),
+        ("networks", {"losses": add_checksum(b"no archive")}),
         ("networks", {"batch": "{"}),
-        ("affinities", {"affinity": seal(b"no archive")}),
+        ("affinities", {"affinity": add_checksum(b"no archive")}),
         ("affinities", {"settings": "[]"}),
     ],
 )
@@ -248,7 +248,7 @@ def test_a_pickle_in_a_strangers_store_never_runs(copy: Callable[[], Path], tmp_
     arrays = io.BytesIO()
     np.savez(arrays, val=np.array([Exploit(ran)]), test=np.array([Exploit(ran)]), allow_pickle=True)
     for column, content in (("weights", pickled(Exploit(ran))), ("losses", arrays.getvalue())):
-        change_row(out / "run.sqlite", "networks", **{column: seal(content)})
+        change_row(out / "run.sqlite", "networks", **{column: add_checksum(content)})
         with pytest.raises(StoreError, match=r"run.sqlite is damaged"):
             continue_run(out)
     assert not ran.exists()

@@ -106,7 +106,7 @@ def test_the_text_shows_networks_costs_and_results_by_task() -> None:
     assert "Money: " in text
     assert "groups of oracle" not in text, "what looked at test data is no candidate"
     start = lines.index("By task, mtl and the groups of tag (budget 2):")
-    assert lines[start + 2].split() == ["a", "1", "0.8", "-20.0", "%", "0.25", "0.25"]
+    assert lines[start + 2].split() == ["a", "1", "0.8", "-20.0%", "0.25", "0.25"]
 
 
 def test_the_legend_explains_only_the_columns_that_are_there() -> None:

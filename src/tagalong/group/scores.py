@@ -254,8 +254,8 @@ def _complete_candidates(scores: Scores, has_costs: bool) -> Scores:
     Existing results and costs are kept.
 
     If `cost` was passed, every pair must be listed once, and `cost` applies to the added groups. Otherwise, added
-    groups cost the same as pairs. If all pairs are listed at several costs, e.g. for networks of different sizes,
-    groups are added for each of these costs.
+    groups cost the same as pairs. If every pair is listed at more than one cost, e.g. for networks of different
+    sizes, groups are added at each of those costs.
     """
     names, listed = scores.tasks, scores.candidates or ()
     if len(names) < 3:

@@ -79,8 +79,8 @@ def select_groups(
         weights: the weight of each task in the sum. Defaults to 1.
         complete: if "pairs", groups of three or more tasks are added to a table of results. Their scores are means over
             pairs. Given values take precedence. If groups are added to candidates, their cost is given by `cost`.
-            Without `cost`, added groups cost the same as pairs, and all pairs must be listed at that cost. If all pairs
-            are listed at several costs, groups are added for each of these costs.
+            Without `cost`, added groups cost the same as pairs, and all pairs must be listed at that cost. If every
+            pair is listed at more than one cost, groups are added at each of those costs.
         solver: "exact" (dynamic programming), "lp" (set partition, with a certificate), "columns" (the same without a
             table of all sets), "milp" (compact binary program), "search" (local search with a bound), or "auto".
         time_limit: the time limit in seconds, after which the best grouping found so far is returned.

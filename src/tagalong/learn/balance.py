@@ -120,7 +120,7 @@ def _parse_alpha(rule: str) -> float:
     return alpha
 
 
-def _find_class(rule: str, name: str) -> tuple[Call, type[nn.Module]]:
+def _find_class(rule: str, name: str) -> tuple[ParsedCall, type[nn.Module]]:
     call = parse_call(name)
     module_class = None if call is None else find_torchjd_class(call.name)
     if call is None or module_class is None:
@@ -476,12 +476,12 @@ def _accumulate(parameter: nn.Parameter, gradient: Tensor) -> None:
 
 
 @dataclass(frozen=True)
-class Call:
+class ParsedCall:
     """A parsed call, with its name and arguments.
 
     Example:
         >>> parse_call("CAGrad(c=0.5)")
-        Call(name='CAGrad', positional=(), keywords={'c': 0.5})
+        ParsedCall(name='CAGrad', positional=(), keywords={'c': 0.5})
     """
 
     name: str
@@ -494,16 +494,16 @@ class Call:
         return any(isinstance(value, list | tuple) for value in (*self.positional, *self.keywords.values()))
 
 
-def parse_call(text: str) -> Call | None:
+def parse_call(text: str) -> ParsedCall | None:
     """Parses a name with optional literal arguments, without evaluating any code. Returns None for any other text."""
     name, bracket, rest = text.strip().partition("(")
     try:
         node = ast.parse(name.replace("-", "_") + bracket + rest, mode="eval").body
         if isinstance(node, ast.Name):
-            return Call(node.id)
+            return ParsedCall(node.id)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             keywords = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-            return Call(node.func.id, tuple(map(ast.literal_eval, node.args)), keywords)
+            return ParsedCall(node.func.id, tuple(map(ast.literal_eval, node.args)), keywords)
     except (SyntaxError, ValueError):
         return None
     return None
@@ -535,7 +535,7 @@ def find_torchjd_class(name: str) -> type[nn.Module] | None:
     )
 
 
-def _make_module(call: Call, module_class: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
+def _make_module(call: ParsedCall, module_class: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
     """Creates an aggregator or scalarizer for the given number of tasks, after testing a separate instance."""
     try:
         trial = _construct_module(call, module_class, tasks, torch.empty(0))
@@ -551,7 +551,7 @@ def _make_module(call: Call, module_class: type[nn.Module], tasks: int, like: Te
     return _construct_module(call, module_class, tasks, like)
 
 
-def _construct_module(call: Call, module_class: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
+def _construct_module(call: ParsedCall, module_class: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
     names = list(inspect.signature(module_class).parameters)
     task_counts = {name: tasks for name in names if name in TASK_COUNT_ARGUMENTS and name not in call.keywords}
     filled_in = {} if call.positional else task_counts
@@ -570,7 +570,7 @@ def _is_aggregator(module_class: type[nn.Module]) -> bool:
     return issubclass(module_class, Aggregator)
 
 
-def _accepts_any_number(call: Call, module_class: type[nn.Module]) -> bool:
+def _accepts_any_number(call: ParsedCall, module_class: type[nn.Module]) -> bool:
     """Returns whether an aggregator accepts a different number of gradients in each step."""
     from torchjd import Stateful
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from tagalong._version import NUMERICS
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, raise_problems
-from tagalong.files import damage_logger, report_damage, seal, unseal, write_atomic
+from tagalong.files import add_checksum, damage_logger, remove_checksum, report_damage, write_atomic
 from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
@@ -345,7 +345,7 @@ def save_checkpoint(path: Path, training: Training) -> None:
     state |= {name: part.state_dict() for name, part in parts.items() if part is not None}
     content = io.BytesIO()
     torch.save(state, content)
-    write_atomic(path, seal(content.getvalue()))
+    write_atomic(path, add_checksum(content.getvalue()))
 
 
 def load_checkpoint(path: Path, training: Training) -> None:
@@ -363,7 +363,7 @@ def load_checkpoint(path: Path, training: Training) -> None:
         return torch.serialization.default_restore_location(storage, wanted)
 
     try:
-        content = io.BytesIO(unseal(path.read_bytes()))
+        content = io.BytesIO(remove_checksum(path.read_bytes()))
         state = torch.load(content, map_location=restore_location, weights_only=True)
     except FileNotFoundError:
         raise

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.errors import pluralize
-from tagalong.files import READ_ERRORS, damage_logger, pack_arrays, seal, unpack_arrays, unseal
+from tagalong.files import READ_ERRORS, add_checksum, damage_logger, pack_arrays, remove_checksum, unpack_arrays
 from tagalong.learn import Job, Trained
 from tagalong.score import Score
 
@@ -279,8 +279,8 @@ class Store:
             for key, (definition, result) in finished.items():
                 plain = (key, json.dumps(definition, default=repr), _scores_to_json(result), int(result.steps),
                          float(result.seconds), int(result.parameters), int(result.best_epoch), together)  # fmt: skip
-                weights = _put_weights(self._connection, key, _seal(result.weights))
-                self._insert("networks", plain, seal(result.curve), weights, _seal(result.losses))
+                weights = _put_weights(self._connection, key, _add_checksum(result.weights))
+                self._insert("networks", plain, add_checksum(result.curve), weights, _add_checksum(result.losses))
 
     @_naming_damage
     def results(self, keys: Iterable[str]) -> dict[str, NetworkResult]:
@@ -316,14 +316,16 @@ class Store:
         """Returns the weights of a network, or None if they were not kept."""
         ((_, stored),) = self._select_rows("key, weights", [key])
         content = _get_weights(self._connection, key, stored)
-        return None if content is None else _unpack_weights(unseal(content))
+        return None if content is None else _unpack_weights(remove_checksum(content))
 
     @_naming_damage
     def losses(self, key: str, part: str = "test") -> Losses | None:
         """Returns each task's loss on every row, or None if the losses were not kept."""
         ((_, definition, content),) = self._select_rows("key, definition, losses", [key])
         return (
-            None if content is None else _unpack_losses(unseal(content), _read_job(json.loads(definition)).tasks, part)
+            None
+            if content is None
+            else _unpack_losses(remove_checksum(content), _read_job(json.loads(definition)).tasks, part)
         )
 
     def pruned(self, keys: Iterable[str]) -> list[str]:
@@ -356,9 +358,9 @@ class Store:
     def restore(self, key: str, result: NetworkResult) -> None:
         """Restores the weights and losses of a pruned network without changing its scores."""
         with self._connection:
-            stored = _put_weights(self._connection, key, _seal(result.weights))
+            stored = _put_weights(self._connection, key, _add_checksum(result.weights))
             self._connection.execute(
-                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (stored, _seal(result.losses), key)
+                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (stored, _add_checksum(result.losses), key)
             )
 
     def keep(self, keys: Iterable[str]) -> None:
@@ -403,7 +405,7 @@ class Store:
             found = None
         if found is None:
             return None
-        affinity = _unpack_affinity(unseal(found[0]))
+        affinity = _unpack_affinity(remove_checksum(found[0]))
         overhead = {name: value for name, value in json.loads(found[3]).items() if name == "overhead"}
         affinity = replace(affinity, settings={**affinity.settings, **overhead})
         return affinity, Cost(1, plain_steps(affinity, found[1]), found[2])
@@ -419,7 +421,7 @@ class Store:
         settings_text = json.dumps(about, sort_keys=True, default=repr)
         plain = (key, network, settings_text, int(result.steps), float(result.seconds))
         with self._connection:
-            self._insert("affinities", plain, _seal(result.affinity))
+            self._insert("affinities", plain, _add_checksum(result.affinity))
 
     def has_key_starting_with(self, start: str) -> bool:
         """Whether the store contains a network or measurement whose key starts with `start`."""
@@ -463,16 +465,16 @@ def _row_checksum(values: Sequence[Any]) -> str:
     return hashlib.sha256(repr(tuple(values)).encode(errors="backslashreplace")).hexdigest()[:32]
 
 
-def _seal(content: bytes | None) -> bytes | None:
-    return None if content is None else seal(content)
+def _add_checksum(content: bytes | None) -> bytes | None:
+    return None if content is None else add_checksum(content)
 
 
-def _is_intact(sealed: Any) -> bool:
+def _is_intact(checked: Any) -> bool:
     """Whether a blob is missing or matches its checksum."""
-    if sealed is None:
+    if checked is None:
         return True
     try:
-        unseal(sealed)
+        remove_checksum(checked)
     except (ValueError, TypeError):
         return False
     return True
@@ -489,18 +491,18 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
             for row, *values in connection.execute(f"SELECT rowid, {columns} FROM {table}").fetchall():
                 connection.execute(f"UPDATE {table} SET checksum = ? WHERE rowid = ?", (_row_checksum(values), row))
                 for blob in BLOBS[table]:
-                    _seal_blob(connection, table, blob, row, values[0])
+                    _add_checksum_to_blob(connection, table, blob, row, values[0])
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def _seal_blob(connection: sqlite3.Connection, table: str, column: str, row: int, key: str) -> None:
+def _add_checksum_to_blob(connection: sqlite3.Connection, table: str, column: str, row: int, key: str) -> None:
     (stored,) = connection.execute(f"SELECT {column} FROM {table} WHERE rowid = ?", (row,)).fetchone()
     if isinstance(stored, int):  # weights in pieces
-        sealed = _seal(_get_weights(connection, key, stored))
+        checked = _add_checksum(_get_weights(connection, key, stored))
         connection.execute("DELETE FROM pieces WHERE key = ?", (key,))
-        stored = _put_weights(connection, key, sealed)
+        stored = _put_weights(connection, key, checked)
     else:
-        stored = _seal(stored)
+        stored = _add_checksum(stored)
     connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (stored, row))
 
 
