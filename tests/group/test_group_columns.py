@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as npst
 
 from tagalong.group import select_groups
 from tagalong.group.selection_problem import Limits, SelectionProblem, keeps_links_whole, membership, solution_value
-from tagalong.group.solvers.column_generation import NodeBudget, Pricing, PricingQuery, solve_columns
+from tagalong.group.solvers.column_generation import NodeBudget, Pricing, PricingQuery, solve_by_column_generation
 from tagalong.group.solvers.local_search import solve_search
 from tagalong.group.solvers.served_sets import served_values
 
@@ -104,8 +104,8 @@ def test_pricing_finds_exactly_the_sets_worth_more_than_their_prices(seed: int, 
 def test_bounds_hold_for_any_number_of_nodes(nodes: int) -> None:
     for seed in range(6):
         problem = problem_of(11, seed, singles=False, largest=11)
-        best = solve_columns(problem, [3], Limits())[0]
-        found = solve_columns(problem, [3], Limits(kicks=1), nodes)[0]
+        best = solve_by_column_generation(problem, [3], Limits())[0]
+        found = solve_by_column_generation(problem, [3], Limits(kicks=1), nodes)[0]
         assert found.bound >= solution_value(problem, best.choices) - 1e-9
         assert solution_value(problem, found.choices) <= found.bound + 1e-12
 
@@ -115,7 +115,7 @@ def test_few_nodes_still_give_the_result_of_the_search() -> None:
     np.fill_diagonal(scores, -np.inf)
     problem = SelectionProblem(28, scores / 4, None, tuple(1 << i for i in range(28)), 28)
     searched = solve_search(problem, [5], Limits())[0]
-    found = solve_columns(problem, [5], Limits(), nodes=1_000)[0]
+    found = solve_by_column_generation(problem, [5], Limits(), nodes=1_000)[0]
     assert not found.proven
     assert solution_value(problem, found.choices) >= solution_value(problem, searched.choices) - 1e-12
     assert found.bound <= searched.bound

@@ -160,7 +160,7 @@ def select_groups_by_budget(
         must_link: sets of tasks that must be served by the same network.
         cannot_link: sets of tasks that must not be trained in the same network.
         weights: the weight of each task in the sum.
-        complete: how larger groups are added to a table of results.
+        complete: how to fill in the results of larger groups that a table of results lacks.
         solver: the name of the solver.
         time_limit: the time limit in seconds, for all budgets together.
         seed: the random seed.

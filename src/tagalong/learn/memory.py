@@ -43,7 +43,7 @@ def bytes_per_network(problem: Problem, network: Network, device: torch.device) 
 
 
 def _activation_bytes(problem: Problem, network: Network, device: torch.device) -> tuple[int, float]:
-    """Returns the bytes that a training step keeps for its backward pass, and the output bytes per row."""
+    """Returns how many bytes a training step keeps for its backward pass, and how many a row's outputs take."""
     rows = torch.arange(min(problem.recipe.batch_size, len(problem.train)))
     inputs, targets = problem.train.only(network.tasks).to(device).batch(rows)
     own = {tensor.untyped_storage().data_ptr() for tensor in (inputs, *network.parameters(), *network.buffers())}

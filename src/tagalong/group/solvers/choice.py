@@ -11,7 +11,7 @@ from tagalong.errors import InvalidInput
 
 from ..selection_problem import Limits, SelectionProblem, Solution, Solver
 from .column_generation import MAX_TASKS as MAX_COLUMNS
-from .column_generation import solve_columns
+from .column_generation import solve_by_column_generation
 from .compact import MAX_TASKS as MAX_COMPACT
 from .compact import solve_compact
 from .dynamic_programming import MAX_LISTED, MAX_PAIRWISE, can_solve_exactly, solve_exact
@@ -22,7 +22,7 @@ from .partition import prove_or_improve, solve_partition
 BY_NAME: dict[str, Solver] = {
     "exact": solve_exact,
     "lp": solve_partition,
-    "columns": solve_columns,
+    "columns": solve_by_column_generation,
     "milp": solve_compact,
     "search": solve_search,
 }
@@ -66,9 +66,11 @@ def _choose_by_size(problem: SelectionProblem, budgets: Sequence[float], limits:
     if problem.n <= MAX_PARTITION:
         return "lp", _solve_columns_then_partition
     if problem.n <= MAX_COLUMNS and np.isfinite(limits.deadline):
-        return "columns", solve_columns
+        return "columns", solve_by_column_generation
     if problem.n <= MAX_FEW_NODES_TASKS:
-        return "columns", partial(solve_columns, nodes=MANY_NODES if problem.n <= MAX_MANY_NODES_TASKS else FEW_NODES)
+        return "columns", partial(
+            solve_by_column_generation, nodes=MANY_NODES if problem.n <= MAX_MANY_NODES_TASKS else FEW_NODES
+        )
     return "search", solve_search
 
 
@@ -76,7 +78,7 @@ def _solve_columns_then_partition(
     problem: SelectionProblem, budgets: Sequence[float], limits: Limits
 ) -> list[Solution]:
     """Tries a short column generation first, and falls back to a table of all served sets."""
-    return prove_or_improve(problem, budgets, solve_columns(problem, budgets, limits, TRIED_NODES), limits)
+    return prove_or_improve(problem, budgets, solve_by_column_generation(problem, budgets, limits, TRIED_NODES), limits)
 
 
 def _unmet_requirement(name: str, problem: SelectionProblem, budgets: Sequence[float]) -> tuple[str, str] | None:

@@ -48,7 +48,7 @@ SETS_PER_QUERY = 300  # sets to find before recomputing prices
 ROUNDING_SLACK = 1e-12  # far above rounding errors, far below a tie
 
 
-def solve_columns(
+def solve_by_column_generation(
     problem: SelectionProblem, budgets: Sequence[float], limits: Limits, nodes: float = float("inf")
 ) -> list[Solution]:
     """Returns the best choice for each budget. It is proven optimal unless the time or node limit is reached."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..backend import Backend
 
-NAMED_EFFORTS = {"quick": 20, "normal": 60, "thorough": 200}
+EFFORT_LEVELS = {"quick": 20, "normal": 60, "thorough": 200}
 MAX_TRAININGS = 10_000  # the search compares every result with every other
 SECONDS_PER_UNIT = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600}
 DURATION_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
@@ -185,8 +185,8 @@ def read_effort(effort: Any) -> Effort:
     """
     if isinstance(effort, str):
         word = effort.strip().lower()
-        if word in NAMED_EFFORTS:
-            return Effort(float(NAMED_EFFORTS[word]))
+        if word in EFFORT_LEVELS:
+            return Effort(float(EFFORT_LEVELS[word]))
         timed = DURATION_PATTERN.fullmatch(word)
         if timed and timed[2] in SECONDS_PER_UNIT and float(timed[1]) > 0:
             return Effort(seconds=float(timed[1]) * SECONDS_PER_UNIT[timed[2]])
