@@ -15,8 +15,9 @@ def encoder(dropout: float = 0.0, norm: bool = False) -> Callable[..., nn.Module
 
     def make(width: float = 1.0) -> nn.Module:
         wide = round(6 * width)
-        middle = [nn.BatchNorm1d(wide)] if norm else []
-        return nn.Sequential(nn.Linear(4, wide), *middle, nn.Tanh(), nn.Dropout(dropout), nn.Linear(wide, 5), nn.Tanh())
+        # before BatchNorm, a bias has no gradient but rounding error, which Adam would amplify
+        first = [nn.Linear(4, wide, bias=False), nn.BatchNorm1d(wide)] if norm else [nn.Linear(4, wide)]
+        return nn.Sequential(*first, nn.Tanh(), nn.Dropout(dropout), nn.Linear(wide, 5), nn.Tanh())
 
     return make
 

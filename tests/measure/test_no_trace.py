@@ -457,7 +457,7 @@ def test_parameters_may_be_unfrozen_frozen_and_cast_between_measurements() -> No
         model.encoder.requires_grad_(True)
         model.double()
         optimizer.state.clear()
-        network.losses = lambda batch: model(batch.x.double(), batch.y.double())
+        network.losses = lambda batch: model(batch.x.double(), batch.y)
         return train(network, optimizer, call, steps=3)
 
     assert_same(live(True), live(False))

@@ -178,7 +178,7 @@ def _run_stoppable(limits: Limits, function: Callable[[], OptimizeResult]) -> Op
 
     worker = threading.Thread(target=run_function, daemon=True)
     worker.start()
-    while worker.is_alive():
+    while not outcome:
         if limits.stop():
             raise TimeoutError("stopped before any grouping was found")
         worker.join(POLL_SECONDS)
