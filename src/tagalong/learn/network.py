@@ -49,6 +49,13 @@ class Network(nn.Module):
         self._step = step
         return self
 
+    def encode(self, inputs: Tensor) -> Tensor:
+        """Returns the features of these rows, which are the inputs of every head."""
+        with self.masks():
+            self.reseed_part("encoder")
+            features: Tensor = self.encoder(inputs)
+        return features
+
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
         with self.masks():
             self.reseed_part("encoder")

@@ -53,10 +53,12 @@ def reseed(seed: int) -> None:
     """Seeds torch's random number generators on all devices.
 
     Without a GPU, only the CPU's generator is seeded. On every call, `torch.manual_seed` would record a traceback for
-    the GPU's lazy initialization, which takes longer than computing a small layer.
+    the GPU's lazy initialization, which takes longer than computing a small layer. While a CUDA graph is captured, this
+    does nothing: the generators are seeded before each replay.
     """
     if _has_accelerator():
-        torch.manual_seed(seed)
+        if not _is_capturing():
+            torch.manual_seed(seed)
     else:
         torch.default_generator.manual_seed(seed)
 
@@ -64,6 +66,15 @@ def reseed(seed: int) -> None:
 @cache
 def _has_accelerator() -> bool:
     return torch.accelerator.is_available()
+
+
+def _is_capturing() -> bool:
+    return _has_cuda() and torch.cuda.is_current_stream_capturing()
+
+
+@cache
+def _has_cuda() -> bool:
+    return torch.cuda.is_available()
 
 
 class SharedMasks(TorchFunctionMode):

@@ -164,7 +164,11 @@ class Recipe:
         return torch.autocast(device.type, torch.bfloat16 if self.amp == "bf16" else torch.float16)
 
     def make_optimizer(
-        self, parameters: Iterable[Tensor], rule: Iterable[Tensor] = (), fused: bool | None = None
+        self,
+        parameters: Iterable[Tensor],
+        rule: Iterable[Tensor] = (),
+        fused: bool | None = None,
+        capturable: bool = False,
     ) -> torch.optim.Optimizer:
         """Creates the optimizer. All optimizers work element by element, so stacked networks remain independent.
 
@@ -172,16 +176,26 @@ class Recipe:
             parameters: the network's parameters.
             rule: the parameters of a balancing rule, which are trained without weight decay.
             fused: whether to use torch's fused optimizer; see `torch.optim`.
+            capturable: whether steps are captured in CUDA graphs, which read the learning rate from the GPU.
         """
-        momentum = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
+        options = {"momentum": self.momentum} if self.optimizer == "sgd" else {"capturable": capturable}
         kind: Any = OPTIMIZERS[self.optimizer]
-        optimizer: torch.optim.Optimizer = kind(
-            parameters, lr=self.lr, weight_decay=self.weight_decay, fused=fused, **momentum
-        )
+        trained = list(parameters)
+        lr = torch.tensor(self.lr, device=trained[0].device) if capturable else self.lr
+        optimizer: torch.optim.Optimizer = kind(trained, lr=lr, weight_decay=self.weight_decay, fused=fused, **options)
         rule_parameters = list(rule)
         if rule_parameters:
             optimizer.add_param_group({"params": rule_parameters, "weight_decay": 0.0})
         return optimizer
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Sets the learning rate. On a GPU, it may be a tensor that CUDA graphs read."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 MAX_WINDOW_GROWTH = 4  # the largest window, as a multiple of the first

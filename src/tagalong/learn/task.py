@@ -133,7 +133,7 @@ class Task:
         If a row has multiple labels (a dense target), its loss is the mean over the labels that are not missing.
         """
         present = torch.isfinite(targets)
-        losses = self._losses(outputs, torch.where(present, targets, torch.zeros_like(targets)))
+        losses = self.element_losses(outputs, torch.where(present, targets, torch.zeros_like(targets)))
         if losses.dim() == 0 or losses.shape != targets.shape[: losses.dim()]:
             raise self._shape_error(losses, outputs, targets)
         if losses.dim() < present.dim():
@@ -152,7 +152,8 @@ class Task:
             "use reduction='none', and a head whose outputs match the targets",
         )
 
-    def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def element_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Returns the loss of each element of the targets, or of each row. No label may be missing."""
         if self.loss is not None:
             return self.loss(outputs, targets)
         if self.kind != "multiclass":

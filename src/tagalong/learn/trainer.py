@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import math
 import time
 import warnings
@@ -24,12 +25,16 @@ from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
 from .balance import make_balancer
+from .captured_step import CapturedStep, why_not_captured
 from .network import build_network, evaluation_mode
 from .problem import Problem
 from .randomness import batches, derive_seed, reseed
-from .recipe import LossWindows, Recipe
-from .rows import Batch, Rows, Split
-from .scoring import UNKNOWN_SCORE, loss_and_labels, losses_on, scores_on
+from .recipe import LossWindows, Recipe, set_rate
+from .rows import Rows, Split
+from .scoring import UNKNOWN_SCORE, scores_on
+from .task_losses import JointLosses, LossesAndLabels, RowsInMemory, TaskLosses, make_task_losses
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -220,10 +225,20 @@ class Training:
         self.tasks = [problem.task(name) for name in job.tasks]
         self.network = build_network(problem, job.tasks, job.seed, job.width).to(self.device)
         self.rows, self.val = self._select_rows(problem.train), self._select_rows(problem.val)
+        self.task_losses: TaskLosses[Any] = make_task_losses(self.network, self.tasks, self.rows, self.val)
         self.balancer = make_balancer(job.rule, self.network, self.tasks)
-        self.optimizer = self.recipe.make_optimizer(self.network.parameters(), self.balancer.parameters())
         self.scaler = torch.amp.GradScaler(self.device.type) if self.recipe.amp == "fp16" else None
         self.windows = LossWindows(self.recipe) if self.recipe.schedule == "windows" else None
+        self._sums_losses = job.rule == "plain" and self.windows is None
+        reason = None if self.device.type == "cuda" else "CUDA graphs need a GPU"
+        reason = self._why_not_captured() if reason is None else reason
+        # with a meter, steps are not captured, but the optimizer is the same, so that the meter leaves no trace
+        self.optimizer = self._make_optimizer(capturable=reason is None)
+        self._captured_step: CapturedStep | None = None
+        if reason is None and meter is None:
+            self._captured_step = CapturedStep(self._step_on, self._seed_step)
+        elif self.device.type == "cuda":
+            logger.info("training %s without CUDA graphs: %s", ", ".join(job.tasks), reason or "there is a meter")
         self.step_meter = None if meter is None else StepMeter(meter, self)
         self.meter = None if self.step_meter is None else self.step_meter.meter
         self.epoch = self.steps = 0
@@ -235,59 +250,116 @@ class Training:
     def _select_rows(self, rows: Rows) -> Rows:
         return rows.only(self.job.tasks).to(self.device)
 
+    def _why_not_captured(self) -> str | None:
+        """Returns why steps cannot be replayed as CUDA graphs, or None if they can."""
+        if not self._sums_losses or self.scaler is not None:
+            return "the rule, the schedule or amp='fp16' reads values back from the GPU"
+        if not isinstance(self.task_losses, JointLosses) or not isinstance(self.task_losses.train, RowsInMemory):
+            return "a task has a head, loss or dense targets of its own, or rows are read from files"
+        return why_not_captured(self.network)
+
+    def _make_optimizer(self, capturable: bool) -> torch.optim.Optimizer:
+        return self.recipe.make_optimizer(
+            self.network.parameters(),
+            self.balancer.parameters(),
+            fused=capturable or self.device.type == "cpu" or None,
+            capturable=capturable,
+        )
+
+    def _step_on(self, rows: Tensor) -> None:
+        """Performs a step on these rows, without anything that cannot be captured."""
+        assert isinstance(self.task_losses, JointLosses)
+        self._minimize(*self.task_losses.train.batch(rows))
+
+    def _seed_step(self) -> None:
+        self.network.at_step(self.steps).reseed_part("encoder")
+
     def run_epoch(self) -> None:
         """Trains for one epoch, then computes the validation losses."""
         start = time.perf_counter()
         reseed(derive_seed(self.job.seed, "epoch", self.epoch))  # for layers that are not known to be random
         parts = batches(self.job.seed, self.epoch, len(self.rows), self.recipe.batch_size)
-        for inputs, targets in self.rows.batches(parts, (self.job.seed, self.epoch)):
-            self.step(inputs, targets)
+        if self._captured_step is not None:
+            self._replay_steps(self._captured_step, parts)
+        else:
+            for inputs, targets in self.task_losses.batches(parts, (self.job.seed, self.epoch)):
+                self.step(inputs, targets)
         self.balancer.after_epoch()
         self._validate()
         self.epoch += 1
         self.seconds += time.perf_counter() - start
 
-    def step(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> None:
-        """Performs an optimizer step on a batch, including measurements if there is a meter."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate
+    def _replay_steps(self, step: CapturedStep, parts: Sequence[Tensor]) -> None:
+        set_rate(self.optimizer, self.rate)
+        for rows in torch.cat(list(parts)).to(self.device).split([len(part) for part in parts]):
+            step(rows)
+            self.steps += 1
+
+    def step(self, inputs: Tensor, targets: Any) -> None:
+        """Performs an optimizer step on a batch of `task_losses`, including measurements if there is a meter."""
+        set_rate(self.optimizer, self.rate)
+        if self._sums_losses and self.step_meter is None:
+            self._minimize(inputs, targets)
+        else:
+            self._minimize_by_rule(inputs, targets)
+        self.steps += 1
+
+    def _minimize(self, inputs: Tensor, targets: Any) -> None:
+        """Performs an optimizer step on the weighted sum of the losses."""
+        self.optimizer.zero_grad()
+        self.network.at_step(self.steps)
+        with self.recipe.precision(self.device):
+            total = self.task_losses.total(inputs, targets)
+        (total if self.scaler is None else self.scaler.scale(total)).backward()
+        self._update()
+
+    def _minimize_by_rule(self, inputs: Tensor, targets: Any) -> None:
         self.optimizer.zero_grad()
         losses = self.losses(inputs, targets) if self.step_meter is None else self.step_meter(inputs, targets)
         self.balancer.backward(losses, self.scaler)
+        self._update()
+        self.balancer.after_step(lambda: self.losses(inputs, targets))
+        if self.windows is not None:
+            total = sum(task.weight * float(losses[task.name].detach()) for task in self.tasks)
+            self.windows.add_loss(total, self.epoch)
+
+    def _update(self) -> None:
+        """Updates the weights."""
         if self.scaler is None:
             self.optimizer.step()
         else:
             self.scaler.step(self.optimizer)
             self.scaler.update()
-        self.balancer.after_step(lambda: self.losses(inputs, targets))
-        if self.windows is not None:
-            total = sum(task.weight * float(losses[task.name].detach()) for task in self.tasks)
-            self.windows.add_loss(total, self.epoch)
-        self.steps += 1
 
     @property
     def rate(self) -> float:
         """The learning rate of the next step."""
         return self.recipe.rate(self.epoch) if self.windows is None else self.windows.rate
 
-    def losses(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def losses(self, inputs: Tensor, targets: Any) -> dict[str, Tensor]:
         """Returns the loss of each task on the given rows, using this step's dropout masks."""
         return {task: loss for task, (loss, _) in self.losses_and_labels(inputs, targets).items()}
 
-    def losses_and_labels(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+    def losses_and_labels(self, inputs: Tensor, targets: Any) -> LossesAndLabels:
         """Returns the mean loss of each task on the given rows, and the number of labels that were used."""
+        self.network.at_step(self.steps)
         with self.recipe.precision(self.device):
-            outputs = self.network.at_step(self.steps)(inputs)
-            return {task.name: loss_and_labels(task, outputs[task.name], targets[task.name]) for task in self.tasks}
+            return self.task_losses.losses_and_labels(inputs, targets)
 
     def _validate(self) -> None:
         """Records the validation losses, and stores the weights if they are the best so far or from the last epoch."""
-        self.curve.append([float(loss) for loss in losses_on(self.network, self.tasks, self.val)])
+        self.curve.append(self.task_losses.validation_losses())
         loss = sum(task.weight * value for task, value in zip(self.tasks, self.curve[-1], strict=True))
         last = self.epoch + 1 == self.job.last_epoch(self.recipe) and math.isfinite(loss)
         if last if self.recipe.keep == "last" else loss < self.best_loss:
             self.best_epoch, self.best_loss = self.epoch, loss
-            self.best = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+            self._keep_weights()
+
+    def _keep_weights(self) -> None:
+        state = self.network.state_dict()
+        if not self.best:
+            self.best = {name: torch.empty_like(tensor) for name, tensor in state.items()}
+        torch._foreach_copy_(list(self.best.values()), list(state.values()))
 
     @property
     def finished(self) -> bool:
@@ -331,6 +403,7 @@ class Training:
         return f"({network}) of {data} by Recipe({recipe}) with numerics {NUMERICS}, {meter}"
 
 
+EXECUTION_SETTINGS = ("lr", "fused", "foreach", "capturable")  # of an optimizer: how it runs, not what it computes
 # Attributes of `Training` that a checkpoint contains: plain ones, and those with a `state_dict`.
 PLAIN_ATTRIBUTES = ("epoch", "steps", "seconds", "best_epoch", "best_loss", "best", "curve")
 STATEFUL_ATTRIBUTES = ("network", "optimizer", "balancer", "scaler", "meter", "windows")
@@ -385,7 +458,15 @@ def load_checkpoint(path: Path, training: Training) -> None:
         for name in STATEFUL_ATTRIBUTES:
             part = getattr(training, name)
             if part is not None:
-                part.load_state_dict(state[name])
+                own = state[name]
+                part.load_state_dict(_as_run_here(own, part) if name == "optimizer" else own)
+
+
+def _as_run_here(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Returns an optimizer's saved state with the settings of this device instead of those of the one that saved it."""
+    here = [{name: group.get(name) for name in EXECUTION_SETTINGS} for group in optimizer.param_groups]
+    groups = [{**group, **own} for group, own in zip(saved["param_groups"], here, strict=True)]
+    return {**saved, "param_groups": groups}
 
 
 class StepMeter:
@@ -402,7 +483,7 @@ class StepMeter:
         self._held_out = bool(given.pop("held_out", False))
         self._training = training
         self._may_lack_labels = _may_lack_labels(training.rows)
-        self._held_out_batch: tuple[int, Batch] | None = None
+        self._held_out_batch: tuple[int, tuple[Tensor, Any]] | None = None
         self.meter = AffinityMeter(
             **{
                 "shared": training.network.encoder,
@@ -415,7 +496,7 @@ class StepMeter:
             }
         )
 
-    def __call__(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def __call__(self, inputs: Tensor, targets: Any) -> dict[str, Tensor]:
         """Returns the losses of this step, and takes a measurement if one is due."""
         training = self._training
         held_out = self._held_out_losses if self._held_out else None
@@ -447,7 +528,7 @@ class StepMeter:
         if self._held_out_batch is None or self._held_out_batch[0] != training.steps:
             draw = torch.Generator().manual_seed(derive_seed(training.job.seed, "held out", training.steps))
             rows = torch.randperm(len(training.val), generator=draw)[: training.recipe.batch_size]
-            self._held_out_batch = training.steps, training.val.batch(rows)
+            self._held_out_batch = training.steps, training.task_losses.validation_batch(rows)
         with evaluation_mode(training.network):
             found = training.losses_and_labels(*self._held_out_batch[1])
         return {task: found[task][0] for task in _labeled_tasks(found)}

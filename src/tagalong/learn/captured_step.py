@@ -1,0 +1,102 @@
+"""Replays training steps as CUDA graphs, since a GPU runs small kernels faster than they can be launched."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tagalong._version import is_own_module
+
+WARM_UP_STEPS = 3  # ordinary steps before capturing, in which libraries allocate their workspaces
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """A captured step.
+
+    Attributes:
+        graph: the kernels of the step.
+        rows: the tensor from which the graph reads the row indices of the batch.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    rows: Tensor
+
+
+class CapturedStep:
+    """A training step on a GPU that is captured as a CUDA graph, once for each batch size, and then replayed.
+
+    If a step cannot be captured, it runs as an ordinary function, and the reason is logged.
+
+    Args:
+        step: performs a step, given the row indices of the batch. It must not read values back from the GPU, and all
+            tensors that outlive it must stay where they are.
+        seed: seeds the random number generators of the step. It is called before each step, outside the graph.
+    """
+
+    def __init__(self, step: Callable[[Tensor], None], seed: Callable[[], None]) -> None:
+        self._step, self._seed = step, seed
+        self._runs: Counter[int] = Counter()
+        self._recordings: dict[int, _Recording] = {}
+        self._stream = torch.cuda.Stream()
+        self._pool = torch.cuda.graph_pool_handle()
+        self._possible = True
+
+    def __call__(self, rows: Tensor) -> None:
+        size = len(rows)
+        self._seed()
+        if self._possible and size not in self._recordings and self._runs[size] >= WARM_UP_STEPS:
+            self._capture(rows)
+        recording = self._recordings.get(size)
+        if recording is None:
+            self._run(rows)
+        else:
+            recording.rows.copy_(rows)
+            recording.graph.replay()
+
+    def _run(self, rows: Tensor) -> None:
+        """Runs an ordinary step on the stream that is used for capturing."""
+        self._runs[len(rows)] += 1
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            self._step(rows)
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+    def _capture(self, rows: Tensor) -> None:
+        """Captures a step without running it."""
+        graph, static = torch.cuda.CUDAGraph(), rows.clone()
+        torch.cuda.synchronize()
+        try:
+            # `torch.cuda.graph` would also collect garbage and empty the allocator's cache, which takes much longer
+            with torch.cuda.stream(self._stream):
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                try:
+                    self._step(static)
+                finally:
+                    graph.capture_end()
+        except RuntimeError as error:
+            self._possible = False
+            logger.info("training without CUDA graphs: %s", str(error).splitlines()[0])
+        else:
+            self._recordings[len(rows)] = _Recording(graph, static)
+
+
+def why_not_captured(module: nn.Module) -> str | None:
+    """Returns why the training steps of a module cannot be captured, or None if they can.
+
+    A graph repeats the same kernels in each step, so layers must not decide anything in Python. This is known only for
+    the layers of torch and tagalong.
+    """
+    for part in module.modules():
+        name = type(part).__module__
+        if not name.startswith("torch.nn.") and not is_own_module(name):
+            return f"{type(part).__qualname__} is not a layer of torch.nn"
+        if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
+            return f"{type(part).__qualname__} has hooks"
+    return None

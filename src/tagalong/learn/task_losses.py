@@ -1,0 +1,266 @@
+"""Computes the losses of a network's tasks: task by task, or all at once if the heads are linear layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .network import Network, evaluation_mode
+from .rows import Batch, Draw, Rows, Split, rows_at_once
+from .scoring import loss_and_labels, losses_on
+from .task import Task
+
+T = TypeVar("T")
+LossesAndLabels = dict[str, tuple[Tensor, Tensor]]
+
+
+class TaskLosses(Protocol[T]):
+    """The losses of a network on training and validation rows. `T` is the type of a batch's targets."""
+
+    def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[tuple[Tensor, T]]:
+        """Yields the inputs and targets of each batch of training rows; see `Rows.batches`."""
+
+    def validation_batch(self, rows: Tensor) -> tuple[Tensor, T]:
+        """Returns the inputs and targets of these validation rows."""
+
+    def losses_and_labels(self, inputs: Tensor, targets: T) -> LossesAndLabels:
+        """Returns the mean loss of each task over the labeled rows, and the number of such rows."""
+
+    def total(self, inputs: Tensor, targets: T) -> Tensor:
+        """Returns the sum of the mean losses, each multiplied by the weight of its task."""
+
+    def validation_losses(self) -> list[float]:
+        """Returns the mean loss of each task on all validation rows, in evaluation mode."""
+
+
+class SeparateLosses:
+    """Computes the losses task by task, for any heads, losses, targets and rows.
+
+    Args:
+        network: the network.
+        tasks: its tasks, in the order of its heads.
+        train: the training rows.
+        val: the validation rows.
+    """
+
+    def __init__(self, network: Network, tasks: Sequence[Task], train: Rows, val: Rows) -> None:
+        self._network, self._tasks, self._train, self._val = network, tasks, train, val
+
+    def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[tuple[Tensor, Any]]:
+        return self._train.batches(parts, draw)
+
+    def validation_batch(self, rows: Tensor) -> tuple[Tensor, Any]:
+        return self._val.batch(rows)
+
+    def losses_and_labels(self, inputs: Tensor, targets: Any) -> LossesAndLabels:
+        outputs = self._network(inputs)
+        return {task.name: loss_and_labels(task, outputs[task.name], targets[task.name]) for task in self._tasks}
+
+    def total(self, inputs: Tensor, targets: Any) -> Tensor:
+        losses = self.losses_and_labels(inputs, targets)
+        return torch.stack([task.weight * losses[task.name][0] for task in self._tasks]).sum()
+
+    def validation_losses(self) -> list[float]:
+        losses: list[float] = torch.stack(losses_on(self._network, self._tasks, self._val)).tolist()
+        return losses
+
+
+class JointLosses:
+    """Computes the losses of all tasks at once, for linear heads and tasks without losses of their own.
+
+    Tasks that differ only in their targets form a family. The losses of a family are computed in one operation.
+
+    Args:
+        network: the network (see `make_task_losses` for the requirements).
+        tasks: its tasks, in the order of its heads.
+        train: the training rows.
+        val: the validation rows.
+    """
+
+    def __init__(self, network: Network, tasks: Sequence[Task], train: Rows, val: Rows) -> None:
+        self._network = network
+        families: dict[object, list[Task]] = {}
+        for task in tasks:
+            families.setdefault((task.kind, task.head_size, task.class_weights), []).append(task)
+        self._families = list(families.values())
+        ordered = [task for family in self._families for task in family]
+        self._names = [task.name for task in ordered]
+        self._heads = [network.heads[network.tasks.index(name)] for name in self._names]
+        self._sizes = [sum(task.head_size for task in family) for family in self._families]
+        like = next(network.heads.parameters())
+        self._weights = torch.tensor([task.weight for task in ordered]).to(like)
+        self.train, self._val = (_stack_targets(rows, self._families) for rows in (train, val))
+
+    def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[tuple[Tensor, JointTargets]]:
+        return self.train.batches(parts, draw)
+
+    def validation_batch(self, rows: Tensor) -> tuple[Tensor, JointTargets]:
+        return self._val.batch(rows)
+
+    def losses_and_labels(self, inputs: Tensor, targets: JointTargets) -> LossesAndLabels:
+        sums, counts = self._sums_and_counts(inputs, targets)
+        pairs = zip(_means(sums, counts).unbind(), counts.unbind(), strict=True)
+        found = dict(zip(self._names, pairs, strict=True))
+        return {name: found[name] for name in self._network.tasks}
+
+    def total(self, inputs: Tensor, targets: JointTargets) -> Tensor:
+        return (_means(*self._sums_and_counts(inputs, targets)) * self._weights).sum()
+
+    @torch.no_grad()
+    def validation_losses(self) -> list[float]:
+        with evaluation_mode(self._network):
+            found = [self._sums_and_counts(inputs, targets) for inputs, targets in self._val.chunks()]
+        means = _means(*(torch.stack(part).sum(0) for part in zip(*found, strict=True))).tolist()
+        losses = dict(zip(self._names, means, strict=True))
+        return [losses[name] for name in self._network.tasks]
+
+    def _sums_and_counts(self, inputs: Tensor, targets: JointTargets) -> tuple[Tensor, Tensor]:
+        """Returns the sum of each task's losses over the labeled rows, and the number of such rows."""
+        outputs = self._outputs(inputs).split(self._sizes, 1)
+        sums, counts = [], []
+        for index, (family, values) in enumerate(zip(self._families, targets.values, strict=True)):
+            losses = _element_losses(family, outputs[index], values)
+            if targets.present is None:
+                counts.append(losses.new_full((len(family),), len(losses)))
+            else:
+                losses = torch.where(targets.present[index], losses, 0)
+                counts.append(targets.present[index].sum(0).to(losses.dtype))
+            sums.append(losses.sum(0))
+        return (sums[0], counts[0]) if len(sums) == 1 else (torch.cat(sums), torch.cat(counts))
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        """Returns the outputs [rows, columns] of all heads, computed with one matrix product."""
+        weights, biases = ([getattr(head, name) for head in self._heads] for name in ("weight", "bias"))
+        return functional.linear(self._network.encode(inputs), torch.cat(weights), torch.cat(biases))
+
+
+def _element_losses(family: Sequence[Task], outputs: Tensor, targets: Tensor) -> Tensor:
+    """Returns the losses [rows, members] of a family, given its outputs and its targets [rows, members]."""
+    if family[0].kind == "multiclass":
+        outputs = outputs.unflatten(1, (len(family), -1)).movedim(1, 2)  # [rows, classes, members]
+    return family[0].element_losses(outputs, targets)
+
+
+def _means(sums: Tensor, counts: Tensor) -> Tensor:
+    return sums / counts.clamp(min=1)
+
+
+@dataclass(frozen=True)
+class JointTargets:
+    """The targets of some rows.
+
+    Attributes:
+        values: the targets [rows, members] of each family of tasks, with 0 for missing labels.
+        present: whether each label is present, for each family, or None if no label is missing.
+    """
+
+    values: tuple[Tensor, ...]
+    present: tuple[Tensor, ...] | None
+
+    @classmethod
+    def stack(cls, targets: Mapping[str, Tensor], families: Sequence[Sequence[Task]]) -> JointTargets:
+        """Stacks the targets of each family of tasks."""
+        stacked = [torch.stack([targets[task.name] for task in family], 1) for family in families]
+        present = tuple(part.isfinite() for part in stacked)
+        return cls(tuple(torch.where(mask, part, 0) for mask, part in zip(present, stacked, strict=True)), present)
+
+    def take(self, rows: Tensor | slice) -> JointTargets:
+        """Returns the targets of these rows."""
+        present = None if self.present is None else tuple(_take(part, rows) for part in self.present)
+        return JointTargets(tuple(_take(part, rows) for part in self.values), present)
+
+
+def _take(tensor: Tensor, rows: Tensor | slice) -> Tensor:
+    return tensor[rows] if isinstance(rows, slice) else tensor.index_select(0, rows)
+
+
+class RowsInMemory:
+    """Rows in memory, with the targets of all tasks stacked once.
+
+    Args:
+        rows: the rows.
+        families: the families of tasks.
+    """
+
+    def __init__(self, rows: Split, families: Sequence[Sequence[Task]]) -> None:
+        self._inputs = rows.inputs
+        targets = JointTargets.stack(rows.targets, families)
+        assert targets.present is not None
+        complete = all(bool(part.all()) for part in targets.present)
+        self._targets = replace(targets, present=None) if complete else targets
+
+    def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[tuple[Tensor, JointTargets]]:
+        """Yields the batches of an epoch; see `Rows.batches`."""
+        rows = torch.cat(list(parts)).to(self._inputs.device)  # all at once: a GPU would wait for each copy
+        return map(self.batch, rows.split([len(part) for part in parts]))
+
+    def batch(self, rows: Tensor) -> tuple[Tensor, JointTargets]:
+        """Returns the inputs and targets of these rows."""
+        return self._slice(rows.to(self._inputs.device))
+
+    def chunks(self) -> Iterator[tuple[Tensor, JointTargets]]:
+        """Yields all rows in order, in chunks."""
+        at_once = rows_at_once(self._inputs)
+        return (self._slice(slice(start, start + at_once)) for start in range(0, len(self._inputs), at_once))
+
+    def _slice(self, rows: Tensor | slice) -> tuple[Tensor, JointTargets]:
+        return _take(self._inputs, rows), self._targets.take(rows)
+
+
+class StreamedRows:
+    """Rows that are read from files. Their targets are stacked batch by batch.
+
+    Args:
+        rows: the rows.
+        families: the families of tasks.
+    """
+
+    def __init__(self, rows: Rows, families: Sequence[Sequence[Task]]) -> None:
+        self._rows, self._families = rows, families
+
+    def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[tuple[Tensor, JointTargets]]:
+        """Yields the batches of an epoch; see `Rows.batches`."""
+        return map(self._stack, self._rows.batches(parts, draw))
+
+    def batch(self, rows: Tensor) -> tuple[Tensor, JointTargets]:
+        """Returns the inputs and targets of these rows."""
+        return self._stack(self._rows.batch(rows))
+
+    def chunks(self) -> Iterator[tuple[Tensor, JointTargets]]:
+        """Yields all rows in order, in chunks."""
+        return map(self._stack, self._rows.chunks())
+
+    def _stack(self, batch: Batch) -> tuple[Tensor, JointTargets]:
+        inputs, targets = batch
+        return inputs, JointTargets.stack(targets, self._families)
+
+
+def _stack_targets(rows: Rows, families: Sequence[Sequence[Task]]) -> RowsInMemory | StreamedRows:
+    return RowsInMemory(rows, families) if isinstance(rows, Split) else StreamedRows(rows, families)
+
+
+def make_task_losses(network: Network, tasks: Sequence[Task], train: Rows, val: Rows) -> SeparateLosses | JointLosses:
+    """Returns joint losses if possible.
+
+    They require heads that are plain linear layers, and tasks with one label per row and without losses of their own.
+    """
+    if any(task.loss is not None for task in tasks) or not _has_linear_heads(network):
+        return SeparateLosses(network, tasks, train, val)
+    inputs, targets = train.batch(torch.arange(1))
+    with evaluation_mode(network), torch.no_grad():
+        flat = network.encode(inputs).dim() == 2
+    joint = flat and all(targets[task.name].dim() == 1 for task in tasks)
+    return (JointLosses if joint else SeparateLosses)(network, tasks, train, val)
+
+
+def _has_linear_heads(network: Network) -> bool:
+    """Returns whether every head is a plain linear layer with a bias and without hooks."""
+    return all(
+        type(head) is nn.Linear and head.bias is not None and not head._forward_hooks and not head._forward_pre_hooks
+        for head in network.heads
+    )
