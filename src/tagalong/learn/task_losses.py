@@ -20,7 +20,13 @@ LossesAndLabels = dict[str, tuple[Tensor, Tensor]]
 
 
 class TaskLosses(Protocol[T]):
-    """The losses of a network on training and validation rows. `T` is the type of a batch's targets."""
+    """The losses of a network on training and validation rows. `T` is the type of a batch's targets.
+
+    Attributes:
+        modules: the modules whose parameters are trained.
+    """
+
+    modules: list[nn.Module]
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[tuple[Tensor, T]]:
         """Yields the inputs and targets of each batch of training rows; see `Rows.batches`."""
@@ -50,6 +56,7 @@ class SeparateLosses:
 
     def __init__(self, network: Network, tasks: Sequence[Task], train: Rows, val: Rows) -> None:
         self._network, self._tasks, self._train, self._val = network, tasks, train, val
+        self.modules: list[nn.Module] = [network]
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[tuple[Tensor, Any]]:
         return self._train.batches(parts, draw)
@@ -80,9 +87,11 @@ class JointLosses:
         tasks: its tasks, in the order of its heads.
         train: the training rows.
         val: the validation rows.
+        join: whether to train the heads as one layer. This is faster, but the parameters of the single heads, which
+            are then parts of the layer's parameters, have no gradients of their own.
     """
 
-    def __init__(self, network: Network, tasks: Sequence[Task], train: Rows, val: Rows) -> None:
+    def __init__(self, network: Network, tasks: Sequence[Task], train: Rows, val: Rows, join: bool) -> None:
         self._network = network
         families: dict[object, list[Task]] = {}
         for task in tasks:
@@ -90,7 +99,9 @@ class JointLosses:
         self._families = list(families.values())
         ordered = [task for family in self._families for task in family]
         self._names = [task.name for task in ordered]
-        self._heads = [network.heads[network.tasks.index(name)] for name in self._names]
+        self._heads: list[Any] = [network.heads[network.tasks.index(name)] for name in self._names]
+        self._joined = join_layers(self._heads) if join else None
+        self.modules: list[nn.Module] = [network] if self._joined is None else [network.encoder, self._joined]
         self._sizes = [sum(task.head_size for task in family) for family in self._families]
         like = next(network.heads.parameters())
         self._weights = torch.tensor([task.weight for task in ordered]).to(like)
@@ -135,8 +146,32 @@ class JointLosses:
 
     def _outputs(self, inputs: Tensor) -> Tensor:
         """Returns the outputs [rows, columns] of all heads, computed with one matrix product."""
-        weights, biases = ([getattr(head, name) for head in self._heads] for name in ("weight", "bias"))
-        return functional.linear(self._network.encode(inputs), torch.cat(weights), torch.cat(biases))
+        features = self._network.encode(inputs)
+        if self._joined is not None:
+            outputs: Tensor = self._joined(features)
+            return outputs
+        weights, biases = [head.weight for head in self._heads], [head.bias for head in self._heads]
+        return functional.linear(features, torch.cat(weights), torch.cat(biases))
+
+
+def join_layers(layers: Sequence[nn.Linear]) -> nn.Linear:
+    """Returns a layer with the outputs of all given layers, whose parameters become parts of its parameters.
+
+    Example:
+        >>> first, second = nn.Linear(3, 1), nn.Linear(3, 2)
+        >>> joined = join_layers([first, second])
+        >>> _ = joined.bias.data.copy_(torch.tensor([4.0, 5.0, 6.0]))
+        >>> second.bias.tolist()
+        [5.0, 6.0]
+    """
+    sizes = [layer.out_features for layer in layers]
+    joined = nn.Linear(layers[0].in_features, sum(sizes), device="meta")
+    for name in ("weight", "bias"):
+        whole = nn.Parameter(torch.cat([getattr(layer, name).detach() for layer in layers]))
+        setattr(joined, name, whole)
+        for layer, part in zip(layers, whole.detach().split(sizes), strict=True):
+            setattr(layer, name, nn.Parameter(part))
+    return joined
 
 
 def _element_losses(family: Sequence[Task], outputs: Tensor, targets: Tensor) -> Tensor:
@@ -244,10 +279,19 @@ def _stack_targets(rows: Rows, families: Sequence[Sequence[Task]]) -> RowsInMemo
     return RowsInMemory(rows, families) if isinstance(rows, Split) else StreamedRows(rows, families)
 
 
-def make_task_losses(network: Network, tasks: Sequence[Task], train: Rows, val: Rows) -> SeparateLosses | JointLosses:
+def make_task_losses(
+    network: Network, tasks: Sequence[Task], train: Rows, val: Rows, *, join: bool = False
+) -> SeparateLosses | JointLosses:
     """Returns joint losses if possible.
 
     They require heads that are plain linear layers, and tasks with one label per row and without losses of their own.
+
+    Args:
+        network: the network.
+        tasks: its tasks, in the order of its heads.
+        train: the training rows.
+        val: the validation rows.
+        join: see `JointLosses`.
     """
     if any(task.loss is not None for task in tasks) or not _has_linear_heads(network):
         return SeparateLosses(network, tasks, train, val)
@@ -255,12 +299,14 @@ def make_task_losses(network: Network, tasks: Sequence[Task], train: Rows, val: 
     with evaluation_mode(network), torch.no_grad():
         flat = network.encode(inputs).dim() == 2
     joint = flat and all(targets[task.name].dim() == 1 for task in tasks)
-    return (JointLosses if joint else SeparateLosses)(network, tasks, train, val)
+    return JointLosses(network, tasks, train, val, join) if joint else SeparateLosses(network, tasks, train, val)
 
 
 def _has_linear_heads(network: Network) -> bool:
-    """Returns whether every head is a plain linear layer with a bias and without hooks."""
-    return all(
+    """Returns whether every head is a plain linear layer with weights and a bias of its own, and without hooks."""
+    parameters = list(network.named_parameters(remove_duplicate=False))
+    shared = len({id(parameter) for _, parameter in parameters}) < len(parameters)
+    return not shared and all(
         type(head) is nn.Linear and head.bias is not None and not head._forward_hooks and not head._forward_pre_hooks
         for head in network.heads
     )

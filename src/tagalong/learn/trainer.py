@@ -225,11 +225,13 @@ class Training:
         self.tasks = [problem.task(name) for name in job.tasks]
         self.network = build_network(problem, job.tasks, job.seed, job.width).to(self.device)
         self.rows, self.val = self._select_rows(problem.train), self._select_rows(problem.val)
-        self.task_losses: TaskLosses[Any] = make_task_losses(self.network, self.tasks, self.rows, self.val)
         self.balancer = make_balancer(job.rule, self.network, self.tasks)
         self.scaler = torch.amp.GradScaler(self.device.type) if self.recipe.amp == "fp16" else None
         self.windows = LossWindows(self.recipe) if self.recipe.schedule == "windows" else None
         self._sums_losses = job.rule == "plain" and self.windows is None
+        self.task_losses: TaskLosses[Any] = make_task_losses(
+            self.network, self.tasks, self.rows, self.val, join=job.rule == "plain"
+        )
         reason = None if self.device.type == "cuda" else "CUDA graphs need a GPU"
         reason = self._why_not_captured() if reason is None else reason
         # with a meter, steps are not captured, but the optimizer is the same, so that the meter leaves no trace
@@ -260,7 +262,7 @@ class Training:
 
     def _make_optimizer(self, capturable: bool) -> torch.optim.Optimizer:
         return self.recipe.make_optimizer(
-            self.network.parameters(),
+            [parameter for module in self.task_losses.modules for parameter in module.parameters()],
             self.balancer.parameters(),
             fused=capturable or self.device.type == "cpu" or None,
             capturable=capturable,
@@ -453,6 +455,9 @@ def load_checkpoint(path: Path, training: Training) -> None:
             "delete the file, or choose another one",
         )
     with report_damage(path, InvalidInput, "delete it"):
+        if _group_sizes(state["optimizer"]) != _group_sizes(training.optimizer.state_dict()):
+            damage_logger.warning("could not use %s (it is from an earlier version); training from scratch", path)
+            return
         for name in PLAIN_ATTRIBUTES:
             setattr(training, name, state[name])
         for name in STATEFUL_ATTRIBUTES:
@@ -460,6 +465,11 @@ def load_checkpoint(path: Path, training: Training) -> None:
             if part is not None:
                 own = state[name]
                 part.load_state_dict(_as_run_here(own, part) if name == "optimizer" else own)
+
+
+def _group_sizes(optimizer_state: Mapping[str, Any]) -> list[int]:
+    """Returns the number of parameters in each group of an optimizer. Earlier versions trained each head separately."""
+    return [len(group["params"]) for group in optimizer_state["param_groups"]]
 
 
 def _as_run_here(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -488,7 +498,7 @@ class StepMeter:
             **{
                 "shared": training.network.encoder,
                 "optimizer": training.optimizer,
-                "model": training.network,
+                "model": training.task_losses.modules,
                 "tasks": training.job.tasks,
                 "scaler": training.scaler,
                 "weights": training.balancer.weights,
