@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,21 +35,24 @@ class CapturedStep:
     If a step cannot be captured, it runs as an ordinary function, and the reason is logged.
 
     Args:
-        step: performs a step, given the row indices of the batch. It must not read values back from the GPU, and all
+        step: performs a step, given the row indices of the batch (or of several batches). It must not read values back from the GPU, and all
             tensors that outlive it must stay where they are.
         seed: seeds the random number generators of the step. It is called before each step, outside the graph.
+        generators: the generators that the step uses, besides the default generator of the GPU.
     """
 
-    def __init__(self, step: Callable[[Tensor], None], seed: Callable[[], None]) -> None:
-        self._step, self._seed = step, seed
-        self._runs: Counter[int] = Counter()
-        self._recordings: dict[int, _Recording] = {}
+    def __init__(
+        self, step: Callable[[Tensor], None], seed: Callable[[], None], generators: Sequence[torch.Generator] = ()
+    ) -> None:
+        self._step, self._seed, self._generators = step, seed, generators
+        self._runs: Counter[torch.Size] = Counter()
+        self._recordings: dict[torch.Size, _Recording] = {}
         self._stream = torch.cuda.Stream()
         self._pool = torch.cuda.graph_pool_handle()
         self._possible = True
 
     def __call__(self, rows: Tensor) -> None:
-        size = len(rows)
+        size = rows.shape
         self._seed()
         if self._possible and size not in self._recordings and self._runs[size] >= WARM_UP_STEPS:
             self._capture(rows)
@@ -62,7 +65,7 @@ class CapturedStep:
 
     def _run(self, rows: Tensor) -> None:
         """Runs an ordinary step on the stream that is used for capturing."""
-        self._runs[len(rows)] += 1
+        self._runs[rows.shape] += 1
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             self._step(rows)
@@ -71,6 +74,8 @@ class CapturedStep:
     def _capture(self, rows: Tensor) -> None:
         """Captures a step without running it."""
         graph, static = torch.cuda.CUDAGraph(), rows.clone()
+        for generator in self._generators:
+            graph.register_generator_state(generator)
         torch.cuda.synchronize()
         try:
             # `torch.cuda.graph` would also collect garbage and empty the allocator's cache, which takes much longer
@@ -84,7 +89,7 @@ class CapturedStep:
             self._possible = False
             logger.info("training without CUDA graphs: %s", str(error).splitlines()[0])
         else:
-            self._recordings[len(rows)] = _Recording(graph, static)
+            self._recordings[rows.shape] = _Recording(graph, static)
 
 
 def why_not_captured(module: nn.Module) -> str | None:
