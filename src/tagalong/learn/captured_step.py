@@ -35,7 +35,7 @@ class CapturedStep:
     If a step cannot be captured, it runs as an ordinary function, and the reason is logged.
 
     Args:
-        step: performs a step, given the row indices of the batch (or of several batches). It must not read values back from the GPU, and all
+        step: performs a step, given the row indices of the batch. It must not read values back from the GPU, and all
             tensors that outlive it must stay where they are.
         seed: seeds the random number generators of the step. It is called before each step, outside the graph.
         generators: the generators that the step uses, besides the default generator of the GPU.
