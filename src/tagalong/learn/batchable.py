@@ -128,9 +128,9 @@ def _step_together(problem: Problem, networks: Sequence[Network]) -> Tensors:
         for name, parameter in stack.parameters.items():
             parameter.copy_(torch.stack([own[name] for own in shifted]))
     batches = [_trial_batch(problem, network) for network in networks]
-    inputs, own_rows = batches[0][0], stack.seed_index is not None
+    inputs = batches[0][0]
     with problem.recipe.precision(inputs.device):
-        outputs = stack(torch.stack([own for own, _ in batches]) if own_rows else inputs, own_rows=own_rows)
+        outputs = stack(torch.stack([own for own, _ in batches]) if len(stack.seeds) > 1 else inputs)
         losses = {}
         for name in stack.network.tasks:
             task, pairs = problem.task(name), torch.stack([targets[name] for _, targets in batches])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from .trainer import Diverged, Job, Trained, job_problems, train
 
 DROP_FRACTION = 0.25  # drop stopped networks once they make up this fraction of the stack
 FUSED_DEVICES = ("cpu", "cuda")
-MIXED_SEEDS_LIMITS = {"cpu": 1000}  # by device, the networks per seed up to which all seeds are trained together
+MIN_FILLED = 0.5  # seeds are trained together if each has more than this fraction of the networks of the largest
 logger = logging.getLogger(__name__)
 
 
@@ -120,10 +120,9 @@ def _chunks(
         wanted = {name for job in similar for name in job.tasks}
         network = build_network(problem, wanted, similar[0].seed, similar[0].width).to(device)
         replaced = max(sum(target.nbytes for target in targets.get(job, {}).values()) for job in similar)
-        for group in _groups(problem, similar, device):
-            several_seeds = len({job.seed for job in group}) > 1
-            size = networks_at_once(problem, network, device, memory, own_rows=several_seeds, own_targets=replaced)
-            yield from _split_evenly(group, size)
+        for seeds in _joined_seeds(problem, similar, device):
+            size = networks_at_once(problem, network, device, memory, own_rows=len(seeds) > 1, own_targets=replaced)
+            yield from _split_evenly(seeds, size)
 
 
 def _can_batch(problem: Problem, jobs: list[Job], device: torch.device) -> bool:
@@ -134,26 +133,39 @@ def _can_batch(problem: Problem, jobs: list[Job], device: torch.device) -> bool:
     return reason is None
 
 
-def _groups(problem: Problem, jobs: list[Job], device: torch.device) -> list[list[Job]]:
-    """Groups jobs by seed, and joins the groups of all seeds where this is faster and possible."""
+def _joined_seeds(problem: Problem, jobs: list[Job], device: torch.device) -> list[list[list[Job]]]:
+    """Groups jobs by seed, and returns lists of the groups that are trained together.
+
+    Groups of very different sizes are not trained together, since all of them would be filled up to the largest.
+    """
     by_seed: dict[int, list[Job]] = {}
     for job in jobs:
         by_seed.setdefault(job.seed, []).append(job)
-    groups = list(by_seed.values())
-    limit = MIXED_SEEDS_LIMITS.get(device.type)
-    small = [group for group in groups if limit is None or len(group) <= limit]
-    if len(small) < 2:
-        return groups
-    if reason := why_seeds_not_mixed(problem, jobs, device=device):
+    groups = sorted(by_seed.values(), key=len, reverse=True)  # stable
+    reason = why_seeds_not_mixed(problem, jobs, device=device) if len(groups) > 1 else None
+    if reason is not None:
         logger.info("training the networks of %s seed by seed: %s", problem.name, reason)
-        return groups
-    return [*(group for group in groups if group not in small), [job for group in small for job in group]]
+    joined: list[list[list[Job]]] = []
+    for group in groups:
+        if joined and reason is None and len(group) > MIN_FILLED * len(joined[-1][0]):
+            joined[-1].append(group)
+        else:
+            joined.append([group])
+    return joined
 
 
-def _split_evenly(jobs: list[Job], size: int) -> Iterator[list[Job]]:
-    parts = -(-len(jobs) // size)
+def _split_evenly(groups: list[list[Job]], size: int) -> Iterator[list[Job]]:
+    """Splits groups into chunks of at most `size` jobs, each with equally many jobs of each group."""
+    total = sum(map(len, groups))
+    parts = -(-total // size)
+    if len(groups) > size:  # not even one job of each group fits
+        groups = [[job for group in groups for job in group]]
     for part in range(parts):
-        yield jobs[part * len(jobs) // parts : (part + 1) * len(jobs) // parts]
+        yield [job for group in groups for job in _slice_evenly(group, part, parts)]
+
+
+def _slice_evenly(group: list[Job], part: int, parts: int) -> list[Job]:
+    return group[part * len(group) // parts : (part + 1) * len(group) // parts]
 
 
 def _train_chunk(
@@ -203,18 +215,26 @@ class BatchedTraining:
         self.trains = np.array([[name in job.tasks for name in names] for job in jobs])
         seeds = list(dict.fromkeys(job.seed for job in jobs))
         networks = [build_network(problem, names, seed, jobs[0].width).to(device) for seed in seeds]
-        origins = [seeds.index(job.seed) for job in jobs]
-        self.stack, self.best = Stack(networks, origins), Stack(networks, origins)
+        origins = np.array([seeds.index(job.seed) for job in jobs])
+        self.job_of_row = self._arrange(range(len(jobs)))  # the index of the job in each row of the stack
+        self.stack, self.best = Stack(networks, origins[self.job_of_row].tolist()), Stack(networks, origins.tolist())
         self._recipes = [job.adapt(self.recipe) for job in jobs]
         self._own_targets = [(targets or {}).get(job, {}) for job in jobs] if targets else []
         train, val = require_in_memory(problem.train, OPERATION), require_in_memory(problem.val, OPERATION)
         self.rows, self.val = train.only(names).to(device), val.only(names).to(device)
-        self.job_of_row = np.arange(len(jobs))  # the index of the job in each row of the stack
         self._after_rows_changed()
         self.epoch = self.steps = 0
         self.best_epoch, self.best_loss = np.full(len(jobs), -1), np.full(len(jobs), np.inf)
         self.epochs_run = np.zeros(len(jobs), dtype=int)
         self.curve: list[NDArray[np.float64]] = []
+
+    def _arrange(self, jobs: Iterable[int]) -> NDArray[np.intp]:
+        """Returns the jobs seed by seed. Repeats jobs of some seeds, so that there are equally many of each seed."""
+        by_seed: dict[int, list[int]] = {}
+        for job in jobs:
+            by_seed.setdefault(self.jobs[job].seed, []).append(job)
+        most = max(map(len, by_seed.values()))
+        return np.concatenate([np.resize(own, most) for own in by_seed.values()])
 
     @property
     def running(self) -> NDArray[np.bool_]:
@@ -252,14 +272,13 @@ class BatchedTraining:
 
     def _step(self, rows: Tensor) -> None:
         """Performs an optimizer step on the rows [seeds, batch size] of each seed."""
-        several_seeds = self.stack.seed_index is not None
-        chosen = rows[0] if self.stack.seed_index is None else rows.index_select(0, self.stack.seed_index)
-        inputs = select_rows(self.rows.inputs, chosen)
-        targets = [family.on(chosen) for family in self._train_targets]
+        rows_of_networks = rows.repeat_interleave(len(self.job_of_row) // len(rows), 0) if len(rows) > 1 else rows[0]
+        inputs = select_rows(self.rows.inputs, rows if len(rows) > 1 else rows[0])
+        targets = [family.on(rows_of_networks) for family in self._train_targets]
         self.optimizer.zero_grad()
         self.stack.network.at_step(self.steps)
         with self.recipe.precision(self.device):
-            losses = self.losses(self.stack(inputs, own_rows=several_seeds), targets)
+            losses = self.losses(self.stack(inputs), targets)
         (losses * self.losses.weights).sum().backward()
         self._update()
         self.steps += 1
@@ -296,16 +315,18 @@ class BatchedTraining:
         better = np.flatnonzero(running & (last if self.recipe.keep == "last" else total < self.best_loss))
         if len(better):
             self.best_epoch[better], self.best_loss[better] = self.epoch, total[better]
-            rows = np.flatnonzero(np.isin(self.job_of_row, better))
-            self.best.copy_from(self.stack, self._to_indices(rows), self._to_indices(self.job_of_row[rows]))
+            jobs, rows = np.unique(self.job_of_row, return_index=True)
+            chosen = np.isin(jobs, better)
+            self.best.copy_from(self.stack, self._to_indices(rows[chosen]), self._to_indices(jobs[chosen]))
 
     def _drop_stopped(self, running: NDArray[np.bool_]) -> None:
-        rows = np.flatnonzero(running[self.job_of_row])
-        if len(rows) > (1 - DROP_FRACTION) * len(self.job_of_row):
+        kept = self._arrange(job for job in dict.fromkeys(self.job_of_row.tolist()) if running[job])
+        if len(kept) > (1 - DROP_FRACTION) * len(self.job_of_row):
             return
-        chosen, old = self._to_indices(rows), self.optimizer
+        jobs, rows = np.unique(self.job_of_row, return_index=True)
+        chosen, old = self._to_indices(rows[np.searchsorted(jobs, kept)]), self.optimizer
         moved = self.stack.keep_only(chosen)
-        self.job_of_row = self.job_of_row[rows]
+        self.job_of_row = kept
         self._after_rows_changed()
         for parameter, state in old.state.items():
             self.optimizer.state[moved[parameter]] = {

@@ -31,14 +31,14 @@ class Stack:
 
     Args:
         networks: a network for each seed. Only the layers of the first one are used afterward, not its weights.
-        origins: for each network of the stack, the index in `networks` of the network to copy.
+        origins: for each network of the stack, the index in `networks` of the network to copy. In training mode,
+            networks with the same seed must follow each other, and there must be equally many for each seed.
 
     Attributes:
         network: the network whose layers are used. It determines the device and the training mode.
         parameters: the stacked parameters [networks, …] by name, as leaf tensors that an optimizer can train.
         buffers: the stacked buffers [networks, …] by name.
         seeds: the different seeds of the networks in the stack.
-        seed_index: the index in `seeds` of each network's seed, or None if all networks have the same seed.
     """
 
     def __init__(self, networks: Sequence[Network], origins: Sequence[int]) -> None:
@@ -55,31 +55,35 @@ class Stack:
         self._set_seeds([networks[origin].seed for origin in origins])
 
     def _set_seeds(self, seeds: list[int]) -> None:
-        self._seed_of_network, self.seeds, self.seed_index = seeds, list(dict.fromkeys(seeds)), None
+        self._seed_of_network, self.seeds = seeds, list(dict.fromkeys(seeds))
+        device = next(iter(self.tensors.values())).device
+        self._seed_indices = torch.arange(len(self.seeds), device=device)
+        self._generators = MaskGenerators(self.seeds, device)
         if len(self.seeds) == 1:
             self.network.seed = self.seeds[0]
-            return
-        device = next(iter(self.tensors.values())).device
-        self.seed_index = torch.tensor([self.seeds.index(seed) for seed in seeds], device=device)
-        self._generators = MaskGenerators(self.seeds, device)
 
     @property
     def tensors(self) -> Tensors:
         """Parameters and buffers."""
         return {**self.parameters, **self.buffers}
 
-    def __call__(self, inputs: Tensor, *, own_rows: bool = False) -> Tensors:
+    def __call__(self, inputs: Tensor) -> Tensors:
         """Returns the outputs [networks, rows, …] of every task.
 
         Args:
-            inputs: the inputs [rows, …].
-            own_rows: whether each network has its own rows, so that the inputs are [networks, rows, …].
+            inputs: the inputs [rows, …]. In training mode, if there are several seeds, the inputs [seeds, rows, …] of
+                each seed.
         """
-        with self.network.masks() if self.seed_index is None else nullcontext():
-            features = self._encode(inputs, own_rows)
+        with nullcontext() if self._by_seed else self.network.masks():
+            features = self._encode(inputs)
             if self._heads_are_linear and features.dim() == 3:
                 return self._linear_heads(features)
             return {task: self._apply_head(index, features) for index, task in enumerate(self.network.tasks)}
+
+    @property
+    def _by_seed(self) -> bool:
+        """Whether rows and random numbers depend on the seed. In evaluation mode, all networks have the same rows."""
+        return len(self.seeds) > 1 and self.network.training
 
     @torch.no_grad()
     def outputs_on(self, inputs: Tensor, rows_at_once: int) -> Tensors:
@@ -88,42 +92,49 @@ class Stack:
             chunks = [self(chunk) for chunk in inputs.split(rows_at_once)]
         return {task: torch.cat([chunk[task] for chunk in chunks], 1) for task in self.network.tasks}
 
-    def _encode(self, inputs: Tensor, own_rows: bool) -> Tensor:
+    def _encode(self, inputs: Tensor) -> Tensor:
         tensors = self._tensors_of("encoder.")
-        if tensors or own_rows:
-            return self._call_each("encoder", self.network.encoder, tensors, inputs, 0 if own_rows else None)
-        self.network.reseed_part("encoder")
-        features: Tensor = self.network.encoder(inputs)
-        return features.expand(self._network_count(), *features.shape)
-
-    def _network_count(self) -> int:
-        return len(next(iter(self.tensors.values())))
+        return self._call_part("encoder", self.network.encoder, tensors, inputs, shared_inputs=True)
 
     def _apply_head(self, index: int, features: Tensor) -> Tensor:
         task, head = self.network.tasks[index], self.network.heads[index]
-        return self._call_each(task, head, self._tensors_of(f"heads.{index}."), features, 0)
+        return self._call_part(task, head, self._tensors_of(f"heads.{index}."), features, shared_inputs=False)
 
-    def _call_each(
-        self, part: str, module: nn.Module, tensors: Tensors, inputs: Tensor, inputs_dim: int | None
+    def _call_part(
+        self, part: str, module: nn.Module, tensors: Tensors, inputs: Tensor, *, shared_inputs: bool
     ) -> Tensor:
         """Calls a part of the network with the weights of each network.
 
         Networks with the same seed use the same random numbers, e.g. dropout masks.
+
+        Args:
+            part: the name of the part, see `Network.reseed_part`.
+            module: the part.
+            tensors: the parameters and buffers [networks, …] of the part.
+            inputs: the inputs [networks, …].
+            shared_inputs: whether networks with the same seed have the same inputs, so that the inputs are [seeds, …],
+                or […] if rows do not depend on the seed.
         """
-        generators: Sequence[torch.Generator] = ()
-        if self.seed_index is None:
+        if not self._by_seed:
             self.network.reseed_part(part)
-        elif (step := self.network.mask_step(part)) is not None:
-            generators = self._generators.at(part, step)
+            return _call_each(module, tensors, inputs, None if shared_inputs else 0, len(self._seed_of_network))
+        step = self.network.mask_step(part)
+        generators = [] if step is None else self._generators.at(part, step)
+        per_seed = len(self._seed_of_network) // len(self.seeds)
+        grouped = {name: self._group_by_seed(tensor) for name, tensor in tensors.items()}
 
-        def call_one(own: Tensors, rows: Tensor, seed_index: Tensor | None) -> Tensor:
-            with SharedMasks(generators, seed_index) if generators else nullcontext():
-                outputs: Tensor = functional_call(module, own, (rows,))
-            return outputs
+        def call_seed(own: Tensors, rows: Tensor, seed_index: Tensor) -> Tensor:
+            with SharedMasks(generators, seed_index):
+                return _call_each(module, own, rows, None if shared_inputs else 0, per_seed)
 
-        in_dims = (0 if tensors else None, inputs_dim, 0 if generators else None)
-        chosen = self.seed_index if generators else None
-        return torch.vmap(call_one, in_dims=in_dims, randomness="same")(tensors, inputs, chosen)
+        rows = inputs if shared_inputs else self._group_by_seed(inputs)
+        each_seed = torch.vmap(call_seed, in_dims=(0 if tensors else None, 0, 0), randomness="same")
+        outputs: Tensor = each_seed(grouped, rows, self._seed_indices)
+        return outputs.flatten(0, 1)
+
+    def _group_by_seed(self, tensor: Tensor) -> Tensor:
+        """Views a tensor [networks, …] as [seeds, networks per seed, …]."""
+        return tensor.view(len(self.seeds), -1, *tensor.shape[1:])
 
     def _linear_heads(self, features: Tensor) -> Tensors:
         """Computes all heads with one matrix product, since separate products would often have only one column each."""
@@ -187,6 +198,20 @@ def _stack_copies(tensors: Sequence[Tensor], origins: Tensor) -> Tensor:
     if len(tensors) == 1:
         return tensors[0].detach().expand(len(origins), *tensors[0].shape).clone()
     return torch.stack([tensor.detach() for tensor in tensors]).index_select(0, origins.to(tensors[0].device))
+
+
+def _call_each(module: nn.Module, tensors: Tensors, inputs: Tensor, inputs_dim: int | None, copies: int) -> Tensor:
+    """Calls a module with the weights of each network. All networks use the same random numbers, e.g. dropout masks."""
+    if not tensors and inputs_dim is None:
+        shared: Tensor = module(inputs)
+        return shared.expand(copies, *shared.shape)
+
+    def call_one(own: Tensors, rows: Tensor) -> Tensor:
+        outputs: Tensor = functional_call(module, own, (rows,))
+        return outputs
+
+    in_dims = (0 if tensors else None, inputs_dim)
+    return torch.vmap(call_one, in_dims=in_dims, randomness="same")(tensors, inputs)
 
 
 def _are_linear(heads: nn.ModuleList) -> bool:
