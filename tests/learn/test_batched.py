@@ -110,10 +110,10 @@ def test_a_chunk_that_runs_out_of_memory_is_split(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Crowded(BatchedTraining):
-        def __init__(self, problem: Problem, jobs: list[Job], device: torch.device) -> None:
+        def __init__(self, problem: Problem, jobs: list[Job], *more: Any) -> None:
             if len(jobs) > 4:
                 raise torch.OutOfMemoryError
-            super().__init__(problem, jobs, device)
+            super().__init__(problem, jobs, *more)
 
     problem = make_problem(MLP_WITH_DROPOUT, epochs=2)
     jobs = all_jobs(problem)

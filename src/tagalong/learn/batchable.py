@@ -41,33 +41,61 @@ def why_not_batched(
     rules = sorted({job.rule for job in jobs} - {"plain"})
     if rules:
         return f"rule {', '.join(map(repr, rules))} combines the losses of each network separately"
+    if problem.recipe.amp == "fp16":
+        return "amp='fp16' scales the losses of each network by a different factor; 'bf16' can be batched"
+    return _first_reason(problem, jobs, device, (0, 0))
+
+
+def why_seeds_not_mixed(problem: Problem, jobs: Sequence[Job], *, device: torch.device | str = "cpu") -> str | None:
+    """Returns why networks that can be batched need a batch for each seed, or None if they can be batched together.
+
+    Args:
+        problem: the problem.
+        jobs: the networks to train, for which `why_not_batched` returns None.
+        device: the device to train on.
+    """
+    return _first_reason(problem, jobs, device, (0, 1))
+
+
+def _first_reason(
+    problem: Problem, jobs: Sequence[Job], device: torch.device | str, seeds: tuple[int, int]
+) -> str | None:
     for width in sorted({job.width for job in jobs}):
         wanted = {name for job in jobs if job.width == width for name in job.tasks}
-        tasks = [name for name in problem.names if name in wanted]
-        if reason := _why_not_at_width(problem, tasks, width, torch.device(device)):
-            return reason
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            networks = [build_network(problem, wanted, seed, width).to(device).at_step(0) for seed in seeds]
+            if reason := _why_not_together(problem, networks):
+                return reason
     return None
 
 
-def _why_not_at_width(problem: Problem, tasks: Sequence[str], width: float, device: torch.device) -> str | None:
-    low_precision = problem.recipe.amp is not None
-    if problem.recipe.amp == "fp16":
-        return "amp='fp16' scales the losses of each network by a different factor; 'bf16' can be batched"
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
+def _why_not_together(problem: Problem, networks: Sequence[Network]) -> str | None:
+    """Performs a step with each of two networks, and with both together."""
+    if _shares_weights(networks[0]):
+        return "heads share weights with each other or with the encoder"
+    if not networks[0].state_dict():
+        return "the network has no weights"
+    several_seeds = networks[0].seed != networks[1].seed
+    with warnings.catch_warnings():
         warnings.simplefilter("error")  # vmap warns if it falls back to a loop
-        network = build_network(problem, tasks, 0, width).to(device).at_step(0)
-        if _shares_weights(network):
-            return "heads share weights with each other or with the encoder"
-        if not network.state_dict():
-            return "the network has no weights"
-        alone = [_step_alone(problem, network, index) for index in range(2)]
+        alone = [_step_alone(problem, network, index) for index, network in enumerate(networks)]
+        before = _rng_states()
         try:
-            together = _step_together(problem, network)
+            together = _step_together(problem, networks)
         except Exception as error:  # layers and losses that cannot be batched may raise anything
             return f"vmap: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+    if several_seeds and not all(map(torch.equal, before, _rng_states())):
+        return "some layers draw random numbers other than dropout masks"
+    if any(found.keys() != alone[0].keys() for found in alone):
+        return "the layers depend on the seed"
     stacked = {name: torch.stack([found[name] for found in alone]) for name in alone[0]}
-    different = _differences(stacked, together, low_precision)
+    different = _differences(stacked, together, problem.recipe.amp is not None)
     return f"if batched, {', '.join(different)} would differ from separate training" if different else None
+
+
+def _rng_states() -> list[Tensor]:
+    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return [torch.get_rng_state(), *on_gpus]
 
 
 def _shares_weights(network: Network) -> bool:
@@ -92,20 +120,20 @@ def _step_alone(problem: Problem, network: Network, index: int) -> Tensors:
     return _name_tensors(losses, dict(alone.named_parameters()), dict(alone.named_buffers()))
 
 
-def _step_together(problem: Problem, network: Network) -> Tensors:
-    """Performs the same step with two stacked networks. The first dimension of each result has size 2."""
-    stack = Stack(network, 2)
-    shifted = [_trial_weights(network, index) for index in range(2)]
+def _step_together(problem: Problem, networks: Sequence[Network]) -> Tensors:
+    """Performs the same steps with both networks in a stack. The first dimension of each result has size 2."""
+    stack = Stack(networks, range(len(networks)))
+    shifted = [_trial_weights(network, index) for index, network in enumerate(networks)]
     with torch.no_grad():
         for name, parameter in stack.parameters.items():
             parameter.copy_(torch.stack([own[name] for own in shifted]))
-    inputs, targets = _trial_batch(problem, network)
+    batches = [_trial_batch(problem, network) for network in networks]
+    inputs = batches[0][0]
     with problem.recipe.precision(inputs.device):
-        outputs = stack(inputs)
+        outputs = stack(torch.stack([own for own, _ in batches]) if len(stack.seeds) > 1 else inputs)
         losses = {}
-        for name in network.tasks:
-            task, target = problem.task(name), targets[name]
-            pairs = torch.stack([target, target])
+        for name in stack.network.tasks:
+            task, pairs = problem.task(name), torch.stack([targets[name] for _, targets in batches])
             losses[name] = torch.vmap(lambda output, own, task=task: mean_loss(task, output, own))(outputs[name], pairs)
     torch.stack(list(losses.values())).sum().backward()
     stack.outputs_on(inputs, TRIAL_ROWS)  # vmap may fail only in evaluation mode
@@ -118,8 +146,9 @@ def _trial_weights(network: Network, index: int) -> Tensors:
 
 
 def _trial_batch(problem: Problem, network: Network) -> tuple[Tensor, Tensors]:
+    """Returns a batch, whose rows are in another order for each seed."""
     device = next(iter(network.state_dict().values())).device
-    rows = torch.arange(min(TRIAL_ROWS, len(problem.train)))
+    rows = torch.arange(min(TRIAL_ROWS, len(problem.train))).roll(network.seed)
     inputs, targets = problem.train.only(network.tasks).batch(rows)
     return inputs.to(device), {name: target.to(device) for name, target in targets.items()}
 

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import raise_problems
+from tagalong.errors import InvalidInput, raise_problems
 
-from .batchable import why_not_batched
+from .batchable import why_not_batched, why_seeds_not_mixed
 from .memory import networks_at_once
 from .network import build_network
+from .own_targets import Targets, target_problems
 from .problem import Problem
 from .randomness import batches, derive_seed, reseed
 from .rows import require_in_memory
 from .scoring import UNKNOWN_SCORE
-from .stacking import OPERATION, PairLosses, Stack, scores_of_stack
+from .stacking import OPERATION, PairLosses, Stack, scores_of_stack, select_rows
 from .trainer import Diverged, Job, Trained, job_problems, train
 
 DROP_FRACTION = 0.25  # drop stopped networks once they make up this fraction of the stack
 FUSED_DEVICES = ("cpu", "cuda")
+MIN_FILLED = 0.5  # seeds are trained together if each has more than this fraction of the networks of the largest
 logger = logging.getLogger(__name__)
 
 
@@ -33,19 +35,21 @@ def train_many(
     jobs: Sequence[Job],
     *,
     device: torch.device | str = "cpu",
+    targets: Mapping[Job, Targets] | None = None,
     memory: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Trained]:
     """Trains many networks with the same results as separate calls to `train`, but in a fraction of the time.
 
-    Networks with the same seed and width are trained as one batched computation. They share batches, initial weights
-    and dropout masks, but each has its own early stopping. Networks that cannot be batched (see `why_not_batched`) are
-    trained one by one.
+    Networks with the same width are trained as one batched computation, each with its own early stopping. Networks with
+    the same seed share batches, initial weights and dropout masks. Networks that cannot be batched (see
+    `why_not_batched`) are trained one by one.
 
     Args:
         problem: the problem.
-        jobs: the networks to train. Their tasks, seeds, rules and widths may differ.
+        jobs: the networks to train. Their tasks, seeds, rules, widths and learning rates may differ.
         device: the device to train on.
+        targets: for some of the jobs, training targets that replace those of the problem, by task (see `train`).
         memory: the number of bytes that networks trained together may use. If None, a fraction of the free memory is
             used. On a CPU, this is capped where more memory no longer speeds up training.
         progress: called with the number of networks finished so far.
@@ -68,23 +72,31 @@ def train_many(
         >>> [(trained.job.tasks, trained.steps) for trained in train_many(problem, jobs)]
         [(('sum',), 2), (('above',), 2), (('sum', 'above'), 2)]
     """
-    where = torch.device(device)
-    problems = {str(found): found for job in jobs for found in job_problems(problem, job, where)}
-    raise_problems(list(problems.values()))
-    return _train_chunks(problem, list(jobs), where, memory, progress or (lambda finished: None))
+    where, own = torch.device(device), targets or {}
+    found = [found for job in jobs for found in job_problems(problem, job, where)]
+    found += [found for job in jobs if job in own for found in target_problems(problem, job.tasks, own[job])]
+    if unknown := [job for job in own if job not in jobs]:
+        found.append(InvalidInput("targets", "must be for the given jobs", repr(unknown[0])))
+    raise_problems(list({str(one): one for one in found}.values()))
+    return _train_chunks(problem, list(jobs), where, own, memory, progress or (lambda finished: None))
 
 
 def _train_chunks(
-    problem: Problem, jobs: list[Job], device: torch.device, memory: int | None, progress: Callable[[int], None]
+    problem: Problem,
+    jobs: list[Job],
+    device: torch.device,
+    targets: Mapping[Job, Targets],
+    memory: int | None,
+    progress: Callable[[int], None],
 ) -> Iterator[Trained]:
     diverged: list[Trained] = []
     done = 0
-    for chunk in _chunks(problem, jobs, device, memory):
+    for chunk in _chunks(problem, jobs, device, targets, memory):
 
         def report(stopped: int, done: int = done) -> None:
             progress(done + stopped)
 
-        finished = _train_chunk(problem, chunk, device, report)
+        finished = _train_chunk(problem, chunk, device, targets, report)
         diverged += [trained for trained in finished if trained.diverged]
         done += len(chunk)
         progress(done)
@@ -94,56 +106,90 @@ def _train_chunks(
         raise Diverged(f"lower `recipe.lr`, since training diverged from the first epoch for {names}", diverged)
 
 
-def _chunks(problem: Problem, jobs: list[Job], device: torch.device, memory: int | None) -> Iterator[list[Job]]:
-    """Yields chunks of jobs to train together: jobs with the same seed and width that fit into memory."""
+def _chunks(
+    problem: Problem, jobs: list[Job], device: torch.device, targets: Mapping[Job, Targets], memory: int | None
+) -> Iterator[list[Job]]:
+    """Yields chunks of jobs to train together: jobs with the same width that fit into memory."""
     kinds: dict[tuple[str, float, int | None], list[Job]] = {}
     for job in jobs:
         kinds.setdefault((job.rule, job.width, job.epochs), []).append(job)
     for similar in kinds.values():
-        by_seed: dict[int, list[Job]] = {}
-        for job in similar:
-            by_seed.setdefault(job.seed, []).append(job)
-        most = max(len(group) for group in by_seed.values())
-        size = 1 if most == 1 else _chunk_size(problem, similar, device, memory)
-        for group in by_seed.values():
-            yield from _split_evenly(group, size)
+        if len(similar) == 1 or not _can_batch(problem, similar, device):
+            yield from ([job] for job in similar)
+            continue
+        wanted = {name for job in similar for name in job.tasks}
+        network = build_network(problem, wanted, similar[0].seed, similar[0].width).to(device)
+        replaced = max(sum(target.nbytes for target in targets.get(job, {}).values()) for job in similar)
+        for seeds in _joined_seeds(problem, similar, device):
+            size = networks_at_once(problem, network, device, memory, own_rows=len(seeds) > 1, own_targets=replaced)
+            yield from _split_evenly(seeds, size)
 
 
-def _chunk_size(problem: Problem, jobs: list[Job], device: torch.device, memory: int | None) -> int:
+def _can_batch(problem: Problem, jobs: list[Job], device: torch.device) -> bool:
     reason = why_not_batched(problem, jobs, device=device)
     if reason is not None:
         level = logging.INFO if jobs[0].rule != "plain" else logging.WARNING
         logger.log(level, "training %d networks of %s one at a time: %s", len(jobs), problem.name, reason)
-        return 1
-    wanted = {name for job in jobs for name in job.tasks}
-    network = build_network(problem, wanted, jobs[0].seed, jobs[0].width).to(device)
-    return networks_at_once(problem, network, device, memory)
+    return reason is None
 
 
-def _split_evenly(jobs: list[Job], size: int) -> Iterator[list[Job]]:
-    parts = -(-len(jobs) // size)
+def _joined_seeds(problem: Problem, jobs: list[Job], device: torch.device) -> list[list[list[Job]]]:
+    """Groups jobs by seed, and returns lists of the groups that are trained together.
+
+    Groups of very different sizes are not trained together, since all of them would be filled up to the largest.
+    """
+    by_seed: dict[int, list[Job]] = {}
+    for job in jobs:
+        by_seed.setdefault(job.seed, []).append(job)
+    groups = sorted(by_seed.values(), key=len, reverse=True)  # stable
+    reason = why_seeds_not_mixed(problem, jobs, device=device) if len(groups) > 1 else None
+    if reason is not None:
+        logger.info("training the networks of %s seed by seed: %s", problem.name, reason)
+    joined: list[list[list[Job]]] = []
+    for group in groups:
+        if joined and reason is None and len(group) > MIN_FILLED * len(joined[-1][0]):
+            joined[-1].append(group)
+        else:
+            joined.append([group])
+    return joined
+
+
+def _split_evenly(groups: list[list[Job]], size: int) -> Iterator[list[Job]]:
+    """Splits groups into chunks of at most `size` jobs, each with equally many jobs of each group."""
+    total = sum(map(len, groups))
+    parts = -(-total // size)
+    if len(groups) > size:  # not even one job of each group fits
+        groups = [[job for group in groups for job in group]]
     for part in range(parts):
-        yield jobs[part * len(jobs) // parts : (part + 1) * len(jobs) // parts]
+        yield [job for group in groups for job in _slice_evenly(group, part, parts)]
+
+
+def _slice_evenly(group: list[Job], part: int, parts: int) -> list[Job]:
+    return group[part * len(group) // parts : (part + 1) * len(group) // parts]
 
 
 def _train_chunk(
-    problem: Problem, jobs: list[Job], device: torch.device, report: Callable[[int], None]
+    problem: Problem,
+    jobs: list[Job],
+    device: torch.device,
+    targets: Mapping[Job, Targets],
+    report: Callable[[int], None],
 ) -> list[Trained]:
     """Trains a chunk of networks and returns them, including diverged ones. Halves the chunk if memory runs out."""
     if len(jobs) == 1:
         try:
-            return [train(problem, jobs[0], device=device)]
+            return [train(problem, jobs[0], device=device, targets=targets.get(jobs[0]))]
         except Diverged as error:
             return list(error.networks)
     try:
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            return BatchedTraining(problem, jobs, device).run(report)
+            return BatchedTraining(problem, jobs, device, targets).run(report)
     except torch.OutOfMemoryError:
         logger.warning("%d networks do not fit in memory at once; trying half as many", len(jobs))
     torch.cuda.empty_cache()
     half = len(jobs) // 2
-    first = _train_chunk(problem, jobs[:half], device, report)
-    return first + _train_chunk(problem, jobs[half:], device, lambda stopped: report(half + stopped))
+    first = _train_chunk(problem, jobs[:half], device, targets, report)
+    return first + _train_chunk(problem, jobs[half:], device, targets, lambda stopped: report(half + stopped))
 
 
 class BatchedTraining:
@@ -151,31 +197,50 @@ class BatchedTraining:
 
     Args:
         problem: the problem.
-        jobs: the networks, all with the same seed, width and number of epochs.
+        jobs: the networks, all with the same width and number of epochs.
         device: the device to train on.
+        targets: the training targets that replace those of the problem, for some of the jobs.
     """
 
-    def __init__(self, problem: Problem, jobs: Sequence[Job], device: torch.device) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        jobs: Sequence[Job],
+        device: torch.device,
+        targets: Mapping[Job, Targets] | None = None,
+    ) -> None:
         self.problem, self.jobs, self.device, self.recipe = problem, list(jobs), device, problem.recipe
         self.tasks = [task for task in problem.tasks if any(task.name in job.tasks for job in jobs)]
         names = [task.name for task in self.tasks]
         self.trains = np.array([[name in job.tasks for name in names] for job in jobs])
-        network = build_network(problem, names, jobs[0].seed, jobs[0].width).to(device)
-        self.stack, self.best = Stack(network, len(jobs)), Stack(network, len(jobs))
-        self.optimizer = self._make_optimizer()
+        seeds = list(dict.fromkeys(job.seed for job in jobs))
+        networks = [build_network(problem, names, seed, jobs[0].width).to(device) for seed in seeds]
+        origins = np.array([seeds.index(job.seed) for job in jobs])
+        self.job_of_row = self._arrange(range(len(jobs)))  # the index of the job in each row of the stack
+        self.stack, self.best = Stack(networks, origins[self.job_of_row].tolist()), Stack(networks, origins.tolist())
+        self._recipes = [job.adapt(self.recipe) for job in jobs]
+        self._own_targets = [(targets or {}).get(job, {}) for job in jobs] if targets else []
         train, val = require_in_memory(problem.train, OPERATION), require_in_memory(problem.val, OPERATION)
         self.rows, self.val = train.only(names).to(device), val.only(names).to(device)
-        self.job_of_row = np.arange(len(jobs))  # the index of the job in each row of the stack
-        self._make_losses()
+        self._after_rows_changed()
         self.epoch = self.steps = 0
         self.best_epoch, self.best_loss = np.full(len(jobs), -1), np.full(len(jobs), np.inf)
         self.epochs_run = np.zeros(len(jobs), dtype=int)
         self.curve: list[NDArray[np.float64]] = []
 
+    def _arrange(self, jobs: Iterable[int]) -> NDArray[np.intp]:
+        """Returns the jobs seed by seed. Repeats jobs of some seeds, so that there are equally many of each seed."""
+        by_seed: dict[int, list[int]] = {}
+        for job in jobs:
+            by_seed.setdefault(self.jobs[job].seed, []).append(job)
+        most = max(map(len, by_seed.values()))
+        return np.concatenate([np.resize(own, most) for own in by_seed.values()])
+
     @property
     def running(self) -> NDArray[np.bool_]:
         """Whether each job is still training, i.e. has reached neither the last epoch nor the end of its patience."""
-        stop = [self.recipe.should_stop(self.epoch, self.epoch - 1 - int(best)) for best in self.best_epoch]
+        waited = (self.epoch - 1 - self.best_epoch).tolist()
+        stop = [recipe.should_stop(self.epoch, own) for recipe, own in zip(self._recipes, waited, strict=True)]
         running: NDArray[np.bool_] = (self.epochs_run == self.epoch) & ~np.array(stop)
         return running & (self.epoch < self.jobs[0].last_epoch(self.recipe))
 
@@ -194,30 +259,55 @@ class BatchedTraining:
 
     def _run_epoch(self, running: NDArray[np.bool_]) -> None:
         for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.rate(self.epoch)
-        reseed(derive_seed(self.jobs[0].seed, "epoch", self.epoch))  # as in `Training`
-        parts = batches(self.jobs[0].seed, self.epoch, len(self.rows), self.recipe.batch_size)
-        for rows in torch.cat(parts).to(self.device).split([len(part) for part in parts]):
-            self._step(rows)
+            group["lr"] = self._fastest.rate(self.epoch)
+        seeds = self.stack.seeds
+        reseed(derive_seed(seeds[0], "epoch", self.epoch))  # as in `Training`
+        orders = [batches(seed, self.epoch, len(self.rows), self.recipe.batch_size) for seed in seeds]
+        rows = torch.stack([torch.cat(parts) for parts in orders]).to(self.device)
+        for batch in rows.split([len(part) for part in orders[0]], 1):
+            self._step(batch)
         self._validate(running)
         self.epochs_run[running] += 1
         self.epoch += 1
 
     def _step(self, rows: Tensor) -> None:
-        inputs = self.rows.inputs.index_select(0, rows)
-        targets = [target.index_select(1, rows) for target in self._train_targets]
+        """Performs an optimizer step on the rows [seeds, batch size] of each seed."""
+        rows_of_networks = rows.repeat_interleave(len(self.job_of_row) // len(rows), 0) if len(rows) > 1 else rows[0]
+        inputs = select_rows(self.rows.inputs, rows if len(rows) > 1 else rows[0])
+        targets = [family.on(rows_of_networks) for family in self._train_targets]
         self.optimizer.zero_grad()
         self.stack.network.at_step(self.steps)
         with self.recipe.precision(self.device):
             losses = self.losses(self.stack(inputs), targets)
         (losses * self.losses.weights).sum().backward()
-        self.optimizer.step()
+        self._update()
         self.steps += 1
+
+    @torch.no_grad()
+    def _update(self) -> None:
+        """Lets the optimizer change the weights, and shortens the step of networks with lower learning rates.
+
+        Every optimizer of a `Recipe` changes the weights by the learning rate times a value that does not depend on
+        the rate (AdamW's weight decay included), and keeps nothing that depends on it. Interpolating between the
+        weights before and after the step is therefore exact. Since the step is taken with the highest rate, rounding
+        errors are not amplified.
+        """
+        if self._relative_rates is None:
+            self.optimizer.step()
+            return
+        trained = [parameter for parameter in self.stack.parameters.values() if parameter.requires_grad]
+        before = [parameter.clone() for parameter in trained]
+        self.optimizer.step()
+        for parameter, old in zip(trained, before, strict=True):
+            relative = self._relative_rates.to(parameter.dtype).view(-1, *[1] * (parameter.dim() - 1))
+            parameter.copy_(torch.lerp(old, parameter, relative))
 
     def _validate(self, running: NDArray[np.bool_]) -> None:
         outputs = self.stack.outputs_on(self.val.inputs, self.recipe.batch_size)
         table = np.full(self.trains.shape, np.nan)
-        table[self.job_of_row] = self.losses.to_array(self.losses(outputs, self._val_targets))
+        table[self.job_of_row] = self.losses.to_array(
+            self.losses(outputs, [family.on(None) for family in self._val_targets])
+        )
         self.curve.append(table)
         weights = np.array([task.weight for task in self.tasks])
         total = np.where(self.trains, weights * table, 0).sum(1)
@@ -225,33 +315,38 @@ class BatchedTraining:
         better = np.flatnonzero(running & (last if self.recipe.keep == "last" else total < self.best_loss))
         if len(better):
             self.best_epoch[better], self.best_loss[better] = self.epoch, total[better]
-            rows = np.flatnonzero(np.isin(self.job_of_row, better))
-            self.best.copy_from(self.stack, self._to_indices(rows), self._to_indices(self.job_of_row[rows]))
+            jobs, rows = np.unique(self.job_of_row, return_index=True)
+            chosen = np.isin(jobs, better)
+            self.best.copy_from(self.stack, self._to_indices(rows[chosen]), self._to_indices(jobs[chosen]))
 
     def _drop_stopped(self, running: NDArray[np.bool_]) -> None:
-        rows = np.flatnonzero(running[self.job_of_row])
-        if len(rows) > (1 - DROP_FRACTION) * len(self.job_of_row):
+        kept = self._arrange(job for job in dict.fromkeys(self.job_of_row.tolist()) if running[job])
+        if len(kept) > (1 - DROP_FRACTION) * len(self.job_of_row):
             return
-        chosen, old = self._to_indices(rows), self.optimizer
+        jobs, rows = np.unique(self.job_of_row, return_index=True)
+        chosen, old = self._to_indices(rows[np.searchsorted(jobs, kept)]), self.optimizer
         moved = self.stack.keep_only(chosen)
-        self.job_of_row = self.job_of_row[rows]
-        self.optimizer = self._make_optimizer()
+        self.job_of_row = kept
+        self._after_rows_changed()
         for parameter, state in old.state.items():
             self.optimizer.state[moved[parameter]] = {
                 name: value.index_select(0, chosen) if value.shape == parameter.shape else value
                 for name, value in state.items()
             }
-        self._make_losses()
 
-    def _make_losses(self) -> None:
-        self.losses = PairLosses(self.problem, self.tasks, self.trains[self.job_of_row], self.device)
-        self._train_targets = self.losses.targets(self.rows.targets)
-        self._val_targets = self.losses.targets(self.val.targets)
-
-    def _make_optimizer(self) -> torch.optim.Optimizer:
-        return self.recipe.make_optimizer(
+    def _after_rows_changed(self) -> None:
+        """Prepares the optimizer, learning rates, losses and targets for the networks that are in the stack."""
+        recipes = [self._recipes[job] for job in self.job_of_row]
+        self._fastest = max(recipes, key=lambda recipe: recipe.lr)
+        relative = torch.tensor([recipe.lr / self._fastest.lr for recipe in recipes], dtype=torch.float64)
+        self._relative_rates = None if bool((relative == 1).all()) else relative.to(self.device)
+        self.optimizer = self._fastest.make_optimizer(
             self.stack.parameters.values(), fused=self.device.type in FUSED_DEVICES or None
         )
+        self.losses = PairLosses(self.problem, self.tasks, self.trains[self.job_of_row], self.device)
+        own = [self._own_targets[job] for job in self.job_of_row] if self._own_targets else []
+        self._train_targets = self.losses.targets(self.rows.targets, own)
+        self._val_targets = self.losses.targets(self.val.targets)
 
     def _to_indices(self, rows: NDArray[np.intp]) -> Tensor:
         return torch.from_numpy(rows).to(self.device)

@@ -16,7 +16,15 @@ CPU_BYTES_LIMIT = 128 * 2**20  # bytes beyond which the time per network no long
 GPU_FRACTION, CPU_FRACTION = 0.6, 0.25  # fraction of the free memory
 
 
-def networks_at_once(problem: Problem, network: Network, device: torch.device, memory: int | None) -> int:
+def networks_at_once(
+    problem: Problem,
+    network: Network,
+    device: torch.device,
+    memory: int | None,
+    *,
+    own_rows: bool = False,
+    own_targets: int = 0,
+) -> int:
     """Returns how many networks to train together, at least one.
 
     Args:
@@ -24,22 +32,42 @@ def networks_at_once(problem: Problem, network: Network, device: torch.device, m
         network: a network with the tasks of all networks to train.
         device: the device to train on.
         memory: the number of bytes that may be used. If None, a fraction of the free memory is used.
+        own_rows: see `bytes_per_network`.
+        own_targets: see `bytes_per_network`.
     """
     available = usable_bytes(device) if memory is None else memory
-    return max(1, available // bytes_per_network(problem, network, device))
+    needed = bytes_per_network(problem, network, device, own_rows=own_rows, own_targets=own_targets)
+    return max(1, available // needed)
 
 
-def bytes_per_network(problem: Problem, network: Network, device: torch.device) -> int:
-    """Estimates the bytes that one network needs for its weights, optimizer state, activations and outputs.
+def bytes_per_network(
+    problem: Problem, network: Network, device: torch.device, *, own_rows: bool = False, own_targets: int = 0
+) -> int:
+    """Estimates the bytes that one network needs for its weights, optimizer state, activations, rows and outputs.
 
     Activations are counted twice, since their gradients need the same amount of memory.
+
+    Args:
+        problem: the problem.
+        network: a network with the tasks of all networks to train.
+        device: the device to train on.
+        own_rows: whether networks have different seeds, so that the rows of a batch are copied for each network.
+        own_targets: the bytes of the targets that replace the problem's.
     """
     weights = sum(p.numel() * p.element_size() for p in network.parameters())
     # Weights and moments, which exist twice while stopped networks are dropped, and the gradient and best weights.
     copies = 2 * (1 + OPTIMIZER_MOMENTS[problem.recipe.optimizer]) + 2
     kept, outputs = _activation_bytes(problem, network, device)
     rows = max(len(problem.val), len(problem.test))
-    return int(copies * weights + 2 * kept + 2 * rows * outputs)
+    copied = 2 * _batch_bytes(problem, network) if own_rows else 0  # twice, since layers may rearrange their inputs
+    return int(copies * weights + 2 * kept + 2 * rows * outputs + copied + 2 * own_targets)
+
+
+def _batch_bytes(problem: Problem, network: Network) -> int:
+    """Returns the bytes of the inputs and targets of a batch."""
+    row, targets = problem.train.only(network.tasks).batch(torch.arange(1))
+    each = row.nbytes + sum(target.nbytes for target in targets.values())
+    return each * min(problem.recipe.batch_size, len(problem.train))
 
 
 def _activation_bytes(problem: Problem, network: Network, device: torch.device) -> tuple[int, float]:

@@ -74,8 +74,12 @@ class Network(nn.Module):
 
     def reseed_part(self, part: str) -> None:
         """Seeds the random number generators for this step and for one part of the network: "encoder" or a task."""
-        if self.training and self._step is not None and self.random_parts[part]:
-            reseed(derive_seed(self.seed, "masks", part, self._step))
+        if (step := self.mask_step(part)) is not None:
+            reseed(derive_seed(self.seed, "masks", part, step))
+
+    def mask_step(self, part: str) -> int | None:
+        """Returns the step whose dropout masks a part of the network uses, or None if it draws no masks."""
+        return self._step if self.training and self.random_parts[part] else None
 
 
 def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: float = 1.0) -> Network:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -78,7 +78,19 @@ def _has_cuda() -> bool:
 
 
 class SharedMasks(TorchFunctionMode):
-    """Makes `functional.dropout`, and thus `nn.Dropout`, draw masks that do not depend on the values."""
+    """Makes `functional.dropout`, and thus `nn.Dropout`, draw masks that do not depend on the values.
+
+    By default, masks are drawn from the global random number generator, the same ones for all networks in a
+    `torch.vmap`. With several seeds, they are drawn once per seed, and each network gets those of its seed.
+
+    Args:
+        generators: the generator of each seed.
+        seed_index: the index of the network's seed in `generators`: inside `torch.vmap`, a scalar for each network.
+    """
+
+    def __init__(self, generators: Sequence[torch.Generator] = (), seed_index: Tensor | None = None) -> None:
+        super().__init__()
+        self._generators, self._seed_index = generators, seed_index
 
     def __torch_function__(
         self,
@@ -87,11 +99,46 @@ class SharedMasks(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        return (_dropout if func is functional.dropout else func)(*args, **(kwargs or {}))
+        return (self._dropout if func is functional.dropout else func)(*args, **(kwargs or {}))
+
+    def _dropout(
+        self,
+        input: Tensor,  # noqa: A002
+        p: float = 0.5,
+        training: bool = True,
+        inplace: bool = False,
+    ) -> Tensor:
+        if not training or p == 0:
+            return input
+        if self._seed_index is None or not self._generators:
+            return input * _draw_mask(input, p)
+        masks = torch.stack([_draw_mask(input, p, generator) for generator in self._generators])
+        return input * masks.index_select(0, self._seed_index.reshape(1)).squeeze(0)
 
 
-def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002
-    if not training or p == 0:
-        return input
-    keep = torch.empty(input.shape, dtype=input.dtype, device=input.device).bernoulli_(1 - p)
-    return input * (keep if p == 1 else keep.div_(1 - p))
+def _draw_mask(values: Tensor, p: float, generator: torch.Generator | None = None) -> Tensor:
+    keep = torch.empty(values.shape, dtype=values.dtype, device=values.device).bernoulli_(1 - p, generator=generator)
+    return keep if p == 1 else keep.div_(1 - p)
+
+
+class MaskGenerators:
+    """Random number generators for the dropout masks of several seeds.
+
+    A generator is seeded exactly as `Network.reseed_part` seeds the global one, so it draws the same masks.
+
+    Args:
+        seeds: the seeds.
+        device: the device on which masks are drawn.
+    """
+
+    def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
+        self.seeds, self._device = tuple(seeds), device
+        self._of_part: dict[str, list[torch.Generator]] = {}
+
+    def at(self, part: str, step: int) -> list[torch.Generator]:
+        """Returns the generator of each seed, seeded for one part of the network and one step."""
+        if part not in self._of_part:
+            self._of_part[part] = [torch.Generator(self._device) for _ in self.seeds]
+        for seed, generator in zip(self.seeds, self._of_part[part], strict=True):
+            generator.manual_seed(derive_seed(seed, "masks", part, step))
+        return self._of_part[part]

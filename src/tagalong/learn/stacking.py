@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,9 @@ from torch.func import functional_call
 from tagalong.score import Score
 
 from .network import Network, evaluation_mode
+from .own_targets import Targets, to_probabilities
 from .problem import Problem
+from .randomness import MaskGenerators, SharedMasks
 from .rows import require_in_memory
 from .scoring import as_float64, error_of, mean_loss
 from .task import Task
@@ -24,26 +27,40 @@ Tensors = dict[str, Tensor]
 
 
 class Stack:
-    """Copies of a network with separate weights.
+    """Networks with separate weights and equal layers, which differ in their tasks or seeds.
 
     Args:
-        network: the network to copy. Only the network's layers are used afterward, not its weights.
-        copies: the number of copies.
+        networks: a network for each seed. Only the layers of the first one are used afterward, not its weights.
+        origins: for each network of the stack, the index in `networks` of the network to copy. In training mode,
+            networks with the same seed must follow each other, and there must be equally many for each seed.
 
     Attributes:
         network: the network whose layers are used. It determines the device and the training mode.
         parameters: the stacked parameters [networks, …] by name, as leaf tensors that an optimizer can train.
         buffers: the stacked buffers [networks, …] by name.
+        seeds: the different seeds of the networks in the stack.
     """
 
-    def __init__(self, network: Network, copies: int) -> None:
-        self.network = network
+    def __init__(self, networks: Sequence[Network], origins: Sequence[int]) -> None:
+        self.network = networks[0]
+        copied = torch.tensor(origins)
+        named = [dict(network.named_parameters()) for network in networks]
         self.parameters = {
-            name: _repeat(parameter, copies).requires_grad_(parameter.requires_grad)
-            for name, parameter in network.named_parameters()
+            name: _stack_copies([own[name] for own in named], copied).requires_grad_(parameter.requires_grad)
+            for name, parameter in named[0].items()
         }
-        self.buffers = {name: _repeat(buffer, copies) for name, buffer in network.named_buffers()}
-        self._heads_are_linear = _are_linear(network.heads)
+        buffers = [dict(network.named_buffers()) for network in networks]
+        self.buffers = {name: _stack_copies([own[name] for own in buffers], copied) for name in buffers[0]}
+        self._heads_are_linear = _are_linear(self.network.heads)
+        self._set_seeds([networks[origin].seed for origin in origins])
+
+    def _set_seeds(self, seeds: list[int]) -> None:
+        self._seed_of_network, self.seeds = seeds, list(dict.fromkeys(seeds))
+        device = next(iter(self.tensors.values())).device
+        self._seed_indices = torch.arange(len(self.seeds), device=device)
+        self._generators = MaskGenerators(self.seeds, device)
+        if len(self.seeds) == 1:
+            self.network.seed = self.seeds[0]
 
     @property
     def tensors(self) -> Tensors:
@@ -51,13 +68,22 @@ class Stack:
         return {**self.parameters, **self.buffers}
 
     def __call__(self, inputs: Tensor) -> Tensors:
-        """Returns the outputs [networks, rows, …] of every task."""
-        with self.network.masks():
-            self.network.reseed_part("encoder")
+        """Returns the outputs [networks, rows, …] of every task.
+
+        Args:
+            inputs: the inputs [rows, …]. In training mode, if there are several seeds, the inputs [seeds, rows, …] of
+                each seed.
+        """
+        with nullcontext() if self._by_seed else self.network.masks():
             features = self._encode(inputs)
             if self._heads_are_linear and features.dim() == 3:
                 return self._linear_heads(features)
             return {task: self._apply_head(index, features) for index, task in enumerate(self.network.tasks)}
+
+    @property
+    def _by_seed(self) -> bool:
+        """Whether rows and random numbers depend on the seed. In evaluation mode, all networks have the same rows."""
+        return len(self.seeds) > 1 and self.network.training
 
     @torch.no_grad()
     def outputs_on(self, inputs: Tensor, rows_at_once: int) -> Tensors:
@@ -68,17 +94,47 @@ class Stack:
 
     def _encode(self, inputs: Tensor) -> Tensor:
         tensors = self._tensors_of("encoder.")
-        if tensors:
-            return _call_each(self.network.encoder, tensors, inputs, None)
-        features: Tensor = self.network.encoder(inputs)
-        return features.expand(self._network_count(), *features.shape)
-
-    def _network_count(self) -> int:
-        return len(next(iter(self.tensors.values())))
+        return self._call_part("encoder", self.network.encoder, tensors, inputs, shared_inputs=True)
 
     def _apply_head(self, index: int, features: Tensor) -> Tensor:
-        self.network.reseed_part(self.network.tasks[index])
-        return _call_each(self.network.heads[index], self._tensors_of(f"heads.{index}."), features, 0)
+        task, head = self.network.tasks[index], self.network.heads[index]
+        return self._call_part(task, head, self._tensors_of(f"heads.{index}."), features, shared_inputs=False)
+
+    def _call_part(
+        self, part: str, module: nn.Module, tensors: Tensors, inputs: Tensor, *, shared_inputs: bool
+    ) -> Tensor:
+        """Calls a part of the network with the weights of each network.
+
+        Networks with the same seed use the same random numbers, e.g. dropout masks.
+
+        Args:
+            part: the name of the part, see `Network.reseed_part`.
+            module: the part.
+            tensors: the parameters and buffers [networks, …] of the part.
+            inputs: the inputs [networks, …].
+            shared_inputs: whether networks with the same seed have the same inputs, so that the inputs are [seeds, …],
+                or […] if rows do not depend on the seed.
+        """
+        if not self._by_seed:
+            self.network.reseed_part(part)
+            return _call_each(module, tensors, inputs, None if shared_inputs else 0, len(self._seed_of_network))
+        step = self.network.mask_step(part)
+        generators = [] if step is None else self._generators.at(part, step)
+        per_seed = len(self._seed_of_network) // len(self.seeds)
+        grouped = {name: self._group_by_seed(tensor) for name, tensor in tensors.items()}
+
+        def call_seed(own: Tensors, rows: Tensor, seed_index: Tensor) -> Tensor:
+            with SharedMasks(generators, seed_index):
+                return _call_each(module, own, rows, None if shared_inputs else 0, per_seed)
+
+        rows = inputs if shared_inputs else self._group_by_seed(inputs)
+        each_seed = torch.vmap(call_seed, in_dims=(0 if tensors else None, 0, 0), randomness="same")
+        outputs: Tensor = each_seed(grouped, rows, self._seed_indices)
+        return outputs.flatten(0, 1)
+
+    def _group_by_seed(self, tensor: Tensor) -> Tensor:
+        """Views a tensor [networks, …] as [seeds, networks per seed, …]."""
+        return tensor.view(len(self.seeds), -1, *tensor.shape[1:])
 
     def _linear_heads(self, features: Tensor) -> Tensors:
         """Computes all heads with one matrix product, since separate products would often have only one column each."""
@@ -102,6 +158,7 @@ class Stack:
             self.buffers = {name: buffer.index_select(0, networks) for name, buffer in self.buffers.items()}
         moved = {self.parameters[name]: kept[name] for name in kept}
         self.parameters = kept
+        self._set_seeds([self._seed_of_network[index] for index in networks.tolist()])
         return moved
 
     @torch.no_grad()
@@ -137,12 +194,17 @@ class Stack:
         return f"heads.{sum(task in wanted for task in tasks[: int(index)])}.{rest}"
 
 
-def _repeat(tensor: Tensor, copies: int) -> Tensor:
-    return tensor.detach().expand(copies, *tensor.shape).clone()
+def _stack_copies(tensors: Sequence[Tensor], origins: Tensor) -> Tensor:
+    if len(tensors) == 1:
+        return tensors[0].detach().expand(len(origins), *tensors[0].shape).clone()
+    return torch.stack([tensor.detach() for tensor in tensors]).index_select(0, origins.to(tensors[0].device))
 
 
-def _call_each(module: nn.Module, tensors: Tensors, inputs: Tensor, inputs_dim: int | None) -> Tensor:
+def _call_each(module: nn.Module, tensors: Tensors, inputs: Tensor, inputs_dim: int | None, copies: int) -> Tensor:
     """Calls a module with the weights of each network. All networks use the same random numbers, e.g. dropout masks."""
+    if not tensors and inputs_dim is None:
+        shared: Tensor = module(inputs)
+        return shared.expand(copies, *shared.shape)
 
     def call_one(own: Tensors, rows: Tensor) -> Tensor:
         outputs: Tensor = functional_call(module, own, (rows,))
@@ -177,7 +239,7 @@ class PairLosses:
     def __init__(
         self, problem: Problem, tasks: Sequence[Task], trains: NDArray[np.bool_], device: torch.device
     ) -> None:
-        self.trains = trains
+        self.trains, self._device = trains, device
         columns: dict[Hashable, list[int]] = {}
         for column, task in enumerate(tasks):
             columns.setdefault(_family_key(problem, task), []).append(column)
@@ -187,8 +249,7 @@ class PairLosses:
                 continue
             network, member = np.nonzero(trains[:, members])
             pairs = None if trains[:, members].all() else torch.from_numpy(network * len(members) + member).to(device)
-            member_of_pair = torch.from_numpy(member).to(device) if len(members) > 1 else None
-            self._families.append(_Family(tuple(tasks[column] for column in members), pairs, member_of_pair))
+            self._families.append(_Family(tuple(tasks[column] for column in members), pairs, network, member))
             networks.append(network)
             places.append(np.array(members)[member])
             weights += [tasks[column].weight for column in places[-1]]
@@ -196,12 +257,22 @@ class PairLosses:
         dtype = require_in_memory(problem.train, OPERATION).targets[tasks[0].name].dtype
         self.weights = torch.tensor(weights, dtype=dtype, device=device)
 
-    def targets(self, targets: Mapping[str, Tensor]) -> list[Tensor]:
-        """Stacks the targets of each family of tasks as [members, rows, …]."""
-        return [torch.stack([targets[task.name] for task in family.tasks]) for family in self._families]
+    def targets(self, targets: Targets, own: Sequence[Targets] = ()) -> list[FamilyTargets]:
+        """Returns the targets of all pairs.
+
+        Args:
+            targets: the targets of each task.
+            own: for each network, the targets that replace these, by task. If empty, no targets are replaced.
+        """
+        return [family.targets(targets, own, self._device) for family in self._families]
 
     def __call__(self, outputs: Mapping[str, Tensor], targets: Sequence[Tensor]) -> Tensor:
-        """Returns the mean loss of every pair, given the outputs [networks, rows, …] of each task."""
+        """Returns the mean loss of every pair.
+
+        Args:
+            outputs: the outputs [networks, rows, …] of each task.
+            targets: the targets of each family, from `FamilyTargets.on`.
+        """
         parts = [family.losses(outputs, target) for family, target in zip(self._families, targets, strict=True)]
         return torch.cat(parts)
 
@@ -212,6 +283,44 @@ class PairLosses:
         return table
 
 
+def select_rows(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Returns the rows of a tensor with these indices. Faster than `tensor[rows]`, since it copies whole rows."""
+    selected = tensor.index_select(0, rows.flatten())
+    return selected.view(*rows.shape, *tensor.shape[1:])
+
+
+@dataclass(frozen=True)
+class FamilyTargets:
+    """The targets of all pairs of a family. Targets that several pairs share are stored only once.
+
+    Attributes:
+        values: the different targets [targets, rows, …].
+        places: the index in `values` of each pair's target, or None if all pairs share one target.
+        networks: the network of each pair.
+    """
+
+    values: Tensor
+    places: Tensor | None
+    networks: Tensor
+
+    def on(self, rows: Tensor | None) -> Tensor:
+        """Returns the targets [pairs, rows, …] on some rows, or [1, rows, …] if all pairs share them.
+
+        Args:
+            rows: the indices of the rows, [rows] or [networks, rows], or None for all rows.
+        """
+        if rows is not None and rows.dim() == 2:
+            return self._on_own_rows(rows)
+        values = self.values if rows is None else self.values.index_select(1, rows)
+        return values if self.places is None else values.index_select(0, self.places)
+
+    def _on_own_rows(self, rows: Tensor) -> Tensor:
+        places = rows.index_select(0, self.networks)
+        if self.places is not None:
+            places = places + self.places.unsqueeze(1) * self.values.shape[1]
+        return select_rows(self.values.flatten(0, 1), places)
+
+
 @dataclass(frozen=True)
 class _Family:
     """A group of tasks with the same loss, and the (network, task) pairs for these tasks.
@@ -219,24 +328,47 @@ class _Family:
     Attributes:
         tasks: the members of the family.
         pairs: the indices of the pairs in the flattened array [networks, members], or None for all pairs.
-        members: the index of each pair's task in `tasks`, or None if there is only one task.
+        networks: the network of each pair.
+        members: the index of each pair's task in `tasks`.
     """
 
     tasks: tuple[Task, ...]
     pairs: Tensor | None
-    members: Tensor | None
+    networks: NDArray[np.intp]
+    members: NDArray[np.intp]
+
+    def targets(self, targets: Targets, own: Sequence[Targets], device: torch.device) -> FamilyTargets:
+        """Returns the targets of all pairs."""
+        distinct = [targets[task.name] for task in self.tasks]
+        places = self.members
+        if any(task.name in replaced for replaced in own for task in self.tasks):
+            names = [self.tasks[member].name for member in self.members]
+            used = [own[network].get(name, targets[name]) for network, name in zip(self.networks, names, strict=True)]
+            numbers: dict[int, int] = {}
+            places = np.array([numbers.setdefault(id(target), len(numbers)) for target in used])
+            distinct = list({id(target): target for target in used}.values())
+        if len({target.dim() for target in distinct}) > 1:
+            classes = self.tasks[0].head_size
+            distinct = [to_probabilities(target, classes) if target.dim() == 1 else target for target in distinct]
+        values = torch.stack([target.to(device, targets[self.tasks[0].name].dtype) for target in distinct])
+        chosen = torch.from_numpy(places).to(device) if len(distinct) > 1 else None
+        return FamilyTargets(values, chosen, torch.from_numpy(self.networks).to(device))
 
     def losses(self, outputs: Mapping[str, Tensor], targets: Tensor) -> Tensor:
-        """Returns the mean loss of each pair, given outputs [networks, rows, …] and targets [members, rows, …]."""
+        """Returns the mean loss of each pair, given outputs [networks, rows, …] and targets [pairs or 1, rows, …]."""
         member_outputs = [outputs[task.name] for task in self.tasks]
-        chosen = member_outputs[0] if self.members is None else torch.stack(member_outputs, 1).flatten(0, 1)
+        chosen = member_outputs[0] if len(self.tasks) == 1 else torch.stack(member_outputs, 1).flatten(0, 1)
         if self.pairs is not None:
             chosen = chosen.index_select(0, self.pairs)
         task = self.tasks[0]
-        if self.members is None:
-            return torch.vmap(lambda output: mean_loss(task, output, targets[0]))(chosen)
-        each = torch.vmap(lambda output, target: mean_loss(task, output, target))
-        return each(chosen, targets.index_select(0, self.members))
+        if len(targets) != len(chosen):
+            targets = targets.expand(len(chosen), *targets.shape[1:])
+        if task.loss is not None:
+            return torch.vmap(lambda output, target: mean_loss(task, output, target))(chosen, targets)
+        # The usual losses depend on one row only, so the rows of all pairs can be computed as rows of one pair.
+        losses, present = task.row_losses(chosen.flatten(0, 1), targets.flatten(0, 1))
+        shape = targets.shape[:2]
+        return losses.view(shape).sum(1) / present.view(shape).sum(1).clamp(min=1)
 
 
 def _family_key(problem: Problem, task: Task) -> Hashable:

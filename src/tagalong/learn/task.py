@@ -162,7 +162,8 @@ class Task:
                 raise self._shape_error(values, outputs, targets)
             return (values - targets).square() if self.kind == "regression" else self._binary_losses(values, targets)
         weights = None if self.class_weights is None else outputs.new_tensor(self.class_weights)
-        return functional.cross_entropy(outputs, targets.long(), weight=weights, reduction="none")
+        classes = targets if targets.dim() == outputs.dim() else targets.long()  # probabilities or labels
+        return functional.cross_entropy(outputs, classes, weight=weights, reduction="none")
 
     def _binary_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")

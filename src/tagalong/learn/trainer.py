@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tagalong._version import NUMERICS
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, raise_problems
+from tagalong.errors import InvalidInput, is_nonnegative, raise_problems
 from tagalong.files import add_checksum, damage_logger, remove_checksum, report_damage, write_atomic
 from tagalong.measure import AffinityMeter
 from tagalong.score import Score
@@ -27,6 +27,7 @@ from tagalong.score import Score
 from .balance import make_balancer
 from .captured_step import CapturedStep, why_not_captured
 from .network import build_network, evaluation_mode
+from .own_targets import Targets, replace_targets, target_problems, targets_digest
 from .problem import Problem
 from .randomness import batches, derive_seed, reseed
 from .recipe import LossWindows, Recipe, set_rate
@@ -47,6 +48,7 @@ class Job:
         rule: the rule that combines the losses: "plain", "uw", "gradnorm", "pcgrad", or the name of another rule.
         width: the width of the encoder, as a multiple of its default width.
         epochs: the number of epochs for a short trial run. If None, the recipe's number of epochs is used.
+        lr: the initial learning rate, to which the recipe's schedule applies. If None, the recipe's rate is used.
     """
 
     tasks: tuple[str, ...]
@@ -54,10 +56,15 @@ class Job:
     rule: str = "plain"
     width: float = 1.0
     epochs: int | None = None
+    lr: float | None = None
 
     def last_epoch(self, recipe: Recipe) -> int:
         """Returns the maximum number of epochs."""
         return recipe.epochs if self.epochs is None else min(self.epochs, recipe.epochs)
+
+    def adapt(self, recipe: Recipe) -> Recipe:
+        """Returns the recipe with this job's learning rate."""
+        return recipe if self.lr is None else replace(recipe, lr=self.lr)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +122,7 @@ def train(
     *,
     device: torch.device | str = "cpu",
     meter: Mapping[str, Any] | None = None,
+    targets: Targets | None = None,
     checkpoint: Path | None = None,
     checkpoint_every: float = 0.0,
     progress: Callable[[int], None] | None = None,
@@ -127,6 +135,9 @@ def train(
         device: the device to train on.
         meter: the settings of an `AffinityMeter`, which takes measurements during training without changing the result.
             With `"held_out": True`, the meter measures the losses on a batch of validation rows.
+        targets: training targets that replace those of the problem, by task, e.g. the predictions of another network.
+            Targets of binary tasks may be probabilities, and those of multiclass tasks probabilities [rows, classes].
+            The targets of the validation and test rows stay the same.
         checkpoint: the file that is written after each epoch. If the file exists, training resumes from it. The file is
             removed when training ends.
         checkpoint_every: the minimum number of seconds between checkpoints.
@@ -137,7 +148,7 @@ def train(
     """
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the losses of all tasks are NaN")  # `Diverged` is clearer than this warning
-        training = Training(problem, job, device, meter)
+        training = Training(problem, job, device, meter, targets)
         if checkpoint is not None and checkpoint.exists():
             load_checkpoint(checkpoint, training)
         saved = time.monotonic()
@@ -172,6 +183,8 @@ def job_problems(problem: Problem, job: Job, device: torch.device) -> list[Inval
         problems.append(InvalidInput("`job.width`", "must be a positive number", repr(job.width)))
     if job.epochs is not None and job.epochs < 1:
         problems.append(InvalidInput("`job.epochs`", "must be a positive integer or None", repr(job.epochs)))
+    if job.lr is not None and not (is_nonnegative(job.lr) and job.lr):
+        problems.append(InvalidInput("`job.lr`", "must be a positive number or None", repr(job.lr)))
     if device.type == "cuda" and not torch.cuda.is_available():
         problems.append(InvalidInput("", "CUDA is not available", hint="use `device='cpu'`"))
     if problem.recipe.amp == "fp16" and device.type == "cpu":
@@ -189,6 +202,7 @@ class Training:
         job: the network to train.
         device: the device to train on.
         meter: see `train`.
+        targets: see `train`.
 
     Raises:
         InvalidInput: If the job is not valid for the problem or the device.
@@ -219,12 +233,15 @@ class Training:
         job: Job,
         device: torch.device | str = "cpu",
         meter: Mapping[str, Any] | None = None,
+        targets: Targets | None = None,
     ) -> None:
-        self.problem, self.job, self.device, self.recipe = problem, job, torch.device(device), problem.recipe
-        raise_problems(job_problems(problem, job, self.device))
+        self.problem, self.job, self.device = problem, job, torch.device(device)
+        raise_problems([*job_problems(problem, job, self.device), *target_problems(problem, job.tasks, targets)])
+        self.recipe, self._own_targets = job.adapt(problem.recipe), targets
         self.tasks = [problem.task(name) for name in job.tasks]
         self.network = build_network(problem, job.tasks, job.seed, job.width).to(self.device)
-        self.rows, self.val = self._select_rows(problem.train), self._select_rows(problem.val)
+        self.rows = replace_targets(self._select_rows(problem.train), targets)
+        self.val = self._select_rows(problem.val)
         self.balancer = make_balancer(job.rule, self.network, self.tasks)
         self.scaler = torch.amp.GradScaler(self.device.type) if self.recipe.amp == "fp16" else None
         self.windows = LossWindows(self.recipe) if self.recipe.schedule == "windows" else None
@@ -402,6 +419,8 @@ class Training:
         network = f"tasks={job.tasks!r}, seed={job.seed}, rule={job.rule!r}, width={job.width}, epochs={job.epochs}"
         meter = "without a meter" if self.meter is None else "with a meter"
         data = f"{self.problem.name} {self.problem.fingerprint}"
+        if self._own_targets:
+            data += f" with targets {targets_digest(self._own_targets)}"
         return f"({network}) of {data} by Recipe({recipe}) with numerics {NUMERICS}, {meter}"
 
 

@@ -72,8 +72,9 @@ class Keys:
     def definition(self, job: Job) -> dict[str, Any]:
         """Returns everything that determines the result of training a network, as a JSON document."""
         own = {"tasks": list(job.tasks), "seed": job.seed, "rule": job.rule, "width": float(job.width)}
-        early = {} if job.epochs is None else {"epochs": job.epochs}
-        return own | early | self._common_definition
+        optional = {"epochs": job.epochs, "lr": job.lr}
+        given = {name: value for name, value in optional.items() if value is not None}
+        return own | given | self._common_definition
 
     @cached_property
     def _common_definition(self) -> dict[str, Any]:

@@ -512,7 +512,7 @@ def _sql_placeholders(count: int) -> str:
 
 def _read_job(definition: Mapping[str, Any]) -> Job:
     named = {name: definition[name] for name in ("seed", "rule", "width")}
-    return Job(tuple(definition["tasks"]), **named, epochs=definition.get("epochs"))
+    return Job(tuple(definition["tasks"]), **named, epochs=definition.get("epochs"), lr=definition.get("lr"))
 
 
 def _read_result(
