@@ -248,7 +248,7 @@ def test_a_step_that_cannot_be_captured_runs_anyway(caplog: pytest.LogCaptureFix
     def step(rows: Tensor) -> None:
         total.add_(float(rows.sum()))  # reads a value back
 
-    captured = CapturedStep(step, lambda: None)
+    captured = CapturedStep(step, lambda: ())
     for _ in range(10):
         captured(torch.ones(4, device="cuda"))
     assert float(total) == 40

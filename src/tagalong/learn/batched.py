@@ -14,11 +14,13 @@ from torch import Tensor
 from tagalong.errors import InvalidInput, raise_problems
 
 from .batchable import why_not_batched, why_seeds_not_mixed
+from .captured_step import CapturedStep, why_not_captured
 from .memory import networks_at_once
 from .network import build_network
 from .own_targets import Targets, target_problems
 from .problem import Problem
 from .randomness import batches, derive_seed, reseed
+from .recipe import set_rate
 from .rows import require_in_memory
 from .scoring import UNKNOWN_SCORE
 from .stacking import OPERATION, PairLosses, Stack, scores_of_stack, select_rows
@@ -258,30 +260,29 @@ class BatchedTraining:
         return self._make_results(start)
 
     def _run_epoch(self, running: NDArray[np.bool_]) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._fastest.rate(self.epoch)
+        set_rate(self.optimizer, self._fastest.rate(self.epoch))
         seeds = self.stack.seeds
         reseed(derive_seed(seeds[0], "epoch", self.epoch))  # as in `Training`
         orders = [batches(seed, self.epoch, len(self.rows), self.recipe.batch_size) for seed in seeds]
         rows = torch.stack([torch.cat(parts) for parts in orders]).to(self.device)
         for batch in rows.split([len(part) for part in orders[0]], 1):
+            self.stack.network.at_step(self.steps)
             self._step(batch)
+            self.steps += 1
         self._validate(running)
         self.epochs_run[running] += 1
         self.epoch += 1
 
-    def _step(self, rows: Tensor) -> None:
+    def _minimize(self, rows: Tensor) -> None:
         """Performs an optimizer step on the rows [seeds, batch size] of each seed."""
         rows_of_networks = rows.repeat_interleave(len(self.job_of_row) // len(rows), 0) if len(rows) > 1 else rows[0]
         inputs = select_rows(self.rows.inputs, rows if len(rows) > 1 else rows[0])
         targets = [family.on(rows_of_networks) for family in self._train_targets]
         self.optimizer.zero_grad()
-        self.stack.network.at_step(self.steps)
         with self.recipe.precision(self.device):
             losses = self.losses(self.stack(inputs), targets)
         (losses * self.losses.weights).sum().backward()
         self._update()
-        self.steps += 1
 
     @torch.no_grad()
     def _update(self) -> None:
@@ -340,13 +341,29 @@ class BatchedTraining:
         self._fastest = max(recipes, key=lambda recipe: recipe.lr)
         relative = torch.tensor([recipe.lr / self._fastest.lr for recipe in recipes], dtype=torch.float64)
         self._relative_rates = None if bool((relative == 1).all()) else relative.to(self.device)
+        reason = self._why_not_captured()
         self.optimizer = self._fastest.make_optimizer(
-            self.stack.parameters.values(), fused=self.device.type in FUSED_DEVICES or None
+            self.stack.parameters.values(), fused=self.device.type in FUSED_DEVICES or None, capturable=reason is None
         )
+        self._step: Callable[[Tensor], None] = self._minimize
+        if reason is None:
+            self._step = CapturedStep(self._minimize, self.stack.seed_masks)
+        elif self.device.type == "cuda":
+            logger.info("training %d networks without CUDA graphs: %s", len(self.job_of_row), reason)
         self.losses = PairLosses(self.problem, self.tasks, self.trains[self.job_of_row], self.device)
         own = [self._own_targets[job] for job in self.job_of_row] if self._own_targets else []
         self._train_targets = self.losses.targets(self.rows.targets, own)
         self._val_targets = self.losses.targets(self.val.targets)
+
+    def _why_not_captured(self) -> str | None:
+        """Returns why steps cannot be replayed as CUDA graphs, or None if they can."""
+        if self.device.type != "cuda":
+            return "CUDA graphs need a GPU"
+        if any(task.loss is not None for task in self.tasks):
+            return "a task has a loss of its own"
+        if not self.stack.can_seed_in_advance:
+            return "heads draw random numbers"
+        return why_not_captured(self.stack.network)
 
     def _to_indices(self, rows: NDArray[np.intp]) -> Tensor:
         return torch.from_numpy(rows).to(self.device)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tagalong._version import is_own_module
 
 WARM_UP_STEPS = 3  # ordinary steps before capturing, in which libraries allocate their workspaces
+MAX_CACHED_BYTES = 2**30
 logger = logging.getLogger(__name__)
 
 
@@ -37,14 +38,12 @@ class CapturedStep:
     Args:
         step: performs a step, given the row indices of the batch. It must not read values back from the GPU, and all
             tensors that outlive it must stay where they are.
-        seed: seeds the random number generators of the step. It is called before each step, outside the graph.
-        generators: the generators that the step uses, besides the default generator of the GPU.
+        seed: seeds the random number generators of the step, and returns those besides the default generator of the
+            GPU. It is called before each step, outside the graph.
     """
 
-    def __init__(
-        self, step: Callable[[Tensor], None], seed: Callable[[], None], generators: Sequence[torch.Generator] = ()
-    ) -> None:
-        self._step, self._seed, self._generators = step, seed, generators
+    def __init__(self, step: Callable[[Tensor], None], seed: Callable[[], Sequence[torch.Generator]]) -> None:
+        self._step, self._seed = step, seed
         self._runs: Counter[torch.Size] = Counter()
         self._recordings: dict[torch.Size, _Recording] = {}
         self._stream = torch.cuda.Stream()
@@ -53,9 +52,9 @@ class CapturedStep:
 
     def __call__(self, rows: Tensor) -> None:
         size = rows.shape
-        self._seed()
+        generators = self._seed()
         if self._possible and size not in self._recordings and self._runs[size] >= WARM_UP_STEPS:
-            self._capture(rows)
+            self._capture(rows, generators)
         recording = self._recordings.get(size)
         if recording is None:
             self._run(rows)
@@ -71,10 +70,12 @@ class CapturedStep:
             self._step(rows)
         torch.cuda.current_stream().wait_stream(self._stream)
 
-    def _capture(self, rows: Tensor) -> None:
+    def _capture(self, rows: Tensor, generators: Sequence[torch.Generator]) -> None:
         """Captures a step without running it."""
+        if torch.cuda.memory_reserved() > MAX_CACHED_BYTES:
+            torch.cuda.empty_cache()  # a graph cannot use the memory that ordinary steps have left in the cache
         graph, static = torch.cuda.CUDAGraph(), rows.clone()
-        for generator in self._generators:
+        for generator in generators:
             graph.register_generator_state(generator)
         torch.cuda.synchronize()
         try:

@@ -139,6 +139,11 @@ class MaskGenerators:
         """Returns the generator of each seed, seeded for one part of the network and one step."""
         if part not in self._of_part:
             self._of_part[part] = [torch.Generator(self._device) for _ in self.seeds]
-        for seed, generator in zip(self.seeds, self._of_part[part], strict=True):
-            generator.manual_seed(derive_seed(seed, "masks", part, step))
+        if not _is_capturing():  # else the generators have been seeded before
+            for seed, generator in zip(self.seeds, self._of_part[part], strict=True):
+                generator.manual_seed(derive_seed(seed, "masks", part, step))
         return self._of_part[part]
+
+    def all(self) -> list[torch.Generator]:
+        """Returns the generators of all parts that have been seeded."""
+        return [generator for part in self._of_part.values() for generator in part]

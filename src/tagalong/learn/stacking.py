@@ -80,6 +80,24 @@ class Stack:
                 return self._linear_heads(features)
             return {task: self._apply_head(index, features) for index, task in enumerate(self.network.tasks)}
 
+    def seed_masks(self) -> list[torch.Generator]:
+        """Seeds all random number generators of the next training step in advance.
+
+        Returns the generators besides the global one.
+        """
+        if self._by_seed:
+            for part in ("encoder", *self.network.tasks):
+                if (step := self.network.mask_step(part)) is not None:
+                    self._generators.at(part, step)
+            return self._generators.all()
+        self.network.reseed_part("encoder")
+        return []
+
+    @property
+    def can_seed_in_advance(self) -> bool:
+        """Whether `seed_masks` suffices: with a single seed, heads reseed the generator that the encoder has used."""
+        return self._by_seed or not any(self.network.random_parts[task] for task in self.network.tasks)
+
     @property
     def _by_seed(self) -> bool:
         """Whether rows and random numbers depend on the seed. In evaluation mode, all networks have the same rows."""

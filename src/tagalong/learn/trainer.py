@@ -290,8 +290,9 @@ class Training:
         assert isinstance(self.task_losses, JointLosses)
         self._minimize(*self.task_losses.train.batch(rows))
 
-    def _seed_step(self) -> None:
+    def _seed_step(self) -> Sequence[torch.Generator]:
         self.network.at_step(self.steps).reseed_part("encoder")
+        return ()
 
     def run_epoch(self) -> None:
         """Trains for one epoch, then computes the validation losses."""
