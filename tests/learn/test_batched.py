@@ -52,6 +52,26 @@ def test_cnns_with_batchnorm_and_dropout_equal_those_trained_alone(optimizer: st
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_stacked_graphs_give_the_same_networks(seeds: tuple[int, ...], optimizer: str) -> None:
+    problem = make_problem(MLP_WITH_DROPOUT, tasks=MIXED[:3], optimizer=optimizer, epochs=14, patience=4, lr=0.01)
+    jobs = all_jobs(problem, seeds=seeds)
+    found = trained_together(problem, jobs, device="cuda")
+    for job in jobs:
+        assert_same(found[job], train(problem, job, device="cuda"))
+
+
+@pytest.mark.cuda
+def test_stacked_graphs_of_convolutions_give_the_same_networks() -> None:
+    problem = make_problem(CNN_WITH_BATCHNORM, images, tasks=MIXED[:3], optimizer="sgd", epochs=12, patience=4)
+    jobs = all_jobs(problem, seeds=(0, 1))
+    found = trained_together(problem, jobs, device="cuda")
+    for job in jobs:
+        assert_same(found[job], train(problem, job, device="cuda"))
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize(("encoder", "inputs"), [(MLP_WITH_DROPOUT, vectors), (CNN_WITH_BATCHNORM, images)])
 def test_networks_on_a_gpu_equal_those_trained_alone_there(encoder: Callable[..., nn.Module], inputs: Any) -> None:
     problem = make_problem(encoder, inputs, lr=0.02)
