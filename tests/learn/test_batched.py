@@ -11,6 +11,7 @@ import pytest
 import torch
 from batched_problems import (
     CNN_WITH_BATCHNORM,
+    MIXED,
     MLP_WITH_DROPOUT,
     Layers,
     all_jobs,
