@@ -200,16 +200,17 @@ def without_graphs(monkeypatch: pytest.MonkeyPatch, problem: Problem, job: Job) 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "step"])
 def test_graphs_give_the_same_networks(optimizer: str, schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = make_problem(
-        MLP_WITH_DROPOUT, tasks=KINDS, optimizer=optimizer, schedule=schedule, period=3, epochs=12, patience=None
-    )
+    settings = {"optimizer": optimizer, "schedule": schedule, "period": 3, "epochs": 12, "patience": None}
+    problem = make_problem(MLP_WITH_DROPOUT, tasks=KINDS, lr=2**-5, **settings)
     job = Job(problem.names, seed=5)
-    assert_close(train(problem, job, device="cuda"), without_graphs(monkeypatch, problem, job))
+    rounded = schedule == "cosine"  # graphs read rates in single precision, which holds the other rates exactly
+    expected = without_graphs(monkeypatch, problem, job)
+    assert_close(train(problem, job, device="cuda"), expected, 1e-6 if rounded else 1e-9)
 
 
 @pytest.mark.cuda
 def test_graphs_of_convolutions_give_the_same_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = make_problem(CNN_WITH_BATCHNORM, images, KINDS, optimizer="sgd", epochs=12, patience=None)
+    problem = make_problem(CNN_WITH_BATCHNORM, images, KINDS, optimizer="sgd", epochs=12, patience=None, lr=2**-5)
     job = Job(problem.names)
     assert_close(train(problem, job, device="cuda"), without_graphs(monkeypatch, problem, job))
 

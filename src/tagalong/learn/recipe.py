@@ -176,7 +176,8 @@ class Recipe:
             parameters: the network's parameters.
             rule: the parameters of a balancing rule, which are trained without weight decay.
             fused: whether to use torch's fused optimizer; see `torch.optim`.
-            capturable: whether steps are captured in CUDA graphs, which read the learning rate from the GPU.
+            capturable: whether steps are captured in CUDA graphs, which read the learning rate from the GPU, in single
+                precision.
         """
         options = {"momentum": self.momentum} if self.optimizer == "sgd" else {"capturable": capturable}
         kind: Any = OPTIMIZERS[self.optimizer]
