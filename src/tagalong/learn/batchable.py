@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ TRIAL_ROWS = 8
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-2, torch.int64: 0.0}
 LOW_PRECISION_TOLERANCE, ABSOLUTE_TOLERANCE = 0.1, 1e-12
 GRADIENT_PREFIX = "the gradient of "
+_answers: WeakKeyDictionary[Problem, dict[Hashable, str | None]] = WeakKeyDictionary()
 
 
 def why_not_batched(
@@ -61,12 +63,24 @@ def _first_reason(
     problem: Problem, jobs: Sequence[Job], device: torch.device | str, seeds: tuple[int, int]
 ) -> str | None:
     for width in sorted({job.width for job in jobs}):
-        wanted = {name for job in jobs if job.width == width for name in job.tasks}
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            networks = [build_network(problem, wanted, seed, width).to(device).at_step(0) for seed in seeds]
-            if reason := _why_not_together(problem, networks):
-                return reason
+        wanted = frozenset(name for job in jobs if job.width == width for name in job.tasks)
+        # if networks of all tasks can be batched, so can those of some tasks
+        if _try(problem, frozenset(problem.names), width, str(device), seeds) is None:
+            continue
+        if (reason := _try(problem, wanted, width, str(device), seeds)) is not None:
+            return reason
     return None
+
+
+def _try(problem: Problem, tasks: frozenset[str], width: float, device: str, seeds: tuple[int, int]) -> str | None:
+    """Returns why two networks cannot be batched. The answer is remembered, since the trial takes many steps' time."""
+    answers = _answers.setdefault(problem, {})
+    key = tasks, width, device, seeds
+    if key not in answers:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            networks = [build_network(problem, tasks, seed, width).to(device).at_step(0) for seed in seeds]
+            answers[key] = _why_not_together(problem, networks)
+    return answers[key]
 
 
 def _why_not_together(problem: Problem, networks: Sequence[Network]) -> str | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from tagalong.errors import InvalidInput, raise_problems
 
 from .batchable import why_not_batched, why_seeds_not_mixed
-from .captured_step import CapturedStep, why_not_captured
+from .captured_step import WARM_UP_STEPS, CapturedStep, why_not_captured
 from .memory import networks_at_once
 from .network import build_network
 from .own_targets import Targets, target_problems
@@ -27,6 +27,8 @@ from .stacking import OPERATION, PairLosses, Stack, scores_of_stack, select_rows
 from .trainer import Diverged, Job, Trained, job_problems, train
 
 DROP_FRACTION = 0.25  # drop stopped networks once they make up this fraction of the stack
+GPU_DROP_FRACTION = 0.5  # on a GPU, a smaller stack must be captured again
+MAX_FREE_VALUES = 2**23  # a GPU takes no longer for this many input values per step than for those of one small network
 FUSED_DEVICES = ("cpu", "cuda")
 MIN_FILLED = 0.5  # seeds are trained together if each has more than this fraction of the networks of the largest
 logger = logging.getLogger(__name__)
@@ -224,6 +226,7 @@ class BatchedTraining:
         self._own_targets = [(targets or {}).get(job, {}) for job in jobs] if targets else []
         train, val = require_in_memory(problem.train, OPERATION), require_in_memory(problem.val, OPERATION)
         self.rows, self.val = train.only(names).to(device), val.only(names).to(device)
+        self._warm = False
         self._after_rows_changed()
         self.epoch = self.steps = 0
         self.best_epoch, self.best_loss = np.full(len(jobs), -1), np.full(len(jobs), np.inf)
@@ -322,7 +325,7 @@ class BatchedTraining:
 
     def _drop_stopped(self, running: NDArray[np.bool_]) -> None:
         kept = self._arrange(job for job in dict.fromkeys(self.job_of_row.tolist()) if running[job])
-        if len(kept) > (1 - DROP_FRACTION) * len(self.job_of_row):
+        if len(kept) > (1 - self._drop_fraction) * len(self.job_of_row):
             return
         jobs, rows = np.unique(self.job_of_row, return_index=True)
         chosen, old = self._to_indices(rows[np.searchsorted(jobs, kept)]), self.optimizer
@@ -334,6 +337,14 @@ class BatchedTraining:
                 name: value.index_select(0, chosen) if value.shape == parameter.shape else value
                 for name, value in state.items()
             }
+
+    @property
+    def _drop_fraction(self) -> float:
+        """The fraction of networks that must have stopped before they are dropped."""
+        if self.device.type != "cuda":
+            return DROP_FRACTION
+        values = self.rows.inputs[:1].numel() * self.recipe.batch_size * len(self.job_of_row)
+        return 1.0 if values <= MAX_FREE_VALUES else GPU_DROP_FRACTION
 
     def _after_rows_changed(self) -> None:
         """Prepares the optimizer, learning rates, losses and targets for the networks that are in the stack."""
@@ -347,7 +358,8 @@ class BatchedTraining:
         )
         self._step: Callable[[Tensor], None] = self._minimize
         if reason is None:
-            self._step = CapturedStep(self._minimize, self.stack.seed_masks)
+            self._step = CapturedStep(self._minimize, self.stack.seed_masks, 1 if self._warm else WARM_UP_STEPS)
+            self._warm = True
         elif self.device.type == "cuda":
             logger.info("training %d networks without CUDA graphs: %s", len(self.job_of_row), reason)
         self.losses = PairLosses(self.problem, self.tasks, self.trains[self.job_of_row], self.device)

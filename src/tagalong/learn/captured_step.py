@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tagalong._version import is_own_module
 
-WARM_UP_STEPS = 3  # ordinary steps before capturing, in which libraries allocate their workspaces
+WARM_UP_STEPS = 3  # in which libraries allocate their workspaces
 MAX_CACHED_BYTES = 2**30
 logger = logging.getLogger(__name__)
 
@@ -40,10 +40,16 @@ class CapturedStep:
             tensors that outlive it must stay where they are.
         seed: seeds the random number generators of the step, and returns those besides the default generator of the
             GPU. It is called before each step, outside the graph.
+        warm_up: the number of ordinary steps before capturing.
     """
 
-    def __init__(self, step: Callable[[Tensor], None], seed: Callable[[], Sequence[torch.Generator]]) -> None:
-        self._step, self._seed = step, seed
+    def __init__(
+        self,
+        step: Callable[[Tensor], None],
+        seed: Callable[[], Sequence[torch.Generator]],
+        warm_up: int = WARM_UP_STEPS,
+    ) -> None:
+        self._step, self._seed, self._warm_up = step, seed, warm_up
         self._runs: Counter[torch.Size] = Counter()
         self._recordings: dict[torch.Size, _Recording] = {}
         self._stream = torch.cuda.Stream()
@@ -53,7 +59,7 @@ class CapturedStep:
     def __call__(self, rows: Tensor) -> None:
         size = rows.shape
         generators = self._seed()
-        if self._possible and size not in self._recordings and self._runs[size] >= WARM_UP_STEPS:
+        if self._possible and size not in self._recordings and self._runs[size] >= self._warm_up:
             self._capture(rows, generators)
         recording = self._recordings.get(size)
         if recording is None:

@@ -45,36 +45,31 @@ def batches(seed: int, epoch: int, rows: int, size: int) -> list[Tensor]:
 def seeded_rng(seed: int, *purpose: object) -> Iterator[None]:
     """Seeds torch's random number generators within the context. Restores the generators' state on exit."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        reseed(derive_seed(seed, *purpose))
+        unused = torch.cuda.is_available() and not torch.cuda.is_initialized()
+        (torch.manual_seed if unused else reseed)(derive_seed(seed, *purpose))  # an encoder may use the GPU first
         yield
 
 
 def reseed(seed: int) -> None:
-    """Seeds torch's random number generators on all devices.
+    """Seeds torch's random number generators on all devices that are in use.
 
-    Without a GPU, only the CPU's generator is seeded. On every call, `torch.manual_seed` would record a traceback for
-    the GPU's lazy initialization, which takes longer than computing a small layer. While a CUDA graph is captured, this
-    does nothing: the generators are seeded before each replay.
+    For devices that are not in use, `torch.manual_seed` would record a traceback on every call, which takes longer than
+    computing a small layer. While a CUDA graph is captured, this does nothing: the generators are seeded before each
+    replay.
     """
-    if _has_accelerator():
-        if not _is_capturing():
-            torch.manual_seed(seed)
-    else:
-        torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        if torch.cuda.is_current_stream_capturing():
+            return
+        torch.cuda.manual_seed_all(seed)
+    elif _has_other_accelerator():
+        torch.manual_seed(seed)
+        return
+    torch.default_generator.manual_seed(seed)
 
 
 @cache
-def _has_accelerator() -> bool:
-    return torch.accelerator.is_available()
-
-
-def _is_capturing() -> bool:
-    return _has_cuda() and torch.cuda.is_current_stream_capturing()
-
-
-@cache
-def _has_cuda() -> bool:
-    return torch.cuda.is_available()
+def _has_other_accelerator() -> bool:
+    return torch.accelerator.is_available() and not torch.cuda.is_available()
 
 
 class SharedMasks(TorchFunctionMode):
@@ -139,7 +134,7 @@ class MaskGenerators:
         """Returns the generator of each seed, seeded for one part of the network and one step."""
         if part not in self._of_part:
             self._of_part[part] = [torch.Generator(self._device) for _ in self.seeds]
-        if not _is_capturing():  # else the generators have been seeded before
+        if not torch.cuda.is_initialized() or not torch.cuda.is_current_stream_capturing():  # else, seeded before
             for seed, generator in zip(self.seeds, self._of_part[part], strict=True):
                 generator.manual_seed(derive_seed(seed, "masks", part, step))
         return self._of_part[part]

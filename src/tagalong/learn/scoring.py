@@ -114,16 +114,43 @@ def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, f
     if task.error_is_loss:
         return loss
     present = torch.isfinite(targets)
-    outputs, targets = outputs.detach().double(), targets.double()
-    if scale is not None:
-        mean, deviation = scale
-        outputs, targets = outputs * deviation + mean, targets * deviation + mean
+    actual = _in_original_units(targets.double(), scale)
     if callable(task.error):
         rows = present.flatten(1).all(1) if present.dim() > 1 else present
-        return float(task.error(outputs[rows], targets[rows])) if rows.any() else float("nan")
-    predicted = outputs.argmax(1) if task.kind == "multiclass" else squeeze_like(outputs, targets)
-    error = ERROR_MEASURES[task.error_name](predicted[present], targets[present])
+        outputs = _in_original_units(outputs.detach().double(), scale)
+        return float(task.error(outputs[rows], actual[rows])) if rows.any() else float("nan")
+    predicted = _predictions(task, outputs, targets, scale)
+    error = ERROR_MEASURES[task.error_name](predicted[present], actual[present])
     return float(error) if present.any() else float("nan")
+
+
+def errors_of_stack(
+    task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, losses: Sequence[float]
+) -> list[float]:
+    """Returns the error of each network, given outputs [networks, rows, …]; see `error_of`."""
+    if task.error_is_loss:
+        return list(losses)
+    if callable(task.error) or task.error_name not in STACKED_MEASURES:
+        where = outputs.device if callable(task.error) else torch.device("cpu")
+        own, shared = outputs.to(where), targets.to(where)
+        return [error_of(task, output, shared, scale, loss) for output, loss in zip(own, losses, strict=True)]
+    present = torch.isfinite(targets)
+    if not present.any():
+        return [float("nan")] * len(outputs)
+    predicted = torch.vmap(lambda output: _predictions(task, output, targets, scale))(outputs)
+    actual = _in_original_units(targets.double(), scale)[present]
+    errors: list[float] = ERROR_MEASURES[task.error_name](predicted[:, present], actual).tolist()
+    return errors
+
+
+def _predictions(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None) -> Tensor:
+    """Returns the predicted classes, logits or values, in the shape of the targets."""
+    in_units = _in_original_units(outputs.detach().double(), scale)
+    return in_units.argmax(1) if task.kind == "multiclass" else squeeze_like(in_units, targets)
+
+
+def _in_original_units(values: Tensor, scale: tuple[float, float] | None) -> Tensor:
+    return values if scale is None else values * scale[1] + scale[0]
 
 
 def error_rate(predicted: Tensor, targets: Tensor) -> Tensor:
@@ -134,7 +161,7 @@ def error_rate(predicted: Tensor, targets: Tensor) -> Tensor:
         0.5
     """
     classes = predicted > 0 if predicted.is_floating_point() else predicted
-    return (classes.double() != targets).double().mean()
+    return (classes.double() != targets).double().mean(-1)
 
 
 def auroc(scores: Tensor, targets: Tensor) -> Tensor:
@@ -183,12 +210,12 @@ def _class_counts(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 def mae(predicted: Tensor, targets: Tensor) -> Tensor:
     """Returns the mean absolute error."""
-    return (predicted - targets).abs().mean()
+    return (predicted - targets).abs().mean(-1)
 
 
 def rmse(predicted: Tensor, targets: Tensor) -> Tensor:
     """Returns the root mean squared error."""
-    return (predicted - targets).square().mean().sqrt()
+    return (predicted - targets).square().mean(-1).sqrt()
 
 
 def one_minus_r2(predicted: Tensor, targets: Tensor) -> Tensor:
@@ -199,7 +226,7 @@ def one_minus_r2(predicted: Tensor, targets: Tensor) -> Tensor:
         1.0
     """
     total = (targets - targets.mean()).square().sum()
-    residual = (predicted - targets).square().sum()
+    residual = (predicted - targets).square().sum(-1)
     return torch.where(total > 0, residual / total, torch.nan)
 
 
@@ -211,3 +238,4 @@ ERROR_MEASURES = {
     "rmse": rmse,
     "r2": one_minus_r2,
 }
+STACKED_MEASURES = ("error rate", "mae", "rmse", "r2")  # also computed for outputs [networks, rows] at once

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -19,7 +21,7 @@ from .own_targets import Targets, to_probabilities
 from .problem import Problem
 from .randomness import MaskGenerators, SharedMasks
 from .rows import require_in_memory
-from .scoring import as_float64, error_of, mean_loss
+from .scoring import as_float64, errors_of_stack, mean_loss
 from .task import Task
 
 OPERATION = "training many networks together"  # what needs rows in memory, for messages
@@ -198,8 +200,16 @@ class Stack:
 
     def count_parameters(self, tasks: Sequence[str]) -> int:
         """Returns the number of parameters of a network with these tasks."""
-        wanted = set(tasks)
-        return sum(p[0].numel() for name, p in self.parameters.items() if self._name_in_network(name, wanted))
+        return self._sizes["encoder"] + sum(self._sizes[f"heads.{self.network.tasks.index(task)}"] for task in tasks)
+
+    @cached_property
+    def _sizes(self) -> Counter[str]:
+        """The number of parameters of the encoder and of each head."""
+        sizes: Counter[str] = Counter()
+        for name, parameter in self.parameters.items():
+            part = name.split(".")
+            sizes[".".join(part[:2]) if part[0] == "heads" else part[0]] += parameter[0].numel()
+        return sizes
 
     def _name_in_network(self, key: str, wanted: set[str]) -> str | None:
         """Returns the name of a state dict entry in a network with only these tasks, or None if there is none."""
@@ -419,9 +429,7 @@ def scores_of_stack(
             continue
         chosen = outputs.pop(name).index_select(0, torch.from_numpy(networks).to(device))
         task = problem.task(name)
-        custom = task.loss is not None or callable(task.error)  # may use tensors on the device
-        where = device if custom else torch.device("cpu")
-        task_scores = _task_scores(problem, task, chosen.to(where), split.targets[name].to(where))
+        task_scores = _task_scores(problem, task, chosen, split.targets[name].to(device))
         for network, score in zip(networks, task_scores, strict=True):
             scores[network][name] = score
     return scores
@@ -429,11 +437,12 @@ def scores_of_stack(
 
 def _task_scores(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> list[Score]:
     """Returns the scores of one task, given outputs [networks, rows, …], with the same results as `scores_on`."""
-    scale = problem.scales.get(task.name)
     rows = _row_losses(task, *as_float64(task, outputs, targets))
-    losses = [float(np.nanmean(own)) if np.isfinite(own).any() else float("nan") for own in rows]
-    errors = [error_of(task, output, targets, scale, loss) for output, loss in zip(outputs, losses, strict=True)]
-    return [Score(loss, error, own.astype(np.float32)) for loss, error, own in zip(losses, errors, rows, strict=True)]
+    finite, losses = np.isfinite(rows).any(1), np.full(len(rows), np.nan)
+    losses[finite] = np.nanmean(rows[finite], 1)
+    errors = errors_of_stack(task, outputs, targets, problem.scales.get(task.name), losses.tolist())
+    found = zip(losses.tolist(), errors, rows.astype(np.float32), strict=True)
+    return [Score(loss, error, own) for loss, error, own in found]
 
 
 def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
