@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -54,7 +55,9 @@ def why_seeds_not_mixed(problem: Problem, jobs: Sequence[Job], *, device: torch.
         jobs: the networks to train, for which `why_not_batched` returns None.
         device: the device to train on.
     """
-    return _first_reason(problem, jobs, device, (0, 1))
+    # In full precision, so that a difference is not mistaken for rounding error, nor the other way around.
+    precise = replace(problem, recipe=replace(problem.recipe, amp=None))
+    return _first_reason(precise, jobs, device, (0, 1))
 
 
 def _first_reason(
