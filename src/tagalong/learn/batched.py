@@ -302,12 +302,10 @@ class BatchedTraining:
         if self._relative_rates is None:
             self.optimizer.step()
             return
-        trained = [parameter for parameter in self.stack.parameters.values() if parameter.requires_grad]
-        before = [parameter.clone() for parameter in trained]
+        before = [parameter.clone() for parameter in self._relative_rates]
         self.optimizer.step()
-        for parameter, old in zip(trained, before, strict=True):
-            relative = self._relative_rates.to(parameter.dtype).view(-1, *[1] * (parameter.dim() - 1))
-            parameter.copy_(torch.lerp(old, parameter, relative))
+        for (parameter, relative), old in zip(self._relative_rates.items(), before, strict=True):
+            torch.lerp(old, parameter, relative, out=parameter)
 
     def _validate(self, running: NDArray[np.bool_]) -> None:
         outputs = self.stack.outputs_on(self.val.inputs, self.recipe.batch_size)
@@ -345,8 +343,14 @@ class BatchedTraining:
         """Prepares the optimizer, learning rates, losses and targets for the networks that are in the stack."""
         recipes = [self._recipes[job] for job in self.job_of_row]
         self._fastest = max(recipes, key=lambda recipe: recipe.lr)
-        relative = torch.tensor([recipe.lr / self._fastest.lr for recipe in recipes], dtype=torch.float64)
-        self._relative_rates = None if bool((relative == 1).all()) else relative.to(self.device)
+        relative = [recipe.lr / self._fastest.lr for recipe in recipes]
+        self._relative_rates = None  # for each trained parameter, a factor for each network
+        if min(relative) < 1:
+            self._relative_rates = {
+                parameter: parameter.new_tensor(relative).view(-1, *[1] * (parameter.dim() - 1))
+                for parameter in self.stack.parameters.values()
+                if parameter.requires_grad
+            }
         self.optimizer = self._fastest.make_optimizer(
             self.stack.parameters.values(), fused=self.device.type in FUSED_DEVICES or None
         )
