@@ -50,7 +50,8 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     problem = make_problem(options)
-    jobs = [Job(tasks) for size in range(1, options.tasks + 1) for tasks in combinations(problem.names, size)]
+    subsets = [tasks for size in range(1, options.tasks + 1) for tasks in combinations(problem.names, size)]
+    jobs = [Job(tasks, seed) for seed in range(options.seeds) for tasks in subsets]
     print(heading(problem, options), "\n", flush=True)
     reason = why_not_batched(problem, jobs, device=options.device)
     if reason:
@@ -67,6 +68,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--tasks", type=int, default=9, help="number of tasks; all their subsets are trained")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds; if several, also trains seed by seed")
     parser.add_argument(
         "--rows", type=int, default=3700, help="number of training rows; validation and test have fewer"
     )
@@ -115,6 +117,11 @@ def compare(problem: Problem, jobs: list[Job], options: argparse.Namespace) -> t
     together = Clock(device)
     memory = options.memory * 2**20 if options.memory else None
     many = together.time(lambda: list(train_many(problem, jobs, device=device, memory=memory)))
+    seed_by_seed = Clock(device)
+    if options.seeds > 1:
+        progress(f"seed by seed, {len(jobs)}")
+        groups = [[job for job in jobs if job.seed == seed] for seed in range(options.seeds)]
+        seed_by_seed.time(lambda: [list(train_many(problem, group, device=device, memory=memory)) for group in groups])
     progress("one by one, the second half")
     singles += [alone.time(lambda job=job: train(problem, job, device=device)) for job in sample[1::2]]
     per_network = alone.seconds / len(singles)
@@ -122,7 +129,11 @@ def compare(problem: Problem, jobs: list[Job], options: argparse.Namespace) -> t
         Row("one by one", len(singles), count_epochs(singles), alone.seconds, per_network * len(jobs), 1.0, alone.peak),
         Row("together", len(many), count_epochs(many), together.seconds, together.seconds, 0.0, together.peak),
     ]
-    rows[1].faster = rows[0].all_seconds / rows[1].all_seconds
+    if options.seeds > 1:
+        seconds = seed_by_seed.seconds
+        rows.append(Row("seed by seed", len(many), count_epochs(many), seconds, seconds, 0.0, seed_by_seed.peak))
+    for row in rows[1:]:
+        row.faster = rows[0].all_seconds / row.all_seconds
     by_job = {trained.job: trained for trained in many}
     return rows, max(largest_difference(single, by_job[single.job]) for single in singles)
 

@@ -149,13 +149,13 @@ def test_a_chunk_that_runs_out_of_memory_is_split(
 
 def test_networks_are_yielded_when_their_chunk_is_finished_and_progress_counts_them() -> None:
     problem = make_problem(MLP_WITH_DROPOUT, epochs=4)
-    jobs = all_jobs(problem, seeds=(0, 1))
+    jobs = [*all_jobs(problem), *all_jobs(problem, width=2.0)]
     counts: list[int] = []
     networks = train_many(problem, jobs, progress=counts.append)
     assert not counts, "nothing should be trained before the first network is asked for"
-    assert next(networks).job.seed == 0
+    assert next(networks).job.width == 1
     assert counts[-1] == len(jobs) // 2
-    assert {trained.job.seed for trained in list(networks)[len(jobs) // 2 - 1 :]} == {1}
+    assert {trained.job.width for trained in list(networks)[len(jobs) // 2 - 1 :]} == {2}
     assert counts == sorted(counts)
     assert counts[-1] == len(jobs)
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from study_small import small_problem
@@ -164,6 +166,22 @@ def test_slices_do_not_depend_on_which_networks_are_finished():
     for finished in range(2 ** len(whole)):
         left = [some for i, some in enumerate(whole) if not finished >> i & 1]
         assert split_into_chunks([job for some in left for job in some], 3) == left
+
+
+def test_learning_rates_of_their_own_have_their_own_networks_and_survive_the_store(backend):
+    plain = [backend.job("ab", seed) for seed in (0, 1)]
+    jobs = [*plain, *(replace(job, lr=0.001) for job in plain)]
+    results = backend.networks(jobs)
+    assert len({result.key for result in results.values()}) == 4
+    assert "lr" not in backend.keys.definition(plain[0])
+    stored = backend.store.results([results[jobs[2]].key])
+    assert [result.job for result in stored.values()] == [jobs[2]]
+    trained = train(backend.problem, jobs[2])
+    assert results[jobs[2]].test["a"].loss == pytest.approx(trained.test["a"].loss, rel=1e-5)
+    weights = backend.weights(results[jobs[3]].key)
+    backend.store.prune()
+    again = backend.weights(results[jobs[3]].key)
+    assert all((weights[name] == tensor).all() for name, tensor in again.items()), "restored with its own rate"
 
 
 def test_leftovers_of_killed_trainings_are_removed_once_finished(backend, tmp_path):

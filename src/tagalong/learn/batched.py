@@ -124,9 +124,12 @@ def _chunks(
         wanted = {name for job in similar for name in job.tasks}
         network = build_network(problem, wanted, similar[0].seed, similar[0].width).to(device)
         replaced = max(sum(target.nbytes for target in targets.get(job, {}).values()) for job in similar)
-        for seeds in _joined_seeds(problem, similar, device):
-            size = networks_at_once(problem, network, device, memory, own_rows=len(seeds) > 1, own_targets=replaced)
-            yield from _split_evenly(seeds, size)
+        sizes = [
+            networks_at_once(problem, network, device, memory, several_seeds=several, own_targets=replaced)
+            for several in (False, True)
+        ]
+        for groups in _join_seeds(problem, similar, device, sizes[1]):
+            yield from _split_evenly(groups, sizes[len(groups) > 1])
 
 
 def _can_batch(problem: Problem, jobs: list[Job], device: torch.device) -> bool:
@@ -137,25 +140,29 @@ def _can_batch(problem: Problem, jobs: list[Job], device: torch.device) -> bool:
     return reason is None
 
 
-def _joined_seeds(problem: Problem, jobs: list[Job], device: torch.device) -> list[list[list[Job]]]:
+def _join_seeds(problem: Problem, jobs: list[Job], device: torch.device, size: int) -> list[list[list[Job]]]:
     """Groups jobs by seed, and returns lists of the groups that are trained together.
 
-    Groups of very different sizes are not trained together, since all of them would be filled up to the largest.
+    On a CPU, seeds are trained together only if there are at most `size` networks; more are faster seed by seed. Groups
+    of very different sizes are never trained together, since all of them would be filled up to the largest.
     """
     by_seed: dict[int, list[Job]] = {}
     for job in jobs:
         by_seed.setdefault(job.seed, []).append(job)
-    groups = sorted(by_seed.values(), key=len, reverse=True)  # stable
-    reason = why_seeds_not_mixed(problem, jobs, device=device) if len(groups) > 1 else None
-    if reason is not None:
-        logger.info("training the networks of %s seed by seed: %s", problem.name, reason)
     joined: list[list[list[Job]]] = []
-    for group in groups:
-        if joined and reason is None and len(group) > MIN_FILLED * len(joined[-1][0]):
+    for group in sorted(by_seed.values(), key=len, reverse=True):
+        fits = joined and (device.type != "cpu" or sum(map(len, joined[-1])) + len(group) <= size)
+        if fits and len(group) > MIN_FILLED * len(joined[-1][0]):
             joined[-1].append(group)
         else:
             joined.append([group])
-    return joined
+    if len(joined) == len(by_seed):
+        return joined
+    reason = why_seeds_not_mixed(problem, jobs, device=device)
+    if reason is None:
+        return joined
+    logger.info("training the networks of %s seed by seed: %s", problem.name, reason)
+    return [[group] for group in by_seed.values()]
 
 
 def _split_evenly(groups: list[list[Job]], size: int) -> Iterator[list[Job]]:
@@ -299,12 +306,10 @@ class BatchedTraining:
         if self._relative_rates is None:
             self.optimizer.step()
             return
-        trained = [parameter for parameter in self.stack.parameters.values() if parameter.requires_grad]
-        before = [parameter.clone() for parameter in trained]
+        before = [parameter.clone() for parameter in self._relative_rates]
         self.optimizer.step()
-        for parameter, old in zip(trained, before, strict=True):
-            relative = self._relative_rates.to(parameter.dtype).view(-1, *[1] * (parameter.dim() - 1))
-            parameter.copy_(torch.lerp(old, parameter, relative))
+        for (parameter, relative), old in zip(self._relative_rates.items(), before, strict=True):
+            torch.lerp(old, parameter, relative, out=parameter)
 
     def _validate(self, running: NDArray[np.bool_]) -> None:
         outputs = self.stack.outputs_on(self.val.inputs, self.recipe.batch_size)
@@ -350,8 +355,14 @@ class BatchedTraining:
         """Prepares the optimizer, learning rates, losses and targets for the networks that are in the stack."""
         recipes = [self._recipes[job] for job in self.job_of_row]
         self._fastest = max(recipes, key=lambda recipe: recipe.lr)
-        relative = torch.tensor([recipe.lr / self._fastest.lr for recipe in recipes], dtype=torch.float64)
-        self._relative_rates = None if bool((relative == 1).all()) else relative.to(self.device)
+        relative = [recipe.lr / self._fastest.lr for recipe in recipes]
+        self._relative_rates = None  # for each trained parameter, a factor for each network
+        if min(relative) < 1:
+            self._relative_rates = {
+                parameter: parameter.new_tensor(relative).view(-1, *[1] * (parameter.dim() - 1))
+                for parameter in self.stack.parameters.values()
+                if parameter.requires_grad
+            }
         reason = self._why_not_captured()
         self.optimizer = self._fastest.make_optimizer(
             self.stack.parameters.values(), fused=self.device.type in FUSED_DEVICES or None, capturable=reason is None

@@ -13,6 +13,7 @@ from .scoring import mean_loss
 
 OPTIMIZER_MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
 CPU_BYTES_LIMIT = 128 * 2**20  # bytes beyond which the time per network no longer decreases, see benchmarks/README.md
+CPU_BYTES_LIMIT_OF_SEEDS = 32 * 2**20  # bytes beyond which networks of several seeds are faster seed by seed
 GPU_FRACTION, CPU_FRACTION = 0.6, 0.25  # fraction of the free memory
 
 
@@ -22,7 +23,7 @@ def networks_at_once(
     device: torch.device,
     memory: int | None,
     *,
-    own_rows: bool = False,
+    several_seeds: bool = False,
     own_targets: int = 0,
 ) -> int:
     """Returns how many networks to train together, at least one.
@@ -32,16 +33,16 @@ def networks_at_once(
         network: a network with the tasks of all networks to train.
         device: the device to train on.
         memory: the number of bytes that may be used. If None, a fraction of the free memory is used.
-        own_rows: see `bytes_per_network`.
+        several_seeds: see `bytes_per_network`.
         own_targets: see `bytes_per_network`.
     """
-    available = usable_bytes(device) if memory is None else memory
-    needed = bytes_per_network(problem, network, device, own_rows=own_rows, own_targets=own_targets)
+    available = usable_bytes(device, several_seeds) if memory is None else memory
+    needed = bytes_per_network(problem, network, device, several_seeds=several_seeds, own_targets=own_targets)
     return max(1, available // needed)
 
 
 def bytes_per_network(
-    problem: Problem, network: Network, device: torch.device, *, own_rows: bool = False, own_targets: int = 0
+    problem: Problem, network: Network, device: torch.device, *, several_seeds: bool = False, own_targets: int = 0
 ) -> int:
     """Estimates the bytes that one network needs for its weights, optimizer state, activations, rows and outputs.
 
@@ -51,7 +52,8 @@ def bytes_per_network(
         problem: the problem.
         network: a network with the tasks of all networks to train.
         device: the device to train on.
-        own_rows: whether networks have different seeds, so that the rows of a batch are copied for each network.
+        several_seeds: whether the networks have different seeds. In the worst case, each of them has its own seed and
+            thus its own rows.
         own_targets: the bytes of the targets that replace the problem's.
     """
     weights = sum(p.numel() * p.element_size() for p in network.parameters())
@@ -59,7 +61,9 @@ def bytes_per_network(
     copies = 2 * (1 + OPTIMIZER_MOMENTS[problem.recipe.optimizer]) + 2
     kept, outputs = _activation_bytes(problem, network, device)
     rows = max(len(problem.val), len(problem.test))
-    copied = 2 * _batch_bytes(problem, network) if own_rows else 0  # twice, since layers may rearrange their inputs
+    copied = (
+        2 * _batch_bytes(problem, network) if several_seeds else 0
+    )  # twice, since layers may rearrange their inputs
     return int(copies * weights + 2 * kept + 2 * rows * outputs + copied + 2 * own_targets)
 
 
@@ -99,8 +103,9 @@ def _activation_bytes(problem: Problem, network: Network, device: torch.device) 
     return sum(kept.values()), sum(out.nbytes for out in outputs.values()) / len(inputs)
 
 
-def usable_bytes(device: torch.device) -> int:
+def usable_bytes(device: torch.device, several_seeds: bool = False) -> int:
     """Returns a fraction of the free memory. On a CPU, it is capped where more memory no longer speeds up training."""
     if device.type == "cuda":
         return int(GPU_FRACTION * torch.cuda.mem_get_info(device)[0])
-    return min(CPU_BYTES_LIMIT, int(CPU_FRACTION * free_memory()))
+    limit = CPU_BYTES_LIMIT_OF_SEEDS if several_seeds else CPU_BYTES_LIMIT
+    return min(limit, int(CPU_FRACTION * free_memory()))

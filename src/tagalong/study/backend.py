@@ -443,18 +443,18 @@ class TrainingBackend(Backend):
 
 
 def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
-    """Splits jobs into chunks of up to `size` plain networks with the same seed and width.
+    """Splits jobs into chunks of up to `size` plain networks with the same width, seed by seed.
 
     Each network that is not plain gets its own chunk.
 
     Example:
-        >>> jobs = [Job((task,), seed) for seed in (0, 1) for task in "abc"]
-        >>> [[job.tasks[0] for job in some] for some in split_into_chunks(jobs, 2)]
-        [['a', 'b'], ['c'], ['a', 'b'], ['c']]
+        >>> jobs = [Job((task,), seed) for task in "abc" for seed in (0, 1)]
+        >>> [[(job.tasks[0], job.seed) for job in some] for some in split_into_chunks(jobs, 4)]
+        [[('a', 0), ('b', 0), ('c', 0), ('a', 1)], [('b', 1), ('c', 1)]]
     """
     together: dict[tuple[Any, ...], list[Job]] = {}
-    for job in jobs:
-        together.setdefault((job.seed, job.width, job.epochs, None if job.rule == "plain" else job), []).append(job)
+    for job in sorted(jobs, key=lambda job: job.seed):
+        together.setdefault((job.width, job.epochs, None if job.rule == "plain" else job), []).append(job)
     return [same[at : at + size] for same in together.values() for at in range(0, len(same), size)]
 
 

@@ -39,7 +39,7 @@ class Chunk:
     """Networks that are trained together in a single computation.
 
     Attributes:
-        jobs: the networks to train, either a single network or multiple plain networks with the same seed and width.
+        jobs: the networks to train, either a single network or multiple plain networks with the same width.
         meter: the settings of the `AffinityMeter` to attach, or None. Meters are supported only for single networks.
         checkpoint: the checkpoint file, or None. Checkpoints are supported only for single networks.
     """
