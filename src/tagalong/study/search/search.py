@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ from .recommendation import Recommendation, SearchSettings, recommend, select_co
 from .trial import Trial, Trials, mean_half_loss
 
 Mask = tuple[bool, ...]
+MIN_ROUNDS, MAX_ROUNDS = 4, 12
 MAX_POOL_SIZE = 4096  # number of candidate sets of tasks
 
 
@@ -103,9 +105,8 @@ class _SearchLoop:
         self._train([Trial(frozenset(self.tasks), seed) for seed in self._baseline_seeds()])
         for seed in self._exhaustive_seeds():
             self._train([Trial(self._tasks_of(row), seed) for row in self.pool if not self._is_trained(row, seed)])
-        batch = max(
-            2, round(self.effort / self.settings.rounds)
-        )  # at least two, since a grouping needs multiple networks
+        rounds = self.settings.rounds or plan_rounds(self.effort, self.backend.free_width)
+        batch = max(2, round(self.effort / rounds))  # at least two, since a grouping needs multiple networks
         while self.spent + 1 <= self.effort:
             confirming = self.spent >= (1 - self.settings.reserved) * self.effort and self._is_uncertain()
             actions = (self._train_proposals, self._train_confirmations)
@@ -276,6 +277,26 @@ class _SearchLoop:
 
     def _tasks_of(self, row: Bools) -> Subset:
         return frozenset(task for task, inside in zip(self.tasks, row, strict=True) if inside)
+
+
+def plan_rounds(effort: float, free_width: int | None) -> int:
+    """Returns the number of rounds of a search.
+
+    More rounds let the search learn more often, but each round takes at least as long as one training run. There are
+    therefore as many rounds as leave each of them twice as many networks as are trained in the time of one. Fewer than
+    four rounds give worse groups, and more than twelve give no better ones (see "auto" in `benchmarks/README.md`).
+
+    Args:
+        effort: the number of full training runs.
+        free_width: see `Backend.free_width`.
+
+    Example:
+        >>> [plan_rounds(60, width) for width in (1, 4, 100, None)]
+        [12, 8, 4, 4]
+    """
+    if free_width is None:
+        return MIN_ROUNDS
+    return min(MAX_ROUNDS, max(MIN_ROUNDS, math.ceil(effort / (2 * free_width))))
 
 
 def initial_pool(n_tasks: int) -> Bools:
