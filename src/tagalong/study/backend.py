@@ -395,7 +395,10 @@ class TrainingBackend(Backend):
         metered = self._metered_chunks([self.job(self.problem.names, seed) for seed in seeds], settings)
         pending = {job for chunk in metered for job in chunk.jobs}
         plain = self._plain_chunks(wanted, [job for job in self.missing(wanted) if job not in pending])
-        self._train([*metered, *plain], _measuring(settings) if metered else "networks")
+        what = _measuring(settings) if metered else "networks needed first"
+        if count := sum(len(chunk.jobs) for chunk in (*metered, *plain)):
+            logger.info("%s: training %d of %d networks", what, count, len(wanted) + len(seeds))
+        self._train([*metered, *plain], what)
 
     def early_job(self, job: Job, steps: float) -> Job:
         steps_per_epoch = -(-len(self.problem.train) // self.problem.recipe.batch_size)

@@ -163,3 +163,21 @@ def test_the_search_finds_the_networks_that_do_not_diverge() -> None:
     assert found.chosen[2].networks == (frozenset("abc"),)
     assert found.chosen[2].expected == 0
     assert len(backend.trained) == 2 + 6, "each set once, and all together with both seeds"
+
+
+@pytest.mark.parametrize(("free_width", "rounds"), [(1, 12), (3, 10), (5, 6), (1000, 4), (None, 4)])
+def test_rounds_are_wider_where_networks_trained_together_cost_as_much_as_one(
+    free_width: int | None, rounds: int
+) -> None:
+    class Device(CountingWorld):
+        @property
+        def free_width(self) -> int | None:
+            return free_width
+
+    backend = Device("conflict", 0)
+    found = search(backend, [2], 60, [0, 1, 2])
+    width = round(60 / rounds)
+    assert [len(step.results) for step in found.steps[1:4]] == [width] * 3
+    assert found.steps == search(Device("conflict", 0), [2], 60, [0, 1, 2]).steps, "the same when resumed"
+    given = search(CountingWorld("conflict", 0), [2], 60, [0, 1, 2], settings=SearchSettings(rounds=rounds))
+    assert found.steps == given.steps
