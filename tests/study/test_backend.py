@@ -242,6 +242,14 @@ def test_networks_and_affinities_can_be_prepared_in_one_request(backend):
     assert len(backend.counting.requests) == 1, "all of them are known"
 
 
+def test_the_worker_of_a_metered_network_gets_no_share_of_the_others(tmp_path):
+    workers = TwoWorkers()
+    with Store(tmp_path / "run.sqlite") as store:
+        backend = TrainingBackend(small_problem(), store, executor=workers)
+        backend.prepare([backend.job(tasks, 0) for tasks in "ab"], [0], {"estimator": "cosine", "every": 2})
+    assert workers.requests == [[1, 2]]
+
+
 def test_the_free_width_depends_on_the_problem_and_the_workers_only(backend, tmp_path):
     pytest.importorskip("cloudpickle")
     width = backend.free_width

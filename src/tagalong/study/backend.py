@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -129,15 +130,6 @@ class Backend(ABC):
 
     problem: Problem | None = None
 
-    @property
-    def free_width(self) -> int | None:
-        """How many networks are trained together in about the time of one, or None if any number is.
-
-        A search requests few networks at a time where that is 1, and many where it is large. The number depends only on
-        the problem, the device and the executor, so a resumed study makes the same requests.
-        """
-        return None
-
     def __init__(self, tasks: Iterable[str]) -> None:
         self.tasks = tuple(tasks)
         self._requested: set[Job] = set()
@@ -162,6 +154,15 @@ class Backend(ABC):
         Raises:
             Diverged: If the network diverges for every seed.
         """
+
+    @property
+    def free_width(self) -> int | None:
+        """How many networks can be trained together in about the time of one, or None if there is no limit.
+
+        `auto` requests more networks at a time if this number is larger. The number depends only on the problem, the
+        device and the executor, so a resumed study makes the same requests.
+        """
+        return None
 
     def prepare(  # noqa: B027 - optional
         self, jobs: Iterable[Job], seeds: Sequence[int] = (), settings: Mapping[str, Any] | None = None
@@ -394,7 +395,8 @@ class TrainingBackend(Backend):
         settings, wanted = settings or {}, list(dict.fromkeys(jobs))
         metered = self._metered_chunks([self.job(self.problem.names, seed) for seed in seeds], settings)
         pending = {job for chunk in metered for job in chunk.jobs}
-        plain = self._plain_chunks(wanted, [job for job in self.missing(wanted) if job not in pending])
+        missing = [job for job in self.missing(wanted) if job not in pending]
+        plain = self._plain_chunks(wanted, missing, others=len(seeds))
         what = _measuring(settings) if metered else "networks needed first"
         if count := sum(len(chunk.jobs) for chunk in (*metered, *plain)):
             logger.info("%s: training %d of %d networks", what, count, len(wanted) + len(seeds))
@@ -478,27 +480,34 @@ class TrainingBackend(Backend):
         missing = [job for job in missing if job in untrained or not self._known[job].diverged]
         return [Chunk((job,), dict(settings), self._checkpoint_path(keys[job]), self._recipe) for job in missing]
 
-    def _plain_chunks(self, jobs: Sequence[Job], missing: Sequence[Job]) -> list[Chunk]:
-        """Splits all requested networks into chunks, which are the same in every run, and keeps the missing networks.
+    def _plain_chunks(self, jobs: Sequence[Job], missing: Sequence[Job], others: int = 0) -> list[Chunk]:
+        """Splits all requested networks into chunks, and returns the chunks with only the missing networks.
 
         If the missing networks were split instead, a resumed study would split them differently.
+
+        Args:
+            jobs: the requested networks.
+            missing: the networks among them that are not in the store yet.
+            others: the number of networks that are trained at the same time in chunks of their own.
         """
         if not missing:
             return []
         self._start()  # a cluster must be connected before its workers can be counted
         wanted = set(missing)
-        kept = ([job for job in some if job in wanted] for some in split_into_chunks(jobs, self._chunk_size(len(jobs))))
+        chunks = split_into_chunks(jobs, self._chunk_size(len(jobs) + others))
+        kept = ([job for job in some if job in wanted] for some in chunks)
         return [self._make_chunk(some) for some in kept if some]
 
     def _chunk_size(self, networks: int) -> int:
-        """Returns the number of networks per chunk, such that all workers are given equal shares."""
+        """Returns the number of networks per chunk that gives all workers equal shares of a request."""
         if not self._batched:
             return 1
         most = CHUNK_SIZES.get(self.keys.device, DEFAULT_CHUNK_SIZE)
         workers = worker_count(self._executor, self.device)
         if workers == 1:
             return most
-        return -(-networks // (workers * -(-networks // (workers * most))))
+        chunks_per_worker = math.ceil(networks / (workers * most))
+        return math.ceil(networks / (workers * chunks_per_worker))
 
     @cached_property
     def _batched(self) -> bool:
@@ -558,9 +567,8 @@ class _SharedExecutor:
 def train_side_by_side(requests: Mapping[TrainingBackend, Sequence[Job]], what: str = "networks") -> None:
     """Trains the missing networks of a backend and its variants at the same time.
 
-    The results are the same as if each backend trained its networks after the other, and are read with
-    `Backend.networks`. The executor receives the chunks of all backends at once, so that none of its workers waits for
-    a backend to finish.
+    The executor receives the chunks of all backends at once, so that no worker waits for a backend to finish. The
+    networks are the same as if each backend had trained its own. To get their results, call `Backend.networks`.
 
     Args:
         requests: the networks to train with each backend. All backends must be variants of the same backend, which may
@@ -588,6 +596,8 @@ def train_side_by_side(requests: Mapping[TrainingBackend, Sequence[Job]], what: 
     if not owners:
         return
     first, _ = next(iter(owners.values()))
+    count = sum(len(jobs) for _, jobs in owners)
+    logger.info("%s: training %d of %d networks", what, count, sum(len(jobs) for jobs in requests.values()))
     for chunk, packed in first._run_chunks([chunk for _, chunk in owners.values()], what):
         owners[chunk.recipe, chunk.jobs][0]._store_results(packed)
 

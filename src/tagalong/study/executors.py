@@ -97,7 +97,7 @@ def worker_count(executor: Executor, device: str) -> int:
     """Returns how many chunks are trained at the same time without sharing a core or a GPU.
 
     This is the result of the executor's method `worker_count(device)`, or 1 if it has none. Requests are split evenly
-    over so many workers. The number must not change during a study.
+    over these workers. The number must not change while the executor is running.
     """
     count: Callable[[str], int] | None = getattr(executor, "worker_count", None)
     return 1 if count is None else max(1, count(device))
@@ -259,7 +259,7 @@ class Processes:
     def worker_count(self, device: str) -> int:
         """Returns the number of processes, or the number of GPUs that they use."""
         devices = _worker_devices(device, self._workers)
-        return len(set(devices)) if device.startswith("cuda") else len(devices)
+        return len(devices) if device == "cpu" else len(set(devices))
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         assert self._pool is not None
@@ -393,7 +393,7 @@ class Ray:
         """Returns the number of chunks for which the cluster had CPUs or GPUs when the executor was started."""
         if device.startswith("cuda"):
             return int(self._resources.get("GPU", 1) // max(1, self._gpus or 1))
-        return int(self._resources.get("CPU", 1) // max(self._cpus, 1e-3))
+        return int(self._resources.get("CPU", 1) // (self._cpus or 1))
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         import ray
