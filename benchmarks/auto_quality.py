@@ -2,6 +2,7 @@
 
     python benchmarks/auto_quality.py                      # all tables shipped with the package
     python benchmarks/auto_quality.py --repetitions 20 --efforts 20,60 --tables nhanes,faces
+    python benchmarks/auto_quality.py --repetitions 30 --efforts 20,60 --rounds 12,10,6,4,3
 
 An effort is a number of trainings, or a fraction of the number that HOA needs with the same seeds, e.g. HOA/4.
 Each repetition draws three seeds for the search; the grouping found is judged by the test losses of all other seeds.
@@ -49,11 +50,12 @@ class Case:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """The change in test loss for each budget, and the number of trainings used."""
+    """The change in test loss for each budget, the number of trainings used, and how many of them in each round."""
 
     case: Case
     changes: dict[int, float]
     spent: float
+    widths: tuple[int, ...] = ()
 
 
 def main() -> None:
@@ -64,6 +66,9 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=10)
     parser.add_argument("--efforts", default="HOA/12,20,HOA/4,60,200")
     parser.add_argument("--budgets", default="2,3")
+    parser.add_argument(
+        "--rounds", default="12", help="numbers of rounds to compare; the first one is the reference for differences"
+    )
     parser.add_argument(
         "--hints", default=ESTIMATOR, help="estimator for the first proposals, by its name in `tagalong leaderboard`"
     )
@@ -77,11 +82,11 @@ def main() -> None:
     options = parser.parse_args()
     start = time.perf_counter()
     efforts = options.efforts.split(",")
-    names = options.tables.split(",")
+    names, rounds = options.tables.split(","), [int(number) for number in options.rounds.split(",")]
     cases = [
         Case(name, repetition, method, effort, settings)
         for name, repetition in product(names, range(options.repetitions))
-        for method, effort, settings in _list_methods(efforts, options.tune)
+        for method, effort, settings in _list_methods(efforts, options.tune, rounds)
     ]
     global FOLDER, BUDGETS, HINTS
     FOLDER, BUDGETS, HINTS = options.folder, tuple(int(k) for k in options.budgets.split(",")), options.hints
@@ -89,12 +94,17 @@ def main() -> None:
         results = pool.map(run_case, cases, chunksize=8)
     if options.tune:
         _print_leave_one_out(results, names)
+    elif len(rounds) > 1:
+        for budget in BUDGETS:
+            _print_rounds(results, names, budget, rounds)
     else:
         for budget in BUDGETS:
             _print_table(results, names, budget)
     print(f"{len(cases)} cases in {time.perf_counter() - start:.0f} s")
     if options.json:
-        rows = [{"case": str(one.case), "changes": one.changes, "spent": one.spent} for one in results]
+        rows = [
+            {"case": str(one.case), "changes": one.changes, "spent": one.spent, "widths": one.widths} for one in results
+        ]
         options.json.write_text(json.dumps(rows, indent=1))
 
 
@@ -102,17 +112,20 @@ FOLDER: Path | None = None
 BUDGETS: tuple[int, ...] = (2, 3)
 HINTS = ESTIMATOR
 GRID = [  # without `caution` and `sure`, which protect against losses where there is nothing to gain
-    SearchSettings(optimism=optimism, reserved=reserved)
+    SearchSettings(optimism=optimism, rounds=12, reserved=reserved)
     for optimism, reserved in product((0.7, 1.0, 1.4), (0.15, 0.25))
 ]
 AUTO_VARIANTS = ("auto", "auto, no affinity", "auto, shuffled affinity", "auto, early looks")
 
 
-def _list_methods(efforts: Iterable[str], tune: bool) -> list[tuple[str, str, SearchSettings]]:
+def _list_methods(efforts: Iterable[str], tune: bool, rounds: list[int]) -> list[tuple[str, str, SearchSettings]]:
+    each = [SearchSettings(rounds=number) for number in rounds]
     if tune:
         return [("exhaustive", "", SearchSettings()), *(("auto", effort, one) for effort in efforts for one in GRID)]
+    if len(each) > 1:
+        return [("exhaustive", "", SearchSettings()), *(("auto", effort, one) for effort in efforts for one in each)]
     baselines = [(method, "", SearchSettings()) for method in BASELINES]
-    return baselines + [(method, effort, SearchSettings()) for effort in efforts for method in AUTO_VARIANTS]
+    return baselines + [(method, effort, each[0]) for effort in efforts for method in AUTO_VARIANTS]
 
 
 def run_case(case: Case) -> CaseResult:
@@ -121,6 +134,7 @@ def run_case(case: Case) -> CaseResult:
     rng = np.random.default_rng([case.repetition, 8])
     order = rng.permutation(table.seeds).tolist()
     seeds, others = order[:SEARCH_SEEDS], order[SEARCH_SEEDS:]
+    widths: tuple[int, ...] = ()
     if case.method.startswith("auto"):
         hints, errors, spent = _measure_hints(table, seeds[0], case.method, rng)
         settings = replace(case.settings, screen=table.fractions[1]) if "early" in case.method else case.settings
@@ -128,10 +142,11 @@ def run_case(case: Case) -> CaseResult:
         measured = {"hints": hints, "errors": errors, "spent": spent}
         result = search(TruthBackend(table), BUDGETS, effort, seeds, settings=settings, **measured)
         serves = {budget: chosen.serves for budget, chosen in result.chosen.items()}
-        spent = result.spent
+        spent, widths = result.spent, tuple(len(step.results) for step in result.steps[1:])
     else:
         serves, spent = BASELINES[case.method](table, seeds)
-    return CaseResult(case, {budget: table.change(chosen, others) for budget, chosen in serves.items()}, spent)
+    changes = {budget: table.change(chosen, others) for budget, chosen in serves.items()}
+    return CaseResult(case, changes, spent, widths)
 
 
 def _count_trainings(table: TruthTable, effort: str) -> float:
@@ -222,10 +237,9 @@ def _print_table(results: list[CaseResult], names: list[str], budget: int) -> No
     for method, effort in methods:
         spent = np.mean([one.spent for one in results if (one.case.method, one.case.effort) == (method, effort)])
         changes = _changes(results, names, method, effort, budget)
-        error = 100 * changes.mean(0).std(ddof=1) / np.sqrt(changes.shape[1]) if changes.shape[1] > 1 else np.nan
         cells = " | ".join(f"{100 * mean:+.2f}%" for mean in changes.mean(1))
-        mean = changes.mean()
-        row = f"{method} | {effort} | {spent:.0f} | {cells} | {100 * mean:+.2f} ± {error:.2f}% | {mean / best:.0%}"
+        share = f"{changes.mean() / best:.0%}"
+        row = f"{method} | {effort} | {spent:.0f} | {cells} | {_with_error(changes)} | {share}"
         print(f"| {row} |")
 
 
@@ -233,6 +247,34 @@ def _changes(results: list[CaseResult], names: list[str], method: str, effort: s
     """Returns the changes in test loss, [tables, repetitions]."""
     wanted = [one for one in results if (one.case.method, one.case.effort) == (method, effort)]
     return np.array([[one.changes[budget] for one in wanted if one.case.table == name] for name in names])
+
+
+def _print_rounds(results: list[CaseResult], names: list[str], budget: int, rounds: list[int]) -> None:
+    """Prints the results of each number of rounds, and their differences from the first number with the same seeds."""
+    best = _changes(results, names, "exhaustive", "", budget).mean()
+    head = (
+        f"| k = {budget} | rounds | networks in a round | {' | '.join(names)} | mean ± | of exhaustive | difference |"
+    )
+    print(f"\n{head}\n|---|---|---|{'---|' * (len(names) + 3)}")
+    for effort in dict.fromkeys(one.case.effort for one in results if one.case.method == "auto"):
+        some = [[one for one in results if one.case.settings.rounds == number] for number in rounds]
+        reference = _changes(some[0], names, "auto", effort, budget)
+        for found in some:
+            same = [one.widths for one in found if one.case.effort == effort]
+            counts = (
+                f"{np.mean([len(widths) for widths in same]):.1f} | {np.mean([max(widths) for widths in same]):.0f}"
+            )
+            changes = _changes(found, names, "auto", effort, budget)
+            cells = " | ".join(f"{100 * mean:+.2f}%" for mean in changes.mean(1))
+            share = f"{changes.mean() / best:.0%}"
+            row = f"effort {effort} | {counts} | {cells} | {_with_error(changes)} | {share}"
+            print(f"| {row} | {'' if found is some[0] else _with_error(changes - reference)} |")
+
+
+def _with_error(changes: np.ndarray) -> str:
+    """Formats the mean of changes of shape [tables, repetitions] with its standard error over repetitions."""
+    error = changes.mean(0).std(ddof=1) / np.sqrt(changes.shape[1]) if changes.shape[1] > 1 else np.nan
+    return f"{100 * changes.mean():+.2f} ± {100 * error:.2f}%"
 
 
 def _print_leave_one_out(results: list[CaseResult], names: list[str]) -> None:

@@ -120,6 +120,12 @@ def test_auto_overhead_prints_what_measuring_adds() -> None:
     assert "| nhanes | 9 | 60 steps |" in _run("auto_overhead.py", "nhanes", "--repetitions", "1")
 
 
+def test_auto_quality_compares_numbers_of_rounds() -> None:
+    printed = _run("auto_quality.py", "--tables", "nhanes", "--repetitions", "1", "--efforts", "8", "--rounds", "4,2")
+    assert "| k = 3 | rounds | networks in a round | nhanes |" in printed
+    assert printed.count("| effort 8 |") == 2 * 2
+
+
 def test_auto_quality_compares_with_every_subset() -> None:
     printed = _run("auto_quality.py", "--tables", "nhanes", "--repetitions", "1", "--efforts", "8")
     assert "| exhaustive |  | 1533 |" in printed

@@ -12,7 +12,7 @@ from tagalong.learn import Diverged
 from tagalong.study import Backend, Oracle, Record, TrainingBackend, compare_methods
 
 if TYPE_CHECKING:
-    from tagalong.learn import Problem
+    from tagalong.learn import Job, Problem
     from tagalong.study import Score
 
 Label = tuple[str, int | None]  # method and budget
@@ -93,10 +93,13 @@ def check_task_count(problem: Problem) -> None:
 
 def train_all_subsets(backend: TrainingBackend, seeds: Sequence[int]) -> None:
     """Trains a network for every subset of tasks, as the paper does for CelebA (511 networks)."""
+    backend.networks(all_subset_jobs(backend, seeds), "all subsets", diverged=True)
+
+
+def all_subset_jobs(backend: TrainingBackend, seeds: Sequence[int]) -> list[Job]:
+    """Returns the networks for every subset of tasks with every seed."""
     check_task_count(backend.problem)
-    backend.networks(
-        [backend.job(subset, seed) for seed in seeds for subset in backend.subsets()], "all subsets", diverged=True
-    )
+    return [backend.job(subset, seed) for seed in seeds for subset in backend.subsets()]
 
 
 def network_results(

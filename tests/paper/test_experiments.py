@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -13,8 +13,9 @@ import pytest
 from tagalong.affinity import Affinity
 from tagalong.cli import main
 from tagalong.group import select_groups
-from tagalong.learn import Capacity, train
-from tagalong.study import Results
+from tagalong.learn import Capacity, Recipe, train
+from tagalong.study import Chunk, NetworkResult, Results
+from tagalong.study.executors import Advance, Serial
 from tagalong_paper import EXPERIMENTS, ExperimentSetup, PublishedMatrix, Report, Value, run_experiment
 from tagalong_paper.affinities import measure_every_step
 from tagalong_paper.claims import claim_all_lower
@@ -563,6 +564,36 @@ def test_tune_tries_the_learning_rates_of_the_paper_and_chooses_the_best(
     assert len(cells) == len(tune.LEARNING_RATE_FACTORS) * len(tune.BATCH_SIZE_FACTORS)
     size = setup.chosen.recipe.batch_size
     assert [f"batches of {round(size * times)}" for times in tune.BATCH_SIZE_FACTORS] == list(grid.columns[1:])
+
+
+class RecordingExecutor(Serial):
+    """Records the recipes of each request."""
+
+    def __init__(self) -> None:
+        self.requests: list[list[Recipe | None]] = []
+
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
+        self.requests.append([chunk.recipe for chunk in chunks])
+        yield from super().map(chunks, advance)
+
+
+@pytest.mark.parametrize(("name", "settings"), [("tune", 18 + 1), ("hyperparameters", 3)])
+def test_settings_are_trained_side_by_side(setup: ExperimentSetup, tmp_path: Path, name: str, settings: int) -> None:
+    recording = RecordingExecutor()
+    brief = replace(setup.problem, recipe=replace(setup.problem.recipe, epochs=1))
+    tasks = (setup.tasks or setup.problem.names)[:3]
+    small = replace(setup, problem=brief, tasks=tasks, seeds=(0,), out=tmp_path / "out", executor=recording)
+    run_experiment(name, small)
+    (request,) = recording.requests
+    assert len(set(request)) == settings
+    alone = small.chosen.recipe
+    for lr, size in ((2 * alone.lr, alone.batch_size), (alone.lr, alone.batch_size // 2)):
+        there = replace(small, out=tmp_path / f"{lr}-{size}", executor="serial")
+        with small.open_backend(lr=lr, batch_size=size) as found, there.open_backend(lr=lr, batch_size=size) as own:
+            job = own.job(tasks, 0)
+            assert not found.missing([job]), "trained as one of the settings"
+            mine, theirs = found.networks([job])[job], own.networks([job])[job]
+            assert {t: s.loss for t, s in mine.val.items()} == pytest.approx({t: s.loss for t, s in theirs.val.items()})
 
 
 def test_a_tie_on_validation_does_not_count_against_the_recipe() -> None:

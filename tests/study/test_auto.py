@@ -168,6 +168,23 @@ def test_affinities_are_measured_in_the_first_training_which_is_not_repeated(pro
     }
 
 
+def test_networks_of_all_tasks_are_trained_in_one_request_with_the_metered_one(
+    problem: Problem, tmp_path: Path
+) -> None:
+    recording = _RecordingExecutor()
+    Study(problem, tmp_path, executor=recording, device="cpu").run(["auto"], budgets=[2], seeds=3, effort=12)
+    first, second, *_ = recording.requests
+    assert {(job.tasks, job.seed) for job in first} == {(("a", "b", "c", "d"), seed) for seed in range(3)}
+    assert len(second) == 3, "12 trainings in four rounds, since networks this small are free on any device"
+
+
+def test_networks_that_cannot_be_trained_together_are_proposed_in_more_rounds(problem: Problem, tmp_path: Path) -> None:
+    recording = _RecordingExecutor()
+    one_by_one = replace(problem, recipe=replace(problem.recipe, schedule="windows", epochs=1))
+    Study(one_by_one, tmp_path, executor=recording, device="cpu").run(["auto"], budgets=[2], seeds=2, effort=12)
+    assert [len(request) for request in recording.requests[1:4]] == [2, 2, 2]
+
+
 def test_the_cost_of_deciding_counts_every_training_and_the_measuring(problem: Problem, tmp_path: Path) -> None:
     results = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=1, effort=5)
     log = results.settings["decisions"]["auto"]
@@ -195,7 +212,9 @@ def test_test_rows_do_not_influence_the_decision(problem: Problem, tmp_path: Pat
 class _RecordingExecutor(Serial):
     def __init__(self) -> None:
         self.trained: list[Chunk] = []
+        self.requests: list[list[Job]] = []
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         self.trained += chunks
+        self.requests.append([job for chunk in chunks for job in chunk.jobs])
         yield from super().map(chunks, advance)

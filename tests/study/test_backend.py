@@ -5,7 +5,7 @@ import pytest
 from study_small import small_problem
 
 from tagalong.group import Group
-from tagalong.learn import Job, train
+from tagalong.learn import Job, Recipe, train
 from tagalong.progress import NoProgress
 from tagalong.study import (
     Record,
@@ -15,7 +15,9 @@ from tagalong.study import (
     check_backend,
     claim_folder,
     compare_methods,
+    make_executor,
     open_backend,
+    train_side_by_side,
 )
 from tagalong.study.executors import Serial
 from tagalong.study.relative_losses import relative_losses
@@ -27,8 +29,10 @@ class CountingExecutor(Serial):
 
     def __init__(self):
         self.trained: list[Job] = []
+        self.requests: list[list[int]] = []
 
     def map(self, chunks, advance):
+        self.requests.append([len(chunk.jobs) for chunk in chunks])
         for chunk, packed in super().map(chunks, advance):
             self.trained += chunk.jobs
             yield chunk, packed
@@ -182,6 +186,136 @@ def test_learning_rates_of_their_own_have_their_own_networks_and_survive_the_sto
     backend.store.prune()
     again = backend.weights(results[jobs[3]].key)
     assert all((weights[name] == tensor).all() for name, tensor in again.items()), "restored with its own rate"
+
+
+class TwoWorkers(CountingExecutor):
+    """Trains in this process, as two workers would; optionally, dies after some chunks."""
+
+    def __init__(self, dies_after=None):
+        super().__init__()
+        self.dies_after, self.chunks = dies_after, []
+
+    def worker_count(self, device):
+        return 2
+
+    def map(self, chunks, advance):
+        for number, (chunk, packed) in enumerate(super().map(chunks, advance)):
+            if number == self.dies_after:
+                raise KeyboardInterrupt
+            self.chunks.append(chunk.jobs)
+            yield chunk, packed
+
+
+@pytest.mark.parametrize(("networks", "sizes"), [(7, [4, 3]), (1, [1]), (2, [1, 1]), (15, [8, 7])])
+def test_requests_are_split_evenly_over_workers(tmp_path, networks, sizes):
+    workers = TwoWorkers()
+    with Store(tmp_path / "run.sqlite") as store:
+        backend = TrainingBackend(small_problem("abcd"), store, executor=workers)
+        backend.networks([backend.job(subset, 0) for subset in backend.subsets()[:networks]])
+    assert workers.requests == [sizes]
+
+
+def test_more_networks_than_fit_into_one_chunk_per_worker_are_split_evenly(tmp_path, monkeypatch):
+    monkeypatch.setattr("tagalong.study.backend.CHUNK_SIZES", {"cpu": 4})
+    workers = TwoWorkers()
+    with Store(tmp_path / "run.sqlite") as store:
+        backend = TrainingBackend(small_problem("abcd"), store, executor=workers)
+        backend.networks([backend.job(subset, 0) for subset in backend.subsets()])
+    assert workers.requests == [[4, 4, 4, 3]]
+
+
+@pytest.mark.parametrize("dies_after", [0, 1])
+def test_a_resumed_request_has_the_same_chunks_for_several_workers(tmp_path, dies_after):
+    def train_with(workers, path):
+        with Store(path) as store:
+            backend = TrainingBackend(small_problem("abcd"), store, executor=workers)
+            jobs = [backend.job(subset, 0) for subset in backend.subsets()]
+            backend.networks(jobs[2:5])
+            return {job: (row.val, row.test) for job, row in backend.networks(jobs).items()}
+
+    clean, killed, resumed = TwoWorkers(), TwoWorkers(), TwoWorkers()
+    expected = train_with(clean, tmp_path / "clean.sqlite")
+    with Store(tmp_path / "run.sqlite") as store:
+        backend = TrainingBackend(small_problem("abcd"), store, executor=killed)
+        jobs = [backend.job(subset, 0) for subset in backend.subsets()]
+        backend.networks(jobs[2:5])
+        killed.dies_after = dies_after
+        with pytest.raises(KeyboardInterrupt):
+            backend.networks(jobs)
+    assert train_with(resumed, tmp_path / "run.sqlite") == expected
+    assert killed.chunks + resumed.chunks == clean.chunks
+
+
+def test_networks_and_affinities_can_be_prepared_in_one_request(backend):
+    settings = {"estimator": "cosine", "every": 2}
+    others = [backend.job("abc", seed) for seed in (1, 2)]
+    backend.prepare(others, [0], settings)
+    assert len(backend.counting.requests) == 1
+    assert sorted(job.seed for job in backend.counting.trained) == [0, 1, 2]
+    backend.measure_affinity([0], settings)
+    backend.networks([backend.job("abc", 0), *others])
+    backend.prepare(others, [0], settings)
+    assert len(backend.counting.requests) == 1, "all of them are known"
+
+
+def test_the_worker_of_a_metered_network_gets_no_share_of_the_others(tmp_path):
+    workers = TwoWorkers()
+    with Store(tmp_path / "run.sqlite") as store:
+        backend = TrainingBackend(small_problem(), store, executor=workers)
+        backend.prepare([backend.job(tasks, 0) for tasks in "ab"], [0], {"estimator": "cosine", "every": 2})
+    assert workers.requests == [[1, 2]]
+
+
+def test_the_free_width_depends_on_the_problem_and_the_workers_only(backend, tmp_path):
+    pytest.importorskip("cloudpickle")
+    width = backend.free_width
+    assert width > 100, "networks with a few weights"
+    backend.networks([backend.job("a", 0)])
+    larger = small_problem(rows=4800, recipe=replace(backend.problem.recipe, batch_size=4800))
+    one_by_one = small_problem(recipe=Recipe(epochs=1, schedule="windows"))
+
+    def width_of(problem, executor="serial"):
+        return TrainingBackend(problem, None, executor=make_executor(executor)).free_width
+
+    assert width_of(backend.problem) == width
+    assert width_of(backend.problem, "processes:3") == 3 * width
+    assert 1 <= width_of(larger) < width / 10
+    assert width_of(one_by_one) == 1
+    assert width_of(one_by_one, "processes:3") == 3
+
+
+def test_variants_train_side_by_side_with_the_same_results_as_one_after_the_other(tmp_path):
+    changes = [{}, {"lr": 0.03}, {"batch_size": 8}, {"lr": 0.03, "batch_size": 8}]
+    counting, expected = CountingExecutor(), []
+    for changed in changes:
+        problem = small_problem()
+        problem = replace(problem, recipe=replace(problem.recipe, **changed))
+        with open_backend(problem, tmp_path / "alone", device="cpu") as alone:
+            jobs = [alone.job(subset, seed) for seed in (0, 1) for subset in alone.subsets()]
+            expected.append({alone.keys.of(job): row.val for job, row in alone.networks(jobs).items()})
+    with open_backend(small_problem(), tmp_path / "together", executor=counting, device="cpu") as base:
+        backends = [base.variant(**changed) if changed else base for changed in changes]
+        train_side_by_side(dict.fromkeys(backends, jobs), "settings")
+        found = [{one.keys.of(job): row.val for job, row in one.networks(jobs).items()} for one in backends]
+        train_side_by_side(dict.fromkeys(backends, jobs), "settings")
+    assert found == expected
+    assert len(counting.requests) == 1
+    assert len(counting.trained) == len(changes) * len(jobs)
+
+
+def test_variants_are_trained_by_worker_processes_with_their_own_recipe(tmp_path):
+    pytest.importorskip("cloudpickle")
+    with open_backend(small_problem(), tmp_path, executor="processes:2", device="cpu") as base:
+        backends, jobs = [base, base.variant(batch_size=8)], [base.job("abc", 0)]
+        train_side_by_side(dict.fromkeys(backends, jobs))
+        assert [one.networks(jobs)[jobs[0]].steps // 3 for one in backends] == [3, 6]
+        (first, second) = (one.networks(jobs)[jobs[0]] for one in backends)
+    for result, size in ((first, 16), (second, 8)):
+        problem = small_problem()
+        alone = train(replace(problem, recipe=replace(problem.recipe, batch_size=size)), jobs[0])
+        assert {task: score.loss for task, score in result.val.items()} == pytest.approx(
+            {task: score.loss for task, score in alone.val.items()}
+        )
 
 
 def test_leftovers_of_killed_trainings_are_removed_once_finished(backend, tmp_path):

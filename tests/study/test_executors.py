@@ -12,7 +12,7 @@ from study_small import small_problem
 from kill_at import FileOperations, records_without_times
 from tagalong.learn import MLP, Job, Task
 from tagalong.study import Chunk, Store, Study, TrainingBackend, executors, make_executor, train_chunk
-from tagalong.study.executors import Serial, device_name
+from tagalong.study.executors import Serial, device_name, planned_workers, worker_count
 
 JOBS = [Job(tasks, seed) for seed in (0, 1) for tasks in (("a",), ("b",), ("a", "b"))] + [Job(("a", "b"), 0, "uw")]
 
@@ -210,6 +210,29 @@ def test_a_gpu_number_beyond_the_last_is_rejected(monkeypatch):
     expected = "`device` must be one of the 2 CUDA devices visible to torch, starting at cuda:0, found 'cuda:2'"
     with pytest.raises(ValueError, match=expected):
         device_name("cuda:2")
+
+
+def test_workers_are_counted_by_what_they_do_not_share(monkeypatch):
+    pytest.importorskip("cloudpickle")
+    assert worker_count(Serial(), "cpu") == planned_workers(Serial(), "cuda") == 1
+    assert worker_count(make_executor("processes:3"), "cpu") == 3
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert worker_count(make_executor("processes"), "cuda") == 2
+    assert worker_count(make_executor("processes:5"), "cuda") == 2, "more processes than GPUs share them"
+    assert worker_count(make_executor("processes:3"), "cuda:1") == 1
+
+
+def test_the_workers_of_a_cluster_are_planned_for_without_a_connection(monkeypatch):
+    ray = pytest.importorskip("ray")
+    made = executors.Ray(cpus=2)
+    assert planned_workers(made, "cpu") > 1
+    assert not ray.is_initialized()
+    monkeypatch.setattr(made, "_resources", {"CPU": 7.0, "GPU": 3.0})
+    assert worker_count(made, "cpu") == worker_count(made, "cuda") == 3
+    monkeypatch.setattr(made, "_gpus", 0.5)
+    assert worker_count(made, "cuda") == 3, "chunks that share a GPU are not faster"
+    monkeypatch.setattr(made, "_resources", {"CPU": 1.0})
+    assert worker_count(made, "cpu") == 1, "even if no chunk can be trained yet"
 
 
 def test_unknown_executors_and_devices_are_rejected(tmp_path):

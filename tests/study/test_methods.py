@@ -7,7 +7,17 @@ from study_small import small_problem
 from packages import install
 from tagalong.group import Group, select_groups
 from tagalong.learn import Score, Trained
-from tagalong.study import Choice, Decision, Method, Store, TrainingBackend, make_method, method_names, register_method
+from tagalong.study import (
+    Choice,
+    Decision,
+    Method,
+    Store,
+    Study,
+    TrainingBackend,
+    make_method,
+    method_names,
+    register_method,
+)
 from tagalong.study.decisions import train_choices
 from tagalong.study.executors import Serial
 from tagalong.study.methods import method_registry
@@ -96,6 +106,28 @@ def test_hoa_chooses_the_groups_that_select_groups_chooses_from_pairs(five):
     assert decision.deciding[0].networks == 15
     assert record_for(records, 3).deciding == decision.deciding[0]
     assert record_for(records, 3).training.networks == len(decision.choices[3, 0].groups)
+
+
+class RecordingExecutor(Serial):
+    """Records the networks of each request."""
+
+    def __init__(self):
+        self.requests = []
+
+    def map(self, chunks, advance):
+        self.requests.append({job for chunk in chunks for job in chunk.jobs})
+        yield from super().map(chunks, advance)
+
+
+@pytest.mark.parametrize(("name", "subsets"), [("hoa", 6 + 1), ("optimal", 7), ("oracle", 7)])
+@pytest.mark.parametrize("free", [True, False])
+def test_all_networks_of_all_seeds_are_requested_at_once(tmp_path, monkeypatch, name, subsets, free):
+    if not free:
+        monkeypatch.setattr("tagalong.study.backend.FREE_BYTES", {"cpu": 1})
+    recording = RecordingExecutor()
+    Study(small_problem("abc"), tmp_path, executor=recording, device="cpu").run([name], [2], seeds=2)
+    baselines, *others = [len(request) for request in recording.requests][: 1 if free else 2]
+    assert [baselines, *others] == ([2 * subsets] if free else [2, 2 * (subsets - 1)])
 
 
 def relative_to_alone(backend, task, subset):

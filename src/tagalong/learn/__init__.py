@@ -17,6 +17,7 @@ from .column_types import read_columns as read_columns
 from .data_checks import LabelSummary as LabelSummary
 from .data_checks import check_data as check_data
 from .data_checks import label_summary as label_summary
+from .memory import networks_at_once as networks_at_once
 from .network import MLP as MLP
 from .network import Encoder as Encoder
 from .network import ModuleFactory as ModuleFactory

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .backend import TrainingBackend as TrainingBackend
     from .backend import check_backend as check_backend
     from .backend import open_backend as open_backend
+    from .backend import train_side_by_side as train_side_by_side
     from .best import Best as Best
     from .decisions import compare_methods as compare_methods
     from .executors import Chunk as Chunk
@@ -102,6 +103,7 @@ _HOMES = {
     "row_stderr": ".uncertainty",
     "tasks_in_csv": ".external_csv",
     "train_chunk": ".executors",
+    "train_side_by_side": ".backend",
     "verdict_from_csv": ".external_csv",
 }
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,10 +23,10 @@ from torch import Tensor
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.files import remove_leftovers
-from tagalong.learn import Diverged, Job, Problem, build_network, why_not_batched
+from tagalong.learn import Diverged, Job, Problem, Recipe, build_network, networks_at_once, why_not_batched
 from tagalong.progress import NoProgress, Progress, ProgressReporter
 
-from .executors import Chunk, Executor, device_name, make_executor
+from .executors import Advance, Chunk, Executor, device_name, make_executor, planned_workers, worker_count
 from .keys import Keys
 from .latency import measure_latency
 from .records import Cost, Record
@@ -36,6 +37,9 @@ from .store import Losses, NetworkResult, Store
 logger = logging.getLogger(__name__)
 CHUNK_SIZES = {"cpu": 64}  # networks per chunk, by device; larger chunks are no faster, and lose more when killed
 DEFAULT_CHUNK_SIZE = 4096
+# The memory of networks that take about twice as long together as one of them alone, by device.
+FREE_BYTES = {"cpu": 2 * 2**20}
+DEFAULT_FREE_BYTES = 512 * 2**20
 CHECKPOINT_KEY_DIGITS = 32  # digits of a key in file names
 MOST_NAMED = 5  # networks that a message lists
 
@@ -151,6 +155,28 @@ class Backend(ABC):
             Diverged: If the network diverges for every seed.
         """
 
+    @property
+    def free_width(self) -> int | None:
+        """How many networks can be trained together in about the time of one, or None if there is no limit.
+
+        `auto` requests more networks at a time if this number is larger. The number depends only on the problem, the
+        device and the executor, so a resumed study makes the same requests.
+        """
+        return None
+
+    def prepare(  # noqa: B027 - optional
+        self, jobs: Iterable[Job], seeds: Sequence[int] = (), settings: Mapping[str, Any] | None = None
+    ) -> None:
+        """Trains networks and measures affinities that will be requested later, all at the same time.
+
+        Backends that look up results do nothing.
+
+        Args:
+            jobs: the networks to train without a meter.
+            seeds: the seeds for which to measure the affinity between all tasks.
+            settings: the settings of the `AffinityMeter`.
+        """
+
     def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
         """Returns the job for a network with these tasks, sorted in the backend's order."""
         wanted = set(tasks)
@@ -236,8 +262,9 @@ class Backend(ABC):
 class TrainingBackend(Backend):
     """Trains the networks for one problem unless they are already in the store.
 
-    A network's results can differ in the last bits depending on the other networks in its chunk. Chunks therefore do
-    not depend on which networks are already finished, and each chunk is stored in one transaction.
+    Networks that are requested together are split evenly over the executor's workers, in chunks that are trained as one
+    computation. A network's results can differ in the last bits depending on the other networks in its chunk. Chunks
+    therefore do not depend on which networks are already finished, and each chunk is stored in one transaction.
 
     Args:
         problem: the problem to train on.
@@ -273,7 +300,26 @@ class TrainingBackend(Backend):
         self._executor, self._started = executor, False
         self._progress, self._partial = progress or NoProgress(), partial
         self._known: dict[Job, NetworkResult] = {}
+        self._recipe: Recipe | None = None  # of a variant
         self.unwritten: list[str] = []
+
+    def variant(self, **recipe: Any) -> TrainingBackend:
+        """Returns a backend for the same data with a different recipe, which shares this backend's store and executor.
+
+        Use `train_side_by_side` to train the networks of several variants at the same time. A variant must not be used
+        after this backend is closed.
+
+        Args:
+            **recipe: the recipe settings to change.
+        """
+        problem = replace(self.problem, recipe=replace(self.problem.recipe, **recipe))
+        vars(problem)["fingerprint"] = self.problem.fingerprint  # the data are the same, and reading them takes long
+        shared = _SharedExecutor(self)
+        found = TrainingBackend(
+            problem, self.store, executor=shared, device=self.device, progress=self._progress, partial=self._partial
+        )
+        found._recipe = problem.recipe
+        return found
 
     def close(self) -> None:
         """Stops the executor."""
@@ -291,7 +337,7 @@ class TrainingBackend(Backend):
         missing = self.missing(jobs)
         if missing:
             logger.info("%s: training %d of %d networks", what, len(missing), len(jobs))
-            self._train(missing, what)
+            self._train(self._plain_chunks(jobs, missing), what)
             if still := self.missing(missing):
                 raise RuntimeError(f"{len(still)} networks were trained but are missing from {self.store.path}")
         return self._known
@@ -317,11 +363,7 @@ class TrainingBackend(Backend):
         """
         jobs = {seed: self.job(self.problem.names, seed) for seed in seeds}
         keys = {seed: self.keys.of_affinity(job, settings) for seed, job in jobs.items()}
-        missing = [jobs[seed] for seed in seeds if self.store.affinity(keys[seed]) is None]
-        untrained = self.missing(missing)
-        missing = [job for job in missing if job in untrained or not self._known[job].diverged]
-        if missing:
-            self._measure(missing, settings, f"measuring affinities ({settings.get('estimator', 'lookahead')})")
+        self._train(self._metered_chunks(jobs.values(), settings), _measuring(settings))
         found = {seed: self.store.affinity(key) for seed, key in keys.items()}
         known = {seed: measured for seed, measured in found.items() if measured is not None}
         if not known:
@@ -334,6 +376,31 @@ class TrainingBackend(Backend):
         measured = self.affinities(seeds, settings)
         merged: Affinity = reduce(Affinity.merge, (affinity for affinity, _ in measured.values()))
         return merged, {seed: cost for seed, (_, cost) in measured.items()}
+
+    @cached_property
+    def free_width(self) -> int | None:
+        return self._free_width_per_worker * planned_workers(self._executor, self.device)
+
+    @property
+    def _free_width_per_worker(self) -> int:
+        if not self._batched:
+            return 1
+        device = torch.device(self.device)
+        network = build_network(self.problem, self.problem.names, seed=0).to(device)
+        return networks_at_once(self.problem, network, device, FREE_BYTES.get(device.type, DEFAULT_FREE_BYTES))
+
+    def prepare(
+        self, jobs: Iterable[Job], seeds: Sequence[int] = (), settings: Mapping[str, Any] | None = None
+    ) -> None:
+        settings, wanted = settings or {}, list(dict.fromkeys(jobs))
+        metered = self._metered_chunks([self.job(self.problem.names, seed) for seed in seeds], settings)
+        pending = {job for chunk in metered for job in chunk.jobs}
+        missing = [job for job in self.missing(wanted) if job not in pending]
+        plain = self._plain_chunks(wanted, missing, others=len(seeds))
+        what = _measuring(settings) if metered else "networks needed first"
+        if count := sum(len(chunk.jobs) for chunk in (*metered, *plain)):
+            logger.info("%s: training %d of %d networks", what, count, len(wanted) + len(seeds))
+        self._train([*metered, *plain], what)
 
     def early_job(self, job: Job, steps: float) -> Job:
         steps_per_epoch = -(-len(self.problem.train) // self.problem.recipe.batch_size)
@@ -388,27 +455,59 @@ class TrainingBackend(Backend):
             if self.store.has_key_starting_with(path.name.lstrip(".")[:CHECKPOINT_KEY_DIGITS]):
                 path.unlink(missing_ok=True)
 
-    def _train(self, jobs: Sequence[Job], what: str) -> None:
-        """Trains these networks and adds them to the store."""
-        size = CHUNK_SIZES.get(self.keys.device, DEFAULT_CHUNK_SIZE) if self._batched else 1
-        chunks = [self._make_chunk(some) for some in split_into_chunks(jobs, size)]
-        for _, packed in self._run_chunks(chunks, what):
-            self._store_results(packed)
-
-    def _measure(self, jobs: Sequence[Job], settings: Mapping[str, Any], what: str) -> None:
-        """Trains networks with a meter.
-
-        Stores the affinities, as well as any networks that are not in the store yet.
-        """
-        chunks = [
-            Chunk((job,), dict(settings), self._checkpoint_path(self.keys.of_affinity(job, settings))) for job in jobs
-        ]
+    def _train(self, chunks: Sequence[Chunk], what: str) -> None:
+        """Trains the networks of these chunks. Stores them and the affinities that were measured."""
         for chunk, packed in self._run_chunks(chunks, what):
-            (job,), (network,) = chunk.jobs, packed
-            if network.affinity is not None:  # None if training diverged
-                self.store.add_affinity(self.keys.of_affinity(job, settings), self.keys.of(job), settings, network)
-            plain_seconds = network.seconds / (1 + (network.overhead or 0.0))
-            self._store_results([replace(network, seconds=plain_seconds)])
+            if chunk.meter is None:
+                self._store_results(packed)
+            else:
+                self._store_affinity(chunk, packed[0])
+
+    def _store_affinity(self, chunk: Chunk, network: NetworkResult) -> None:
+        """Stores an affinity, as well as the network if it is not in the store yet."""
+        (job,), settings = chunk.jobs, chunk.meter
+        assert settings is not None
+        if network.affinity is not None:  # None if training diverged
+            self.store.add_affinity(self.keys.of_affinity(job, settings), self.keys.of(job), settings, network)
+        plain_seconds = network.seconds / (1 + (network.overhead or 0.0))
+        self._store_results([replace(network, seconds=plain_seconds)])
+
+    def _metered_chunks(self, jobs: Iterable[Job], settings: Mapping[str, Any]) -> list[Chunk]:
+        """Returns a chunk for each network whose affinity is missing, except for those that are known to diverge."""
+        keys = {job: self.keys.of_affinity(job, settings) for job in jobs}
+        missing = [job for job, key in keys.items() if self.store.affinity(key) is None]
+        untrained = self.missing(missing)
+        missing = [job for job in missing if job in untrained or not self._known[job].diverged]
+        return [Chunk((job,), dict(settings), self._checkpoint_path(keys[job]), self._recipe) for job in missing]
+
+    def _plain_chunks(self, jobs: Sequence[Job], missing: Sequence[Job], others: int = 0) -> list[Chunk]:
+        """Splits all requested networks into chunks, and returns the chunks with only the missing networks.
+
+        If the missing networks were split instead, a resumed study would split them differently.
+
+        Args:
+            jobs: the requested networks.
+            missing: the networks among them that are not in the store yet.
+            others: the number of networks that are trained at the same time in chunks of their own.
+        """
+        if not missing:
+            return []
+        self._start()  # a cluster must be connected before its workers can be counted
+        wanted = set(missing)
+        chunks = split_into_chunks(jobs, self._chunk_size(len(jobs) + others))
+        kept = ([job for job in some if job in wanted] for some in chunks)
+        return [self._make_chunk(some) for some in kept if some]
+
+    def _chunk_size(self, networks: int) -> int:
+        """Returns the number of networks per chunk that gives all workers equal shares of a request."""
+        if not self._batched:
+            return 1
+        most = CHUNK_SIZES.get(self.keys.device, DEFAULT_CHUNK_SIZE)
+        workers = worker_count(self._executor, self.device)
+        if workers == 1:
+            return most
+        chunks_per_worker = math.ceil(networks / (workers * most))
+        return math.ceil(networks / (workers * chunks_per_worker))
 
     @cached_property
     def _batched(self) -> bool:
@@ -418,7 +517,8 @@ class TrainingBackend(Backend):
         return reason is None
 
     def _make_chunk(self, jobs: Sequence[Job]) -> Chunk:
-        return Chunk(tuple(jobs), checkpoint=self._checkpoint_path(self.keys.of(jobs[0])) if len(jobs) == 1 else None)
+        checkpoint = self._checkpoint_path(self.keys.of(jobs[0])) if len(jobs) == 1 else None
+        return Chunk(tuple(jobs), checkpoint=checkpoint, recipe=self._recipe)
 
     def _checkpoint_path(self, key: str) -> Path | None:
         return None if self._partial is None else self._partial / f"{key[:CHECKPOINT_KEY_DIGITS]}.pt"
@@ -426,12 +526,15 @@ class TrainingBackend(Backend):
     def _store_results(self, results: Iterable[NetworkResult]) -> None:
         self.store.add({self.keys.of(n.job): (self.keys.definition(n.job), n) for n in results})
 
-    def _run_chunks(self, chunks: Sequence[Chunk], what: str) -> Iterable[tuple[Chunk, list[NetworkResult]]]:
-        if not chunks:
-            return
+    def _start(self) -> None:
         if not self._started:
             self._executor.start(self.problem, self.device)
             self._started = True
+
+    def _run_chunks(self, chunks: Sequence[Chunk], what: str) -> Iterable[tuple[Chunk, list[NetworkResult]]]:
+        if not chunks:
+            return
+        self._start()
         self._progress.start(sum(len(chunk.jobs) for chunk in chunks), what)
         reporter = ProgressReporter(self._progress)
         try:
@@ -440,6 +543,63 @@ class TrainingBackend(Backend):
                 yield chunk, packed
         finally:
             self._progress.done()
+
+
+class _SharedExecutor:
+    """Trains the chunks of a variant with the executor of the backend that it was made from."""
+
+    def __init__(self, backend: TrainingBackend) -> None:
+        self._backend = backend
+
+    def start(self, problem: Problem, device: str) -> None:
+        self._backend._start()
+
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
+        return self._backend._executor.map(chunks, advance)
+
+    def stop(self) -> None:
+        pass
+
+    def worker_count(self, device: str) -> int:
+        return worker_count(self._backend._executor, device)
+
+
+def train_side_by_side(requests: Mapping[TrainingBackend, Sequence[Job]], what: str = "networks") -> None:
+    """Trains the missing networks of a backend and its variants at the same time.
+
+    The executor receives the chunks of all backends at once, so that no worker waits for a backend to finish. The
+    networks are the same as if each backend had trained its own. To get their results, call `Backend.networks`.
+
+    Args:
+        requests: the networks to train with each backend. All backends must be variants of the same backend, which may
+            be one of them.
+        what: a description of the networks, used in progress updates.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from tagalong.learn import Recipe, Task
+        >>> X, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
+        >>> tasks = [Task(name, kind="regression") for name in ("age", "height")]
+        >>> problem = Problem.from_arrays(X, Y, tasks, recipe=Recipe(epochs=1))
+        >>> with tempfile.TemporaryDirectory() as out, open_backend(problem, out, device="cpu") as backend:
+        ...     backends = [backend, backend.variant(batch_size=10)]
+        ...     jobs = [backend.job(problem.names, seed=0)]
+        ...     train_side_by_side({one: jobs for one in backends})
+        ...     [one.networks(jobs)[jobs[0]].steps for one in backends]
+        [1, 7]
+    """
+    owners = {
+        (chunk.recipe, chunk.jobs): (backend, chunk)
+        for backend, jobs in requests.items()
+        for chunk in backend._plain_chunks(jobs, backend.missing(jobs))
+    }
+    if not owners:
+        return
+    first, _ = next(iter(owners.values()))
+    count = sum(len(jobs) for _, jobs in owners)
+    logger.info("%s: training %d of %d networks", what, count, sum(len(jobs) for jobs in requests.values()))
+    for chunk, packed in first._run_chunks([chunk for _, chunk in owners.values()], what):
+        owners[chunk.recipe, chunk.jobs][0]._store_results(packed)
 
 
 def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
@@ -456,6 +616,10 @@ def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     for job in sorted(jobs, key=lambda job: job.seed):
         together.setdefault((job.width, job.epochs, None if job.rule == "plain" else job), []).append(job)
     return [same[at : at + size] for same in together.values() for at in range(0, len(same), size)]
+
+
+def _measuring(settings: Mapping[str, Any]) -> str:
+    return f"measuring affinities ({settings.get('estimator', 'lookahead')})"
 
 
 def describe_jobs(jobs: Sequence[Job]) -> str:

@@ -22,7 +22,7 @@ import torch
 
 from tagalong.errors import InvalidInput, is_positive_integer
 from tagalong.files import owner_mark, write_atomic
-from tagalong.learn import Diverged, Job, Problem, Trained, train, train_many
+from tagalong.learn import Diverged, Job, Problem, Recipe, Trained, train, train_many
 from tagalong.plugins import unknown_name
 
 from .store import NetworkResult, pack_result
@@ -31,6 +31,7 @@ Advance = Callable[[int], None]
 CHECKPOINT_SECONDS = 15.0
 # The most worker processes on this machine: more only wait for each other, and each of them imports torch.
 WORKERS_PER_CORE, MIN_WORKER_LIMIT, WORKER_GIGABYTES = 4, 64, 0.3
+CLUSTER_WORKERS = 64  # that rounds of a search are planned for on a cluster, whatever its size
 EXECUTOR_NAMES = ("serial", "processes", "ray")
 
 
@@ -42,16 +43,22 @@ class Chunk:
         jobs: the networks to train, either a single network or multiple plain networks with the same width.
         meter: the settings of the `AffinityMeter` to attach, or None. Meters are supported only for single networks.
         checkpoint: the checkpoint file, or None. Checkpoints are supported only for single networks.
+        recipe: the recipe to train with, or None for the problem's recipe.
     """
 
     jobs: tuple[Job, ...]
     meter: Mapping[str, Any] | None = None
     checkpoint: Path | None = None
+    recipe: Recipe | None = None
 
 
 @runtime_checkable
 class Executor(Protocol):
-    """Trains chunks of networks. Executors do not write to the store. The caller does."""
+    """Trains chunks of networks. Executors do not write to the store. The caller does.
+
+    An executor that trains several chunks at the same time should also have a method `worker_count` (see
+    `worker_count`). Otherwise, chunks are as large as for a single worker.
+    """
 
     def start(self, problem: Problem, device: str) -> None:
         """Prepares to train networks on this problem."""
@@ -86,6 +93,25 @@ def make_executor(executor: str | Executor) -> Executor:
     return executor
 
 
+def worker_count(executor: Executor, device: str) -> int:
+    """Returns how many chunks are trained at the same time without sharing a core or a GPU.
+
+    This is the result of the executor's method `worker_count(device)`, or 1 if it has none. Requests are split evenly
+    over these workers. The number must not change while the executor is running.
+    """
+    count: Callable[[str], int] | None = getattr(executor, "worker_count", None)
+    return 1 if count is None else max(1, count(device))
+
+
+def planned_workers(executor: Executor, device: str) -> int:
+    """Returns the number of workers that a search plans its rounds for, without starting the executor.
+
+    Unlike `worker_count`, it does not change when nodes join or leave a cluster, so that a study makes the same
+    decisions when it is resumed.
+    """
+    return CLUSTER_WORKERS if isinstance(executor, Ray) else worker_count(executor, device)
+
+
 def device_name(device: str | torch.device) -> str:
     """Returns the name of the device to train on. "auto" selects CUDA if it is available."""
     if device == "auto":
@@ -118,6 +144,8 @@ def _check_device(device: torch.device) -> None:
 def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | None = None) -> list[NetworkResult]:
     """Trains the networks of a chunk and returns their results in order, including those that diverged."""
     advance = advance or (lambda n: None)
+    if chunk.recipe is not None:
+        problem = replace(problem, recipe=chunk.recipe)
     if len(chunk.jobs) == 1:
         result = _train_one(problem, chunk, device, _epoch_callback(problem, getattr(advance, "steps", None)))
         advance(1)
@@ -227,6 +255,11 @@ class Processes:
         for name in devices:
             free.put(name)
         self._pool = ProcessPoolExecutor(len(devices), context, initializer=_start_worker, initargs=(path, free))
+
+    def worker_count(self, device: str) -> int:
+        """Returns the number of processes, or the number of GPUs that they use."""
+        devices = _worker_devices(device, self._workers)
+        return len(devices) if device == "cpu" else len(set(devices))
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         assert self._pool is not None
@@ -339,6 +372,7 @@ class Ray:
         self._retries, self._cpus, self._gpus = retries, cpus, gpus
         self._own = False
         self._train: Any = None
+        self._resources: Mapping[str, float] = {}
 
     def start(self, problem: Problem, device: str) -> None:
         import ray
@@ -350,8 +384,16 @@ class Ray:
         gpus = (1 if device.startswith("cuda") else 0) if self._gpus is None else self._gpus
         remote = ray.remote(num_cpus=self._cpus, num_gpus=gpus, max_retries=self._retries)(_train_on_ray)
         dumps: Any = cloudpickle.dumps
+        resources: Any = ray.cluster_resources
+        self._resources = resources()
         content, run = ray.put(dumps(problem)), uuid.uuid4().hex
         self._train = lambda chunk: remote.remote(content, run, chunk, device, self._cpus)
+
+    def worker_count(self, device: str) -> int:
+        """Returns the number of chunks for which the cluster had CPUs or GPUs when the executor was started."""
+        if device.startswith("cuda"):
+            return int(self._resources.get("GPU", 1) // max(1, self._gpus or 1))
+        return int(self._resources.get("CPU", 1) // (self._cpus or 1))
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         import ray

@@ -9,19 +9,19 @@ import numpy as np
 
 from tagalong.group import Grouping, select_groups
 from tagalong.learn import Diverged
-from tagalong.study import TrainingBackend
+from tagalong.study import TrainingBackend, train_side_by_side
 
 from ..claims import claim_all_lower, summarize
 from ..experiment_report import Cell, Claim, Report, ReportTable, Value
 from ..figures import draw_bars
 from ..metrics import (
+    all_subset_jobs,
     error_per_row,
     grouping_totals,
     metric_digits,
     metric_label,
     metric_noun,
     subset_table,
-    train_all_subsets,
 )
 from ..printed import HYPERPARAMETERS
 
@@ -54,15 +54,17 @@ def run(setup: ExperimentSetup) -> Report:
     }
     found: Groupings = {}
     without: dict[int, Groupings] = {seed: {} for seed in setup.seeds if len(setup.seeds) > 1}
-    for name, changed in settings.items():
-        with setup.open_backend(**changed) as backend:
-            train_all_subsets(backend, setup.seeds)
+    with setup.open_backend() as base:
+        backends = {name: base.variant(**changed) if changed else base for name, changed in settings.items()}
+        jobs = all_subset_jobs(base, setup.seeds)
+        train_side_by_side(dict.fromkeys(backends.values(), jobs), "all subsets")
+        for name, backend in backends.items():
+            backend.networks(jobs, "all subsets", diverged=True)  # logs which of them diverged
             found[name] = _best_groupings(setup, backend, setup.seeds)
             for seed, chosen in without.items():
                 chosen[name] = _best_groupings(setup, backend, [other for other in setup.seeds if other != seed])
-    with setup.open_backend() as backend:
-        totals = _totals(backend, found, setup.seeds)
-        each = [_totals(backend, chosen, [seed]) for seed, chosen in without.items()]
+        totals = _totals(base, found, setup.seeds)
+        each = [_totals(base, chosen, [seed]) for seed, chosen in without.items()]
     held_out_totals = {key: [one[key][0] for one in each] for key in totals}
     return Report(
         "hyperparameters",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagalong.study import TrainingBackend
+from tagalong.learn import Job
+from tagalong.study import TrainingBackend, train_side_by_side
 
 from ..experiment_report import Cell, Claim, Report, ReportTable, Value
 from ..figures import draw_lines
@@ -21,20 +22,22 @@ TITLE = "Learning rate, batch size and GradNorm's α, by validation"
 LEARNING_RATE_FACTORS = (0.1, 0.2, 1.0, 2.0, 10.0, 20.0)  # for the paper's learning rate, 5e-5 to 1e-2
 BATCH_SIZE_FACTORS = (0.5, 1.0, 2.0)
 ALPHAS = (0.01, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)
+ALPHA_RULES = tuple(f"gradnorm:{alpha:g}" for alpha in ALPHAS)
 
 
 def run(setup: ExperimentSetup) -> Report:
     """Trains one network for all tasks in every setting, with one seed."""
     recipe, seeds = setup.chosen.recipe, setup.seeds[:1]
-    found: dict[int, list[float]] = {}
     rates = [recipe.lr * times for times in LEARNING_RATE_FACTORS]
-    for times in BATCH_SIZE_FACTORS:
-        size = max(2, round(recipe.batch_size * times))
-        found[size] = []
-        for rate in rates:
-            with setup.open_backend(lr=rate, batch_size=size) as backend:
-                found[size] += _validation_totals(backend, seeds, ["plain"])
+    sizes = dict.fromkeys(max(2, round(recipe.batch_size * times)) for times in BATCH_SIZE_FACTORS)
     with setup.open_backend() as backend:
+        grid = {size: [backend.variant(lr=rate, batch_size=size) for rate in rates] for size in sizes}
+        plain = {variant: _jobs(variant, seeds, ["plain"]) for variants in grid.values() for variant in variants}
+        train_side_by_side({**plain, backend: _jobs(backend, seeds, ALPHA_RULES)}, "settings")
+        found = {
+            size: [_validation_totals(variant, seeds, ["plain"])[0] for variant in variants]
+            for size, variants in grid.items()
+        }
         alphas = alpha_totals(backend, seeds)
     best = best_setting(rates, found, recipe.lr, recipe.batch_size)
     measure = metric_label(setup.chosen, "validation")
@@ -101,9 +104,7 @@ def _same_setting(first: tuple[int, float], second: tuple[int, float]) -> bool:
 
 def alpha_totals(backend: TrainingBackend, seeds: Sequence[int]) -> dict[float, float]:
     """Returns GradNorm's validation total for each α, or infinity if training diverged."""
-    return dict(
-        zip(ALPHAS, _validation_totals(backend, seeds, [f"gradnorm:{alpha:g}" for alpha in ALPHAS]), strict=True)
-    )
+    return dict(zip(ALPHAS, _validation_totals(backend, seeds, ALPHA_RULES), strict=True))
 
 
 def best_alpha(totals: dict[float, float]) -> float:
@@ -133,10 +134,14 @@ def training_rules(setup: ExperimentSetup, backend: TrainingBackend, methods: Se
 
 
 def _validation_totals(backend: TrainingBackend, seeds: Sequence[int], rules: Sequence[str]) -> list[float]:
-    jobs = {rule: [backend.job(backend.problem.names, seed, rule) for seed in seeds] for rule in rules}
-    rows = backend.networks([job for some in jobs.values() for job in some], "settings", diverged=True)
-    means = (float(np.mean([total_result(backend.problem, rows[job].val) for job in some])) for some in jobs.values())
+    rows = backend.networks(_jobs(backend, seeds, rules), "settings", diverged=True)
+    totals = {job: total_result(backend.problem, row.val) for job, row in rows.items()}
+    means = [float(np.mean([totals[job] for job in _jobs(backend, seeds, [rule])])) for rule in rules]
     return [mean if math.isfinite(mean) else math.inf for mean in means]
+
+
+def _jobs(backend: TrainingBackend, seeds: Sequence[int], rules: Sequence[str]) -> list[Job]:
+    return [backend.job(backend.problem.names, seed, rule) for rule in rules for seed in seeds]
 
 
 def _grid_table(learning_rates: list[float], totals: dict[int, list[float]], label: str, digits: int) -> ReportTable:

@@ -163,3 +163,34 @@ def test_the_search_finds_the_networks_that_do_not_diverge() -> None:
     assert found.chosen[2].networks == (frozenset("abc"),)
     assert found.chosen[2].expected == 0
     assert len(backend.trained) == 2 + 6, "each set once, and all together with both seeds"
+
+
+@pytest.mark.parametrize(
+    ("free_width", "rounds", "width"), [(1, 12, 5), (3, 10, 5), (5, 6, 9), (1000, 4, 14), (None, 4, 14)]
+)
+def test_rounds_are_wider_where_networks_trained_together_cost_as_much_as_one(
+    free_width: int | None, rounds: int, width: int
+) -> None:
+    class Device(CountingWorld):
+        @property
+        def free_width(self) -> int | None:
+            return free_width
+
+    backend = Device("conflict", 0)
+    found = search(backend, [2], 60, [0, 1, 2])
+    assert [len(step.results) for step in found.steps[1:4]] == [width] * 3
+    assert len(found.steps) <= 1 + rounds + 1
+    assert found.spent == 60
+    assert found.steps == search(Device("conflict", 0), [2], 60, [0, 1, 2]).steps, "the same when resumed"
+    given = search(CountingWorld("conflict", 0), [2], 60, [0, 1, 2], settings=SearchSettings(rounds=rounds))
+    assert found.steps == given.steps
+
+
+def test_proposals_of_a_wide_round_differ_from_each_other_and_leave_no_trace() -> None:
+    backend = CountingWorld("conflict", 0)
+    found = search(backend, [2], 40, [0, 1], settings=SearchSettings(rounds=2))
+    for step in found.steps:
+        assert len({trial.tasks for trial in step.results}) == len(step.results) or step is found.steps[0]
+    for step in found.steps:
+        for trial, result in step.results.items():
+            assert result == backend.find_results([result.job], "")[result.job], f"not a prediction: {trial}"

@@ -60,6 +60,8 @@ class AutoMethod(Method):
 
     def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
         if self.affinity and len(backend.tasks) > 1:
+            others = [backend.job(backend.tasks, seed) for seed in seeds[1:]]
+            backend.prepare(others, seeds[:1], _meter_settings(backend))
             with suppress(Diverged):  # the study continues if there are seeds that do not diverge
                 self._measure_affinity(backend, seeds[0])
 
@@ -95,9 +97,12 @@ class AutoMethod(Method):
         return affinity.averaged("trimmed", 0.05) if len(affinity.steps) else affinity, extra
 
     def _measure_affinity(self, backend: Backend, seed: int) -> tuple[Affinity, Cost]:
-        settings = {**METER_SETTINGS, "every": measuring_interval(len(backend.tasks))}
-        affinity, costs = backend.measure_affinity([seed], settings, self.name)
+        affinity, costs = backend.measure_affinity([seed], _meter_settings(backend), self.name)
         return affinity, costs[seed]
+
+
+def _meter_settings(backend: Backend) -> dict[str, Any]:
+    return {**METER_SETTINGS, "every": measuring_interval(len(backend.tasks))}
 
 
 def measuring_interval(n_tasks: int) -> int:

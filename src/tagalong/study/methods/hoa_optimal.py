@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from tagalong.errors import InvalidInput
 from tagalong.group import select_groups_by_budget
 
-from ..relative_losses import relative_losses
+from ..relative_losses import Subset, relative_losses
 from .method import Choice, Decision, Method
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ class Hoa(Method):
 
     def networks_per_seed(self, tasks: int) -> int:
         return tasks + comb(tasks, 2)
+
+    def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
+        _prepare_if_free(backend, backend.subsets(largest=2), seeds)
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         subsets = backend.subsets(largest=2)
@@ -79,6 +82,9 @@ class Optimal(Method):
         largest = tasks if self.max_size is None else min(self.max_size, tasks)
         return sum(comb(tasks, size) for size in range(1, largest + 1))
 
+    def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
+        _prepare_if_free(backend, self.subsets(backend), seeds)
+
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         subsets = self.subsets(backend)
         jobs = {seed: [backend.job(subset, seed) for subset in subsets] for seed in seeds}
@@ -108,3 +114,13 @@ class Oracle(Optimal):
     order = 41
     honest = False
     part: ClassVar[Literal["val", "test"]] = "test"
+
+
+def _prepare_if_free(backend: Backend, subsets: Sequence[Subset], seeds: Sequence[int]) -> None:
+    """Trains these networks together with the networks for all tasks if they take no longer than those alone.
+
+    Otherwise, they wait, since they are not needed for seeds with which the network for all tasks diverges.
+    """
+    wanted = dict.fromkeys([frozenset(backend.tasks), *subsets])
+    if backend.free_width is not None and len(wanted) * len(seeds) <= backend.free_width:
+        backend.prepare([backend.job(subset, seed) for seed in seeds for subset in wanted])

@@ -22,7 +22,8 @@ class SearchSettings:
 
     Attributes:
         optimism: the number of standard deviations subtracted from the predicted losses of untrained networks.
-        rounds: the approximate number of rounds. The training runs of a round can be executed in parallel.
+        rounds: the approximate number of rounds, whose networks are trained together. If None, it depends on what a
+            round costs (see `plan_rounds`).
         together: the fraction of the effort spent on networks for all tasks, the baseline of every comparison.
         reserved: the fraction of the effort reserved for training the best networks with more seeds if the gain is
             uncertain.
@@ -34,7 +35,7 @@ class SearchSettings:
     """
 
     optimism: float = 1.0
-    rounds: int = 12
+    rounds: int | None = None
     together: float = 0.15
     reserved: float = 0.25
     clear: float = 3.0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tagalong.learn import Job
+from tagalong.score import Score
 
 from ..backend import Backend
 from ..relative_losses import Subset
@@ -17,6 +19,7 @@ from .recommendation import Recommendation, SearchSettings, recommend, select_co
 from .trial import Trial, Trials, mean_half_loss
 
 Mask = tuple[bool, ...]
+MIN_ROUNDS, MAX_ROUNDS = 4, 12
 MAX_POOL_SIZE = 4096  # number of candidate sets of tasks
 
 
@@ -96,6 +99,7 @@ class _SearchLoop:
     seen: dict[Trial, NetworkResult] = field(default_factory=dict)  # excludes sets that diverged with any seed
     diverged: set[Subset] = field(default_factory=set)
     believed: Beliefs | None = None
+    proposals_per_fit: int | None = None  # None: all proposals of a round are based on the same predictions
 
     def run(self) -> SearchResult:
         self.tasks = self.backend.tasks
@@ -103,17 +107,45 @@ class _SearchLoop:
         self._train([Trial(frozenset(self.tasks), seed) for seed in self._baseline_seeds()])
         for seed in self._exhaustive_seeds():
             self._train([Trial(self._tasks_of(row), seed) for row in self.pool if not self._is_trained(row, seed)])
-        batch = max(
-            2, round(self.effort / self.settings.rounds)
-        )  # at least two, since a grouping needs multiple networks
-        while self.spent + 1 <= self.effort:
-            confirming = self.spent >= (1 - self.settings.reserved) * self.effort and self._is_uncertain()
-            actions = (self._train_proposals, self._train_confirmations)
-            if not any(action(batch) for action in (actions[::-1] if confirming else actions)):
-                break
+        rounds = self.settings.rounds or plan_rounds(self.effort, self.backend.free_width)
+        if rounds < MAX_ROUNDS:
+            self._run_wide_rounds(rounds)
+        else:
+            self._run_narrow_rounds(rounds)
         beliefs = self._beliefs()
         chosen = {budget: recommend(beliefs, self.seen, self.tasks, budget, self.settings) for budget in self.budgets}
         return SearchResult(chosen, tuple(self.steps), self.spent)
+
+    def _run_narrow_rounds(self, rounds: int) -> None:
+        """Trains a few networks at a time: proposals first, and confirmations once only the reserved effort is left."""
+        batch = max(2, round(self.effort / rounds))  # at least two, since a grouping needs multiple networks
+        while self.spent + 1 <= self.effort:
+            confirming = self.spent >= self._unreserved and self._is_uncertain()
+            actions = (self._train_proposals, self._train_confirmations)
+            if not any(action(batch) for action in (actions[::-1] if confirming else actions)):
+                break
+
+    def _run_wide_rounds(self, rounds: int) -> None:
+        """Trains proposals in all rounds but the last, which uses the whole reserved effort."""
+        batch = max(2, math.ceil((self._unreserved - self.spent) / max(1, rounds - 1)))
+        last = max(2, math.ceil(self.effort - self._unreserved))
+        self.proposals_per_fit = max(2, round(self.effort / MAX_ROUNDS))
+        while self.spent + 1 <= self.effort:
+            exploring = self.spent < self._unreserved
+            if not (self._train_proposals(batch) if exploring else self._train_last_round(last)):
+                break
+
+    @property
+    def _unreserved(self) -> float:
+        return (1 - self.settings.reserved) * self.effort
+
+    def _train_last_round(self, count: int) -> bool:
+        """Trains confirmations if they are needed, together with as many proposals as `count` leaves."""
+        trials = self._confirming_trials(count) if self._is_uncertain() else []
+        if self.settings.screen is not None:
+            return self._train(trials) or self._train_proposals(count)
+        trials += [trial for trial in self._proposals(count - len(trials)) if trial not in trials]
+        return self._train(trials) or self._train_confirmations(count)
 
     def _is_uncertain(self) -> bool:
         """Whether, for any budget, the best networks are not clearly better than one network for all tasks."""
@@ -218,7 +250,36 @@ class _SearchLoop:
         return Beliefs(TrialArrays(inside, seeds, is_early, logs), self.hints, self.errors)
 
     def _proposals(self, count: int) -> list[Trial]:
-        """Returns the networks that would be best according to optimistic predictions of their losses."""
+        """Returns the networks that would be best according to optimistic predictions of their losses.
+
+        In a wide round, the first proposals are assumed to turn out as predicted before the next ones are made.
+        Otherwise, a round would contain many networks that teach the same lesson. In Bayesian optimization, this is
+        known as the kriging believer.
+        """
+        trials: list[Trial] = []
+        seen, believed = self.seen, self._beliefs()
+        while len(trials) < count:
+            left = count - len(trials)
+            found = self._best_proposals(min(left, self.proposals_per_fit or left))
+            trials += found
+            if not found or len(trials) >= count:
+                break
+            self.seen = {**self.seen, **{trial: self._predicted_result(trial) for trial in found}}
+            self.believed = None
+        if self.seen is not seen:
+            self.seen, self.believed = seen, believed
+        return trials
+
+    def _predicted_result(self, trial: Trial) -> NetworkResult:
+        everything = frozenset(self.tasks)
+        bases = {seen.seed: one for seen, one in self.seen.items() if seen.tasks == everything and seen.fraction == 1}
+        base = bases.get(trial.seed, bases[self.seeds[0]])
+        inside = np.array([[task in trial.tasks for task in self.tasks]])
+        ratios = dict(zip(self.tasks, np.exp(self._beliefs().predict(inside)[0][0]).tolist(), strict=True))
+        val = {task: Score(ratios[task] * mean_half_loss(base, task), math.nan) for task in trial.tasks}
+        return replace(base, job=self._make_job(trial), val=val, halves={})
+
+    def _best_proposals(self, count: int) -> list[Trial]:
         beliefs = self._beliefs()
         seen = [tuple(task in trial.tasks for task in self.tasks) for trial in self.seen]
         self.pool = self._drop_diverged(add_neighbors(seen, self.pool))
@@ -276,6 +337,26 @@ class _SearchLoop:
 
     def _tasks_of(self, row: Bools) -> Subset:
         return frozenset(task for task, inside in zip(self.tasks, row, strict=True) if inside)
+
+
+def plan_rounds(effort: float, free_width: int | None) -> int:
+    """Returns the number of rounds of a search.
+
+    More rounds let the search learn more often, but each round takes at least as long as one training run. There are
+    therefore as many rounds as leave each of them twice as many networks as are trained in the time of one. Fewer than
+    four rounds give worse groups, and more than twelve give no better ones (see "auto" in `benchmarks/README.md`).
+
+    Args:
+        effort: the number of full training runs.
+        free_width: see `Backend.free_width`.
+
+    Example:
+        >>> [plan_rounds(60, width) for width in (1, 4, 100, None)]
+        [12, 8, 4, 4]
+    """
+    if free_width is None:
+        return MIN_ROUNDS
+    return min(MAX_ROUNDS, max(MIN_ROUNDS, math.ceil(effort / (2 * free_width))))
 
 
 def initial_pool(n_tasks: int) -> Bools:
