@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from torch import nn
 
 from tagalong.learn import MLP, Diverged, Job, Recipe, Task, build_network, train, train_many
 from tagalong.learn.batchable import why_seeds_not_mixed
-from tagalong.learn.batched import BatchedTraining
+from tagalong.learn.batched import BatchedTraining, _split_evenly
 from tagalong.learn.memory import bytes_per_network
 from tagalong.learn.randomness import batches
 
@@ -201,6 +202,19 @@ def test_many_networks_are_trained_seed_by_seed_on_a_cpu(
     monkeypatch.setattr("tagalong.learn.memory.CPU_BYTES_LIMIT_OF_SEEDS", (len(jobs) - 1) * each)
     trained_together(problem, jobs)
     assert stacks == [set(SEEDS[:2]), {SEEDS[2]}]
+
+
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    size=st.integers(1, 30),
+)
+def test_chunks_contain_every_job_once_and_not_too_many(sizes: list[int], size: int) -> None:
+    groups = [[Job(("a",), seed, lr=place + 1) for place in range(number)] for seed, number in enumerate(sizes)]
+    chunks = list(_split_evenly(groups, size))
+    assert Counter(itertools.chain(*chunks)) == Counter(itertools.chain(*groups))
+    assert all(1 <= len(chunk) <= size for chunk in chunks)
+    if len(sizes) <= size and len(set(sizes)) == 1:
+        assert all(len(set(Counter(job.seed for job in chunk).values())) == 1 for chunk in chunks)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])

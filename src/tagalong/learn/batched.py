@@ -167,10 +167,9 @@ def _join_seeds(problem: Problem, jobs: list[Job], device: torch.device, size: i
 
 def _split_evenly(groups: list[list[Job]], size: int) -> Iterator[list[Job]]:
     """Splits groups into chunks of at most `size` jobs, each with equally many jobs of each group."""
-    total = sum(map(len, groups))
-    parts = -(-total // size)
     if len(groups) > size:  # not even one job of each group fits
         groups = [[job for group in groups for job in group]]
+    parts = -(-max(map(len, groups)) // (size // len(groups)))
     for part in range(parts):
         yield [job for group in groups for job in _slice_evenly(group, part, parts)]
 
