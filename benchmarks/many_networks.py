@@ -4,24 +4,19 @@ import argparse
 import json
 import os
 import platform
-import resource
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 
 from markdown import progress, table
+from profiling import Clock
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained, train, train_many, why_not_batched
 
 FEATURES, HIDDEN, DROPOUT, MISSING = 30, (64, 64), 0.1, 0.08
 COLUMNS = ("way", "networks", "epochs", "seconds", "ms per network", "all networks, s", "× faster", "peak memory, MB")
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -133,40 +128,6 @@ def warm_up(problem: Problem, jobs: list[Job], device: torch.device) -> None:
     short = Problem(problem.name, problem.tasks, *problem.splits.values(), problem.encoder, recipe=one_epoch)
     train(short, jobs[-1], device=device)
     list(train_many(short, jobs[-2:], device=device))
-
-
-class Clock:
-    """Measures seconds, and peak memory in megabytes above what was allocated before.
-
-    Uses the wall clock or, on one CPU thread, the CPU time of this process, which other processes do not affect.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.cuda, self.seconds, self.peak = device.type == "cuda", 0.0, 0.0
-        self.now = time.perf_counter if self.cuda or torch.get_num_threads() > 1 else time.process_time
-
-    def time(self, work: Callable[[], T]) -> T:
-        before = self._allocated()
-        start = self.now()
-        done = work()
-        if self.cuda:
-            torch.cuda.synchronize()
-        self.seconds += self.now() - start
-        self.peak = max(self.peak, (self._peak_bytes() - before) / 2**20)
-        return done
-
-    def _allocated(self) -> int:
-        if self.cuda:
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            return torch.cuda.memory_allocated()
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-    def _peak_bytes(self) -> int:
-        """Returns peak memory; on a CPU, that of the whole process so far, so only a new peak is visible."""
-        if self.cuda:
-            return torch.cuda.max_memory_allocated()
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def largest_difference(alone: Trained, together: Trained) -> float:
