@@ -41,6 +41,25 @@ def test_many_networks_compares_batched_with_serial_training(tmp_path: Path) -> 
     assert found["difference"] < 1e-3
 
 
+def test_many_networks_counts_plain_trainings(tmp_path: Path) -> None:
+    out = tmp_path / "many.json"
+    sizes = ["--device", "cpu", "--threads", "1", "--tasks", "3", "--epochs", "1", "--json", str(out)]
+    printed = _run("many_networks.py", "--what", "auto", "--effort", "6", *sizes)
+    assert "| auto on nhanes, effort 6, 3 seeds, 2 budgets |" in printed
+    (row,) = json.loads(out.read_text())["rows"]
+    assert row["networks"] >= 3
+    assert row["rounds"] >= 1
+    assert row["trainings"] == pytest.approx(row["seconds"] / row["plain"])
+
+    data = tmp_path / "qm9-32.npz"
+    _run("step_cost.py", "nhanes", "--export", str(tmp_path))
+    (tmp_path / "nhanes.npz").rename(data)
+    printed = _run("many_networks.py", "--what", "subsets", "--sample", "5", "--data", str(tmp_path), *sizes)
+    assert "| all 7 × 8 networks of nhanes, extrapolated from 5 |" in printed
+    (row,) = json.loads(out.read_text())["rows"]
+    assert (row["networks"], row["rounds"]) == (56, None)
+
+
 def test_plain_loop_trains_like_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     import numpy as np
     import torch
