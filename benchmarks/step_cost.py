@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, pairwise
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 import torch
 
@@ -39,6 +40,7 @@ SIZES = {
 }
 GROWING_EPOCHS = 5
 LINEAR = 0.8, 1.2  # exponents that count as linear growth
+T = TypeVar("T")
 COLUMNS = ("problem", "rows", "tasks", "batch", "steps", "plain, ms/step", "train, ms/step", "ratio", "difference")
 
 
@@ -53,7 +55,7 @@ class Row:
         ratio: The median ratio of both in one repetition.
         ratios: The ratios of all repetitions.
         difference: The largest relative difference in validation loss after the first epoch.
-        peak: Peak memory of `train` or `train_many` in megabytes, above what was allocated before.
+        peak: Peak memory of an epoch of `train` or `train_many` in megabytes, above what was allocated before.
     """
 
     name: str
@@ -195,28 +197,28 @@ def compare(name: str, problem: Problem, jobs: list[Job], options: argparse.Name
 
     short = for_epochs(problem, 1)
     train_plain(short, full, device=device), library(short)  # loads and compiles what is loaded once
+    memory = Clock(device)
+    memory.measure_peak(lambda: library(short))
     plain, ours, ratios = [], [], []
-    peak = 0.0
     for _ in range(options.repetitions):
-        seconds, alone, _ = timed(lambda: train_plain(problem, full, device=device), device)
+        seconds, alone = timed(lambda: train_plain(problem, full, device=device), device)
         plain.append(seconds)
-        seconds, trained, used = timed(lambda: library(problem), device)
+        seconds, trained = timed(lambda: library(problem), device)
         ours.append(seconds)
-        peak = max(peak, used)
         ratios.append(ours[-1] / plain[-1])
         if sum(plain) + sum(ours) > options.limit_seconds:
             break
     same = [network for network in trained if network.job == full]
     difference = abs(same[0].curve[0] / alone.curve[0] - 1).max() if same else 0.0
     sizes = len(problem.train), len(problem.names), problem.recipe.batch_size, alone.steps
-    return Row(name, *sizes, median(plain), median(ours), median(ratios), ratios, float(difference), peak)
+    return Row(name, *sizes, median(plain), median(ours), median(ratios), ratios, float(difference), memory.peak)
 
 
-def timed(work: Callable[[], object], device: torch.device) -> tuple[float, object, float]:
-    """Returns the seconds, the result and the peak memory of some work."""
+def timed(work: Callable[[], T], device: torch.device) -> tuple[float, T]:
+    """Returns the seconds and the result of some work."""
     clock = Clock(device)
     done = clock.time(work)
-    return clock.seconds, done, clock.peak
+    return clock.seconds, done
 
 
 def cells(row: Row) -> tuple[str, ...]:
