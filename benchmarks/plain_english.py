@@ -9,9 +9,11 @@ Sentences are messages, docstrings and documentation, a third each; names are id
 
 import argparse
 import ast
+import gc
 import random
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tagalong.errors import InvalidInput
@@ -25,15 +27,18 @@ SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\[])")
 NAMES_PER_FILE_NAME = 5
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for file in sorted((ROOT / "src").rglob("*.py")):
-        yield file.relative_to(ROOT).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
+@cache
+def trees() -> list[tuple[str, ast.Module, list[ast.AST]]]:
+    """Returns the path, the tree and all nodes of every file of the source."""
+    files = sorted((ROOT / "src").rglob("*.py"))
+    parsed = [(file.relative_to(ROOT).as_posix(), ast.parse(file.read_text(encoding="utf-8"))) for file in files]
+    return [(path, tree, list(ast.walk(tree))) for path, tree in parsed]
 
 
 def docstrings() -> Iterator[str]:
     """Yields the sentences and the argument descriptions of every docstring."""
-    for path, tree in trees():
-        for node in ast.walk(tree):
+    for path, _, nodes in trees():
+        for node in nodes:
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
                 prose = re.sub(r"\n *Examples?:\n(.|\n)*", "", text)
                 for paragraph in re.split(r"\n\s*\n|\n(?= *\w+: )", prose):
@@ -44,10 +49,11 @@ def docstrings() -> Iterator[str]:
 
 def messages() -> Iterator[str]:
     """Yields the texts of errors, warnings, help and output, with errors as their readers see them."""
-    for path, tree in trees():
-        for scope in [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))]:
-            texts = {name: text_of(node.value, {}) for node in ast.walk(scope) for name in assigned_names(node)}
-            for node in ast.walk(scope) if scope is not tree else calls_outside_functions(tree):
+    for path, tree, nodes in trees():
+        for scope in [tree, *(node for node in nodes if isinstance(node, ast.FunctionDef))]:
+            inside = nodes if scope is tree else list(ast.walk(scope))
+            texts = {name: text_of(node.value, {}) for node in inside for name in assigned_names(node)}
+            for node in inside if scope is not tree else calls_outside_functions(tree):
                 if isinstance(node, ast.Call) and MESSAGES.search(ast.unparse(node.func)):
                     is_error = ERRORS.search(ast.unparse(node.func))
                     words = error_text(node, texts) if is_error else other_text(node, texts)
@@ -105,9 +111,9 @@ def documentation() -> Iterator[str]:
 
 def identifiers() -> Iterator[str]:
     """Yields functions, classes, arguments and constants, each once per file."""
-    for path, tree in trees():
+    for path, _, nodes in trees():
         names: set[str] = set()
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 names.add(f"{'class' if isinstance(node, ast.ClassDef) else 'def'} {node.name}")
             elif isinstance(node, ast.arg) and len(node.arg) > 1:
@@ -119,7 +125,7 @@ def identifiers() -> Iterator[str]:
 
 def files() -> Iterator[str]:
     """Yields the files of the package."""
-    yield from (path for path, _ in trees() if not path.endswith("__.py"))
+    yield from (path for path, *_ in trees() if not path.endswith("__.py"))
 
 
 def draw(number: int, seed: int) -> dict[str, list[str]]:
@@ -139,6 +145,7 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=30, help="number of sentences and names (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="random seed of the draw (default: %(default)s)")
     args = parser.parse_args()
+    gc.disable()  # collections would search a million nodes of syntax trees again and again
     for heading, drawn in draw(args.number, args.seed).items():
         print(f"{heading}:")
         for place, text in enumerate(drawn, 1):

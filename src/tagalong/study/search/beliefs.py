@@ -113,17 +113,25 @@ class Beliefs:
         fits = [_Fit(parameters, self._data, hints is not None) for parameters in grid]
         weights = np.exp([fit.evidence - max(other.evidence for other in fits) for fit in fits])
         self.fits = [(fit, weight) for fit, weight in zip(fits, weights, strict=True) if weight > MIN_RELATIVE_WEIGHT]
+        self._predicted: dict[bytes, tuple[Array, Array]] = {}  # every budget asks for the same sets
 
     def predict(self, sets: Bools) -> tuple[Array, Array]:
         """Predicts the log losses of networks relative to one network for all tasks.
 
         Returns:
             Means and standard deviations of shape [networks, tasks], with NaN where a network is not trained on a task.
+            The arrays are shared by all calls with the same sets and cannot be modified.
         """
+        if (key := sets.tobytes()) not in self._predicted:
+            self._predicted[key] = self._predict(sets)
+        return self._predicted[key]
+
+    def _predict(self, sets: Bools) -> tuple[Array, Array]:
         means, deviations = np.full(sets.shape, np.nan), np.full(sets.shape, np.nan)
         for j in range(sets.shape[1]):
             rows = np.flatnonzero(sets[:, j])
             means[rows, j], deviations[rows, j] = self._predict_task(j, sets[rows])
+        means.flags.writeable = deviations.flags.writeable = False
         return means, deviations
 
     def _predict_task(self, j: int, sets: Bools) -> tuple[Array, Array]:

@@ -125,17 +125,22 @@ def compare_halves(trials: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
     everything = frozenset(tasks)
     whole = {trial: result for trial, result in trials.items() if trial.fraction == 1}
     base = {trial.seed: result for trial, result in whole.items() if trial.tasks == everything}
-    by_set: dict[Subset, list[NetworkResult]] = {}
-    for trial, result in whole.items():
-        if trial.tasks != everything and trial.seed in base:
-            by_set.setdefault(trial.tasks, []).append(result)
-    found = np.full((len(by_set), len(tasks), 2), np.nan)
-    for row, (subset, some) in enumerate(by_set.items()):
-        for column, task in enumerate(tasks):
-            if task in subset:
-                pairs = [(half_losses(one, task), half_losses(base[one.job.seed], task)) for one in some]
-                found[row, column] = np.mean([np.log(np.divide(mine, theirs)) for mine, theirs in pairs], axis=0)
+    compared = {trial: one for trial, one in whole.items() if trial.tasks != everything and trial.seed in base}
+    losses = _half_losses([(trial.tasks, result) for trial, result in compared.items()], tasks)
+    base_losses = dict(zip(base, _half_losses([(everything, result) for result in base.values()], tasks), strict=True))
+    ratios = {trial: np.log(mine / base_losses[trial.seed]) for trial, mine in zip(compared, losses, strict=True)}
+    sets = dict.fromkeys(trial.tasks for trial in compared)
+    found = np.full((len(sets), len(tasks), 2), np.nan)
+    for row, subset in enumerate(sets):
+        found[row] = np.mean([ratio for trial, ratio in ratios.items() if trial.tasks == subset], axis=0)
     return _reliability(found), _row_noise(found)
+
+
+def _half_losses(results: Sequence[tuple[Subset, NetworkResult]], tasks: Sequence[str]) -> Array:
+    """Returns the losses of networks as an array of shape [networks, tasks, halves], with NaN for other tasks."""
+    unknown = (np.nan, np.nan)
+    rows = [[half_losses(result, task) if task in subset else unknown for task in tasks] for subset, result in results]
+    return np.array(rows).reshape(len(results), len(tasks), 2)
 
 
 def _reliability(log_ratios: Array) -> float:
