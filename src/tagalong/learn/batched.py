@@ -229,7 +229,7 @@ class BatchedTraining:
         self.job_of_row = self._arrange(range(len(jobs)))  # the index of the job in each row of the stack
         self.stack, self.best = Stack(networks, origins[self.job_of_row].tolist()), Stack(networks, origins.tolist())
         self._recipes = [job.adapt(self.recipe) for job in jobs]
-        self._own_targets = [(targets or {}).get(job, {}) for job in jobs] if targets else []
+        self._own_targets = [targets.get(job, {}) for job in jobs] if targets else []
         train, val = require_in_memory(problem.train, OPERATION), require_in_memory(problem.val, OPERATION)
         self.rows, self.val = train.only(names).to(device), val.only(names).to(device)
         self._warm = False
