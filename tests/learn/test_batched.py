@@ -55,10 +55,14 @@ def test_cnns_with_batchnorm_and_dropout_equal_those_trained_alone(optimizer: st
 @pytest.mark.cuda
 @pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_stacked_graphs_give_the_same_networks(seeds: tuple[int, ...], optimizer: str) -> None:
+def test_stacked_graphs_give_the_same_networks(
+    seeds: tuple[int, ...], optimizer: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     problem = make_problem(MLP_WITH_DROPOUT, tasks=MIXED[:3], optimizer=optimizer, epochs=14, patience=4, lr=0.01)
     jobs = all_jobs(problem, seeds=seeds)
     found = trained_together(problem, jobs, device="cuda")
+    assert "without CUDA graphs" not in caplog.text
     for job in jobs:
         assert_same(found[job], train(problem, job, device="cuda"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -161,7 +162,9 @@ class Task:
             if values.shape != targets.shape:
                 raise self._shape_error(values, outputs, targets)
             return (values - targets).square() if self.kind == "regression" else self._binary_losses(values, targets)
-        weights = None if self.class_weights is None else outputs.new_tensor(self.class_weights)
+        weights = None
+        if self.class_weights is not None:
+            weights = _to_tensor(tuple(self.class_weights), outputs.dtype, outputs.device)
         classes = targets if targets.dim() == outputs.dim() else targets.long()  # probabilities or labels
         return functional.cross_entropy(outputs, classes, weight=weights, reduction="none")
 
@@ -171,6 +174,12 @@ class Task:
             return losses
         negative, positive = self.class_weights
         return losses * torch.where(targets > 0.5, positive, negative)
+
+
+@lru_cache
+def _to_tensor(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Returns a tensor that is copied to the device only once, since CUDA graphs cannot copy from the CPU."""
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
 def squeeze_like(outputs: Tensor, targets: Tensor) -> Tensor:
