@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,7 @@ ROOT = Path(__file__).parent.parent
 def test_measure_cost_compares_all_contenders(tmp_path: Path) -> None:
     out = tmp_path / "cost.json"
     sizes = ["--device", "cpu", "--networks", "celeba", "--tasks", "2", "--rounds", "1", "--batch", "2"]
-    command = [sys.executable, str(ROOT / "benchmarks" / "measure_cost.py"), *sizes, "--json", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_script(ROOT / "benchmarks" / "measure_cost.py", *sizes, "--json", str(out))
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())["rows"]
     names = [row["contender"] for row in rows]
@@ -217,9 +214,7 @@ def test_auto_quality_compares_with_every_subset() -> None:
 def test_celeba_reading_compares_the_cache_with_decoding_alone(tmp_path: Path) -> None:
     out = tmp_path / "reading.json"
     sizes = ["--images", "60", "--rows", "600", "--rounds", "1", "--json", str(out)]
-    command = [sys.executable, str(ROOT / "benchmarks" / "celeba_reading.py"), *sizes]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    _run("celeba_reading.py", *sizes)
     floor, resized, cache, *training = json.loads(out.read_text())["rows"]
     assert floor["× floor"] == floor["× floor, CPU"] == 1
     assert resized["× floor, CPU"] > 0

@@ -1,14 +1,13 @@
 """How often the verdict is wrong: on random changes with known truth, and on trained networks."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from verdict_records import records, together
 
+from forked_script import run_script
 from tagalong.group import Group
 from tagalong.study.verdict import decide
 
@@ -65,7 +64,7 @@ def test_the_verdict_on_trained_networks_is_right_with_and_without_a_gain(tmp_pa
     out = tmp_path / "rates.json"
     script = ROOT / "benchmarks" / "verdict_rates.py"
     options = ["--repetitions", "40", "--worlds", "noise,conflict", "--json", str(out)]
-    done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True, check=False)
+    done = run_script(script, *options)
     assert done.returncode == 0, done.stderr
     noise, conflict = json.loads(out.read_text())
     assert noise["worth_it"] <= 0.05 * 40
