@@ -3,12 +3,13 @@
 import itertools
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tagalong.study.search.recommendation import select_cover, serving_rows
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 3))
 def test_covers_are_nearly_as_good_as_those_of_enumeration(seed: int, tasks: int, budget: int) -> None:
     draw = np.random.default_rng(seed)
