@@ -166,7 +166,7 @@ def test_the_search_finds_the_networks_that_do_not_diverge() -> None:
 
 
 @pytest.mark.parametrize(
-    ("free_width", "rounds", "width"), [(1, 12, 5), (3, 10, 5), (5, 6, 9), (1000, 4, 14), (None, 4, 14)]
+    ("free_width", "rounds", "width"), [(1, 12, 5), (2, 12, 5), (3, 4, 14), (1000, 4, 14), (None, 4, 14)]
 )
 def test_rounds_are_wider_where_networks_trained_together_cost_as_much_as_one(
     free_width: int | None, rounds: int, width: int

@@ -19,7 +19,8 @@ from .recommendation import Recommendation, SearchSettings, recommend, select_co
 from .trial import Trial, Trials, mean_half_loss
 
 Mask = tuple[bool, ...]
-MIN_ROUNDS, MAX_ROUNDS = 4, 12
+WIDE_ROUNDS, NARROW_ROUNDS = 4, 12  # other numbers give no better groups, see benchmarks/README.md
+MIN_ROUND_SIZE = 2  # since a grouping needs multiple networks
 MAX_POOL_SIZE = 4096  # number of candidate sets of tasks
 
 
@@ -108,7 +109,7 @@ class _SearchLoop:
         for seed in self._exhaustive_seeds():
             self._train([Trial(self._tasks_of(row), seed) for row in self.pool if not self._is_trained(row, seed)])
         rounds = self.settings.rounds or plan_rounds(self.effort, self.backend.free_width)
-        if rounds < MAX_ROUNDS:
+        if rounds < NARROW_ROUNDS:
             self._run_wide_rounds(rounds)
         else:
             self._run_narrow_rounds(rounds)
@@ -118,7 +119,7 @@ class _SearchLoop:
 
     def _run_narrow_rounds(self, rounds: int) -> None:
         """Trains a few networks at a time: proposals first, and confirmations once only the reserved effort is left."""
-        batch = max(2, round(self.effort / rounds))  # at least two, since a grouping needs multiple networks
+        batch = _narrow_round_size(self.effort, rounds)
         while self.spent + 1 <= self.effort:
             confirming = self.spent >= self._unreserved and self._is_uncertain()
             actions = (self._train_proposals, self._train_confirmations)
@@ -127,9 +128,9 @@ class _SearchLoop:
 
     def _run_wide_rounds(self, rounds: int) -> None:
         """Trains proposals in all rounds but the last, which uses the whole reserved effort."""
-        batch = max(2, math.ceil((self._unreserved - self.spent) / max(1, rounds - 1)))
-        last = max(2, math.ceil(self.effort - self._unreserved))
-        self.proposals_per_fit = max(2, round(self.effort / MAX_ROUNDS))
+        batch = max(MIN_ROUND_SIZE, math.ceil((self._unreserved - self.spent) / max(1, rounds - 1)))
+        last = max(MIN_ROUND_SIZE, math.ceil(self.effort - self._unreserved))
+        self.proposals_per_fit = _narrow_round_size(self.effort)
         while self.spent + 1 <= self.effort:
             exploring = self.spent < self._unreserved
             if not (self._train_proposals(batch) if exploring else self._train_last_round(last)):
@@ -342,21 +343,24 @@ class _SearchLoop:
 def plan_rounds(effort: float, free_width: int | None) -> int:
     """Returns the number of rounds of a search.
 
-    More rounds let the search learn more often, but each round takes at least as long as one training run. There are
-    therefore as many rounds as leave each of them twice as many networks as are trained in the time of one. Fewer than
-    four rounds give worse groups, and more than twelve give no better ones (see "auto" in `benchmarks/README.md`).
+    A round takes at least as long as one training run, so narrow rounds are used only if each of them trains at least
+    twice as many networks as can be trained in the time of one. At most a third of the time is then lost.
 
     Args:
         effort: the number of full training runs.
         free_width: see `Backend.free_width`.
 
     Example:
-        >>> [plan_rounds(60, width) for width in (1, 4, 100, None)]
-        [12, 8, 4, 4]
+        >>> [plan_rounds(60, width) for width in (1, 2, 3, 100, None)]
+        [12, 12, 4, 4, 4]
     """
-    if free_width is None:
-        return MIN_ROUNDS
-    return min(MAX_ROUNDS, max(MIN_ROUNDS, math.ceil(effort / (2 * free_width))))
+    if free_width is None or _narrow_round_size(effort) < 2 * free_width:
+        return WIDE_ROUNDS
+    return NARROW_ROUNDS
+
+
+def _narrow_round_size(effort: float, rounds: int = NARROW_ROUNDS) -> int:
+    return max(MIN_ROUND_SIZE, round(effort / rounds))
 
 
 def initial_pool(n_tasks: int) -> Bools:
