@@ -14,6 +14,12 @@ from tagalong._version import is_own_module
 
 WARM_UP_STEPS = 3  # in which libraries allocate their workspaces
 MAX_CACHED_BYTES = 2**30
+KNOWN_LAYERS = frozenset(
+    {nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Flatten, nn.Unflatten, nn.Linear, nn.Embedding}
+    | {nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm}
+    | {nn.Dropout, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d}
+    | {nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Softmax}
+)
 logger = logging.getLogger(__name__)
 
 
@@ -95,20 +101,33 @@ class CapturedStep:
         except RuntimeError as error:
             self._possible = False
             logger.info("training without CUDA graphs: %s", str(error).splitlines()[0])
+            del graph
+            self._end_capture_of_generators(generators)
         else:
             self._recordings[rows.shape] = _Recording(graph, static)
+
+    def _end_capture_of_generators(self, generators: Sequence[torch.Generator]) -> None:
+        """Captures an empty step. A failed capture leaves generators in a state in which they would draw nonsense."""
+        graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            graph.register_generator_state(generator)
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(capture_error_mode="thread_local")
+            graph.capture_end()
+        self._seed()
 
 
 def why_not_captured(module: nn.Module) -> str | None:
     """Returns why the training steps of a module cannot be captured, or None if they can.
 
-    A graph repeats the same kernels in each step, so layers must not decide anything in Python. This is known only for
-    the layers of torch and tagalong.
+    A graph repeats the same kernels in each step, so layers must neither decide anything in Python nor read values back
+    from the GPU. This is known only for common layers of torch, and for those of tagalong.
     """
     for part in module.modules():
-        name = type(part).__module__
-        if not name.startswith("torch.nn.") and not is_own_module(name):
-            return f"{type(part).__qualname__} is not a layer of torch.nn"
+        if type(part) not in KNOWN_LAYERS and not is_own_module(type(part).__module__):
+            return f"{type(part).__qualname__} is not known to repeat the same kernels in each step"
+        if isinstance(part, nn.modules.batchnorm._NormBase) and part.momentum is None:
+            return f"{type(part).__qualname__} with momentum=None reads the number of batches"
         if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
             return f"{type(part).__qualname__} has hooks"
     return None
