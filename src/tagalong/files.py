@@ -328,7 +328,8 @@ def report_damage(
     except READ_ERRORS as reason:
         if isinstance(reason, error):  # it already names a file
             raise
-        message = " ".join(str(reason).splitlines()[:2])[:MAX_REASON].replace("`", "'")  # backticks mark arguments
+        lines = (" ".join(line.split()) for line in str(reason).splitlines()[:2])
+        message = " ".join(lines)[:MAX_REASON].replace("`", "'")  # backticks mark arguments
         description = message if message and isinstance(reason, ValueError) else f"{type(reason).__name__}: {message}"
         raise error(str(source), f"is damaged: {description}", hint=hint) from reason
 
