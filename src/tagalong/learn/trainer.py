@@ -21,7 +21,14 @@ from torch import Tensor
 from tagalong._version import NUMERICS
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, is_integer, is_nonnegative, raise_problems
-from tagalong.files import add_checksum, damage_logger, remove_checksum, report_damage, write_atomic
+from tagalong.files import (
+    add_checksum,
+    damage_logger,
+    read_regular_file,
+    remove_checksum,
+    report_damage,
+    write_atomic,
+)
 from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
@@ -459,9 +466,9 @@ def load_checkpoint(path: Path, training: Training) -> None:
         return torch.serialization.default_restore_location(storage, wanted)
 
     try:
-        content = io.BytesIO(remove_checksum(path.read_bytes()))
+        content = io.BytesIO(remove_checksum(read_regular_file(path)))
         state = torch.load(content, map_location=restore_location, weights_only=True)
-    except FileNotFoundError:
+    except OSError:
         raise
     except Exception as error:
         reason = str(error) if isinstance(error, ValueError) else "it contains more than tensors and plain values"

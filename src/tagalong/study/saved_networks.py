@@ -18,7 +18,7 @@ from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from tagalong._version import is_own_module
 from tagalong.errors import first_few
-from tagalong.files import DocumentError, checksum, report_damage, write_atomic
+from tagalong.files import DocumentError, checksum, read_regular_file, report_damage, write_atomic
 from tagalong.learn import Network, rebuild_network
 
 TRAIN_AGAIN = "run the study again, which trains only what is missing"
@@ -124,9 +124,11 @@ def _find_allowed(name: str) -> Any:
 
 def _read_verified(path: Path, expected: str) -> bytes:
     try:
-        content = path.read_bytes()
+        content = read_regular_file(path)
     except FileNotFoundError:
         raise NetworksFileError(str(path), "is missing", hint=TRAIN_AGAIN) from None
+    except OSError as error:
+        raise NetworksFileError(str(path), f"cannot be read: {error.strerror}") from error
     if checksum(content) != expected:
         raise NetworksFileError(str(path), "is damaged: its checksum does not match", hint=TRAIN_AGAIN)
     return content
