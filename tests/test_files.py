@@ -246,3 +246,16 @@ def test_every_byte_of_a_compressed_archive_may_be_damaged() -> None:
                 assert unpack_arrays(bytes(damaged), ["losses"])["losses"].tolist() == intact
         except DocumentError as error:
             assert str(error).startswith("told.npz is damaged")  # noqa: PT017 - some bytes mean nothing
+
+
+def test_a_document_must_be_a_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.json")
+    with pytest.raises(OSError, match=r"Not a regular file: '.*a\.json'"):
+        read_document(tmp_path / "a.json", "tagalong-example", (1,), dict)
+
+
+def test_an_integer_of_thousands_of_digits_is_an_error_without_advice_to_raise_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(f'{{"format": "{KIND}", "version": 2, "loss": {"9" * 5000}}}')
+    with pytest.raises(DocumentError, match=r"^\S*a\.json is not valid JSON: an integer has thousands of digits"):
+        read(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -97,6 +98,17 @@ def move_into_place(finished: Path, path: Path) -> None:
     with open(finished, "rb+") as file:
         os.fsync(file.fileno())
     os.replace(finished, path)
+
+
+def read_regular_file(path: Path) -> bytes:
+    """Reads a file, but refuses a pipe or device, which would be waited for or read forever.
+
+    Raises:
+        OSError: If the file cannot be read or is not a regular file.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
+    return path.read_bytes()
 
 
 def describe_unwritten(path: Path, error: BaseException) -> str:
@@ -254,7 +266,7 @@ def read_document(
         ...     read_document(Path(folder, "a.json"), "tagalong-example", (1,), lambda document: document["loss"])
         0.5
     """
-    document = parse_document(path.read_bytes(), str(path), kind, versions, error, hint)
+    document = parse_document(read_regular_file(path), str(path), kind, versions, error, hint)
     with report_damage(path, error, hint):
         return parse(document)
 
@@ -280,13 +292,18 @@ def parse_document(
     try:
         document = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as reason:
-        raise error(source, f"is not valid JSON: {reason}", hint="is it truncated?") from reason
+        raise error(source, f"is not valid JSON: {_describe_json_error(reason)}", hint="is it truncated?") from reason
     checked = check_document(document, source, kind, versions, error, hint)
     if checked.pop(CHECKSUM, None) not in (None, _document_checksum(checked)):
         damage_logger.warning(
             "%s has been edited or damaged since it was written; its numbers are used as they are", source
         )
     return checked
+
+
+def _describe_json_error(reason: Exception) -> str:
+    # Python advises to raise its limit on the digits of an integer.
+    return "an integer has thousands of digits" if "set_int_max_str_digits" in str(reason) else str(reason)
 
 
 def check_document(
@@ -328,7 +345,8 @@ def report_damage(
     except READ_ERRORS as reason:
         if isinstance(reason, error):  # it already names a file
             raise
-        message = " ".join(str(reason).splitlines()[:2])[:MAX_REASON].replace("`", "'")  # backticks mark arguments
+        lines = (" ".join(line.split()) for line in str(reason).splitlines()[:2])
+        message = " ".join(lines)[:MAX_REASON].replace("`", "'")  # backticks mark arguments
         description = message if message and isinstance(reason, ValueError) else f"{type(reason).__name__}: {message}"
         raise error(str(source), f"is damaged: {description}", hint=hint) from reason
 

@@ -57,6 +57,7 @@ def test_a_lost_report_is_named_and_results_are_shown(tagalong: Terminal, monkey
         status, out, _ = tagalong(*RUN)
     assert status == 1
     assert "erdict: " in out
+    assert "contains the results" not in out
     assert f"report.html could not be written: {FULL}" in Path("out", "run.log").read_text()
     assert tagalong(*RUN).status == 0
     for file, arguments in {

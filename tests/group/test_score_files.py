@@ -108,3 +108,10 @@ def test_a_number_beyond_floating_point_is_named(tmp_path: Path) -> None:
     file.write_text(f'{{"a": 1{"0" * 400}}}')
     with pytest.raises(TableError, match="must have a positive cost"):
         read_costs(file, ["a", "b"])
+
+
+def test_an_integer_of_thousands_of_digits_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "scores.json"
+    path.write_text(f'{{"a": {{"b": {"9" * 5000}}}}}')
+    with pytest.raises(TableError, match=r"^\S*scores\.json must not contain integers with thousands of digits$"):
+        read_table(path)

@@ -57,6 +57,7 @@ LEAKS: dict[str, tuple[str, Any]] = {
     "other unit": ("size", lambda values: -2.54 * values + 3),
     "monotone": ("size", lambda values: np.exp(values)),
     "rounded": ("size", lambda values: np.round(values, 2)),
+    "rounded to a tenth": ("size", lambda values: np.round(values, 1)),
     "a little noise": ("size", lambda values: values + 0.01 * np.random.default_rng(9).normal(size=len(values))),
     "missing values": ("size", lambda values: np.where(np.arange(len(values)) % 3, values, np.nan)),
     "equal classes": ("ill", lambda values: values),
@@ -122,17 +123,36 @@ IDS: dict[str, Any] = {
     "shuffled": np.random.default_rng(1).permutation(400) + 1000,
     "with gaps": np.sort(np.random.default_rng(1).permutation(450)[:400]),
     "texts": [f"{number:x}" for number in range(10_000, 10_400)],
-    "named": np.random.default_rng(1).permutation(100_000)[:400],
+    "patient_id": np.random.default_rng(1).permutation(100_000)[:400],
+    "PatientID": np.random.default_rng(1).permutation(100_000)[:400],
+    "row_index": np.random.default_rng(1).permutation(100_000)[:400],
 }
 
 
 @pytest.mark.parametrize("what", IDS)
 def test_a_column_of_ids_is_reported(what: str) -> None:
-    name = "patient_id" if what == "named" else "no"
+    name = what if "I" in what or "_" in what else "no"
     roles = {"categorical": [name]} if what == "texts" else {}
     reason = "has a different value in almost every row" if roles else "numbers the rows"
     assert warnings_about(plain_table() | {name: IDS[what]}, **roles) == [
         f"feature '{name}' {reason}, like an ID; remove it, since it says nothing about new rows"
+    ]
+
+
+def test_a_feature_that_is_missing_for_one_class_is_reported() -> None:
+    table = plain_table()
+    table["days since treatment"] = np.where(table["ill"] == 1, table["x"], np.nan)
+    assert warnings_about(table) == [
+        "whether feature 'days since treatment' is missing determines the target 'ill' almost exactly; "
+        "remove it, unless it will be known for new rows"
+    ]
+
+
+def test_a_binary_target_with_few_positives_is_reported() -> None:
+    table, part = plain_table(), np.array(["train"] * 300 + ["val"] * 50 + ["test"] * 50)
+    table["ill"] = np.isin(np.arange(400), [0, 1, 2, 3, 310, 390]).astype(int)
+    assert warnings_about(table | {"part": part}, split_column="part") == [
+        "'ill' has only 6 labels of class 1 (4 in train, 1 in val, 1 in test); results for it are unreliable"
     ]
 
 
@@ -196,6 +216,7 @@ def ordinary_columns(rows: int, seed: int) -> Table:
         "count": draw.poisson(3, rows),
         "large count": draw.poisson(1000, rows),
         "income": draw.integers(10_000, 900_000, rows),
+        "bmi_index": draw.permutation(1_000_000)[:rows],
         "date": dates,
         "seconds": 1_600_000_000 + 86_400 * np.arange(rows),
         "year": draw.integers(1950, 2020, rows),

@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import os
+import pickle
 import random
 import shutil
 import sqlite3
@@ -195,15 +197,18 @@ def test_a_pickle_in_a_strangers_checkpoint_never_runs(
     assert records_without_times(results) == records_without_times(Results.load(intact))
 
 
+@pytest.mark.parametrize("dump", [pickled, pickle.dumps])
 @pytest.mark.parametrize("file", ["network-1.pt", "example.pt"])
-def test_a_pickle_in_a_strangers_networks_never_runs(copy: Callable[[], Path], tmp_path: Path, file: str) -> None:
+def test_a_pickle_in_a_strangers_networks_never_runs(
+    copy: Callable[[], Path], tmp_path: Path, file: str, dump: Callable[[Any], bytes]
+) -> None:
     folder, ran = copy() / "networks", tmp_path / "ran"
-    (folder / file).write_bytes(pickled(Exploit(ran)))
+    (folder / file).write_bytes(dump(Exploit(ran)))
     document = json.loads((folder / "networks.json").read_text())
     document["checksums"][file] = checksum((folder / file).read_bytes())
     content = {name: value for name, value in document.items() if name not in ("format", "version", "checksum")}
     (folder / "networks.json").write_text(document_text(document["format"], document["version"], content))
-    with pytest.raises(InvalidInput, match=rf"{file} is damaged: .*; run the study again"):
+    with pytest.raises(InvalidInput, match=rf"{file} is damaged: it contains more than tensors; run the study again"):
         Best.load(folder)
     assert not ran.exists()
 
@@ -275,3 +280,27 @@ def test_a_store_of_version_2_is_converted_and_continues_without_training(
     with Store(out / "run.sqlite") as store, Store(intact / "run.sqlite") as other:
         dumped = [list(one._connection.iterdump()) for one in (store, other)]
     assert sorted(dumped[0][2:]) == sorted(dumped[1][2:]) or len(dumped[0]) == len(dumped[1])
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize(("make", "reason"), [(make_folder, "Is a directory"), (os.mkfifo, "Not a regular file")])
+@pytest.mark.parametrize("file", ["network-1.pt", "example.pt"])
+def test_a_file_of_a_network_that_cannot_be_read_is_named(
+    copy: Callable[[], Path], file: str, make: Callable[[Path], None], reason: str
+) -> None:
+    path = copy() / "networks" / file
+    path.unlink()
+    make(path)
+    with pytest.raises(InvalidInput, match=rf"^\S*{file} cannot be read: {reason}$"):
+        Best.load(path.parent)
+
+
+def test_a_checkpoint_that_is_no_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = pause(tmp_path, monkeypatch)
+    checkpoint.unlink()
+    os.mkfifo(checkpoint)
+    with pytest.raises(OSError, match=rf"Not a regular file: '{checkpoint}'"):
+        continue_run(tmp_path)

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from study_small import small_problem
 
+from tagalong.errors import InvalidInput
 from tagalong.study import ExternalStudy, Results, Study
+from tagalong.study.run_folder import write_run_report
 
 
 def run(out: Path) -> Results:
@@ -43,3 +45,24 @@ def test_an_external_study_gets_its_page(tmp_path: Path) -> None:
         study.tell(tasks, seed, val=losses, test=losses)
     study.results()
     assert (tmp_path / "report.html").exists()
+
+
+def test_an_unreadable_file_is_named_instead_of_the_page_that_is_made_from_it(tmp_path: Path) -> None:
+    for name in ("results.json", "report.html"):
+        (tmp_path / name).mkdir()
+    sentence = write_run_report(tmp_path)
+    assert sentence == f"{tmp_path / 'report.html'} could not be written: {tmp_path / 'results.json'}: Is a directory"
+
+
+@pytest.mark.parametrize("name", ["results.json", "report.html", "settings.json", "partial/0123.pt"])
+def test_a_folder_in_the_place_of_a_file_is_refused_before_training(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(InvalidInput, match=rf"{name} must be a file, found a folder; remove it, or choose another"):
+        Study(small_problem("ab"), tmp_path).check(["mtl"])
+
+
+@pytest.mark.parametrize("name", ["networks", "partial"])
+def test_a_file_in_the_place_of_a_folder_is_refused_before_training(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("x")
+    with pytest.raises(InvalidInput, match=rf"{name} must be a folder, found a file; remove it, or choose another"):
+        Study(small_problem("ab"), tmp_path).check(["mtl"])

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from tagalong.disclaimer import disclaimer
 from tagalong.errors import InvalidInput, pluralize, raise_problems
-from tagalong.files import DocumentError, pack_arrays, read_document, unpack_arrays, write_atomic, write_document
+from tagalong.files import (
+    DocumentError,
+    pack_arrays,
+    read_document,
+    read_regular_file,
+    unpack_arrays,
+    write_atomic,
+    write_document,
+)
 from tagalong.tabular import DECIMAL_COMMA_HINT, ParsedTable, TableError, TableRow, is_number, read_table
 
 from .averaging import Floats
@@ -208,7 +216,7 @@ def _read_archive(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
         raise AffinityFileError(path, problem, hint=SAVE_AGAIN_HINT)
     archive = path.with_name(name)
     try:
-        content = archive.read_bytes()
+        content = read_regular_file(archive)
     except FileNotFoundError:
         raise AffinityFileError(
             path, f"stores its history in {archive}, which is missing; keep both files together"

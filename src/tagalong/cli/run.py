@@ -169,7 +169,9 @@ def compare(
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
     else:
-        show_results(results, quiet, out)
+        show_table(results, quiet)
+        if not (quiet or study.unwritten):
+            show_files(out)
     if study.unwritten:
         raise typer.Exit(FAILED)
 
@@ -210,11 +212,8 @@ def show_warnings(console: Console, warnings: Sequence[str]) -> None:
         print_line(console, f"and {more} more warnings")
 
 
-def show_results(results: Results, quiet: bool, out: Path) -> None:
-    """Shows the table, the verdict and the location of the files."""
-    show_table(results, quiet)
-    if quiet:
-        return
+def show_files(out: Path) -> None:
+    """Shows where the results are and how to use them."""
     console = screen()
     console.print()
     print_line(console, f"{out} contains the results, groupings, affinities and recommended networks")

@@ -385,6 +385,10 @@ def parse_json(text: str, path: Path) -> Any:
         return json.loads(text, object_pairs_hook=reject_repeated_keys, parse_constant=reject_constant)
     except (json.JSONDecodeError, RecursionError) as error:
         raise TableError(path, f"is not valid JSON: {error}", hint="is the file truncated?") from None
+    except TableError:
+        raise
+    except ValueError:  # Python advises to raise its limit on the digits of an integer
+        raise TableError(path, "must not contain integers with thousands of digits") from None
 
 
 def group_names(cell: str, known_tasks: Collection[str] | None = None) -> frozenset[str] | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import first_few
+from tagalong.errors import first_few, pluralize
 
 from .splitting import PARTS, RowNumbers, RowSplit
 from .targets import Label, Target
@@ -28,8 +28,12 @@ WORTH_CORRELATING = (
 )
 SEQUENCE = 1.2  # the range of integer IDs, relative to their number
 DISTINCT = 0.99  # the fraction of distinct texts in a column of IDs
-ID_NAME = re.compile(r"(?:^|[^a-z])(?:id|uuid|guid|index)$", re.IGNORECASE)
+# Not "bmi_index", which is a measurement.
+ID_NAME = re.compile(
+    r"(?:(?:^|[^A-Za-z])(?i:id|uuid|guid)|[a-z](?:ID|Id|UUID|Uuid|GUID|Guid)|^(?i:(?:row|record|sample)?[\W_]*index))$"
+)
 FEW_LABELS = 10
+RARE = 0.03  # the fraction of rows below which few labels of a class are more than a sign of a small table
 LABELS_PER_CLASS = 10  # with fewer on average, a split may lack a class by chance
 SURPRISE = 5  # how many times more duplicates than by chance are worth a warning
 MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -126,10 +130,29 @@ def _leak_warnings(features: Sequence[Feature], targets: Sequence[Target], rows:
             if _determines(values[order], known.ordered(order))
         ]
         if told:
-            what = f"target{'s' * (len(told) > 1)} {first_few(told)}"
-            hint = "remove it, unless it will be known for new rows"
-            warnings.append(f"feature {feature.name!r} determines the {what} almost exactly; {hint}")
+            warnings.append(_leak_warning(f"feature {feature.name!r}", told))
+        if len(order) < len(rows):
+            warnings += _missingness_warnings(feature.name, np.isnan(values), flat, labels)
     return warnings
+
+
+def _missingness_warnings(
+    name: str, missing: NDArray[np.bool_], targets: Sequence[Target], labels: Sequence[_Labels]
+) -> list[str]:
+    """Returns a warning if a feature is known only for some classes, e.g. the date of a treatment."""
+    order = np.random.default_rng(3).permutation(len(missing))
+    order = order[np.argsort(missing[order], kind="stable")]
+    told = [
+        repr(target.task.name)
+        for target, known in zip(targets, labels, strict=True)
+        if known.are_classes and _determines(missing[order].astype(np.float64), known.ordered(order))
+    ]
+    return [_leak_warning(f"whether feature {name!r} is missing", told)] if told else []
+
+
+def _leak_warning(what: str, told: Sequence[str]) -> str:
+    targets = f"target{'s' * (len(told) > 1)} {first_few(told)}"
+    return f"{what} determines the {targets} almost exactly; remove it, unless it will be known for new rows"
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,8 +211,9 @@ def _determines(values: NDArray[np.float64], labels: _Labels) -> bool:
         return True
     equal = np.diff(values) == 0
     number = int(equal.sum())
-    if number >= len(ranks) // 2 and number * labels.differing >= MIN_EXPECTED:
-        return float(distances[equal].sum()) <= LEAK * number * labels.distance
+    is_common = number >= len(ranks) // 2 and number * labels.differing >= MIN_EXPECTED
+    if is_common and float(distances[equal].sum()) <= LEAK * number * labels.distance:
+        return True
     is_close = not labels.are_classes and total <= WORTH_CORRELATING * by_chance
     return is_close and _correlation(values, ranks) > LEAK_CORRELATION
 
@@ -241,11 +265,14 @@ def _label_warnings(target: Target, parts: RowSplit) -> list[str]:
     name = repr(target.task.name)
     labels = {part: _known(target, rows) for part, rows in zip(PARTS, parts, strict=True)}
     warnings = [
-        f"{name} has only {len(known)} labels in the {len(rows):,} rows of {part}; results for it are unreliable"
+        f"{name} has only {pluralize(len(known), 'label')} in the {len(rows):,} rows of {part}; "
+        "results for it are unreliable"
         for (part, known), rows in zip(labels.items(), parts, strict=True)
         if len(known) < min(FEW_LABELS, len(rows) / 2)
     ]
-    if target.task.kind != "multiclass":  # there are other warnings about binary tasks
+    if target.task.kind == "binary":
+        return warnings + _rare_class_warnings(target, labels)
+    if target.task.kind != "multiclass":
         return warnings
     classes = np.unique(labels["train"])
     for part in ("val", "test"):
@@ -253,6 +280,19 @@ def _label_warnings(target: Target, parts: RowSplit) -> list[str]:
         if len(absent) and len(labels[part]) >= LABELS_PER_CLASS * len(classes):
             shown = first_few([repr(_label(target, code)) for code in absent])
             warnings.append(f"{name} has no labels of class {shown} in {part}; results say nothing about it")
+    return warnings
+
+
+def _rare_class_warnings(target: Target, labels: dict[str, NDArray[np.float64]]) -> list[str]:
+    """Returns a warning if one of two classes is rare. There is another warning about parts that lack a class."""
+    warnings = []
+    for code in (0.0, 1.0):
+        counts = {part: int((known == code).sum()) for part, known in labels.items()}
+        total, all_labels = sum(counts.values()), sum(map(len, labels.values()))
+        if total < min(FEW_LABELS, RARE * all_labels):
+            found = ", ".join(f"{count} in {part}" for part, count in counts.items())
+            what = f"{target.task.name!r} has only {pluralize(total, 'label')} of class {_label(target, code)!r}"
+            warnings.append(f"{what} ({found}); results for it are unreliable")
     return warnings
 
 

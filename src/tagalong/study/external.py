@@ -25,7 +25,15 @@ from numpy.typing import NDArray
 from tagalong.affinity import Affinity
 from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, as_names, first_few, is_integer, is_nonnegative, is_number, raise_problems
-from tagalong.files import pack_arrays, read_document, report_damage, unpack_arrays, write_atomic, write_document
+from tagalong.files import (
+    pack_arrays,
+    read_document,
+    read_regular_file,
+    report_damage,
+    unpack_arrays,
+    write_atomic,
+    write_document,
+)
 from tagalong.group import Group
 from tagalong.learn import Diverged, Job
 from tagalong.score import Score
@@ -587,7 +595,7 @@ def _read_rows(out: Path, file: Entry, tasks: Sequence[str]) -> dict[str, NDArra
         raise file.error(f"must be a file in the folder {FOLDER!r}")
     path = out / file.text()
     with report_damage(path, hint="plan the study again in another folder"):
-        archive = unpack_arrays(path.read_bytes())
+        archive = unpack_arrays(read_regular_file(path))
         return {task: archive[f"rows_{number}"] for number, task in enumerate(tasks)}
 
 

@@ -24,6 +24,8 @@ from .keys import Keys
 from .store import Store
 
 FORMAT, VERSION = "tagalong-run", 1
+WRITTEN_FILES = ("run.log", "settings.json", "affinity.json", "groupings.json", "results.json", "report.html")
+WRITTEN_FOLDERS = ("networks", "partial")
 EXTERNAL = "told.json"  # the results of an `ExternalStudy`
 RECORDED_PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -64,6 +66,7 @@ def check_folder(out: Path, fingerprint: str) -> None:
     """Raises an error if this folder cannot be used for a problem with this fingerprint."""
     if out.exists() and not out.is_dir():
         raise InvalidInput("out", "must be a folder", f"the file {out}")
+    _check_obstacles(out)
     check_store(out)
     path = out / "settings.json"
     if not path.exists():
@@ -79,6 +82,20 @@ def check_folder(out: Path, fingerprint: str) -> None:
         conflict = f"{out} contains a run on a different problem or different data"
         details = f"({short(name)}, {short(other)[1:-1]}; this run is on {fingerprint})"
         raise InvalidInput("`out`:", f"{conflict} {details}", hint="choose another folder")
+
+
+def _check_obstacles(out: Path) -> None:
+    """Raises an error if something other than a file or folder of a run is in its place, before anything is trained."""
+    for path in (*(out / name for name in WRITTEN_FILES), *(out / "partial").glob("*.pt")):
+        if path.exists() and not path.is_file():
+            raise _obstacle(path, "must be a file", "a folder" if path.is_dir() else "a pipe or device")
+    for name in WRITTEN_FOLDERS:
+        if (out / name).exists() and not (out / name).is_dir():
+            raise _obstacle(out / name, "must be a folder", "a file")
+
+
+def _obstacle(path: Path, expected: str, found: str) -> InvalidInput:
+    return InvalidInput("`out`:", f"{path} {expected}", found, "remove it, or choose another folder")
 
 
 def check_no_external_study(out: Path) -> None:
@@ -198,9 +215,15 @@ def write_run_report(out: Path) -> str | None:
 
         write_report(out)
     except Exception as error:
-        page.unlink(missing_ok=True)  # the report of an earlier run would show outdated results
-        hint = f"the results are safe, so try `tagalong report {out}`"
-        sentence = f"{describe_unwritten(page, error)}; {hint}"
+        with suppress(OSError):
+            page.unlink(missing_ok=True)  # the report of an earlier run would show outdated results
+        sentence = _describe_lost_report(page, error)
         logger.error(sentence, exc_info=not isinstance(error, OSError))
         return sentence
     return None
+
+
+def _describe_lost_report(page: Path, error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None and str(error.filename) != str(page):
+        return f"{page} could not be written: {error.filename}: {error.strerror}"  # a file that it is made from
+    return f"{describe_unwritten(page, error)}; the results are safe, so try `tagalong report {page.parent}`"
