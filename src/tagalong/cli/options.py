@@ -26,6 +26,7 @@ SUGGESTED_METHODS = (
     "optimal",
     "oracle",
     "auto",
+    "ensemble",
     "uw",
     "gradnorm",
     "pcgrad",
