@@ -324,3 +324,27 @@ def test_averages_on_a_gpu_give_the_losses_of_their_predictions(tmp_path: Path) 
     results = study.run(["mtl", "ensemble"], [2], seeds=1)
     found = losses_of(study.best("ensemble", 2).predict(problem.test.inputs), problem)
     assert found == pytest.approx(reported_losses(results, 2, 0), rel=1e-4)
+
+
+def test_best_of_averages_the_copies_with_the_best_validation_losses(tmp_path: Path) -> None:
+    problem = make_problem()
+    results = Study(problem, tmp_path, device="cpu").run(
+        ["mtl", "best-of"], [1, 2], seeds=2, options={"best-of": {"copies": 4}}
+    )
+    with open_backend(problem, tmp_path, device="cpu") as backend:
+        for seed in (0, 1):
+            jobs = [backend.job(problem.names, member_seed(seed, copy)) for copy in range(4)]
+            found = backend.networks(jobs)
+            losses = np.array([[found[job].val[task].loss for task in problem.names] for job in jobs])
+            best = np.argsort((losses / losses.mean(0)).mean(1))
+            for budget in (1, 2):
+                (record,) = [one for one in results.records_of(("best-of", budget)) if one.seed == seed]
+                assert [group.copy for group in record.groups] == sorted(best[:budget])
+                assert record.deciding.networks == 4
+                assert record.training.networks == budget
+    assert len({key for one in results.records for key in one.networks}) <= 8
+
+
+def test_best_of_needs_a_number_of_copies(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="`copies` of 'best-of' must be a positive integer, found 0"):
+        Study(make_problem(), tmp_path).run(["best-of"], [2], options={"best-of": {"copies": 0}})

@@ -27,6 +27,7 @@ SUGGESTED_METHODS = (
     "oracle",
     "auto",
     "ensemble",
+    "best-of",
     "uw",
     "gradnorm",
     "pcgrad",

@@ -12,7 +12,7 @@ from tagalong.files import json_safe
 from tagalong.group import Group
 from tagalong.rendering import wrap
 
-from .records import TOGETHER, Label, Record, by_label
+from .records import TOGETHER, Label, Record, averaged_tasks, by_label
 from .summary import changes, mean, stderr, summarize
 from .text import WIDTH, label_text, networks_list, percent
 from .uncertainty import CONFIDENCE, interval_half_width
@@ -96,7 +96,7 @@ class Verdict:
         change, interval = percent(self.estimate), _format_interval(self)
         if self.worth_it:
             what = "Training each task alone" if self.candidate[0] == "stl" else "Grouping"
-            what = "Averaging copies" if self.candidate[0] == "ensemble" else what
+            what = "Averaging networks" if averaged_tasks(self.candidate_groups) else what
             return (
                 f"{what} is worth it: the {count} change the test losses by {change} {interval}{_format_costs(self)}."
             )
