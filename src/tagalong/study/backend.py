@@ -473,6 +473,7 @@ class TrainingBackend(Backend):
         if any(result.diverged for result in results.values()):
             return dict.fromkeys(tasks, Score(math.nan, math.nan))
         self.store.keep(results)
+        self.restore(results)
         rebuilt = [self._rebuild(results[key], Group(group.trains, group.serves & tasks)) for group, key in members]
         rows: Rows = getattr(self.problem, part)
         return average_scores_on(self.problem, rebuilt, rows.only(tasks).to(self.device))
