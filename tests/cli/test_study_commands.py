@@ -24,9 +24,9 @@ from tagalong.affinity import Affinity
 from tagalong.cli import main
 from tagalong.cli.arguments import load_input
 from tagalong.cli.run import show_labels
-from tagalong.learn import Problem, Task
+from tagalong.learn import Problem, Recipe, Task
 from tagalong.progress import NoProgress
-from tagalong.study import Results
+from tagalong.study import Results, Study
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROLES = ("--targets", "age,weight,ill", "--ignore", "id", "--categorical", "town")
@@ -84,6 +84,18 @@ def test_a_table_gives_labels_results_a_verdict_and_predictions(tagalong: Termin
     assert found["age"] == [float(row[0]) for row in rows]
     assert "folder of a run" in tagalong.error_of("verdict", "out", "--out", "out")
     assert "neither similarity nor causation" in json.loads(Path("out/groupings.json").read_text())["caution"]
+
+
+def test_the_disagreement_of_networks_can_be_predicted(tagalong: Terminal, table: Path) -> None:
+    problem = Problem.from_table(table, ["age", "weight", "ill"], ignore=["id", "town"], recipe=Recipe(epochs=2))
+    study = Study(problem, "out", device="cpu")
+    study.run(["mtl", "ensemble"], [2], seeds=1)
+    study.best("ensemble", 2).save("out")
+    result = tagalong("predict", "out", "table.csv", "--spread")
+    assert result.status == 0, result.err
+    header, *rows = list(csv.reader(result.out.splitlines()))
+    assert header == ["age", "weight", "ill", "age (spread)", "weight (spread)", "ill (spread)"]
+    assert all(float(value) > 0 for row in rows for value in row[3:])
 
 
 def test_labels_of_hundreds_of_tasks_are_cut_after_fifty(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput
 from tagalong.group import Candidate, Certificate, Group, Grouping, GroupingFileError, select_groups
 
 MATRIX = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
@@ -40,6 +41,24 @@ def test_each_task_is_served_by_one_group() -> None:
     assert found.per_task == {"age": 5.0, "ill": 5.0, "sex": 1.0}
     with pytest.raises(ValueError, match="`task` must be one of 'age', 'ill', 'sex', found 'height'"):
         found.served_by("height")
+
+
+def test_copies_are_different_groups_and_survive_files() -> None:
+    first, second = Group("ab", "ab"), Group("ab", "ab", copy=1)
+    assert first != second
+    assert sorted([second, first]) == [first, second]
+    assert copy.deepcopy(second) == pickle.loads(pickle.dumps(second)) == second
+    found = Grouping((Group("ab", "a"), Group("ab", "b", copy=2)), 2.0, 2.0, "optimal", {"a": 1.0, "b": 1.0}, 2)
+    assert [group.get("copy") for group in found.to_document()["groups"]] == [None, 2]
+    for again in (Grouping.from_json(found.to_json()), Grouping.from_yaml(found.to_yaml())):
+        assert again == found
+    assert "copy" not in grouping().to_json()
+
+
+@pytest.mark.parametrize("number", [-1, 0.5, "1"])
+def test_the_number_of_a_copy_is_an_integer(number: object) -> None:
+    with pytest.raises(InvalidInput, match="`copy` must be a non-negative integer"):
+        Group("a", "a", copy=number)  # type: ignore[arg-type]
 
 
 def test_the_mask_names_the_losses_to_train() -> None:

@@ -17,7 +17,7 @@ from browser_page import HOSTILE
 from fake_run import fake_affinity, make_run
 
 import tagalong.report
-from tagalong.group import select_groups_by_budget
+from tagalong.group import Group, select_groups_by_budget
 from tagalong.report import write_report
 from tagalong.report.page.document import to_script_json
 from tagalong.study import Cost, Results, Score, read_run
@@ -39,6 +39,24 @@ def test_the_page_has_all_sections(hostile_page: Path) -> None:
         "It implies neither similarity nor causation", "gender: is_male", "optimizer steps",
     ):  # fmt: skip
         assert words in text, words
+
+
+def test_copies_share_a_card(tmp_path: Path) -> None:
+    results = make_run(tmp_path, ["a", "b", "c"])
+    copies = tuple(Group("abc", "abc", copy=number) for number in (0, 1, 2))
+    averaged = [
+        replace(record, method="ensemble", groups=copies) if record.label == ("tag", 3) else record
+        for record in results.records
+    ]
+    kept = [record for record in averaged if record.method in ("mtl", "ensemble")]
+    Results(kept, problem=results.problem, noise={("ensemble", 3): 0.001}, settings=results.settings).save(tmp_path)
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    for words in (
+        "Averaging networks is worth it", "Use three networks and average their answers (ensemble).",
+        "Networks 1, 2 and 3: copies, averaged", "The answers of networks that serve the same task are averaged.",
+    ):  # fmt: skip
+        assert words in text, words
+    assert text.count("copies, averaged") == 1
 
 
 class Tags(HTMLParser):

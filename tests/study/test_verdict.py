@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 from verdict_records import APART, HELPED, TOGETHER, records, results, together
 
+from tagalong.group import Group
 from tagalong.report import write_report
 from tagalong.report.page.answer import headline
 from tagalong.study import ProblemInfo, Results, Score, Verdict, interval_half_width
@@ -59,6 +60,18 @@ def test_groups_found_by_auto_are_preferred_to_the_best_of_many() -> None:
     assert verdict.recommended == verdict.candidate == ("auto", 2)
     assert verdict.tried == 1
     assert verdict_on(lucky, records("auto", 2, [0.0] * 3, [0.0] * 3, TOGETHER)).candidate == ("optimal", 2)
+
+
+def test_copies_that_nobody_picked_compete_with_the_groups_of_auto() -> None:
+    copies = (*TOGETHER, Group("ab", "ab", copy=1))
+    lucky = records("optimal", 2, [-0.3] * 3, [-0.3] * 3)
+    found = records("auto", 2, [-0.1] * 3, [-0.1] * 3)
+    better = verdict_on(lucky, found, records("ensemble", 2, [-0.2] * 3, [-0.19, -0.2, -0.21], copies))
+    assert better.candidate == better.recommended == ("ensemble", 2)
+    assert better.groups == copies
+    assert "Averaging networks is worth it: the 2 networks of ensemble (budget 2)" in " ".join(str(better).split())
+    worse = verdict_on(lucky, found, records("ensemble", 2, [-0.05] * 3, [-0.05] * 3, copies))
+    assert worse.candidate == ("auto", 2)
 
 
 def test_not_better_on_validation_is_never_worth_it() -> None:

@@ -26,6 +26,8 @@ SUGGESTED_METHODS = (
     "optimal",
     "oracle",
     "auto",
+    "ensemble",
+    "best-of",
     "uw",
     "gradnorm",
     "pcgrad",

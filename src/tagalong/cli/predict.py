@@ -37,6 +37,14 @@ CsvOption = Annotated[
     ),
 ]
 
+SpreadOption = Annotated[
+    bool,
+    options.make_option(
+        options.OUTPUT,
+        "--spread",
+        text="Add columns with the standard deviation over the networks that serve a task.",
+    ),
+]
 TrustOption = Annotated[
     bool,
     options.make_option(
@@ -49,6 +57,7 @@ def predict(
     run: options.Run,
     new: New,
     out: CsvOption = None,
+    spread: SpreadOption = False,
     trust: TrustOption = False,
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
@@ -71,7 +80,11 @@ def predict(
     with name_arguments(out=str(run), rows=str(new)):
         best = Best.load(run, trust=trust)
         check_exists(new, "a table with the features, or an npy or npz file")
-        columns = _prediction_columns(best, best.predict(_load_rows(new)))
+        rows = _load_rows(new)
+        columns = _prediction_columns(best, best.predict(rows))
+        if spread:
+            spreads = _prediction_columns(best, best.spread(rows))
+            columns |= {f"{name} (spread)": values for name, values in spreads.items()}
     if out is not None:
         write_atomic(out, _to_csv(columns, list(columns)))
     if json:

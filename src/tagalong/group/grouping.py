@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from tagalong.entries import Entry
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, is_integer
 from tagalong.files import DocumentError, check_document, document_text, parse_document, report_damage
 
 from .grouping_text import explanation, html_table, remarks, summary, text_table
@@ -31,22 +31,31 @@ class GroupingFileError(DocumentError):
 class Group:
     """A network with its cost, the tasks on which it is trained, and the subset of these tasks that it serves.
 
+    Several networks may serve the same task if their answers are averaged. Networks that train the same tasks are told
+    apart by `copy`: each copy is trained with a different seed.
+
     Example:
         >>> print(Group(trains={"age", "ill"}, serves={"age"}))
         serves {age}, helped by {ill}
+        >>> print(Group({"age"}, {"age"}, copy=1))
+        serves {age}, copy 1
     """
 
     trains: frozenset[str]
     serves: frozenset[str]
     cost: float
+    copy: int = 0
 
-    def __init__(self, trains: Iterable[str], serves: Iterable[str], cost: float = 1) -> None:
+    def __init__(self, trains: Iterable[str], serves: Iterable[str], cost: float = 1, copy: int = 0) -> None:
         object.__setattr__(self, "trains", frozenset(trains))
         object.__setattr__(self, "serves", frozenset(serves))
         object.__setattr__(self, "cost", cost)
+        object.__setattr__(self, "copy", copy)
         if not self.serves <= self.trains:
             extra = ", ".join(map(repr, sorted(self.serves - self.trains)))
             raise InvalidInput("serves", "must contain only tasks in `trains`", extra)
+        if not is_integer(copy, minimum=0):
+            raise InvalidInput("copy", "must be a non-negative integer", repr(copy))
 
     @property
     def helpers(self) -> frozenset[str]:
@@ -55,14 +64,31 @@ class Group:
 
     def __str__(self) -> str:
         helped = f", helped by {{{', '.join(sorted(self.helpers))}}}" if self.helpers else ""
-        return f"serves {{{', '.join(sorted(self.serves))}}}{helped}"
+        copy = f", copy {self.copy}" if self.copy else ""
+        return f"serves {{{', '.join(sorted(self.serves))}}}{helped}{copy}"
+
+    def to_document(self, *, cost: bool = True) -> dict[str, Any]:
+        """Returns the group as a JSON-compatible dictionary.
+
+        Copy 0 is not mentioned, so that groups without copies are written as they always were.
+
+        Args:
+            cost: whether to include the cost.
+
+        Example:
+            >>> Group({"age"}, {"age"}, copy=1).to_document(cost=False)
+            {'trains': ['age'], 'serves': ['age'], 'copy': 1}
+        """
+        document: dict[str, Any] = {"trains": sorted(self.trains), "serves": sorted(self.serves)}
+        document |= {"cost": self.cost} if cost else {}
+        return document | ({"copy": self.copy} if self.copy else {})
 
     def __lt__(self, other: Group) -> bool:
         return self._sort_key < other._sort_key
 
     @property
-    def _sort_key(self) -> tuple[list[str], list[str], float]:
-        return sorted(self.serves), sorted(self.trains), self.cost
+    def _sort_key(self) -> tuple[list[str], list[str], float, int]:
+        return sorted(self.serves), sorted(self.trains), self.cost, self.copy
 
 
 @dataclass(frozen=True)
@@ -186,9 +212,9 @@ class Grouping:
         """Returns the grouping as a JSON-compatible dictionary, which `from_document` reads."""
         document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         document |= {name: getattr(self, name) for name in PLAIN_FIELDS}
-        document["groups"] = _groups_to_document(self.groups)
+        document["groups"] = [group.to_document() for group in self.groups]
         document["per_task"] = dict(self.per_task)
-        document["ties"] = [_groups_to_document(tie) for tie in self.ties]
+        document["ties"] = [[group.to_document() for group in tie] for tie in self.ties]
         document["options"] = {
             task: [{"trains": sorted(option.trains), "score": option.score} for option in options]
             for task, options in self.options.items()
@@ -299,12 +325,16 @@ def _read_grouping(document: Entry) -> Grouping:
 
 def _read_groups(entry: Entry, tasks: list[str]) -> tuple[Group, ...]:
     groups = [
-        Group(group["trains"].names(tasks), group["serves"].names(tasks), group["cost"].number(0))
+        Group(group["trains"].names(tasks), group["serves"].names(tasks), group["cost"].number(0), _read_copy(group))
         for group in entry.entries()
     ]
     if sorted(task for group in groups for task in group.serves) != sorted(tasks):
         raise entry.error("must serve each task of per_task exactly once")
     return tuple(groups)
+
+
+def _read_copy(entry: Entry) -> int:
+    return entry.get("copy").optional(lambda copy: copy.integer(0)) or 0
 
 
 def _read_certificate(entry: Entry) -> Certificate:
@@ -319,10 +349,6 @@ def _read_stability(entry: Entry, tasks: list[str]) -> Stability:
     if {len(names)} != {len(same), len(together), *map(len, together)}:
         raise entry["together"].error(f"must be a square table for {len(names)} tasks")
     return Stability(entry["resamples"].integer(1), entry["share"].number(0), names, together, same)
-
-
-def _groups_to_document(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
-    return [{"trains": sorted(group.trains), "serves": sorted(group.serves), "cost": group.cost} for group in groups]
 
 
 def read_yaml(text: str, as_text: bool = False) -> Any:

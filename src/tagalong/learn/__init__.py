@@ -4,6 +4,11 @@ from tagalong.score import Score as Score
 
 from .architecture import describe_network as describe_network
 from .architecture import rebuild_network as rebuild_network
+from .averaging import AVERAGES as AVERAGES
+from .averaging import AVERAGES_BY_KIND as AVERAGES_BY_KIND
+from .averaging import Average as Average
+from .averaging import average_answers as average_answers
+from .averaging import average_outputs as average_outputs
 from .balance import check_rule as check_rule
 from .batchable import why_not_batched as why_not_batched
 from .batched import train_many as train_many
@@ -38,6 +43,7 @@ from .rows import MappedTensor as MappedTensor
 from .rows import Rows as Rows
 from .rows import Split as Split
 from .rows import require_in_memory as require_in_memory
+from .scoring import average_scores_on as average_scores_on
 from .scoring import mean_loss as mean_loss
 from .scoring import outputs_on as outputs_on
 from .splitting import PARTS as PARTS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from tagalong.score import Score
 
+from .averaging import average_answers
 from .network import Network, evaluation_mode
 from .problem import Problem
 from .rows import Rows, rows_at_once
@@ -28,12 +30,21 @@ def scores_on(problem: Problem, network: Network, rows: Rows) -> dict[str, Score
 
     Outputs are kept only for tasks whose error is not the loss itself.
     """
-    tasks = [problem.task(name) for name in network.tasks]
+    return average_scores_on(problem, [network], rows)
+
+
+@torch.no_grad()
+def average_scores_on(problem: Problem, networks: Sequence[Network], rows: Rows) -> dict[str, Score]:
+    """Returns the loss and error of each task, from the average answer of the networks that have a head for it."""
+    tasks = [problem.task(name) for name in dict.fromkeys(name for network in networks for name in network.tasks)]
+    averages = {task.name: task.averaging for task in tasks}
     losses: dict[str, list[NDArray[np.float64]]] = {task.name: [] for task in tasks}
     kept_pairs: dict[str, list[tuple[Tensor, Tensor]]] = {task.name: [] for task in tasks}
-    with evaluation_mode(network):
+    with ExitStack() as stack:
+        for network in networks:
+            stack.enter_context(evaluation_mode(network))
         for inputs, targets in rows.chunks():
-            outputs = network(inputs)
+            outputs = average_answers([network(inputs) for network in networks], averages)
             for task in tasks:
                 pair = outputs[task.name], targets[task.name]
                 losses[task.name].append(_row_losses(task, *pair))

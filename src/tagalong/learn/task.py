@@ -13,6 +13,8 @@ from torch.nn import functional
 
 from tagalong.errors import InvalidInput, is_nonnegative, is_positive_integer, raise_problems
 
+from .averaging import AVERAGES, AVERAGES_BY_KIND, Average
+
 Kind = Literal["binary", "multiclass", "regression", "custom"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 DEFAULT_ERROR_MEASURES = {"binary": "error rate", "multiclass": "error rate", "regression": "mae", "custom": "loss"}
@@ -44,6 +46,9 @@ class Task:
             so a row counts the same in every batch.
         weight: the weight of this task's loss in the loss of a network.
         head: a function that creates the head from the encoder's number of features. The default is a linear layer.
+        average: how to average the answers of several networks: "outputs" (the mean of the outputs), "sigmoid" (the
+            mean probability of label 1) or "softmax" (the mean probability of every class). The default depends on the
+            kind. Tasks with a loss of their own have no default, and are served by one network unless it is set.
 
     Example:
         >>> Task("ill", error="auroc")
@@ -59,6 +64,7 @@ class Task:
     class_weights: Sequence[float] | None = None
     weight: float = 1.0
     head: Callable[[int], nn.Module] | None = None
+    average: Average | None = None
 
     def __post_init__(self) -> None:
         raise_problems(self._problems())
@@ -82,6 +88,8 @@ class Task:
             problems.append(
                 self._problem("error", f"must be one of {_join_names(ERROR_MEASURES[self.kind])}", repr(self.error))
             )
+        if self.average not in (None, *AVERAGES):
+            problems.append(self._problem("average", f"must be one of {_join_names(AVERAGES)}", repr(self.average)))
         if not (is_nonnegative(self.weight) and self.weight):
             problems.append(self._problem("weight", "must be a positive number", repr(self.weight)))
         return [*problems, *self._size_problems()]
@@ -123,6 +131,11 @@ class Task:
     def head_size(self) -> int:
         """The number of outputs of the head."""
         return self.outputs or (self.classes if self.kind == "multiclass" else 1) or 1
+
+    @property
+    def averaging(self) -> Average | None:
+        """How to average the answers of several networks, or None if it is unknown."""
+        return self.average or (AVERAGES_BY_KIND.get(self.kind) if self.loss is None else None)
 
     def make_head(self, features: int) -> nn.Module:
         """Creates a head for an encoder with this number of features."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .records import Label as Label
     from .records import ProblemInfo as ProblemInfo
     from .records import Record as Record
+    from .records import averaged_tasks as averaged_tasks
     from .results import Results as Results
     from .run_folder import claim_folder as claim_folder
     from .search_log import LoggedTraining as LoggedTraining
@@ -86,6 +87,7 @@ _HOMES = {
     "TrainingBackend": ".backend",
     "TrainingPlan": ".planning",
     "Verdict": ".verdict",
+    "averaged_tasks": ".records",
     "change_text": ".text",
     "check_backend": ".backend",
     "claim_folder": ".run_folder",

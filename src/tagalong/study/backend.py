@@ -23,13 +23,27 @@ from torch import Tensor
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.files import remove_leftovers
-from tagalong.learn import Diverged, Job, Problem, Recipe, build_network, networks_at_once, why_not_batched
+from tagalong.group import Group
+from tagalong.learn import (
+    Diverged,
+    Job,
+    Network,
+    Problem,
+    Recipe,
+    Rows,
+    average_scores_on,
+    build_network,
+    networks_at_once,
+    why_not_batched,
+)
 from tagalong.progress import NoProgress, Progress, ProgressReporter
+from tagalong.score import Score
 
 from .executors import Advance, Chunk, Executor, device_name, make_executor, planned_workers, worker_count
 from .keys import Keys
 from .latency import measure_latency
-from .records import Cost, Record
+from .members import member_seed, serving_network
+from .records import Cost, Record, averaged_tasks
 from .relative_losses import Subset
 from .run_folder import check_store, log_to_file
 from .store import Losses, NetworkResult, Store
@@ -183,6 +197,10 @@ class Backend(ABC):
         wanted = set(tasks)
         return Job(tuple(name for name in self.tasks if name in wanted), seed, rule, float(width))
 
+    def group_job(self, group: Group, seed: int, rule: str = "plain", width: float = 1.0) -> Job:
+        """Returns the job for the network of a group in the record of a seed; copies have seeds of their own."""
+        return self.job(group.trains, member_seed(seed, group.copy), rule, width)
+
     def subsets(self, largest: int | None = None, smallest: int = 1) -> list[Subset]:
         """Returns all sets of tasks of these sizes, smallest first."""
         sizes = range(smallest, (len(self.tasks) if largest is None else min(largest, len(self.tasks))) + 1)
@@ -253,11 +271,24 @@ class Backend(ABC):
         return None
 
     def row_losses(self, record: Record, part: str = "test") -> Losses | None:
-        """Returns each task's loss on every row from the network that serves it, or None if unknown.
+        """Returns each task's loss on every row from the networks that serve it, or None if unknown.
 
         The losses of rows without a label are NaN.
         """
         return None
+
+    def average_scores(self, groups: Sequence[Group], networks: Sequence[str], part: str) -> dict[str, Score]:
+        """Returns the scores of the tasks that several networks serve, from the average of their answers.
+
+        Args:
+            groups: the tasks that each network is trained on and serves.
+            networks: the store keys of the networks, one per group.
+            part: "val" or "test".
+
+        Raises:
+            InvalidInput: If this backend has no networks to compute answers with.
+        """
+        raise InvalidInput("methods", "must serve each task by one network if networks are trained elsewhere")
 
 
 class TrainingBackend(Backend):
@@ -420,14 +451,37 @@ class TrainingBackend(Backend):
         return seconds
 
     def row_losses(self, record: Record, part: str = "test") -> Losses:
-        """Returns each task's loss on every row from the network that serves it, with NaN for rows without a label."""
+        """Returns each task's loss on every row from the networks that serve it, with NaN for rows without a label."""
         self.restore(record.networks)
-        found: Losses = {}
+        averaged = self.average_scores(record.groups, record.networks, part)
+        found: Losses = {task: score.rows for task, score in averaged.items() if score.rows is not None}
         for group, key in zip(record.groups, record.networks, strict=True):
             losses = self.store.losses(key, part)
             assert losses is not None
-            found |= {task: losses[task] for task in group.serves}
+            found |= {task: losses[task] for task in group.serves if task not in averaged}
         return {task: found[task] for task in self.problem.names if task in found}
+
+    def average_scores(self, groups: Sequence[Group], networks: Sequence[str], part: str) -> dict[str, Score]:
+        """Returns the scores of the tasks that several networks serve, computed from the networks' weights.
+
+        The weights are kept in the store, so that a resumed study trains no network again.
+        """
+        tasks = averaged_tasks(groups)
+        members = [(group, key) for group, key in zip(groups, networks, strict=True) if group.serves & tasks]
+        if not members:
+            return {}
+        results = self.store.results({key for _, key in members})
+        if any(result.diverged for result in results.values()):
+            return dict.fromkeys(tasks, Score(math.nan, math.nan))
+        self.store.keep(results)
+        self.restore(results)
+        rebuilt = [self._rebuild(results[key], Group(group.trains, group.serves & tasks)) for group, key in members]
+        rows: Rows = getattr(self.problem, part)
+        return average_scores_on(self.problem, rebuilt, rows.only(tasks).to(self.device))
+
+    def _rebuild(self, result: NetworkResult, group: Group) -> Network:
+        job = result.job
+        return serving_network(self.problem, group, self.weights(result.key), job.seed, job.width).to(self.device)
 
     def weights(self, key: str) -> dict[str, Tensor]:
         """Returns the weights of a network. Retrains the network if its weights were not kept."""

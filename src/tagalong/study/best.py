@@ -13,19 +13,22 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils import parametrize
 
 from tagalong.entries import Entry, EntryError
 from tagalong.errors import InvalidInput
 from tagalong.files import open_atomic, owner_mark, read_document, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import (
+    AVERAGES,
+    AVERAGES_BY_KIND,
+    Average,
     Network,
     Problem,
-    build_network,
+    average_answers,
     describe_network,
     feature_count,
     outputs_on,
@@ -33,7 +36,8 @@ from tagalong.learn import (
 )
 from tagalong.score import Score
 
-from .records import Label, Record, read_group
+from .members import member_seed, serving_network
+from .records import Label, Record, averaged_tasks, check_served, read_group
 from .saved_networks import TRAIN_AGAIN, NetworksFileError, load_network, load_tensors, save_layers, save_tensors
 from .summary import changes
 
@@ -57,12 +61,24 @@ class ServedTask:
         scale: the mean and standard deviation used to standardize a regression target, or None if it was not
             standardized.
         labels: the original labels of classes 0, 1, …, or an empty tuple if the classes are already numbered.
+        average: how the outputs of several networks are averaged, if the task itself says so (see `Task`).
     """
 
     name: str
     kind: str
     scale: tuple[float, float] | None = None
     labels: tuple[Any, ...] = ()
+    average: Average | None = None
+
+    @property
+    def averaging(self) -> Average | None:
+        """How the outputs of several networks are averaged, or None if it is unknown."""
+        return self.average or AVERAGES_BY_KIND.get(self.kind)
+
+    def to_document(self) -> dict[str, Any]:
+        """Converts the description to a JSON document."""
+        document = asdict(self)
+        return document if self.average else {name: value for name, value in document.items() if name != "average"}
 
     def prediction(self, outputs: Tensor) -> NDArray[Any]:
         """Converts a head's outputs to probabilities (of label 1 or of every class) or to the original units."""
@@ -78,13 +94,15 @@ class ServedTask:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The recommended networks, trained with the seed that performed best on validation (not an ensemble over seeds).
+    """The recommended networks, trained with the seed that performed best on validation.
+
+    If several networks serve a task, its predictions are averages over these networks.
 
     Attributes:
         groups: the tasks that each network is trained on and serves.
         networks: one network per group, in evaluation mode, with heads only for the tasks that it serves.
         tasks: a description of how to convert each task's outputs to predictions, in the order of the problem's tasks.
-        seed: the seed of the networks.
+        seed: the seed of the networks. Copies are trained with seeds derived from it.
         table: the object that converts raw rows to inputs, or None if the rows are already inputs.
         example: a few rows of inputs, used to determine the input shape.
         layers: a description of each network's layers. The description is None for networks with user code, which are
@@ -113,7 +131,10 @@ class Best:
         """
         used_widths = widths or [1.0] * len(groups)
         given = zip(groups, states, used_widths, strict=True)
-        networks = [_serving_network(problem, group, state, seed, width) for group, state, width in given]
+        networks = [
+            serving_network(problem, group, state, member_seed(seed, group.copy), width)
+            for group, state, width in given
+        ]
         example, _ = problem.train.only(()).batch(torch.arange(min(2, len(problem.train))))
         layers = [
             describe_network(problem, network, feature_count(network.encoder, example), width)
@@ -134,15 +155,41 @@ class Best:
             For each task, the probability of label 1 (binary), the probability of every class (multiclass), the value
             in the original units (regression), or the raw outputs (custom).
         """
-        outputs = self._outputs(_as_inputs(rows, self.example) if self.table is None else self.table.inputs(rows))
+        outputs = average_answers(self._outputs(self._inputs(rows)), self._averages)
         return {task.name: task.prediction(outputs[task.name]) for task in self.tasks}
 
-    def _outputs(self, inputs: Tensor) -> dict[str, Tensor]:
-        outputs: dict[str, Tensor] = {}
+    def spread(self, rows: Any) -> dict[str, NDArray[Any]]:
+        """Returns how much the networks that serve a task disagree about raw rows.
+
+        Args:
+            rows: see `predict`.
+
+        Returns:
+            For each task, the standard deviation of the predictions of its networks, in the shape and units of
+            `predict`. It is zero for tasks that one network serves.
+        """
+        outputs = self._outputs(self._inputs(rows))
+        members = {
+            task.name: [task.prediction(network[task.name]) for network in outputs if task.name in network]
+            for task in self.tasks
+        }
+        return {task: np.std(np.stack(predictions), axis=0) for task, predictions in members.items()}
+
+    def _inputs(self, rows: Any) -> Tensor:
+        inputs: Tensor = _as_inputs(rows, self.example) if self.table is None else self.table.inputs(rows)
+        return inputs
+
+    def _outputs(self, inputs: Tensor) -> list[dict[str, Tensor]]:
+        """Returns the outputs of each network for the tasks that it serves."""
+        found = []
         for network in self.networks:
             like = next(network.parameters(), self.example)
-            outputs |= outputs_on(network, inputs.to(like.dtype) if inputs.is_floating_point() else inputs)
-        return outputs
+            found.append(outputs_on(network, inputs.to(like.dtype) if inputs.is_floating_point() else inputs))
+        return found
+
+    @property
+    def _averages(self) -> dict[str, Average | None]:
+        return {task.name: task.averaging for task in self.tasks}
 
     def save(self, out: str | Path) -> Path:
         """Writes the networks to `networks/` in the run's folder.
@@ -263,24 +310,9 @@ def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:
     """Returns, for each task of a problem, a description of how to convert its outputs to predictions."""
     labels: Mapping[str, Any] = getattr(problem.table, "classes", None) or {}
     return tuple(
-        ServedTask(task.name, task.kind, problem.scales.get(task.name), tuple(labels.get(task.name, ())))
+        ServedTask(task.name, task.kind, problem.scales.get(task.name), tuple(labels.get(task.name, ())), task.average)
         for task in problem.tasks
     )
-
-
-def _serving_network(problem: Problem, group: Group, state: Mapping[str, Tensor], seed: int, width: float) -> Network:
-    whole = build_network(problem, group.trains, seed, width)
-    whole.load_state_dict(state)
-    heads = {task: head for task, head in zip(whole.tasks, whole.heads, strict=True) if task in group.serves}
-    return _without_parametrizations(Network(whole.encoder, list(heads.values()), list(heads), seed).eval())
-
-
-def _without_parametrizations(network: Network) -> Network:
-    """Replaces parametrizations (e.g. weight norm), which torch cannot pickle, with the weights that they compute."""
-    for module in network.modules():
-        for name in list(getattr(module, "parametrizations", ())) if parametrize.is_parametrized(module) else ():
-            parametrize.remove_parametrizations(module, name, leave_parametrized=True)
-    return network
 
 
 def _replace_folder(new_folder: Path, folder: Path) -> None:
@@ -364,10 +396,13 @@ def _check_networks(best: Best) -> None:
     served = [sorted(group.serves) for group in best.groups]
     if served != [sorted(network.tasks) for network in best.networks]:
         raise EntryError("groups must have one entry per network, which serves the tasks of that network's outputs")
-    if sorted(task for tasks in served for task in tasks) != sorted(task.name for task in best.tasks):
-        raise EntryError("groups must serve each task exactly once")
+    names = [task.name for task in best.tasks]
+    check_served(Entry([group.to_document(cost=False) for group in best.groups], "groups"), best.groups, names)
+    for name in sorted(averaged_tasks(best.groups)):
+        if best._averages[name] is None:
+            raise EntryError(f"groups must serve the custom task {name!r} by one network, as it names no average")
     _check_table(best)
-    outputs = best._outputs(best.example)
+    outputs = average_answers(best._outputs(best.example), best._averages)
     for number, task in enumerate(best.tasks):
         if task.kind == "multiclass" and task.labels and len(task.labels) != outputs[task.name].shape[1]:
             raise EntryError(f"tasks[{number}].labels must have one label per output, {outputs[task.name].shape[1]}")
@@ -397,8 +432,8 @@ def _to_document(best: Best) -> dict[str, Any]:
     """Returns a description of the networks as a JSON document."""
     return {
         "seed": best.seed,
-        "tasks": [asdict(task) for task in best.tasks],
-        "groups": [{"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in best.groups],
+        "tasks": [task.to_document() for task in best.tasks],
+        "groups": [group.to_document(cost=False) for group in best.groups],
         "outputs": [list(network.tasks) for network in best.networks],
         "weights": [_weights_file(number) for number in range(len(best.networks))],
         "networks": [
@@ -426,7 +461,8 @@ def _read_served_task(entry: Entry) -> ServedTask:
             raise label.error("must be a label")
     kind = entry["kind"].choice(("binary", "multiclass", "regression", "custom"))
     scale = entry["scale"].optional(_read_scale)
-    return ServedTask(entry["name"].name(), kind, scale, tuple(label.value for label in labels))
+    average: Any = entry.get("average").optional(lambda average: average.choice(AVERAGES))
+    return ServedTask(entry["name"].name(), kind, scale, tuple(label.value for label in labels), average)
 
 
 def _read_scale(entry: Entry) -> tuple[float, float]:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tagalong.disclaimer import disclaimer
+from tagalong.errors import InvalidInput
 from tagalong.files import write_document
 from tagalong.group import Group
 from tagalong.learn import Diverged
 from tagalong.score import Score
 
 from .backend import Backend
-from .methods import Choice, Combined, Decision, Method
-from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, ProblemInfo, Record
+from .methods import Choice, Combined, Decision, Method, no_average
+from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, ProblemInfo, Record, averaged_tasks
 from .results import Results
 from .store import NetworkResult
 from .study_request import Options, StudyRequest, check_request
@@ -85,8 +86,10 @@ def train_choices(backend: Backend, decisions: Decisions, seeds: Sequence[int]) 
         for (budget, seed), choice in decision.choices.items()
         if seed in seeds
     ]
+    for method, *_, choice in chosen:
+        check_averages(backend, method.name, choice)
     widths = {method.name: _network_width(method, backend) for method, *_ in chosen}
-    jobs = [backend.job(g.trains, seed, m.rule, widths[m.name]) for m, _, _, seed, c in chosen for g in c.groups]
+    jobs = [backend.group_job(g, seed, m.rule, widths[m.name]) for m, _, _, seed, c in chosen for g in c.groups]
     jobs.sort(key=lambda job: (job.seed, job.rule, job.width, len(job.tasks), job.tasks))
     backend.networks(jobs, "the groups", diverged=True)
     return [
@@ -99,7 +102,7 @@ def _make_record(
     backend: Backend, method: Method, budget: int | None, seed: int, choice: Choice, deciding: Cost
 ) -> Record:
     width = _network_width(method, backend)
-    jobs = [backend.job(group.trains, seed, method.rule, width) for group in choice.groups]
+    jobs = [backend.group_job(group, seed, method.rule, width) for group in choice.groups]
     found = backend.networks(jobs, diverged=True)
     rows = [found[job] for job in jobs]
     shares = choice.shares or (1.0,) * len(rows)
@@ -109,8 +112,8 @@ def _make_record(
         budget,
         seed,
         groups=choice.groups if is_single_grouping else (),
-        val=_expected_scores(backend.tasks, choice, rows, shares, "val"),
-        test=_expected_scores(backend.tasks, choice, rows, shares, "test"),
+        val=_expected_scores(backend, choice, rows, shares, "val"),
+        test=_expected_scores(backend, choice, rows, shares, "test"),
         deciding=deciding,
         training=_expected_cost(rows, shares),
         parameters=_expected_parameters(rows, shares),
@@ -120,22 +123,42 @@ def _make_record(
     )
 
 
-def _expected_scores(
-    tasks: Iterable[str], choice: Choice, results: Sequence[NetworkResult], probabilities: Sequence[float], split: str
-) -> dict[str, Score]:
-    """Returns each task's score in the network that serves it, or NaN if no groups were chosen.
+def check_averages(backend: Backend, method: str, choice: Choice) -> None:
+    """Checks that the answers for all tasks that several networks serve can be averaged."""
+    averaged = averaged_tasks(choice.groups) if choice.shares is None else ()
+    if not averaged:
+        return
+    place = f"the groups of {method!r}"
+    if backend.problem is None:
+        raise InvalidInput(place, "must serve each task by one network if networks are trained elsewhere")
+    if unknown := sorted(task for task in averaged if backend.problem.task(task).averaging is None):
+        raise no_average(place, unknown)
+    served = [(task, group.trains, group.copy) for group in choice.groups for task in group.serves]
+    if len(set(served)) < len(served):
+        raise InvalidInput(place, "must serve a task by different networks", hint="number the copies: `Group.copy`")
 
-    If multiple groups can serve a task, its expected score is returned.
+
+def _expected_scores(
+    backend: Backend, choice: Choice, results: Sequence[NetworkResult], probabilities: Sequence[float], split: str
+) -> dict[str, Score]:
+    """Returns each task's score in the networks that serve it, or NaN if no groups were chosen.
+
+    The answers of several networks are averaged. If the groups are drawn at random, expected scores are returned.
     """
     scores = {}
-    for task in tasks:
+    if choice.shares is None and averaged_tasks(choice.groups):
+        scores = backend.average_scores(choice.groups, [row.key for row in results], split)
+        scores = {task: replace(score, rows=None) for task, score in scores.items()}
+    for task in backend.tasks:
+        if task in scores:
+            continue
         served = [
             (share, getattr(row, split)[task])
             for group, row, share in zip(choice.groups, results, probabilities, strict=True)
             if task in group.serves
         ]
         scores[task] = _expected_score(served)
-    return scores
+    return {task: scores[task] for task in backend.tasks}
 
 
 def _expected_score(weighted_scores: Sequence[tuple[float, Score]]) -> Score:
@@ -250,6 +273,6 @@ def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> No
 
 def _choice_document(choice: Choice) -> dict[str, Any]:
     return {
-        "groups": [{"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in choice.groups],
+        "groups": [group.to_document(cost=False) for group in choice.groups],
         "grouping": None if choice.grouping is None else choice.grouping.to_document(),
     }

@@ -11,11 +11,13 @@ inputs.
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 HERE = Path(__file__).resolve().parent
 
@@ -34,11 +36,44 @@ class ExportedNetworks:
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Returns the probability of label 1 (binary) or of each class (multiclass), or values in original units."""
-        outputs: dict[str, Tensor] = {}
+        """Returns the probability of label 1 (binary) or of each class (multiclass), or values in original units.
+
+        If several networks serve a task, their answers are averaged.
+        """
+        members = self._member_outputs(inputs)
+        return {task["name"]: to_prediction(task, average(task, members[task["name"]])) for task in self.about["tasks"]}
+
+    @torch.no_grad()
+    def spread(self, inputs: Tensor) -> dict[str, Tensor]:
+        """Returns the standard deviation of the predictions of the networks that serve each task."""
+        members = self._member_outputs(inputs)
+        return {
+            task["name"]: torch.stack([to_prediction(task, one) for one in members[task["name"]]]).std(0, correction=0)
+            for task in self.about["tasks"]
+        }
+
+    def _member_outputs(self, inputs: Tensor) -> dict[str, list[Tensor]]:
+        """Returns the outputs of every network that serves a task."""
+        found: dict[str, list[Tensor]] = {}
         for network in self.networks:
-            outputs.update(network(inputs))
-        return {task["name"]: to_prediction(task, outputs[task["name"]]) for task in self.about["tasks"]}
+            for task, outputs in network(inputs).items():
+                found.setdefault(task, []).append(outputs)
+        return found
+
+
+def average(task: dict[str, Any], members: list[Tensor]) -> Tensor:
+    """Averages the outputs of several networks: probabilities for classes, otherwise the outputs themselves."""
+    if len(members) == 1:
+        return members[0]
+    exact = torch.stack(members).double()
+    how = task.get("average") or {"binary": "sigmoid", "multiclass": "softmax"}.get(task["kind"], "outputs")
+    if how == "sigmoid":
+        found = functional.logsigmoid(exact).logsumexp(0) - functional.logsigmoid(-exact).logsumexp(0)
+    elif how == "softmax":
+        found = torch.log_softmax(exact, 2).logsumexp(0) - math.log(len(members))
+    else:
+        found = exact.mean(0)
+    return found.to(members[0].dtype)
 
 
 def to_prediction(task: dict[str, Any], outputs: Tensor) -> Tensor:

@@ -543,15 +543,11 @@ def _plan_document(plan: TrainingPlan, options: Mapping[str, Mapping[str, Any]])
     """Converts an initial plan to a JSON document."""
     document: dict[str, Any] = {name: list(getattr(plan, name)) for name in ("tasks", "methods", "budgets", "seeds")}
     document["groupings"] = [
-        {"method": method, "budget": budget, "groups": [_group_document(group) for group in groups]}
+        {"method": method, "budget": budget, "groups": [group.to_document(cost=False) for group in groups]}
         for (method, budget), groups in plan.groupings.items()
     ]
     document["options"] = {name: dict(given) for name, given in options.items()}
     return document
-
-
-def _group_document(group: Group) -> dict[str, list[str]]:
-    return {"trains": sorted(group.trains), "serves": sorted(group.serves)}
 
 
 def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:

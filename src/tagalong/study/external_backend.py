@@ -89,7 +89,7 @@ class ExternalBackend(Backend):
     def row_losses(self, record: Record, part: str = "test") -> Losses | None:
         found: Losses = {}
         for group in record.groups:
-            scores = getattr(self._known[self.job(group.trains, record.seed)], part)
+            scores = getattr(self._known[self.group_job(group, record.seed)], part)
             for task in group.serves:
                 if scores[task].rows is None:
                     return None

@@ -51,6 +51,7 @@ def _task_cells(task: str, record: Record, mtl: Record | None, problem: ProblemI
         "val_change": math.nan if mtl is None else relative_change(val.loss, mtl.val[task].loss),
         "test_change": math.nan if mtl is None else relative_change(test.loss, mtl.test[task].loss),
         "network": next((tuple(sorted(group.trains)) for group in record.groups if task in group.serves), None),
+        "members": sum(task in group.serves for group in record.groups),
     }
 
 

@@ -236,9 +236,7 @@ def make_plan(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
 
 def _jobs_of_decision(backend: ExternalBackend, decision: Decision) -> list[Job]:
     """Returns the networks that a decision needs."""
-    return [
-        backend.job(group.trains, seed) for (_, seed), choice in decision.choices.items() for group in choice.groups
-    ]
+    return [backend.group_job(group, seed) for (_, seed), choice in decision.choices.items() for group in choice.groups]
 
 
 class PlannedGroups(Method):

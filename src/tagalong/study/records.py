@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +52,9 @@ class Record:
         seed: the seed of the networks.
         groups: the tasks that each network is trained on and serves, or an empty tuple if the scores are averages over
             many groupings.
-        val: each task's validation score, from the network that serves it.
-        test: each task's test score, from the network that serves it.
+        val: each task's validation score, from the network that serves it, or from the average of the networks that
+            serve it.
+        test: each task's test score, from the same networks.
         deciding: the cost of choosing the groups, which is shared by all budgets.
         training: the cost of training the groups.
         parameters: the total number of parameters in all networks.
@@ -195,12 +197,33 @@ def read_cost(entry: Entry) -> Cost:
 
 
 def read_group(entry: Entry, tasks: Collection[str] | None = None) -> Group:
-    """Reads and checks the tasks that a network trains and serves; without a cost, it is 1."""
+    """Reads and checks the tasks that a network trains and serves; by default, the cost is 1 and the copy is 0."""
     trains = entry["trains"].names(tasks)
     if not trains:
         raise entry["trains"].error("must not be empty")
-    cost = entry.get("cost")
-    return Group(trains, entry["serves"].names(trains), 1 if cost.value is None else cost.number(0))
+    cost = entry.get("cost").optional(lambda cost: cost.number(0))
+    copy = entry.get("copy").optional(lambda copy: copy.integer(0))
+    return Group(trains, entry["serves"].names(trains), 1 if cost is None else cost, copy or 0)
+
+
+def averaged_tasks(groups: Iterable[Group]) -> frozenset[str]:
+    """Returns the tasks that several networks serve, whose answers are averaged.
+
+    Example:
+        >>> sorted(averaged_tasks([Group({"age", "ill"}, {"age", "ill"}), Group({"age"}, {"age"})]))
+        ['age']
+    """
+    served = Counter(task for group in groups for task in group.serves)
+    return frozenset(task for task, networks in served.items() if networks > 1)
+
+
+def check_served(entry: Entry, groups: Sequence[Group], tasks: Collection[str]) -> None:
+    """Checks that networks serve every task, and that no network is averaged with itself."""
+    if {task for group in groups for task in group.serves} != set(tasks):
+        raise entry.error("must serve every task")
+    served = [(task, group.trains, group.copy) for group in groups for task in group.serves]
+    if len(set(served)) < len(served):
+        raise entry.error("must serve a task by different networks or copies")
 
 
 def read_label(entry: Entry) -> Label:

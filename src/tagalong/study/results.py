@@ -17,7 +17,17 @@ from tagalong.rendering import join, table, tag, terminal_width
 from tagalong.score import Score
 
 from .frame import make_frame
-from .records import TOGETHER, Label, ProblemInfo, Record, read_cost, read_group, read_label, read_problem_info
+from .records import (
+    TOGETHER,
+    Label,
+    ProblemInfo,
+    Record,
+    check_served,
+    read_cost,
+    read_group,
+    read_label,
+    read_problem_info,
+)
 from .search_log import SearchLog, check_search_log
 from .summary import MethodSummary, TaskChange, summarize, task_change
 from .text import (
@@ -124,13 +134,16 @@ class Results:
         - `method`, `budget` (missing for methods without one), `seed` and `task` identify the row.
 
         - `val_loss`, `test_loss`, `val_error`, `test_error` and `error_measure` are the scores of the task in the
-          network that serves it.
+          network that serves it, or in the average of the networks that serve it.
 
         - `val_change` and `test_change` are the relative changes in loss from `mtl` with the same seed (negative is
           better).
 
         - `network` is a sorted tuple of the tasks in the network that serves this task. The value is None for `random`,
-          which is an average over many groupings.
+          which is an average over many groupings. If the answers of several networks are averaged, it is the first.
+
+        - `members` is the number of networks that serve this task, which is 1 unless their answers are averaged, and 0
+          for `random`.
 
         - `networks`, `honest`, `diverged`, `deciding_cost`, `training_cost`, `parameters` and `latency` are the same
           for all tasks of a method, budget and seed (see `MethodSummary`), except that `diverged` is a boolean.
@@ -361,15 +374,14 @@ def _summary_document(summary: MethodSummary) -> dict[str, Any]:
 
 
 def _groups_document(groups: Iterable[Group]) -> list[dict[str, Any]]:
-    return [{"trains": sorted(group.trains), "serves": sorted(group.serves), "cost": group.cost} for group in groups]
+    return [group.to_document() for group in groups]
 
 
 def _read_record(entry: Entry, tasks: Sequence[str]) -> Record:
     method, budget = read_label(entry)
     groups = tuple(read_group(group, tasks) for group in entry["groups"].entries())
-    served = sorted(task for group in groups for task in group.serves)
-    if groups and served != sorted(tasks):
-        raise entry["groups"].error("must serve each task exactly once")
+    if groups:
+        check_served(entry["groups"], groups, tasks)
     return Record(
         method,
         budget,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from tagalong.group import Group
 from tagalong.rendering import TextTable, display_width, wrap
 
-from .records import Label, ProblemInfo
+from .records import Label, ProblemInfo, averaged_tasks
 from .relative_losses import relative_change
 from .summary import MethodSummary
 
@@ -25,6 +25,7 @@ OPTIONAL_COLUMNS = ("latency", TOTAL_LOSS_ERROR, "size", "vs random", "total los
 DIVERGED, UNKNOWN, HUGE = "diverged", "unknown", 1e6
 SHORTEST_METHOD, SHORTEST_TASK = 14, 16  # other columns are omitted before names get narrower than this
 MAX_TASKS = 50  # in a table
+AVERAGED = "The answers of networks that serve the same task are averaged."
 Row = Sequence[str]
 
 
@@ -193,8 +194,9 @@ def _format_multiple(value: float | None) -> str:
 
 def networks_list(groups: Sequence[Group], width: int) -> list[str]:
     """Lists the networks, with the tasks that each network serves and the tasks that it is trained on."""
-    rows = (f"  {number}. {_network_text(group)}" for number, group in enumerate(groups, 1))
-    return [line for row in rows for line in wrap(row, width, hang="     ")]
+    rows = [f"  {number}. {_network_text(group)}" for number, group in enumerate(groups, 1)]
+    lines = [line for row in rows for line in wrap(row, width, hang="     ")]
+    return [*lines, *wrap(f"  {AVERAGED}", width, hang="  ")] if averaged_tasks(groups) else lines
 
 
 def label_text(label: Label) -> str:
@@ -209,4 +211,5 @@ def label_text(label: Label) -> str:
 
 def _network_text(group: Group) -> str:
     helped = f" (trained with {', '.join(sorted(group.helpers))})" if group.helpers else ""
-    return ", ".join(sorted(group.serves)) + helped
+    copy = f" (copy {group.copy})" if group.copy else ""
+    return ", ".join(sorted(group.serves)) + helped + copy

@@ -12,12 +12,13 @@ from tagalong.files import json_safe
 from tagalong.group import Group
 from tagalong.rendering import wrap
 
-from .records import TOGETHER, Label, Record, by_label
+from .records import TOGETHER, Label, Record, averaged_tasks, by_label
 from .summary import changes, mean, stderr, summarize
 from .text import WIDTH, label_text, networks_list, percent
 from .uncertainty import CONFIDENCE, interval_half_width
 
 MIN_SEEDS = 3
+UNPICKED_METHODS = ("auto", "ensemble")  # whose validation losses are not those of the luckiest networks
 RecordsByLabel = Mapping[Label, list[Record]]
 
 
@@ -95,6 +96,7 @@ class Verdict:
         change, interval = percent(self.estimate), _format_interval(self)
         if self.worth_it:
             what = "Training each task alone" if self.candidate[0] == "stl" else "Grouping"
+            what = "Averaging networks" if averaged_tasks(self.candidate_groups) else what
             return (
                 f"{what} is worth it: the {count} change the test losses by {change} {interval}{_format_costs(self)}."
             )
@@ -125,9 +127,7 @@ class Verdict:
         """Converts all fields and the text to a JSON document."""
         document: dict[str, Any] = json_safe(asdict(self))
         for name in ("groups", "candidate_groups"):
-            document[name] = [
-                {"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in getattr(self, name)
-            ]
+            document[name] = [group.to_document(cost=False) for group in getattr(self, name)]
         return document | {"text": str(self)}
 
 
@@ -164,7 +164,7 @@ def decide(
     Not every method can be the candidate. Groupings trained with a rule (e.g. "tag+pcgrad") are excluded, since the
     effect of grouping could not be separated from the effect of the rule. The oracle, averages over groupings, and
     groupings with a diverged network are also excluded. If `auto` found groups, the candidate is one of its groupings,
-    since `auto` has already accounted for luck.
+    since `auto` has already accounted for luck, or an `ensemble`, whose copies were not picked.
 
     Args:
         records: the records of a study, including those of `mtl`.
@@ -184,7 +184,8 @@ def decide(
         raise InvalidInput("records", "must include results for 'mtl' as a baseline", "none", "add 'mtl' to `methods`")
     diverged = tuple(dict.fromkeys(record.label for record in records if record.diverged))
     candidates = {label: change for label, change in _candidate_changes(choosing).items() if label not in diverged}
-    candidates = {label: change for label, change in candidates.items() if label[0] == "auto"} or candidates
+    if any(method == "auto" for method, _ in candidates):
+        candidates = {label: change for label, change in candidates.items() if label[0] in UNPICKED_METHODS}
     together = choosing[TOGETHER]
     searched = any(label[0] == "auto" and some[0].deciding.networks for label, some in choosing.items())
     left_out_note = tuple(_excluded_seeds_note(excluded_seeds))

@@ -36,7 +36,7 @@ SEEDS = (0, 1)
 TASK_NAMES = (("one", "two"), ("one", "two", "three"), ("one", "two", "three", "four", "five"))
 UNUSUAL_NAMES = ("b.c", "x+y", "ä, ö")
 OTHER_TEST_SEED = 3
-Groups = frozenset[tuple[frozenset[str], frozenset[str], float]]
+Groups = frozenset[tuple[frozenset[str], frozenset[str], int, float]]
 
 
 def check_method(
@@ -224,8 +224,12 @@ def _check_decision(checks: Checks, method: Method, decision: Decision, names: S
         expect(not extra, f"{where} there is one for {_format_items(extra)}, which was not requested")
     for (budget, seed), choice in decision.choices.items():
         context = f"{where}, budget {budget} and seed {seed}"
-        with checks.check("every task is served exactly once"):
-            _check_served(choice, names, context)
+        if method.averages:
+            with checks.check("every task is served, and no network is averaged with itself"):
+                _check_averaged(choice, names, context)
+        else:
+            with checks.check("every task is served exactly once"):
+                _check_served(choice, names, context)
         with checks.check("networks train only tasks of the problem, and serve only tasks that they train"):
             for group in choice.groups:
                 expect(
@@ -261,13 +265,22 @@ def _check_served(choice: Choice, names: Sequence[str], context: str) -> None:
         expect(abs(number - 1) < 1e-9, f"{context}, {task!r} is served by {number:g} networks")
 
 
+def _check_averaged(choice: Choice, names: Sequence[str], context: str) -> None:
+    for task in names:
+        members = [(group.trains, group.copy) for group in choice.groups if task in group.serves]
+        expect(bool(members), f"{context}, {task!r} is served by no network")
+        expect(len(set(members)) == len(members), f"{context}, {task!r} is served twice by the same network")
+
+
 def _shares(choice: Choice) -> Sequence[float]:
     return [1.0] * len(choice.groups) if choice.shares is None else choice.shares
 
 
 def _comparable_groups(decision: Decision) -> dict[tuple[int | None, int], Groups]:
     return {
-        at: frozenset((g.trains, g.serves, round(s, 9)) for g, s in zip(choice.groups, _shares(choice), strict=True))
+        at: frozenset(
+            (g.trains, g.serves, g.copy, round(s, 9)) for g, s in zip(choice.groups, _shares(choice), strict=True)
+        )
         for at, choice in decision.choices.items()
     }
 
@@ -280,7 +293,7 @@ def _expect_same(expected: Mapping[Any, Groups], found: Mapping[Any, Groups]) ->
 
 
 def _format_groups(groups: Groups) -> str:
-    return " ".join(sorted("{" + ", ".join(sorted(trains)) + "}" for trains, _, _ in groups)) or "nothing"
+    return " ".join(sorted("{" + ", ".join(sorted(trains)) + "}" for trains, *_ in groups)) or "nothing"
 
 
 def _format_items(items: Any) -> str:

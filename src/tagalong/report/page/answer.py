@@ -8,7 +8,7 @@ from math import isfinite
 
 from tagalong.group import Group
 from tagalong.rendering import Html, tag
-from tagalong.study import Label, Run, TaskChange, Verdict, label_text
+from tagalong.study import Label, Run, TaskChange, Verdict, averaged_tasks, label_text
 
 from ..style import format_percent, percent_text
 
@@ -38,6 +38,8 @@ def headline(verdict: Verdict) -> str:
         method, networks = verdict.recommended[0], f"{number_in_words(len(verdict.groups))} networks"
         if method == "stl":
             return f"None of them: train each task alone, in {networks}."
+        if averaged_tasks(verdict.groups):
+            return f"Use {networks} and average their answers ({method})."
         return f"Use {networks}, grouped by {method}."
     tried = verdict.candidate is not None or verdict.searched
     return f"All of them, in one network{': no grouping is reliably better' if tried else ''}."
@@ -131,6 +133,8 @@ def recommended_section(run: Run) -> Html:
     lead = f"{'Errors' if _has_errors(run) else 'Losses'} on test data" + (
         ", and the change in loss compared with one network for all tasks." if verdict.worth_it else "."
     )
+    if averaged_tasks(verdict.groups):
+        lead += " The answers of networks that serve the same task are averaged."
     return tag(
         "section",
         tag("h2", title, id="networks-title"),
@@ -144,14 +148,17 @@ def recommended_section(run: Run) -> Html:
 
 def _cards(run: Run, label: Label, groups: Sequence[Group]) -> Html:
     changes = run.results.changes_by_task(*label)
+    numbers: dict[tuple[frozenset[str], frozenset[str]], list[int]] = {}
+    for number, group in enumerate(groups, 1):
+        numbers.setdefault((group.trains, group.serves), []).append(number)  # copies share a card
     return tag(
         "div",
-        *(_card(run, number, group, changes, label[0] == "mtl") for number, group in enumerate(groups, 1)),
-        class_="cards" if len(groups) > 1 else "cards one",
+        *(_card(run, some, groups[some[0] - 1], changes, label[0] == "mtl") for some in numbers.values()),
+        class_="cards" if len(numbers) > 1 else "cards one",
     )
 
 
-def _card(run: Run, number: int, group: Group, changes: dict[str, TaskChange], is_single: bool) -> Html:
+def _card(run: Run, members: Sequence[int], group: Group, changes: dict[str, TaskChange], is_single: bool) -> Html:
     helpers = [tag("span", task, class_="chip helper") for task in sorted(group.helpers)]
     rows = [_task_row(run, changes[task], is_single) for task in run.results.problem.tasks if task in group.serves]
     numbers = ["test error", "loss change"] if _has_errors(run) else ["test loss", "change"]
@@ -159,11 +166,17 @@ def _card(run: Run, number: int, group: Group, changes: dict[str, TaskChange], i
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
     return tag(
         "article",
-        tag("h3", tag("span", class_="swatch"), f"Network {number}" if not is_single else "All tasks"),
+        tag("h3", tag("span", class_="swatch"), "All tasks" if is_single else _card_title(members)),
         tag("table", head, tag("tbody", *rows), class_="served"),
         tag("p", "trained only to help: ", *_with_spaces(helpers), class_="helpers") if helpers else None,
-        class_=f"card n{(number - 1) % 8}",
+        class_=f"card n{(members[0] - 1) % 8}",
     )
+
+
+def _card_title(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"Network {numbers[0]}"
+    return f"Networks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}: copies, averaged"
 
 
 def _task_row(run: Run, change: TaskChange, is_single: bool) -> Html:

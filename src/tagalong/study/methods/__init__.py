@@ -2,6 +2,9 @@
 
 from .auto import AutoMethod as AutoMethod
 from .auto import read_effort as read_effort
+from .ensemble import BestOf as BestOf
+from .ensemble import Ensemble as Ensemble
+from .ensemble import no_average as no_average
 from .hoa_optimal import Hoa as Hoa
 from .hoa_optimal import Optimal as Optimal
 from .hoa_optimal import Oracle as Oracle

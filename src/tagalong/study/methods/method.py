@@ -79,6 +79,7 @@ class Method(ABC):
             their order in the request.
         budgeted: whether the method makes a separate choice for each budget.
         honest: whether the method avoids using test data.
+        averages: whether several networks may serve a task. Their answers are then averaged.
         rule: the rule that combines the task losses in each network.
     """
 
@@ -86,6 +87,7 @@ class Method(ABC):
     order: int = 50
     budgeted: bool = True
     honest: bool = True
+    averages: bool = False
     rule: str = "plain"
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:

@@ -12,6 +12,7 @@ from tagalong.errors import InvalidInput
 from tagalong.plugins import PluginError, Registry, unknown_name
 
 from .auto import AutoMethod
+from .ensemble import BestOf, Ensemble
 from .hoa_optimal import Hoa, Optimal, Oracle
 from .method import RULE_NAMES, Method, rule_problem
 from .mtl_stl import Combined, Mtl, Ruled, Stl, Wide
@@ -29,6 +30,8 @@ BUILT_IN: dict[str, Factory] = {
     "optimal": Optimal,
     "oracle": Oracle,
     "auto": AutoMethod,
+    "ensemble": Ensemble,
+    "best-of": BestOf,
     **{rule: partial(Ruled, rule) for rule in RULE_NAMES},
 }
 LARGER_MTL_PATTERN = re.compile(r"mtl-(wide|big)(\d+(?:\.\d+)?)")

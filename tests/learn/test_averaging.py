@@ -1,0 +1,165 @@
+"""Averaged answers equal a slow average of probabilities or values, one row and network at a time, in float64."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tagalong.errors import InvalidInput
+from tagalong.learn import MLP, Network, Problem, Split, Task, average_answers, average_outputs, build_network
+from tagalong.learn.scoring import average_scores_on, scores_on
+
+LOGITS = st.lists(st.floats(-30, 30), min_size=2, max_size=5)
+
+
+def sigmoid(logit: float) -> float:
+    return 1 / (1 + math.exp(-logit))
+
+
+def softmax(logits: list[float]) -> list[float]:
+    largest = max(logits)
+    total = sum(math.exp(logit - largest) for logit in logits)
+    return [math.exp(logit - largest) / total for logit in logits]
+
+
+@given(LOGITS)
+def test_binary_outputs_average_to_the_mean_probability(logits: list[float]) -> None:
+    found = average_outputs([torch.tensor([[one]], dtype=torch.float64) for one in logits], "sigmoid")
+    mean = sum(map(sigmoid, logits)) / len(logits)
+    negative = sum(sigmoid(-one) for one in logits) / len(logits)
+    assert found.shape == (1, 1)
+    assert torch.sigmoid(found).item() == pytest.approx(mean, rel=1e-12)
+    assert torch.sigmoid(-found).item() == pytest.approx(negative, rel=1e-12)
+
+
+@given(st.lists(st.lists(st.floats(-30, 30), min_size=3, max_size=3), min_size=2, max_size=4))
+def test_multiclass_outputs_average_to_the_mean_probabilities(logits: list[list[float]]) -> None:
+    found = average_outputs([torch.tensor([one], dtype=torch.float64) for one in logits], "softmax")
+    mean = np.mean([softmax(one) for one in logits], axis=0)
+    np.testing.assert_allclose(found.exp().numpy()[0], mean, rtol=1e-12)
+    np.testing.assert_allclose(torch.softmax(found, 1).numpy()[0], mean, rtol=1e-12)
+
+
+def test_outputs_that_are_certain_stay_finite_and_certain() -> None:
+    high, low = torch.tensor([[500.0]]), torch.tensor([[-500.0]])
+    assert average_outputs([high, high], "sigmoid").item() == 500
+    assert average_outputs([high, low], "sigmoid").item() == 0
+    classes = average_outputs([torch.tensor([[900.0, 0.0]]), torch.tensor([[0.0, 900.0]])], "softmax")
+    np.testing.assert_allclose(classes.exp().numpy(), [[0.5, 0.5]])
+
+
+def test_the_average_has_the_type_and_shape_of_the_outputs() -> None:
+    members = [torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(n)) for n in range(3)]
+    for average in ("outputs", "sigmoid", "softmax"):
+        found = average_outputs(members, average)
+        assert (found.dtype, found.shape) == (torch.float32, members[0].shape)
+    dense = torch.stack([torch.softmax(member, 1) for member in members]).mean(0)
+    np.testing.assert_allclose(average_outputs(members, "softmax").exp().numpy(), dense.numpy(), rtol=1e-5)
+
+
+def test_a_task_of_one_network_is_not_touched() -> None:
+    outputs = torch.randn(5, 1)
+    assert average_answers([{"own": outputs}, {"other": outputs}], {"own": None})["own"] is outputs
+    with pytest.raises(ValueError, match="it is not known how to average the outputs for the task 'own'"):
+        average_answers([{"own": outputs}, {"own": outputs}], {"own": None})
+
+
+TASKS = (
+    Task("age", "regression", error="rmse"),
+    Task("ill", class_weights=(0.5, 3.0), error="auroc"),
+    Task("kind", "multiclass", classes=3, class_weights=(1.0, 2.0, 0.5)),
+)
+SCALE = (50.0, 10.0)
+
+
+def make_problem() -> Problem:
+    draw = torch.Generator().manual_seed(0)
+
+    def some(rows: int) -> Split:
+        inputs = torch.randn(rows, 4, generator=draw, dtype=torch.float64)
+        targets = {
+            "age": inputs[:, 0].clone(),
+            "ill": (inputs[:, 1] > 0).double(),
+            "kind": inputs[:, 1:].argmax(1).double(),
+        }
+        for number, values in enumerate(targets.values()):
+            values[number::5] = torch.nan
+        return Split(inputs, targets)
+
+    return Problem("toy", TASKS, some(40), some(30), some(37), MLP(4, (6,)), scales={"age": SCALE})
+
+
+def slow_row_loss(task: Task, members: list[Tensor], target: float) -> float:
+    """The loss of the average answer for one row, from probabilities."""
+    if task.kind == "regression":
+        return (sum(one.item() for one in members) / len(members) - target) ** 2
+    if task.kind == "binary":
+        positive = sum(sigmoid(one.item()) for one in members) / len(members)
+        return -3.0 * math.log(positive) if target else -0.5 * math.log(1 - positive)
+    mean = np.mean([softmax(one.tolist()) for one in members], axis=0)
+    assert task.class_weights is not None
+    return -task.class_weights[int(target)] * math.log(mean[int(target)])
+
+
+def networks(problem: Problem) -> list[Network]:
+    """Three networks: two serve every task, one serves only two tasks."""
+    made = [build_network(problem, problem.names, seed).double() for seed in (0, 1)]
+    return [*made, build_network(problem, ("age", "kind"), 2).double()]
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_the_losses_of_averages_equal_a_slow_average_of_probabilities(task: Task) -> None:
+    problem = make_problem()
+    members = networks(problem)
+    score = average_scores_on(problem, members, problem.test)[task.name]
+    expected = []
+    for inputs, target in zip(problem.test.inputs, problem.test.targets[task.name], strict=True):
+        outputs = [network(inputs[None])[task.name][0] for network in members if task.name in network.tasks]
+        expected.append(math.nan if target.isnan() else slow_row_loss(task, outputs, target.item()))
+    assert score.rows is not None
+    np.testing.assert_allclose(score.rows, np.float32(expected), rtol=1e-6)
+    assert score.loss == pytest.approx(np.nanmean(expected), rel=1e-12)
+
+
+def test_the_errors_of_averages_are_in_the_units_of_the_data() -> None:
+    problem = make_problem()
+    members = networks(problem)
+    scores = average_scores_on(problem, members, problem.test)
+    present = ~problem.test.targets["age"].isnan()
+    mean = torch.stack([network(problem.test.inputs)["age"][:, 0] for network in members]).mean(0)
+    errors = (mean - problem.test.targets["age"])[present] * SCALE[1]
+    assert scores["age"].error == pytest.approx(errors.square().mean().sqrt().item(), rel=1e-12)
+    probabilities = torch.stack([torch.softmax(network(problem.test.inputs)["kind"], 1) for network in members])
+    labels = problem.test.targets["kind"]
+    wrong = (probabilities.mean(0).argmax(1) != labels)[~labels.isnan()].double().mean().item()
+    assert scores["kind"].error == pytest.approx(wrong)
+
+
+def test_one_network_is_scored_as_without_averaging() -> None:
+    problem = make_problem()
+    network = networks(problem)[0]
+    plain, averaged = scores_on(problem, network, problem.test), average_scores_on(problem, [network], problem.test)
+    assert {task: (one.loss, one.error) for task, one in plain.items()} == {
+        task: (one.loss, one.error) for task, one in averaged.items()
+    }
+
+
+def test_scoring_restores_the_mode_of_every_network() -> None:
+    problem = make_problem()
+    members = [network.train() for network in networks(problem)]
+    average_scores_on(problem, members, problem.test)
+    assert all(network.training for network in members)
+
+
+def test_only_tasks_with_their_own_loss_need_to_name_an_average() -> None:
+    loss = nn.L1Loss(reduction="none")
+    assert [task.averaging for task in TASKS] == ["outputs", "sigmoid", "softmax"]
+    assert Task("own", "custom", loss=loss).averaging is None
+    assert Task("own", "regression", loss=loss).averaging is None
+    assert Task("own", "custom", loss=loss, average="outputs").averaging == "outputs"
+    with pytest.raises(InvalidInput, match="`average` must be one of 'outputs', 'sigmoid', 'softmax', found 'median'"):
+        Task("own", average="median")

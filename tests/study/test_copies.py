@@ -1,0 +1,375 @@
+"""Copies of a network are averaged: with which seeds they train, how they are scored, saved and resumed."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tagalong.errors import InvalidInput
+from tagalong.group import Group
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, train
+from tagalong.study import Best, Choice, Decision, ExternalStudy, Method, Results, Study, open_backend, plan
+from tagalong.study.keys import Keys
+from tagalong.study.members import member_seed
+from tagalong.study.text import networks_list
+
+TASKS = (
+    Task("age", "regression"),
+    Task("ill", class_weights=(1.0, 2.0)),
+    Task("kind", "multiclass", classes=3),
+)
+SCALE = (50.0, 10.0)
+METHODS, BUDGETS = ["mtl", "ensemble"], [2, 3]
+
+
+def make_problem(tasks: tuple[Task, ...] = TASKS, lr: float = 0.02) -> Problem:
+    draw = torch.Generator().manual_seed(0)
+
+    def some(rows: int) -> Split:
+        inputs = torch.randn(rows, 4, generator=draw)
+        kind = inputs[:, 1:].argmax(1).float()
+        age = inputs[:, 0] + 0.5 * torch.randn(rows, generator=draw)
+        age[::7] = torch.nan
+        targets = {"age": age, "ill": (inputs[:, 1] > 0).float(), "kind": kind}
+        return Split(inputs, {task.name: targets[task.name] for task in tasks})
+
+    recipe = Recipe(epochs=4, batch_size=32, lr=lr)
+    scales = {task.name: SCALE for task in tasks if task.kind == "regression"}
+    return Problem("toy", tasks, some(150), some(60), some(80), MLP(4, (8,), dropout=0.1), recipe=recipe, scales=scales)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("copies")
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> Results:
+    return Study(make_problem(), folder, device="cpu").run(METHODS, BUDGETS, seeds=2, confirm=1)
+
+
+def best_of(folder: Path, budget: int) -> Best:
+    return Study(make_problem(), folder, device="cpu").best("ensemble", budget)
+
+
+def losses_of(predicted: dict[str, Any], problem: Problem) -> dict[str, float]:
+    """The test losses, computed from predictions alone in float64."""
+    targets = {task: values.double().numpy() for task, values in problem.test.targets.items()}
+    age = (np.asarray(predicted["age"], dtype=np.float64) - SCALE[0]) / SCALE[1]
+    ill = np.asarray(predicted["ill"], dtype=np.float64)
+    kind = np.asarray(predicted["kind"], dtype=np.float64)[np.arange(len(ill)), targets["kind"].astype(int)]
+    return {
+        "age": float(np.nanmean((age - targets["age"]) ** 2)),
+        "ill": float(np.mean(np.where(targets["ill"] > 0, -2 * np.log(ill), -np.log(1 - ill)))),
+        "kind": float(np.mean(-np.log(kind))),
+    }
+
+
+def reported_losses(results: Results, budget: int, seed: int) -> dict[str, float]:
+    (record,) = [one for one in results.records_of(("ensemble", budget)) if one.seed == seed]
+    return {task: score.loss for task, score in record.test.items()}
+
+
+def test_copies_train_with_seeds_of_their_own() -> None:
+    seeds = [member_seed(seed, copy) for seed in range(200) for copy in range(50)]
+    assert len(set(seeds)) == len(seeds)
+    assert [member_seed(seed, 0) for seed in (0, 1, 17)] == [0, 1, 17]
+    assert set(range(10_000)).isdisjoint(member_seed(seed, copy) for seed in range(200) for copy in range(1, 50))
+
+
+def test_records_share_no_network(results: Results) -> None:
+    for budget in BUDGETS:
+        records = results.records_of(("ensemble", budget))
+        keys = [key for record in records for key in record.networks]
+        assert len(set(keys)) == len(keys) == budget * len(records)
+    assert {record.seed for record in results.records if record.method == "ensemble"} == {0, 1, 2}
+    small, large = (results.records_of(("ensemble", budget))[0] for budget in BUDGETS)
+    assert small.networks == large.networks[:2]
+    assert small.networks[0] == results.records_of(("mtl", None))[0].networks[0]
+
+
+def test_the_losses_of_a_record_are_those_of_its_networks_averaged(results: Results) -> None:
+    problem = make_problem()
+    record = results.records_of(("ensemble", 2))[1]
+    assert record.groups == tuple(Group(problem.names, problem.names, copy=copy) for copy in (0, 1))
+    states = [train(problem, Job(problem.names, member_seed(record.seed, copy))).state or {} for copy in (0, 1)]
+    retrained = Best.build(problem, record.groups, states, record.seed)
+    expected = losses_of(retrained.predict(problem.test.inputs), problem)
+    assert reported_losses(results, 2, record.seed) == pytest.approx(expected, rel=1e-4)
+
+
+def test_every_network_is_counted_once(results: Results) -> None:
+    (together,) = results.records_of(("mtl", None))[:1]
+    for budget in BUDGETS:
+        record = results.records_of(("ensemble", budget))[0]
+        assert record.training.networks == budget
+        assert record.deciding.networks == 0
+        assert record.parameters == budget * together.parameters
+        assert together.latency is not None
+        assert record.latency == pytest.approx(budget * together.latency)
+
+
+def test_the_rows_of_an_average_have_its_mean_loss(results: Results, folder: Path) -> None:
+    record = results.records_of(("ensemble", 3))[0]
+    with open_backend(make_problem(), folder, device="cpu") as backend:
+        for part in ("val", "test"):
+            rows = backend.row_losses(record, part)
+            scores = getattr(record, part)
+            assert {task: np.nanmean(one, dtype=float) for task, one in rows.items()} == pytest.approx(
+                {task: scores[task].loss for task in rows}, rel=1e-6
+            )
+            assert np.isnan(rows["age"][::7]).all()
+    assert ("ensemble", 3) in results.noise
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_saved_and_exported_averages_give_the_reported_losses_in_another_process(
+    results: Results, folder: Path, tmp_path: Path, budget: int
+) -> None:
+    problem, best = make_problem(), best_of(folder, budget)
+    best.save(tmp_path)
+    assert best.export(tmp_path / "export") == []
+    torch.save(problem.test.inputs, tmp_path / "rows.pt")
+    loaded = """
+import sys, torch
+from tagalong.study import Best
+best, rows = Best.load(sys.argv[1]), torch.load(sys.argv[1] + "/rows.pt")
+torch.save({"predict": best.predict(rows), "spread": best.spread(rows)}, sys.argv[1] + "/loaded.pt")
+"""
+    exported = """
+import sys, torch
+sys.modules["tagalong"] = None  # importing it fails
+sys.path.insert(0, sys.argv[1] + "/export")
+from load import load
+networks, rows = load(), torch.load(sys.argv[1] + "/rows.pt")
+torch.save({"predict": networks.predict(rows), "spread": networks.spread(rows)}, sys.argv[1] + "/exported.pt")
+"""
+    expected = reported_losses(results, budget, best.seed)
+    assert losses_of(best.predict(problem.test.inputs), problem) == pytest.approx(expected, rel=1e-6)
+    for script, file in ((loaded, "loaded.pt"), (exported, "exported.pt")):
+        subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+        found = torch.load(tmp_path / file, weights_only=False)
+        assert losses_of(found["predict"], problem) == pytest.approx(expected, rel=1e-6)
+        for task, spread in best.spread(problem.test.inputs).items():
+            np.testing.assert_allclose(np.asarray(found["spread"][task]), spread, rtol=1e-3, atol=1e-5)
+
+
+def test_the_spread_is_the_standard_deviation_over_networks(results: Results, folder: Path) -> None:
+    problem, best = make_problem(), best_of(folder, 2)
+    singles = [
+        Best((group,), (network,), best.tasks, best.seed, best.table, best.example, (layers,))
+        for group, network, layers in zip(best.groups, best.networks, best.layers, strict=True)
+    ]
+    members = [single.predict(problem.test.inputs) for single in singles]
+    for task, spread in best.spread(problem.test.inputs).items():
+        first, second = (member[task].astype(np.float64) for member in members)
+        np.testing.assert_allclose(spread, np.abs(first - second) / 2, rtol=1e-3, atol=1e-6)
+        mean = best.predict(problem.test.inputs)[task]
+        np.testing.assert_allclose(mean, (first + second) / 2, rtol=1e-5, atol=1e-6)
+    for spread in singles[0].spread(problem.test.inputs).values():
+        assert not spread.any()
+
+
+class Refusing:
+    """An executor that trains nothing."""
+
+    def start(self, problem: Problem, device: str) -> None:
+        raise AssertionError("a network would be trained")
+
+    def map(self, chunks: Any, advance: Any) -> Any:
+        raise AssertionError("a network would be trained")
+
+    def stop(self) -> None:
+        pass
+
+
+def test_a_finished_run_trains_nothing_again(results: Results, folder: Path) -> None:
+    study = Study(make_problem(), folder, device="cpu", executor=Refusing())
+    again = study.run(METHODS, BUDGETS, seeds=2, confirm=1)
+    assert [record.networks for record in again.records] == [record.networks for record in results.records]
+    assert [record.test for record in again.records] == [record.test for record in results.records]
+
+
+def test_a_run_of_other_methods_is_continued(tmp_path: Path) -> None:
+    study = Study(make_problem(), tmp_path, device="cpu")
+    old = study.run(["mtl"], seeds=2).records
+    found = study.run(["mtl", "ensemble"], [2], seeds=2).records_of(("ensemble", 2))
+    assert [record.networks[0] for record in found] == [record.networks[0] for record in old]
+    with open_backend(make_problem(), tmp_path, device="cpu") as backend:
+        assert len(backend.store) == 4
+
+
+def test_weights_that_were_dropped_are_trained_again(tmp_path: Path) -> None:
+    study = Study(make_problem(), tmp_path, device="cpu")
+    before = study.run(["mtl", "ensemble"], [2], seeds=1)
+    with open_backend(make_problem(), tmp_path, device="cpu") as backend:
+        backend.store._connection.execute("UPDATE networks SET kept = 0")
+    after = study.run(["mtl", "ensemble"], [2], seeds=1)
+    for old, new in zip(before.records, after.records, strict=True):
+        assert {task: score.loss for task, score in new.test.items()} == pytest.approx(
+            {task: score.loss for task, score in old.test.items()}, rel=1e-6
+        )
+
+
+def test_the_average_of_a_task_changes_no_key() -> None:
+    job = Job(("age", "ill", "kind"), 0)
+    named = make_problem((replace(TASKS[0], average="outputs"), *TASKS[1:]))
+    assert Keys(named, "cpu").of(job) == Keys(make_problem(), "cpu").of(job)
+
+
+def test_documents_keep_copies_and_old_ones_are_unchanged(results: Results, tmp_path: Path) -> None:
+    document = results.to_document()
+    for record in document["records"]:
+        copies = [group.get("copy") for group in record["groups"]]
+        assert copies == ([None, 1, 2][: record["budget"]] if record["method"] == "ensemble" else [None] * len(copies))
+    again = Results.load(results.save(tmp_path / "results.json"))
+    assert [record.groups for record in again.records] == [record.groups for record in results.records]
+    assert json.dumps(again.to_document()) == json.dumps(document)
+    assert Group("ab", "a").to_document() == {"trains": ["a", "b"], "serves": ["a"], "cost": 1}
+
+
+def test_a_network_averaged_with_itself_is_an_error_in_a_document(results: Results, tmp_path: Path) -> None:
+    document = results.to_document()
+    record = next(one for one in document["records"] if one["method"] == "ensemble")
+    record["groups"][1]["copy"] = 0
+    (tmp_path / "results.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match="must serve a task by different networks or copies"):
+        Results.load(tmp_path)
+
+
+def test_the_verdict_pairs_an_average_with_one_network_of_the_same_seed(results: Results) -> None:
+    verdict = results.verdict()
+    assert verdict.candidate is not None
+    assert verdict.candidate[0] == "ensemble"
+    assert verdict.row_stderr is not None
+    (fresh,) = [record for record in results.records_of(verdict.candidate) if record.seed == 2]
+    (together,) = [record for record in results.records_of(("mtl", None)) if record.seed == 2]
+    assert verdict.estimate == pytest.approx(fresh.change(together))
+    assert fresh.networks[0] == together.networks[0]
+    assert verdict.training_cost == pytest.approx(fresh.training.steps / together.training.steps)
+
+
+def test_a_frame_counts_the_members_of_a_task(results: Results) -> None:
+    frame = results.to_frame()
+    members = frame.groupby(["method", "budget"], dropna=False)["members"].unique()
+    assert {int(one) for one in members["ensemble", 3]} == {3}
+    assert {int(one) for one in members["mtl"].iloc[0]} == {1}
+
+
+def test_the_text_says_that_answers_are_averaged(results: Results) -> None:
+    lines = networks_list(results.records_of(("ensemble", 2))[0].groups, 100)
+    assert lines == [
+        "  1. age, ill, kind",
+        "  2. age, ill, kind (copy 1)",
+        "  The answers of networks that serve the same task are averaged.",
+    ]
+
+
+def test_a_diverged_copy_makes_the_average_unknown(tmp_path: Path) -> None:
+    problem = make_problem()
+    with open_backend(problem, tmp_path, device="cpu") as backend:
+        groups = [Group(problem.names, problem.names, copy=copy) for copy in (0, 1)]
+        jobs = [backend.group_job(group, 0) for group in groups]
+        keys = [result.key for result in backend.networks(jobs).values()]
+        backend.store._connection.execute("UPDATE networks SET best_epoch = -1 WHERE key = ?", (keys[1],))
+        assert all(np.isnan(one.loss) for one in backend.average_scores(groups, keys, "test").values())
+
+
+def make_head(features: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(features, 1), nn.Flatten(0))
+
+
+OWN = Task("age", "custom", loss=nn.MSELoss(reduction="none"), head=make_head)
+
+
+def test_a_task_with_its_own_loss_must_name_its_average(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"'ensemble' needs to know how to average the answers .*'age' with a loss"):
+        Study(make_problem((OWN, *TASKS[1:])), tmp_path, device="cpu").run(["ensemble"], [2], seeds=1)
+    problem = make_problem((replace(OWN, average="outputs"), *TASKS[1:]))
+    results = Study(problem, tmp_path, device="cpu").run(["ensemble"], [2], seeds=1)
+    best = Study(problem, tmp_path, device="cpu").best("ensemble", 2)
+    best.save(tmp_path)
+    predicted = Best.load(tmp_path, trust=True).predict(problem.test.inputs)["age"]
+    loss = np.nanmean((predicted.astype(float) - problem.test.targets["age"].numpy()) ** 2)
+    assert loss == pytest.approx(results.records_of(("ensemble", 2))[0].test["age"].loss, rel=1e-6)
+
+
+class Committee(Method):
+    """The network for all tasks, averaged with networks for single tasks."""
+
+    name, budgeted, averages = "committee", False, True
+
+    def decide(self, backend: Any, budgets: Any, seeds: Any) -> Decision:
+        names = backend.tasks
+        groups = (Group(names, names), Group({names[0]}, {names[0]}), Group(names[:2], {names[1]}, copy=4))
+        return Decision.pooled({None: Choice(groups)}, seeds)
+
+
+def test_networks_of_different_tasks_may_be_averaged(tmp_path: Path) -> None:
+    problem = make_problem()
+    study = Study(problem, tmp_path, device="cpu")
+    results = study.run(["mtl", Committee()], seeds=1)
+    (record,) = results.records_of(("committee", None))
+    found = losses_of(study.best("committee").predict(problem.test.inputs), problem)
+    assert found == pytest.approx({task: score.loss for task, score in record.test.items()}, rel=1e-6)
+    assert record.test["kind"].loss == pytest.approx(results.records_of(("mtl", None))[0].test["kind"].loss)
+
+
+class Repeats(Committee):
+    name = "repeats"
+
+    def decide(self, backend: Any, budgets: Any, seeds: Any) -> Decision:
+        groups = (Group(backend.tasks, backend.tasks),) * 2
+        return Decision.pooled({None: Choice(groups)}, seeds)
+
+
+def test_a_network_is_not_averaged_with_itself(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="the groups of 'repeats' must serve a task by different networks"):
+        Study(make_problem(), tmp_path, device="cpu").run(["mtl", Repeats()], seeds=1)
+
+
+def test_networks_trained_elsewhere_are_not_averaged() -> None:
+    with pytest.raises(InvalidInput, match="'ensemble' needs the networks' predictions"):
+        plan(None, [2], ["mtl", "ensemble"], tasks=["a", "b"])
+    with pytest.raises(InvalidInput, match="'ensemble' needs the networks' predictions"):
+        ExternalStudy(["a", "b"]).plan(methods=["mtl", "ensemble"], budgets=[2])
+
+
+@pytest.mark.cuda
+def test_averages_on_a_gpu_give_the_losses_of_their_predictions(tmp_path: Path) -> None:
+    problem = make_problem()
+    study = Study(problem, tmp_path, device="cuda")
+    results = study.run(["mtl", "ensemble"], [2], seeds=1)
+    found = losses_of(study.best("ensemble", 2).predict(problem.test.inputs), problem)
+    assert found == pytest.approx(reported_losses(results, 2, 0), rel=1e-5)
+
+
+def test_best_of_averages_the_copies_with_the_best_validation_losses(tmp_path: Path) -> None:
+    problem = make_problem()
+    results = Study(problem, tmp_path, device="cpu").run(
+        ["mtl", "best-of"], [1, 2], seeds=2, options={"best-of": {"copies": 4}}
+    )
+    with open_backend(problem, tmp_path, device="cpu") as backend:
+        for seed in (0, 1):
+            jobs = [backend.job(problem.names, member_seed(seed, copy)) for copy in range(4)]
+            found = backend.networks(jobs)
+            losses = np.array([[found[job].val[task].loss for task in problem.names] for job in jobs])
+            best = np.argsort((losses / losses.mean(0)).mean(1))
+            for budget in (1, 2):
+                (record,) = [one for one in results.records_of(("best-of", budget)) if one.seed == seed]
+                assert [group.copy for group in record.groups] == sorted(best[:budget])
+                assert record.deciding.networks == 4
+                assert record.training.networks == budget
+    assert len({key for one in results.records for key in one.networks}) <= 8
+
+
+def test_best_of_needs_a_number_of_copies(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="`copies` of 'best-of' must be a positive integer, found 0"):
+        Study(make_problem(), tmp_path).run(["best-of"], [2], options={"best-of": {"copies": 0}})
