@@ -29,6 +29,7 @@ SUGGESTED_METHODS = (
     "uw",
     "gradnorm",
     "pcgrad",
+    "constant",
 )
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 

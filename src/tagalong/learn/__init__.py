@@ -14,6 +14,9 @@ from .capacity import width_for as width_for
 from .column_types import Columns as Columns
 from .column_types import is_missing as is_missing
 from .column_types import read_columns as read_columns
+from .constant import constant_output as constant_output
+from .constant import constant_scores as constant_scores
+from .constant import has_constant as has_constant
 from .data_checks import LabelSummary as LabelSummary
 from .data_checks import check_data as check_data
 from .data_checks import label_summary as label_summary

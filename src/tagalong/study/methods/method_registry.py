@@ -12,6 +12,7 @@ from tagalong.errors import InvalidInput
 from tagalong.plugins import PluginError, Registry, unknown_name
 
 from .auto import AutoMethod
+from .constant import Constant
 from .hoa_optimal import Hoa, Optimal, Oracle
 from .method import RULE_NAMES, Method, rule_problem
 from .mtl_stl import Combined, Mtl, Ruled, Stl, Wide
@@ -30,6 +31,7 @@ BUILT_IN: dict[str, Factory] = {
     "oracle": Oracle,
     "auto": AutoMethod,
     **{rule: partial(Ruled, rule) for rule in RULE_NAMES},
+    "constant": Constant,
 }
 LARGER_MTL_PATTERN = re.compile(r"mtl-(wide|big)(\d+(?:\.\d+)?)")
 
