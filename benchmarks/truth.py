@@ -3,6 +3,7 @@
     python benchmarks/truth.py nhanes --seeds 8
     python benchmarks/truth.py qm9-32 --data DIR --device cuda --workers 14
     python benchmarks/truth.py qm9-32 --data DIR --only-linearized        # adds to the existing table
+    python benchmarks/truth.py qm9-32 --data DIR --only-new-estimators    # adds to the existing table
 
 Tables are written to `src/tagalong_paper/truth/tables/` unless `--out` names another folder. Needs only torch, numpy
 and scipy, and for `nhanes` the package of that name or `DIR/nhanes.tsv`. Problems whose data are missing are skipped.
@@ -11,6 +12,7 @@ and scipy, and for `nhanes` the package of that name or `DIR/nhanes.tsv`. Proble
 import argparse
 import itertools
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -21,7 +23,7 @@ import torch
 
 from tagalong.learn import Job, Problem, Trained, train_many
 from tagalong_paper.truth import TruthTable, subset_members
-from truth_affinity import METERS, Measurements, measure, measure_joint
+from truth_affinity import COSINES, ESTIMATORS, METERS, Measurements, measure, measure_joint
 from truth_linear import NAME as LINEAR
 from truth_linear import measure_linear
 from truth_problems import LOADS, PROBLEMS, shrink
@@ -45,6 +47,9 @@ def main() -> None:
     parser.add_argument(
         "--only-linearized", action="store_true", help="add only the linearized estimate to existing tables"
     )
+    parser.add_argument(
+        "--only-new-estimators", action="store_true", help="add only estimators that existing tables do not have yet"
+    )
     parser.add_argument("--tasks", type=int, help="use only the first N tasks")
     parser.add_argument("--epochs", type=int, help="maximum number of epochs")
     parser.add_argument("--out", type=Path, default=SHIPPED)
@@ -55,7 +60,11 @@ def main() -> None:
         except (FileNotFoundError, ImportError, ValueError) as error:
             print(f"{name}: skipped, {error}", flush=True)
             continue
-        work = add_linearized if options.only_linearized else make_table
+        work = make_table
+        if options.only_linearized:
+            work = add_linearized
+        elif options.only_new_estimators:
+            work = add_new_estimators
         work(name, shrink(problem, options.tasks, options.epochs), options)
 
 
@@ -105,6 +114,29 @@ def add_linearized(name: str, problem: Problem, options: argparse.Namespace) -> 
     print(f"{name}: {path.name}, {path.stat().st_size / 1e6:.2f} MB", flush=True)
 
 
+def add_new_estimators(name: str, problem: Problem, options: argparse.Namespace) -> None:
+    """Adds affinities of estimators that an existing table lacks, without training its networks again."""
+    path = options.out / f"{name}.npz"
+    table = TruthTable.load(path)
+    rows = [len(split) for split in problem.splits.values()]
+    if (problem.names, rows) != (table.tasks, table.about["rows"]):  # fingerprints also differ by rounding errors
+        raise SystemExit(f"{name}: the data differ from those of the table; make the table again")
+    known = {label.split()[0] for label in table.affinities}
+    new = [estimator for estimator in ESTIMATORS if estimator not in known]
+    kinds = [kind for kind in METERS if any(_label(f"{estimator} mean", kind) for estimator in new)]
+    seeds = len(next(iter(table.affinities.values())))
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        pending = [pool.submit(_measure, problem, seed, kind, new) for seed in range(seeds) for kind in kinds]
+        affinities, errors, costs = _stack_by_estimator([future.result() for future in pending], seeds)
+    replace(
+        table,
+        affinities={**table.affinities, **affinities},
+        errors={**table.errors, **errors},
+        costs={**table.costs, **costs},
+    ).save(path)
+    print(f"{name}: added {', '.join(affinities) or 'nothing'}", flush=True)
+
+
 def _predict(problem: Problem, seed: int) -> tuple[np.ndarray, float]:
     torch.set_num_threads(1)
     return measure_linear(problem, seed)
@@ -120,13 +152,15 @@ def _format_options(options: argparse.Namespace) -> str:
     return "".join(f" {option} {value}" for option, value in given.items() if value is not None)
 
 
-def _measure(problem: Problem, seed: int, kind: str) -> tuple[int, str, Measurements]:
+def _measure(
+    problem: Problem, seed: int, kind: str, estimators: Sequence[str] = ESTIMATORS
+) -> tuple[int, str, Measurements]:
     torch.set_num_threads(1)
     steps = problem.recipe.epochs * -(-len(problem.train) // problem.recipe.batch_size)
     every = max(1, steps // (2 * MEASUREMENTS))  # most trainings stop early, before the last epoch
     if kind == "joint":
         return seed, kind, measure_joint(problem, seed, 4 * every)
-    return seed, kind, measure(problem, seed, METERS[kind], every)
+    return seed, kind, measure(problem, seed, METERS[kind], every, estimators)
 
 
 def train_all(problem: Problem, seeds: int, device: str) -> dict[str, np.ndarray]:
@@ -186,8 +220,8 @@ def _label(name: str, kind: str) -> str | None:
     if kind == "joint":
         return name
     estimator, average = name.split()
-    if estimator == "cosine":
-        return f"cosine {kind.split()[1]} {average}" if kind.startswith("sgd") else None
+    if estimator in COSINES:
+        return f"{estimator} {kind.split()[1]} {average}" if kind.startswith("sgd") else None
     return f"{estimator} {kind} {average}"
 
 

@@ -5,7 +5,7 @@ Estimators that use the same kind of step share one training: `AffinityMeter` re
 
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from torch import Tensor
 
 from tagalong.learn import Job, Problem, Training
 
-ESTIMATORS = ("lookahead", "gradient", "cosine")
+COSINES = ("cosine", "centered_cosine")  # independent of the kind of step
+ESTIMATORS = ("lookahead", "gradient", *COSINES)
 METERS = {
     f"{update} {'held-out' if held_out else 'train'}": {"update": update, "held_out": held_out}
     for update in ("sgd", "optimizer")
@@ -42,16 +43,18 @@ class Measurements:
     seconds: float
 
 
-def measure(problem: Problem, seed: int, settings: Mapping[str, Any], every: int) -> Measurements:
+def measure(
+    problem: Problem, seed: int, settings: Mapping[str, Any], every: int, estimators: Sequence[str] = ESTIMATORS
+) -> Measurements:
     """Trains all tasks together with a meter; returns means and trimmed means of every estimator."""
-    meter = {**settings, "every": every, "estimator": list(ESTIMATORS)}
+    meter = {**settings, "every": every, "estimator": list(estimators)}
     start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
         training = Training(problem, Job(problem.names, seed), meter=meter)
         while not training.finished:
             training.run_epoch()
     mean, stderr = {}, {}
-    for name in ESTIMATORS:
+    for name in estimators:
         affinity = training.meter.affinity(name)
         for average in ("mean", "trimmed"):
             found = affinity if average == "mean" else affinity.averaged("trimmed", 0.05)

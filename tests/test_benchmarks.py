@@ -2,8 +2,10 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from forked_script import run_script
@@ -166,6 +168,14 @@ def test_truth_trains_every_subset_into_a_table(tmp_path: Path) -> None:
         1,
     )
     assert (again.test == table.test)[..., table.subsets].all()
+    lacks = [name for name in table.affinities if name.startswith("centered_cosine")]
+    kept = {name: gains for name, gains in table.affinities.items() if name not in lacks}
+    replace(table, affinities=kept).save(tmp_path / "nhanes.npz")
+    _run("truth.py", "nhanes", "--only-new-estimators", *sizes)
+    measured = TruthTable.load(tmp_path / "nhanes.npz").affinities
+    assert len(lacks) == 4
+    for name, gains in table.affinities.items():
+        np.testing.assert_array_equal(measured[name], gains)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # used by torch's forward mode

@@ -37,7 +37,9 @@ def slow_affinities(situation: Situation) -> dict[str, np.ndarray]:
     torch.set_rng_state(looked_rng)
     before = _present(look(copy.deepcopy(looked_from)))
     sources = [t for t in situation.sources or situation.tasks if t in losses]
-    found = {name: _nans(situation.tasks) for name in ("lookahead", "gradient", "cosine")}
+    found = {name: _nans(situation.tasks) for name in ("lookahead", "gradient", "cosine", "centered_cosine")}
+    own = {t: _flat_gradient(situation.model, start, situation.losses_of, t) for t in losses}
+    theirs = {t: _flat_gradient(looked_from, looked_rng, look, t) for t in before}
     null_row = None
     if len(sources) < len(situation.tasks) and situation.update == "optimizer":
         null_row = _row(situation, None, start, looked_from, looked_rng, look, before)
@@ -47,6 +49,7 @@ def slow_affinities(situation: Situation) -> dict[str, np.ndarray]:
         row = _row(situation, source, start, looked_from, looked_rng, look, before)
         for j, target in enumerate(situation.tasks):
             if target in before:
+                found["centered_cosine"][i, j] = _centered_cosine(own, theirs, source, target)
                 for name, values in row.items():
                     shift = null_row[name][target] if null_row and name != "cosine" else 0.0
                     found[name][i, j] = values[target] - shift
@@ -81,6 +84,19 @@ def _row(situation, source, start, looked_from, looked_rng, look, before):  # ty
         norms = (_dot(gradient, gradient) * _dot(g, g)) ** 0.5
         values["cosine"][target] = _dot(gradient, g) / norms if norms else np.nan  # no direction, no cosine
     return values
+
+
+def _flat_gradient(model: nn.Module, rng: Tensor, look: LossesOf, task: str) -> Tensor:
+    return torch.cat([g.flatten() for g in _gradient_at(model, rng, look, task)])
+
+
+def _centered_cosine(own: Mapping[str, Tensor], theirs: Mapping[str, Tensor], source: str, target: str) -> float:
+    """Returns the cosine of two gradients minus the means over all tasks; two tasks are not centered."""
+    g, h = own[source], theirs[target]
+    if min(len(own), len(theirs)) > 2:
+        g, h = g - torch.stack(list(own.values())).mean(0), h - torch.stack(list(theirs.values())).mean(0)
+    norms = (g.norm() * h.norm()).item()
+    return g.dot(h).item() / norms if norms else np.nan
 
 
 def _take_step(situation, model, optimizer, shared, gradient):  # type: ignore[no-untyped-def]

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tagalong import AffinityMeter
 
 TASKS = ("a", "b", "c")
-NAMES = ("lookahead", "gradient", "cosine", "cosine_kernels")
+NAMES = ("lookahead", "gradient", "cosine", "cosine_kernels", "centered_cosine")
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),

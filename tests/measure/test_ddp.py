@@ -45,7 +45,7 @@ def held_out(rank: int, world: int) -> dict[str, np.ndarray]:
     inner = parallel.network()
     model = inner if world == 1 else parallel.wrap(inner)
     found = {}
-    for names in (["lookahead", "gradient"], ["gradient", "cosine"]):
+    for names in (["lookahead", "gradient"], ["gradient", "cosine", "centered_cosine"]):
         optimizer = parallel.OPTIMIZERS["momentum"](inner.parameters())
         meter = AffinityMeter(inner.encoder, optimizer, tasks=parallel.TASKS, estimator=names)
         first, second = parallel.batches(rank, world, steps=2)

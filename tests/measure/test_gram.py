@@ -21,7 +21,7 @@ def count_gradients(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-@pytest.mark.parametrize("estimator", ["lookahead", "gradient", "cosine", ["gradient", "lookahead"]])
+@pytest.mark.parametrize("estimator", ["lookahead", "gradient", "cosine", "centered_cosine", ["gradient", "lookahead"]])
 @pytest.mark.parametrize("memory", [1e9, 300.0])
 @pytest.mark.parametrize("every", [1, 2])
 def test_gram_equals_the_direct_computation_at_measured_and_other_calls(
@@ -34,7 +34,7 @@ def test_gram_equals_the_direct_computation_at_measured_and_other_calls(
         torch.testing.assert_close(meter.gram(), slow_gram(losses, model.encoder))
 
 
-@pytest.mark.parametrize("estimator", ["lookahead", "gradient", "cosine"])
+@pytest.mark.parametrize("estimator", ["lookahead", "gradient", "cosine", "centered_cosine"])
 def test_measuring_and_gram_share_one_gradient_per_task(monkeypatch: pytest.MonkeyPatch, estimator: str) -> None:
     model, closure = regression()
     meter = AffinityMeter(model.encoder, lr=0.1, every=1, estimator=estimator)
@@ -59,7 +59,7 @@ def test_affinities_are_the_same_with_gram() -> None:
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-14)
 
 
-@pytest.mark.parametrize("estimator", ["lookahead", "gradient"])
+@pytest.mark.parametrize("estimator", ["lookahead", "gradient", "centered_cosine"])
 def test_gram_with_held_out_losses_and_missing_tasks(estimator: str) -> None:
     model, closure = regression()
     meter = AffinityMeter(model.encoder, lr=0.1, every=1, estimator=estimator, tasks=["c", "a", "b"])

@@ -7,7 +7,7 @@ from small import regression
 
 from tagalong import AffinityMeter
 
-ALL = ["lookahead", "gradient", "cosine"]
+ALL = ["lookahead", "gradient", "cosine", "centered_cosine"]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -67,6 +67,39 @@ def test_self_affinity_is_positive_for_a_small_step_and_the_cosine_with_itself_i
     meter(closure)
     assert (np.diag(meter.affinity("lookahead").mean) > 0).all()
     np.testing.assert_allclose(np.diag(meter.affinity("cosine").mean), 1.0)
+
+
+def test_centered_cosines_ignore_a_gradient_that_all_tasks_share() -> None:
+    model, closure = regression()
+    shared = list(model.encoder.parameters())
+
+    def shifted() -> dict[str, torch.Tensor]:
+        common = 3 * torch.cat([p.flatten() for p in shared]).sum()
+        return {task: loss + common for task, loss in closure().items()}
+
+    plain, moved = (AffinityMeter(model.encoder, estimator=["cosine", "centered_cosine"]) for _ in range(2))
+    plain(closure)
+    moved(shifted)
+    centered = plain.affinity("centered_cosine").mean
+    np.testing.assert_allclose(moved.affinity("centered_cosine").mean, centered, rtol=1e-9)
+    assert not np.allclose(moved.affinity("cosine").mean, plain.affinity("cosine").mean)
+    np.testing.assert_allclose(np.diag(centered), 1.0)
+
+
+def test_two_tasks_are_not_centered() -> None:
+    """Two centered gradients are always opposite."""
+    model, closure = regression()
+    meter = AffinityMeter(model.encoder, estimator=["cosine", "centered_cosine"])
+    meter(lambda: {task: closure()[task] for task in "ab"})
+    np.testing.assert_array_equal(meter.affinity("centered_cosine").mean, meter.affinity("cosine").mean)
+
+
+def test_equal_gradients_have_no_centered_cosine() -> None:
+    model, closure = regression(dtype=torch.float32)
+    meter = AffinityMeter(model.encoder, estimator="centered_cosine", every=1)
+    meter(closure)
+    meter(lambda: dict.fromkeys("abc", closure()["a"]))
+    assert np.isnan(meter.affinity().history[1]).all()
 
 
 @pytest.mark.parametrize("average", ["mean", "trimmed", "median"])

@@ -23,7 +23,7 @@ def measured(model: TwoLayers, closure: Any, **options: Any) -> AffinityMeter:
 
 def test_several_estimators_in_one_meter_agree_with_one_meter_each() -> None:
     model, closure = regression(dropout=0.3)
-    names = ["lookahead", "gradient", "cosine", "cosine_kernels"]
+    names = ["lookahead", "gradient", "cosine", "cosine_kernels", "centered_cosine"]
     torch.manual_seed(5)
     together = measured(model, closure, estimator=names)
     for name in names:
@@ -43,7 +43,7 @@ def test_task_gradients_are_computed_once_for_several_estimators() -> None:
             loss.register_hook(lambda gradient: passes.append(1))
         return losses
 
-    measured(model, counted, estimator=["lookahead", "gradient", "cosine"])
+    measured(model, counted, estimator=["lookahead", "gradient", "cosine", "centered_cosine"])
     assert len(passes) == 3
 
 
@@ -151,7 +151,7 @@ def test_the_error_names_a_missing_weight() -> None:
         measured(model, closure, weights={"a": 1.0, "b": 1.0})
 
 
-@pytest.mark.parametrize("estimator", ["lookahead", "gradient", "cosine"])
+@pytest.mark.parametrize("estimator", ["lookahead", "gradient", "cosine", "centered_cosine"])
 def test_a_scaler_changes_no_affinity(estimator: str) -> None:
     model, closure = regression(dtype=torch.float32)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -179,21 +179,22 @@ def test_gradients_that_overflow_skip_the_measurement_and_are_counted() -> None:
 @pytest.mark.parametrize("where", ["inside", "around"])
 def test_autocast_changes_affinities_only_by_rounding(where: str) -> None:
     model, closure = regression(dtype=torch.float32)
+    names = ["lookahead", "gradient", "cosine", "centered_cosine"]
     autocast = torch.autocast("cpu", torch.bfloat16)
 
     def inside() -> dict[str, Tensor]:
         with autocast:
             return closure()
 
-    meter = AffinityMeter(model.encoder, lr=0.5, estimator=["lookahead", "gradient"])
+    meter = AffinityMeter(model.encoder, lr=0.5, estimator=names)
     if where == "inside":
         meter(inside)
     else:
         with autocast:
             meter(closure)
-    full = AffinityMeter(model.encoder, lr=0.5, estimator=["lookahead", "gradient"])
+    full = AffinityMeter(model.encoder, lr=0.5, estimator=names)
     full(closure)
-    for name in ("lookahead", "gradient"):
+    for name in names:
         exact = full.affinity(name).mean
         np.testing.assert_allclose(meter.affinity(name).mean, exact, atol=0.05 * np.abs(exact).max())
 
@@ -201,9 +202,10 @@ def test_autocast_changes_affinities_only_by_rounding(where: str) -> None:
 def test_bfloat16_parameters_are_measured() -> None:
     model, closure = regression(dtype=torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
-    meter = AffinityMeter(model.encoder, optimizer, estimator=["lookahead", "gradient", "cosine"])
+    names = ["lookahead", "gradient", "cosine", "centered_cosine"]
+    meter = AffinityMeter(model.encoder, optimizer, estimator=names)
     meter(closure)
-    for name in ("lookahead", "gradient", "cosine"):
+    for name in names:
         assert np.isfinite(meter.affinity(name).mean).all()
 
 

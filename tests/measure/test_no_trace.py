@@ -39,7 +39,8 @@ ESTIMATORS: dict[str, str | list[str]] = {
     "gradient": "gradient",
     "cosine": "cosine",
     "cosine_kernels": "cosine_kernels",
-    "all": ["lookahead", "gradient", "cosine", "cosine_kernels"],
+    "centered_cosine": "centered_cosine",
+    "all": ["lookahead", "gradient", "cosine", "cosine_kernels", "centered_cosine"],
 }
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 Trace = dict[str, Any]

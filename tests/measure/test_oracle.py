@@ -16,7 +16,7 @@ from tagalong.measure import RoundRobin
 # Networks this small may have all their units dropped, so that a step is real and yet changes no loss.
 pytestmark = pytest.mark.filterwarnings("ignore:a step on each task changed no loss")
 
-ESTIMATORS = ["lookahead", "gradient", "cosine"]
+ESTIMATORS = ["lookahead", "gradient", "cosine", "centered_cosine"]
 OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.05),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3),

@@ -16,7 +16,7 @@ from tagalong import AffinityMeter
 from tagalong.measure import ClosureError
 
 ROWS = {0: slice(0, 5), 1: slice(5, 16)}
-NAMES = ["lookahead", "gradient", "cosine"]
+NAMES = ["lookahead", "gradient", "cosine", "centered_cosine"]
 
 
 def batch() -> tuple[TwoLayers, Tensor, dict[str, Tensor]]:

@@ -200,6 +200,7 @@ def test_each_method_groups_by_the_affinity_of_its_estimator(given: Any) -> None
         (None, "tag"),
         ("cosine", "cs"),
         ("cosine_kernels", "cs"),
+        ("centered_cosine", "cs"),
     ],
 )
 def test_an_affinity_decides_the_method_of_its_estimator(estimator: str | None, method: str) -> None:
@@ -214,8 +215,8 @@ def test_an_affinity_decides_the_method_of_its_estimator(estimator: str | None, 
 def test_affinities_may_be_given_for_each_method_or_one_for_all() -> None:
     with pytest.raises(
         ValueError,
-        match=r"^`affinity` must include a measurement with the estimator 'cosine' or 'cosine_kernels' for 'cs', "
-        r"found 'lookahead'; measure it, or remove 'cs'$",
+        match=r"^`affinity` must include a measurement with the estimator 'cosine', 'cosine_kernels' or "
+        r"'centered_cosine' for 'cs', found 'lookahead'; measure it, or remove 'cs'$",
     ):
         plan(LOOKAHEAD, [2], ["tag", "cs"])
     with pytest.raises(

@@ -10,7 +10,7 @@ from tagalong.measure import Estimator, Gradient, Lookahead, Observed
 from tagalong.testing import FailedChecks, check_estimator
 
 
-@pytest.mark.parametrize("name", ["lookahead", "gradient", "cosine", "cosine_kernels"])
+@pytest.mark.parametrize("name", ["lookahead", "gradient", "cosine", "cosine_kernels", "centered_cosine"])
 def test_our_estimators_pass_the_checks(name: str) -> None:
     check_estimator(name)
 

@@ -31,6 +31,8 @@ SUGGESTED_METHODS = (
     "uw",
     "gradnorm",
     "pcgrad",
+    "constant",
+    "boosting",
 )
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 

@@ -12,6 +12,8 @@ from .averaging import average_outputs as average_outputs
 from .balance import check_rule as check_rule
 from .batchable import why_not_batched as why_not_batched
 from .batched import train_many as train_many
+from .boosting import BoostingSettings as BoostingSettings
+from .boosting import boosting_scores as boosting_scores
 from .capacity import Capacity as Capacity
 from .capacity import capacities as capacities
 from .capacity import count_parameters as count_parameters
@@ -19,6 +21,9 @@ from .capacity import width_for as width_for
 from .column_types import Columns as Columns
 from .column_types import is_missing as is_missing
 from .column_types import read_columns as read_columns
+from .constant import constant_output as constant_output
+from .constant import constant_scores as constant_scores
+from .constant import has_constant as has_constant
 from .data_checks import LabelSummary as LabelSummary
 from .data_checks import check_data as check_data
 from .data_checks import label_summary as label_summary

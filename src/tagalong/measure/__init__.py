@@ -2,6 +2,7 @@
 
 from .check import Check as Check
 from .closure import ClosureError as ClosureError
+from .estimators import CenteredCosine as CenteredCosine
 from .estimators import Cosine as Cosine
 from .estimators import Estimator as Estimator
 from .estimators import Gradient as Gradient

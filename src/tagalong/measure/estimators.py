@@ -12,7 +12,7 @@ from torch import Tensor
 from tagalong.errors import InvalidInput, collect, raise_problems
 from tagalong.plugins import Registry, load_plugins
 
-Quantity = Literal["after", "slopes", "inner", "kernel_inner", "gram"]
+Quantity = Literal["after", "slopes", "inner", "kernel_inner", "gram", "centered_inner"]
 """The quantities of `Observed` that an estimator can request."""
 
 
@@ -31,6 +31,7 @@ class Observed:
         kernel_inner: The same as `inner`, but restricted to weights with more than one dimension.
         gram: The inner products ⟨g_i, g_j⟩ of the target gradients, or of the source gradients if the targets are held
             out.
+        centered_inner: The same as `inner`, but with the mean over the tasks subtracted from the gradients.
     """
 
     before: Tensor
@@ -39,6 +40,7 @@ class Observed:
     inner: Tensor | None = None
     kernel_inner: Tensor | None = None
     gram: Tensor | None = None
+    centered_inner: Tensor | None = None
 
 
 class Estimator(ABC):
@@ -105,6 +107,23 @@ class Cosine(Estimator):
         found = seen.kernel_inner if self.kernels_only else seen.inner
         assert found is not None
         return found
+
+
+class CenteredCosine(Estimator):
+    """The cosine similarity between task gradients after subtracting their mean over the tasks.
+
+    The mean is the direction that all tasks share. What remains shows which tasks are more alike than the others. Two
+    centered gradients are always opposite, so the plain cosine is used if a batch has fewer than three tasks.
+    """
+
+    name = "centered_cosine"
+    needs = frozenset({"centered_inner"})
+    ratio = False
+    of_steps = False
+
+    def __call__(self, seen: Observed) -> Tensor:
+        assert seen.centered_inner is not None
+        return seen.centered_inner
 
 
 def register_estimator(name: str, estimator: Estimator | type[Estimator]) -> None:
@@ -189,5 +208,8 @@ def _is_estimator(value: object) -> bool:
 _estimators: Registry[Estimator] = Registry(
     "estimators",
     _to_estimator,
-    {estimator.name: estimator for estimator in (Lookahead(), Gradient(), Cosine(), Cosine(kernels_only=True))},
+    {
+        estimator.name: estimator
+        for estimator in (Lookahead(), Gradient(), Cosine(), Cosine(kernels_only=True), CenteredCosine())
+    },
 )

@@ -96,7 +96,7 @@ class Measurement:
             raise_on_all_ranks([p for s in replayables for p in repeat_problems(s, self._tasks)], self._replicas)
             self._main.restore_end()
             self._warn_about_unprotected_modules()
-        context = self._context(main, target_losses, list(self._choose(sources)), targets, own)
+        context = self._context(main, target_losses, sources, targets, own)
         observed = observe(context, self._setup.needs | {"gram"} if self._keep_gram else self._setup.needs)
         if observed.gram is not None:
             self.gram = context.sources if context.held_out else context.targets, observed.gram
@@ -198,10 +198,11 @@ class Measurement:
         self,
         main: AgreedLosses,
         target_losses: AgreedLosses,
-        chosen: list[str],
+        present: list[str],
         targets: list[str],
         own: TaskGradients | None,
     ) -> StepContext:
+        chosen = list(self._choose(present))
         steps = self._setup.steps(self._parameters)
         own = own or self._source_gradients(main)
         replayable = self._held_out or self._main
@@ -212,6 +213,7 @@ class Measurement:
             self._parameters,
             steps,
             chosen,
+            present,
             targets,
             own,
             own if replayable is self._main else self._gradients(replayable, target_losses),

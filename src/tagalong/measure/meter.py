@@ -60,8 +60,9 @@ class AffinityMeter:
             calls are detected automatically. Required with torch.compile.
         every: The interval between measured calls, a schedule, or ``"auto"`` (see `max_overhead`).
         estimator: ``"lookahead"`` (from the paper), ``"gradient"`` (a cheaper first-order approximation), ``"cosine"``
-            (the cosine between gradients), ``"cosine_kernels"`` (the same without biases and norms), a custom
-            estimator, or a list of estimators.
+            (the cosine between gradients), ``"cosine_kernels"`` (the same without biases and norms),
+            ``"centered_cosine"`` (the same after subtracting the mean over the tasks), a custom estimator, or a list of
+            estimators.
         update: ``"optimizer"`` for the step that the optimizer would take on the task's gradient in its current state,
             or ``"sgd"`` for the plain step −lr·g of the paper. The default is ``"optimizer"`` if an optimizer is given.
         lr: The learning rate for ``update="sgd"``; the optimizer's learning rate by default.

@@ -14,6 +14,8 @@ from .isolation import copy_tensors
 from .step_rules import ParameterSlice
 from .steps import Steps
 
+ROUNDING = 1e-6  # a centered gradient this much smaller (squared) than the gradients is lost in float32
+
 
 @dataclass
 class StepContext:
@@ -23,6 +25,7 @@ class StepContext:
         parameters: The trainable shared parameters, θ.
         steps: The steps that the optimizer would take.
         sources: The tasks on which steps are taken.
+        present: All tasks with a loss in the closure, including those on which no step is taken this time.
         targets: The tasks whose losses are compared before and after the steps.
         gradients: The gradients of the closure's losses (sources).
         target_gradients: The gradients of the target losses: those of the held-out closure if there is one, otherwise
@@ -38,6 +41,7 @@ class StepContext:
     parameters: Sequence[Tensor]
     steps: Steps
     sources: Sequence[str]
+    present: Sequence[str]
     targets: Sequence[str]
     gradients: TaskGradients
     target_gradients: TaskGradients
@@ -65,32 +69,48 @@ def observe(context: StepContext, needs: frozenset[Quantity]) -> Observed:
 
 @dataclass
 class _GradientRows:
-    """The gradients of the sources and targets on one block."""
+    """The gradients of the sources and targets on one block.
+
+    Attributes:
+        sources: The gradients of the sources.
+        targets: The gradients of the targets.
+        centering: The gradients whose mean is subtracted from those of the sources, starting with the sources.
+    """
 
     sources: Tensor
     targets: Tensor
+    centering: Tensor
 
 
 def _compute_inner_products(
     context: StepContext, needs: frozenset[Quantity], observed: Observed
 ) -> list[tuple[ParameterBlock, _GradientRows]]:
     """Computes all inner products of gradients, and returns the gradients if all of them fit in memory at once."""
-    rows = (
-        len(context.sources) + len(context.targets) if context.held_out else len({*context.sources, *context.targets})
-    )
+    of_sources = _source_rows(context, needs)
+    rows = len(of_sources) + len(context.targets) if context.held_out else len(of_sources)
     blocks, fit_together = plan_blocks(context.parameters, rows, context.gradient_memory, context.steps)
     sums = _InnerProducts(context, needs)
-    together = _gradient_rows(context, blocks, whole=True) if fit_together else []
+    together = _gradient_rows(context, of_sources, blocks, whole=True) if fit_together else []
     for k, block in enumerate(blocks):
         # If they do not fit, the gradients of each block are freed before those of the next one are computed.
-        sums.add(block, together[k] if fit_together else _gradient_rows(context, [block], whole=False)[0])
+        sums.add(block, together[k] if fit_together else _gradient_rows(context, of_sources, [block], whole=False)[0])
     sums.write(observed)
     return list(zip(blocks, together, strict=True)) if fit_together else []
 
 
-def _gradient_rows(context: StepContext, blocks: Sequence[ParameterBlock], *, whole: bool) -> list[_GradientRows]:
+def _source_rows(context: StepContext, needs: frozenset[Quantity]) -> list[str]:
+    """Returns the tasks whose losses in the closure must be differentiated, starting with the sources."""
+    if not context.held_out:
+        return list(dict.fromkeys([*context.sources, *context.targets]))
+    return list(dict.fromkeys([*context.sources, *(context.present if "centered_inner" in needs else ())]))
+
+
+def _gradient_rows(
+    context: StepContext, of_sources: Sequence[str], blocks: Sequence[ParameterBlock], *, whole: bool
+) -> list[_GradientRows]:
+    matrices = gradient_matrices(context.gradients, of_sources, blocks, context.parameters, whole=whole)
+    n = len(context.sources)
     if context.held_out:
-        sources = gradient_matrices(context.gradients, context.sources, blocks, context.parameters, whole=whole)
         targets = gradient_matrices(
             context.target_gradients,
             context.targets,
@@ -99,12 +119,10 @@ def _gradient_rows(context: StepContext, blocks: Sequence[ParameterBlock], *, wh
             whole=whole,
             local_only=context.own_targets,
         )
-        return [_GradientRows(s, t) for s, t in zip(sources, targets, strict=True)]
-    tasks = list(dict.fromkeys([*context.sources, *context.targets]))
-    matrices = gradient_matrices(context.gradients, tasks, blocks, context.parameters, whole=whole)
-    of_targets = [tasks.index(t) for t in context.targets]
-    same = of_targets == list(range(len(tasks)))
-    return [_GradientRows(m[: len(context.sources)], m if same else m[of_targets]) for m in matrices]
+        return [_GradientRows(m[:n], t, m) for m, t in zip(matrices, targets, strict=True)]
+    of_targets = [of_sources.index(t) for t in context.targets]
+    same = of_targets == list(range(len(of_sources)))
+    return [_GradientRows(m[:n], m if same else m[of_targets], m) for m in matrices]
 
 
 class _InnerProducts:
@@ -128,9 +146,14 @@ class _InnerProducts:
             if quantity in self._needs:
                 s, t = rows.sources[:, :width], rows.targets[:, :width]
                 squares = (torch.linalg.vector_norm(x, dim=1).square() for x in (s, t))
-                new = [part.to(home) for part in (s @ t.T, *squares)]
-                old = self._grams.get(quantity)
-                self._grams[quantity] = new if old is None else [a + b for a, b in zip(old, new, strict=True)]
+                self._add_products(quantity, s @ t.T, *squares)
+        if "centered_inner" in self._needs:
+            self._add_products("centered_inner", *_gram_matrices(rows))
+
+    def _add_products(self, quantity: str, *products: Tensor) -> None:
+        new = [part.to(self._context.before) for part in products]
+        old = self._grams.get(quantity)
+        self._grams[quantity] = new if old is None else [a + b for a, b in zip(old, new, strict=True)]
 
     def write(self, observed: Observed) -> None:
         if isinstance(self._slopes, Tensor):
@@ -138,7 +161,8 @@ class _InnerProducts:
         if isinstance(self._gram, Tensor):
             observed.gram = self._gram
         for quantity, parts in self._grams.items():
-            found = _cosines(*parts)
+            compute = _centered_cosines if quantity == "centered_inner" else _cosines
+            found = compute(*parts)[: len(self._context.sources)]
             if self._context.null:  # keeps the rows of all quantities aligned; cosine estimators ignore it
                 found = torch.cat([found, torch.zeros_like(found[:1])])
             setattr(observed, quantity, found)
@@ -147,6 +171,34 @@ class _InnerProducts:
 def _cosines(inner: Tensor, squared_source_norms: Tensor, squared_target_norms: Tensor) -> Tensor:
     """Divides inner products by norms, which yields NaN (counted as skipped) if a gradient is zero."""
     return inner / torch.outer(squared_source_norms.sqrt(), squared_target_norms.sqrt())
+
+
+def _gram_matrices(rows: _GradientRows) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the inner products of sources and targets, of sources, and of targets."""
+    inner = rows.centering @ rows.targets.T
+    if rows.targets is rows.centering:
+        return inner, inner, inner
+    return inner, rows.centering @ rows.centering.T, rows.targets @ rows.targets.T
+
+
+def _centered_cosines(inner: Tensor, of_sources: Tensor, of_targets: Tensor) -> Tensor:
+    """Returns the cosines after subtracting the mean gradient from the sources and from the targets.
+
+    With G the inner products and P = 1 − 11ᵀ/n, the inner products of centered gradients are P G P.
+    """
+    if min(inner.shape) < 3:
+        return _cosines(inner, of_sources.diagonal(), of_targets.diagonal())
+    return _cosines(_centered(inner), *(_centered_squares(gram) for gram in (of_sources, of_targets)))
+
+
+def _centered_squares(gram: Tensor) -> Tensor:
+    """Returns the squared norms of centered gradients, or NaN if only rounding errors remain of them."""
+    squares = _centered(gram).diagonal()
+    return torch.where(squares > ROUNDING * gram.diagonal().mean(), squares, torch.nan)
+
+
+def _centered(gram: Tensor) -> Tensor:
+    return gram - gram.mean(0) - gram.mean(1, keepdim=True) + gram.mean()
 
 
 def _slopes(context: StepContext, block: ParameterBlock, rows: _GradientRows) -> Tensor:

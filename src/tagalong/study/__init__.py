@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .finished_run import RunComparison as RunComparison
     from .finished_run import compare_runs as compare_runs
     from .finished_run import read_run as read_run
+    from .learning import LateNetworks as LateNetworks
+    from .learning import Learning as Learning
     from .methods import Choice as Choice
     from .methods import Decision as Decision
     from .methods import Method as Method
@@ -68,6 +70,8 @@ _HOMES = {
     "ExternalBackend": ".external_backend",
     "ExternalStudy": ".external",
     "Label": ".records",
+    "LateNetworks": ".learning",
+    "Learning": ".learning",
     "LoggedTraining": ".search_log",
     "Method": ".methods",
     "MethodSummary": ".summary",

@@ -17,11 +17,12 @@ from tagalong.learn import Diverged
 from tagalong.score import Score
 
 from .backend import Backend
+from .learning import Learning
 from .methods import Choice, Combined, Decision, Method, no_average
-from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, ProblemInfo, Record, averaged_tasks
-from .results import Results
+from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, Record, averaged_tasks
 from .store import NetworkResult
 from .study_request import Options, StudyRequest, check_request
+from .verdict import decide
 
 logger = logging.getLogger(__name__)
 Decisions = Mapping[str, tuple[Method, Decision]]  # by method name
@@ -145,6 +146,8 @@ def _expected_scores(
 
     The answers of several networks are averaged. If the groups are drawn at random, expected scores are returned.
     """
+    if choice.scores is not None:
+        return {task: choice.scores[split][task] for task in tasks}
     scores = {}
     if choice.shares is None and averaged_tasks(choice.groups):
         scores = backend.average_scores(choice.groups, [row.key for row in results], split)
@@ -200,7 +203,7 @@ def _expected_cost(results: Sequence[NetworkResult], probabilities: Sequence[flo
 
 
 def confirm_candidate(
-    backend: Backend, decisions: Decisions, records: Sequence[Record], seeds: Sequence[int], problem_info: ProblemInfo
+    backend: Backend, decisions: Decisions, records: Sequence[Record], seeds: Sequence[int], learning: Learning
 ) -> tuple[list[Record], list[int]]:
     """Trains the verdict's candidate and one network for all tasks with fresh seeds.
 
@@ -211,7 +214,7 @@ def confirm_candidate(
         decisions: the decisions of all methods.
         records: the records of all methods for the original seeds.
         seeds: the fresh seeds.
-        problem_info: the description of the problem.
+        learning: what is known about how well networks learned.
 
     Returns:
         The records for the fresh seeds, and the seeds that cannot be used because the network for all tasks diverged.
@@ -220,7 +223,7 @@ def confirm_candidate(
     lost: list[int] = []
     tried: list[Label] = [TOGETHER]
     left = list(seeds)
-    while left and (candidate := _find_candidate([*records, *found], seeds, problem_info)) not in (None, *tried):
+    while left and (candidate := _find_candidate([*records, *found], seeds, learning)) not in (None, *tried):
         assert candidate is not None
         labels = [candidate] if found else [TOGETHER, candidate]
         found += train_choices(backend, _copy_to_seeds(decisions, *labels, seeds=left), left)
@@ -231,8 +234,8 @@ def confirm_candidate(
     return found, lost
 
 
-def _find_candidate(records: Sequence[Record], seeds: Sequence[int], problem_info: ProblemInfo) -> Label | None:
-    return Results(records, problem=problem_info, settings={"confirming_seeds": list(seeds)}).verdict().candidate
+def _find_candidate(records: Sequence[Record], seeds: Sequence[int], learning: Learning) -> Label | None:
+    return decide(records, {}, confirming=seeds, learning=learning).candidate
 
 
 def _copy_to_seeds(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> Decisions:

@@ -13,7 +13,7 @@ from .backend import Backend, describe_jobs
 from .records import Cost, Record
 from .store import Losses, NetworkResult, plain_steps
 
-COSINE_ESTIMATORS = ("cosine", "cosine_kernels")  # estimators whose affinities `cs` uses
+COSINE_ESTIMATORS = ("cosine", "cosine_kernels", "centered_cosine")  # estimators whose affinities `cs` uses
 
 
 class MissingNetworks(Exception):

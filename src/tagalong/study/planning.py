@@ -116,10 +116,10 @@ def plan(
     """Returns the networks that must be trained to compare these methods.
 
     Args:
-        affinity: one or more affinities. `cs` uses an affinity measured with "cosine" or "cosine_kernels". `tag` uses
-            any other affinity, e.g. one measured with "lookahead" or "gradient", or a matrix of unknown origin.
-            Alternatively, pass a mapping from "tag", "cs" and "auto" to affinities. Pass None if none of these methods
-            is compared.
+        affinity: one or more affinities. `cs` uses an affinity measured with "cosine", "cosine_kernels" or
+            "centered_cosine". `tag` uses any other affinity, e.g. one measured with "lookahead" or "gradient", or a
+            matrix of unknown origin. Alternatively, pass a mapping from "tag", "cs" and "auto" to affinities. Pass None
+            if none of these methods is compared.
         budgets: the limits on the number of networks.
         methods: any methods that need only plain networks ("stl", "tag", "cs", "hoa", "optimal", "random", …). "mtl" is
             always included. Defaults to `stl`, plus `tag` and `cs` if an affinity is provided for them.
@@ -341,7 +341,8 @@ def _affinities_by_method(
             continue
         mine = [one for one in affinities if method_of_estimator(one.settings.get("estimator")) == method]
         if not mine and method in required:
-            estimators = " or ".join(map(repr, ESTIMATORS[method]))
+            *others, last = map(repr, ESTIMATORS[method])
+            estimators = f"{', '.join(others)} or {last}"
             expected = f"must include a measurement with the estimator {estimators} for {method!r}"
             hint = f"measure it, or remove {method!r}"
             problems.append(InvalidInput("affinity", expected, _origins(affinities), hint))

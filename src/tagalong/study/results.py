@@ -17,6 +17,7 @@ from tagalong.rendering import join, table, tag, terminal_width
 from tagalong.score import Score
 
 from .frame import make_frame
+from .learning import Learning, read_learning
 from .records import (
     TOGETHER,
     Label,
@@ -69,6 +70,7 @@ class Results:
             (seeds not used to choose groups; see `decide`) and `diverged_seeds` (seeds without records because `mtl`
             diverged).
         out: the folder of the run, which contains the recommended networks.
+        learning: what is known about how well networks learned. If None, every task counts in the verdict.
 
     Raises:
         InvalidInput: If there are no records, if two records have the same method, budget and seed, or if a record
@@ -83,12 +85,14 @@ class Results:
         noise: Mapping[Label, float] | None = None,
         settings: Mapping[str, Any] | None = None,
         out: str | Path | None = None,
+        learning: Learning | None = None,
     ) -> None:
         self.records = tuple(records)
         self.problem = problem
         self.noise = dict(noise or {})
         self.settings = dict(settings or {})
         self.out = None if out is None else Path(out)
+        self.learning = learning or Learning()
         raise_problems(self._find_problems())
 
     def _find_problems(self) -> list[InvalidInput]:
@@ -179,7 +183,14 @@ class Results:
     def _make_verdict(self, at_least: float) -> Verdict:
         confirming = self.settings.get("confirming_seeds", ())
         left_out = self.settings.get("diverged_seeds", ())
-        return decide(self.records, self.noise, at_least=at_least, confirming=confirming, excluded_seeds=left_out)
+        return decide(
+            self.records,
+            self.noise,
+            at_least=at_least,
+            confirming=confirming,
+            excluded_seeds=left_out,
+            learning=self.learning,
+        )
 
     def verdict(self, *, at_least: float = 0.0) -> Verdict:
         """Decides whether any grouping is worth it.
@@ -248,6 +259,7 @@ class Results:
         document["noise"] = [
             {"method": method, "budget": budget, "row_stderr": value} for (method, budget), value in self.noise.items()
         ]
+        document["learning"] = self.learning.to_document()
         document["records"] = [_record_document(record) for record in self.records]
         document["table"] = [_summary_document(summary) for summary in self.table()]
         if any(record.label == TOGETHER for record in self.records):
@@ -338,6 +350,7 @@ def _from_document(document: Mapping[str, Any], out: Path) -> Results:
         noise={read_label(entry): entry["row_stderr"].number_or_nan(0) for entry in whole["noise"].entries()},
         settings=document["settings"],
         out=out,
+        learning=whole.get("learning").optional(lambda entry: read_learning(entry, problem.tasks)),
     )
 
 

@@ -11,21 +11,23 @@ from typing import Any
 
 from tagalong.errors import InvalidInput
 from tagalong.files import describe_unwritten
-from tagalong.learn import Problem
+from tagalong.learn import Problem, constant_scores
 from tagalong.progress import Progress
 
 from .backend import TrainingBackend, open_backend
 from .best import Best, keep_best
 from .decisions import confirm_candidate, decide_all, explain_decisions, train_choices, write_decisions
 from .executors import Executor, device_name, make_executor
+from .learning import LAST_EPOCHS, LateNetworks, Learning, constant_p_values
 from .methods import Method
-from .records import ProblemInfo
+from .records import Label, ProblemInfo, Record, by_label
 from .results import Results
 from .run_folder import check_folder, check_no_external_study, write_run_report, write_settings
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
 from .text import label_text
 from .uncertainty import row_noise
+from .verdict import comparable_records
 
 logger = logging.getLogger(__name__)
 
@@ -205,16 +207,29 @@ class Study:
         settings = settings | explain_decisions(decisions)
         info = ProblemInfo.of(self.problem)
         records = train_choices(backend, decisions, request.seeds)
-        fresh, lost = confirm_candidate(backend, decisions, records, request.confirming, info)
+        learning = Learning(self._constant_p_values(backend, records))
+        fresh, lost = confirm_candidate(backend, decisions, records, request.confirming, learning)
         records += fresh
         lost = [seed for seed in wanted if seed not in request.seeds] + lost
         settings = settings | ({"diverged_seeds": lost} if lost else {})
-        chosen = {key for record in records for key in record.networks}
-        backend.store.keep(chosen)  # before reading them, since another process may prune the store at any time
-        backend.restore(sorted(chosen))
-        noise = row_noise(records, backend.row_losses, self.problem.test.groups, request.confirming)
+        _keep_networks(backend, records)
+        learning = replace(learning, late=_count_late_networks(backend, records))
+        clusters = self.problem.test.groups
+        noise = row_noise(records, backend.row_losses, clusters, request.confirming, learning.unlearnt)
         settings = {**settings, "spent": asdict(backend.store.spent())}
-        return Results(records, problem=info, noise=noise, settings=settings, out=self.out)
+        return Results(records, problem=info, noise=noise, settings=settings, out=self.out, learning=learning)
+
+    def _constant_p_values(self, backend: TrainingBackend, records: Sequence[Record]) -> dict[str, float]:
+        """Compares the networks that may be recommended with constants, on the validation rows.
+
+        The constants are the best ones for these very rows. A network that merely predicts a better constant than the
+        mean of the training labels has not learned anything from its inputs.
+        """
+        _keep_networks(backend, records)
+        constants = constant_scores(self.problem, "val", fit_on="val")
+        groupings = [[backend.row_losses(record, "val") for record in some] for some in comparable_records(records)]
+        rows = {task: score.rows for task, score in constants.items() if score.rows is not None}
+        return constant_p_values(groupings, rows, self.problem.val.groups)
 
     def _write_results(self, results: Results, backend: TrainingBackend) -> list[str]:
         """Writes the networks, results and report. Returns a sentence for each that could not be written."""
@@ -224,6 +239,28 @@ class Study:
         needed = f"{self.out / 'report.html'} could not be written: it is made from {file.name}"
         report_lost = needed if results_lost else write_run_report(self.out)
         return [sentence for sentence in (networks_lost, results_lost, report_lost) if sentence is not None]
+
+
+def _keep_networks(backend: TrainingBackend, records: Sequence[Record]) -> None:
+    """Keeps the networks of these records and restores those that were pruned."""
+    chosen = {key for record in records for key in record.networks}
+    backend.store.keep(chosen)  # before reading them, since another process may prune the store at any time
+    backend.restore(sorted(chosen))
+
+
+def _count_late_networks(backend: TrainingBackend, records: Sequence[Record]) -> dict[Label, LateNetworks]:
+    """Counts the networks that were best in one of their last epochs, by method and budget."""
+    recipe = backend.problem.recipe
+    if recipe.keep == "last":  # the best epoch is not known
+        return {}
+    results = backend.store.results({key for record in records for key in record.networks})
+    found = {}
+    for label, some in by_label(records).items():
+        best_epochs = [results[key].best_epoch for key in {key for record in some for key in record.networks}]
+        late = sum(epoch >= max(0, recipe.epochs - LAST_EPOCHS) for epoch in best_epochs)
+        if best_epochs:
+            found[label] = LateNetworks(late, len(best_epochs))
+    return found
 
 
 def _try_to_write(path: Path, write: Callable[[], object]) -> str | None:

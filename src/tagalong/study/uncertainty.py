@@ -126,6 +126,7 @@ def row_noise(
     get_rows: Callable[[Record], Rows],
     clusters: Any = None,
     confirming_seeds: Collection[int] = (),
+    unlearnt: Collection[str] = (),
 ) -> dict[Label, float]:
     """Returns `row_stderr` for each method and budget that groups tasks, relative to `mtl` with the same seeds.
 
@@ -136,17 +137,22 @@ def row_noise(
         clusters: one cluster label per test row, or None if rows are independent.
         confirming_seeds: seeds that were not used to choose groups. If a method has records for these seeds, only those
             records are used.
+        unlearnt: the tasks that do not count.
     """
+
+    def get_counted_rows(record: Record) -> Rows:
+        return {task: losses for task, losses in get_rows(record).items() if task not in unlearnt}
+
     found = by_label(records)
-    together = {record.seed: get_rows(record) for record in found.get(TOGETHER, [])}
+    together = {record.seed: get_counted_rows(record) for record in found.get(TOGETHER, [])}
     noise = {}
     for label, mine in found.items():
         converged = not any(record.diverged for record in mine)
         paired = [record for record in mine if converged and record.seed in together and record.groups]
         paired = [record for record in paired if record.seed in confirming_seeds] or paired
-        if paired and label != TOGETHER:
-            theirs = [together[record.seed] for record in paired]
-            error = row_stderr([get_rows(record) for record in paired], theirs, clusters)
+        theirs = [together[record.seed] for record in paired]
+        if label != TOGETHER and any(theirs):
+            error = row_stderr([get_counted_rows(record) for record in paired], theirs, clusters)
             if math.isfinite(error):  # one row tells nothing about noise
                 noise[label] = error
     return noise

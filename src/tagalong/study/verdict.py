@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tagalong.errors import InvalidInput, pluralize
+from tagalong.errors import InvalidInput, first_few, pluralize
 from tagalong.files import json_safe
 from tagalong.group import Group
 from tagalong.rendering import wrap
 
+from .learning import LAST_EPOCHS, Learning
 from .records import TOGETHER, Label, Record, averaged_tasks, by_label
 from .summary import changes, mean, stderr, summarize
 from .text import WIDTH, label_text, networks_list, percent
@@ -19,6 +20,7 @@ from .uncertainty import CONFIDENCE, interval_half_width
 
 MIN_SEEDS = 3
 UNPICKED_METHODS = ("auto", "ensemble")  # whose validation losses are not those of the luckiest networks
+NOT_BETTER = "on validation data, no network beats a constant (the mean or base rate) by more than the noise"
 RecordsByLabel = Mapping[Label, list[Record]]
 
 
@@ -27,11 +29,12 @@ class Verdict:
     """A recommendation on whether to group the tasks, with the evidence.
 
     The candidate is the grouping that performed best on validation. The candidate is compared with one network for all
-    tasks (`mtl`).
+    tasks (`mtl`). Tasks on which nothing was learnt do not count.
 
     Attributes:
         worth_it: whether the candidate beats one network on the test rows by more than the noise.
-        provisional: reasons why the verdict may change, e.g. too few seeds. The tuple is empty if the verdict is final.
+        provisional: reasons why the verdict may change, e.g. too few seeds or epochs. The tuple is empty if the verdict
+            is final.
         recommended: the method and budget of the networks to use, or ("mtl", None) if grouping is not worth it.
         groups: the networks to use.
         candidate: the method and budget of the candidate, or None if no grouping was tried.
@@ -54,6 +57,8 @@ class Verdict:
         size: the number of parameters in the candidate's networks, relative to one network, or None if unknown.
         searched: whether `auto` searched for groups.
         diverged: the methods and budgets with a diverged network, which cannot be the candidate.
+        unlearnt: the tasks that do not count, because no network beats a constant on validation by more than the noise
+            (see `Learning`).
     """
 
     worth_it: bool
@@ -77,10 +82,26 @@ class Verdict:
     size: float | None = None
     searched: bool = False
     diverged: tuple[Label, ...] = ()
+    unlearnt: tuple[str, ...] = ()
+
+    @property
+    def nothing_learnt(self) -> bool:
+        """Whether no task counts, because no network beats a constant on any of them."""
+        return bool(self.unlearnt) and all(group.serves <= set(self.unlearnt) for group in self.groups)
+
+    @property
+    def not_counted(self) -> str:
+        """A sentence that names the tasks that do not count, or an empty string if all tasks or no tasks count."""
+        if not self.unlearnt or self.nothing_learnt:
+            return ""
+        are = "is" if len(self.unlearnt) == 1 else "are"
+        return f"{first_few(self.unlearnt)} {are} not counted: {NOT_BETTER} there."
 
     @property
     def sentence(self) -> str:
         """The recommendation and its reason, in one sentence."""
+        if self.nothing_learnt:
+            return f"Nothing was learnt: {NOT_BETTER}."
         advice = "Train them all together in one network"
         if self.candidate is None:
             found = "auto found no groups that validation confirms" if self.searched else "no grouping was tried"
@@ -115,10 +136,10 @@ class Verdict:
             width: the maximum line length.
         """
         start = "Provisional verdict: " if self.provisional else "Verdict: "
-        text = start + self.sentence
+        text = " ".join(filter(None, (start + self.sentence, self.not_counted)))
         if self.provisional:
             text += f" ({'; '.join(self.provisional)}.)"
-        return "\n".join([*wrap(text, width), *networks_list(self.groups, width)])
+        return "\n".join([*wrap(text, width), *([] if self.nothing_learnt else networks_list(self.groups, width))])
 
     def __str__(self) -> str:
         return self.to_text()
@@ -152,6 +173,7 @@ def decide(
     at_least: float = 0.0,
     confirming: Collection[int] = (),
     excluded_seeds: Sequence[int] = (),
+    learning: Learning | None = None,
 ) -> Verdict:
     """Decides whether grouping is worth it.
 
@@ -173,25 +195,27 @@ def decide(
         confirming: seeds that were not used to choose groups. Only `mtl` and the candidate need records for these
             seeds.
         excluded_seeds: seeds without records because `mtl` diverged.
+        learning: what is known about how well networks learned. Unlearnt tasks do not count. If None, all tasks count.
 
     Raises:
         InvalidInput: If `at_least` is negative or not finite, or there are no records of `mtl`.
     """
     if not (math.isfinite(at_least) and at_least >= 0):
         raise InvalidInput("at_least", "must be a non-negative fraction", repr(at_least))
+    learning = learning or Learning()
+    diverged = tuple(dict.fromkeys(record.label for record in records if record.diverged))
+    records = _without_tasks(records, learning.unlearnt)
     choosing = by_label([record for record in records if record.seed not in confirming])
     if TOGETHER not in choosing:
         raise InvalidInput("records", "must include results for 'mtl' as a baseline", "none", "add 'mtl' to `methods`")
-    diverged = tuple(dict.fromkeys(record.label for record in records if record.diverged))
-    candidates = {label: change for label, change in _candidate_changes(choosing).items() if label not in diverged}
-    if any(method == "auto" for method, _ in candidates):
-        candidates = {label: change for label, change in candidates.items() if label[0] in UNPICKED_METHODS}
     together = choosing[TOGETHER]
+    candidates = _find_candidates(choosing, diverged) if together[0].val else {}
     searched = any(label[0] == "auto" and some[0].deciding.networks for label, some in choosing.items())
     left_out_note = tuple(_excluded_seeds_note(excluded_seeds))
     if not candidates:
-        verdict = Verdict(False, left_out_note, TOGETHER, together[0].groups, seeds=len(together), at_least=at_least)
-        return replace(verdict, searched=searched, diverged=diverged)
+        notes = (*_late_networks_note(learning, [TOGETHER]), *left_out_note)
+        verdict = Verdict(False, notes, TOGETHER, together[0].groups, seeds=len(together), at_least=at_least)
+        return replace(verdict, searched=searched, diverged=diverged, unlearnt=learning.unlearnt)
     label = min(candidates, key=lambda label: (candidates[label], len(choosing[label][0].groups), str(label)))
     fresh = by_label([record for record in records if record.seed in confirming])
     confirmed = bool(changes(fresh.get(label, []), fresh.get(TOGETHER, [])))
@@ -199,8 +223,39 @@ def decide(
     found, tried = (fresh, []) if confirmed else (choosing, list(different.values()))
     rows = noise.get(label)
     judged = _make_verdict(found, label, tried, None if rows is None else _finite(rows), candidates[label], at_least)
-    provisional = judged.provisional + left_out_note
-    return replace(judged, tried=len(different), searched=searched, provisional=provisional, diverged=diverged)
+    provisional = (*judged.provisional, *_late_networks_note(learning, [TOGETHER, label]), *left_out_note)
+    judged = replace(judged, tried=len(different), searched=searched, provisional=provisional, diverged=diverged)
+    return replace(judged, unlearnt=learning.unlearnt)
+
+
+def _without_tasks(records: Sequence[Record], tasks: Collection[str]) -> list[Record]:
+    return [
+        replace(
+            record,
+            val={task: score for task, score in record.val.items() if task not in tasks},
+            test={task: score for task, score in record.test.items() if task not in tasks},
+        )
+        for record in records
+    ]
+
+
+def comparable_records(records: Sequence[Record]) -> list[list[Record]]:
+    """Returns the records of `mtl` and of each distinct grouping that the verdict may recommend."""
+    found = by_label(records)
+    diverged = [record.label for record in records if record.diverged]
+    labels = [TOGETHER, *_find_candidates(found, diverged)]
+    return list({found[label][0].groups: found[label] for label in labels}.values())
+
+
+def _find_candidates(records_by_label: RecordsByLabel, diverged: Collection[Label]) -> dict[Label, float]:
+    """Returns the validation change of each grouping that can be recommended.
+
+    If `auto` found groups, these are its groupings and those whose networks were not picked.
+    """
+    found = {label: change for label, change in _candidate_changes(records_by_label).items() if label not in diverged}
+    if any(method == "auto" for method, _ in found):
+        return {label: change for label, change in found.items() if label[0] in UNPICKED_METHODS}
+    return found
 
 
 def _candidate_changes(records_by_label: RecordsByLabel) -> dict[Label, float]:
@@ -263,6 +318,13 @@ def _finite(value: float) -> float | None:
 def _excluded_seeds_note(excluded_seeds: Sequence[int]) -> list[str]:
     seeds = f"seed{'' if len(excluded_seeds) == 1 else 's'} {', '.join(map(str, excluded_seeds))}"
     return [f"one network for all tasks diverged with {seeds}, excluded here"] if excluded_seeds else []
+
+
+def _late_networks_note(learning: Learning, labels: Sequence[Label]) -> list[str]:
+    found = learning.late_networks(labels)
+    were = "was" if found.late == 1 else "were"
+    best = f"{found.late} of {found.networks} networks {were} best in the last {LAST_EPOCHS} epochs"
+    return [f"{best}, so raise `epochs`"] if found.late else []
 
 
 def _provisional_reasons(seeds: int, row_stderr: float | None) -> list[str]:

@@ -256,6 +256,10 @@ def _check_decision(checks: Checks, method: Method, decision: Decision, names: S
 
 
 def _check_served(choice: Choice, names: Sequence[str], context: str) -> None:
+    if choice.scores is not None:  # predictions are made without networks
+        wrong = {part for part in ("val", "test") if set(choice.scores[part]) != set(names)}
+        expect(not wrong, f"{context}, not every task has a score on {_format_items(wrong)} rows")
+        return
     served: dict[str, float] = defaultdict(float)
     for group, share in zip(choice.groups, _shares(choice), strict=True):
         for task in group.serves:

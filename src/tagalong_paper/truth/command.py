@@ -42,9 +42,13 @@ def leaderboard(
 
     The columns "pairs" and "joining" are correlations with the true gain from adding a task: to one other task, and on
     average over all groups that it can join. Columns such as "k=2" show the change in test loss relative to one network
-    for all tasks, where negative values are better. Costs are relative to the cost of training that network. Other
-    packages can add estimators through the "tagalong.estimators" entry point group. Those estimators are measured on
-    tagalong's own problems, which takes minutes.
+    for all tasks, where negative values are better. Costs are relative to the cost of training that network.
+
+    Three rows help to read the others: "random groups" is the expected result of random groups, "best by validation"
+    chooses among networks for all subsets of tasks, and "truth, half the seeds" predicts the truth for half of the
+    seeds from the other half, which shows how much of the truth is noise. Other packages can add estimators through the
+    "tagalong.estimators" entry point group. Those estimators are measured on tagalong's own problems, which takes
+    minutes.
 
     Example:
         `tagalong leaderboard --tables nhanes,faces`: compare estimators on two tables
@@ -76,13 +80,17 @@ def _show_leaderboard(standings: list[Standing], budgets: tuple[int, ...]) -> No
             changes = [f"{100 * standing.changes[k]:+.2f}%" if k in standing.changes else "" for k in budgets]
             shown.add_row(
                 printable(standing.estimator),
-                f"{standing.pairs:+.2f}",
-                f"{standing.marginal:+.2f}",
+                _format_correlation(standing.pairs),
+                _format_correlation(standing.marginal),
                 *changes,
                 f"{standing.cost:.1f}",
             )
         print_table(console, shown)
         print_line(console, "")
+
+
+def _format_correlation(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:+.2f}"
 
 
 def _sort_key(standing: Standing) -> tuple[float, str]:

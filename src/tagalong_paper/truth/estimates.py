@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from tagalong.group import Grouping, select_groups
 from tagalong.learn import Job, Problem, train
 from tagalong.measure import Estimator
 from tagalong.plugins import load_plugins
+from tagalong.study import make_method
 
-from .truth_table import TruthTable
+from .truth_table import TruthBackend, TruthTable
 
 Array = NDArray[np.float64]
 
@@ -114,7 +115,40 @@ def table_estimates(table: TruthTable, seed: int) -> Iterator[tuple[str, Estimat
     for place, fraction in enumerate(table.fractions):
         logs = table.early[seed, place]
         yield f"pairs, 1/{round(1 / fraction)} trained", estimate_from_pairs(table, logs, fraction)
-    yield "pairs (HOA)", estimate_from_pairs(table, table.val[seed].mean(0), 1.0)
+    logs = table.val[seed].mean(0)
+    yield "pairs (HOA)", estimate_from_pairs(table, logs, 1.0)
+    yield "best by validation", _estimate_from_subsets(table, logs, float(len(logs)))
+
+
+def halves_of_truth(table: TruthTable, seed: int) -> tuple[Estimate, TruthTable]:
+    """Returns an estimate from the test losses of half the seeds, and a table with the other half to judge it by.
+
+    How well one half predicts the other shows how much of the truth is noise.
+
+    Args:
+        table: the table.
+        seed: the first seed of the first half. The seeds that follow it complete the half.
+    """
+    order = np.roll(np.arange(table.seeds), -seed)
+    half = table.seeds // 2
+    logs = table.test[order[:half]].mean(0)
+    return _estimate_from_subsets(table, logs, float(half * len(logs))), replace(table, test=table.test[order[half:]])
+
+
+def random_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float]:
+    """Returns the expected true change with random groups, by budget. All partitions are equally likely."""
+    random = make_method("random", {"random": {"exact": True}})
+    decision = random.decide(TruthBackend(table), budgets, [0])
+    changes = {}
+    for budget in budgets:
+        choice = decision.choices[budget, 0]
+        assert choice.shares is not None
+        total = sum(
+            share * len(group.serves) * table.change(dict.fromkeys(group.serves, group.trains))
+            for group, share in zip(choice.groups, choice.shares, strict=True)
+        )
+        changes[budget] = total / len(table.tasks)
+    return changes
 
 
 def _estimate_from_subsets(table: TruthTable, logs: Array, cost: float) -> Estimate:

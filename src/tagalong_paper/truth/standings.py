@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, is_positive_integer
 
 from .estimates import (
     Estimate,
     correlation,
+    halves_of_truth,
     load_table_problem,
     marginal_effects,
     measure_estimate,
     pair_gains,
     plugin_estimators,
+    random_changes,
     table_estimates,
 )
 from .truth_table import TruthTable, load_truth, truth_names
 
 BUDGETS = (2, 3, 4)
+TRUTH = "truth, half the seeds"
+RANDOM = "random groups"
+Array = NDArray[np.float64]
 log = logging.getLogger(__name__)
 
 
@@ -34,7 +41,7 @@ class Standing:
     Attributes:
         estimator: the name of the estimator.
         table: the name of the table.
-        pairs: the correlation with the true gains in pairs of tasks.
+        pairs: the correlation with the true gains in pairs of tasks, or NaN if the gains are not estimated.
         marginal: the correlation with the true gains from joining a set, averaged over all sets.
         changes: the true change in test loss by budget, relative to one network for all tasks. Negative values are
             better.
@@ -64,6 +71,10 @@ def leaderboard(
 ) -> list[Standing]:
     """Scores every estimator on every table.
 
+    Three rows show how to read the others. `RANDOM` is the expected result of random groups. "best by validation"
+    chooses among networks for all subsets, each trained with one seed. `TRUTH` is the truth's own reliability: half the
+    seeds predict the other half.
+
     Estimates are looked up in the tables, except for estimators from other packages (in the "tagalong.estimators" entry
     point group). Those estimators are measured on tagalong's own problems during the call.
 
@@ -85,10 +96,29 @@ def leaderboard(
     plugins = plugin_estimators()
     for name in truth_names() if tables is None else tables:
         table = load_truth(name)
-        true_effects = pair_gains(table), marginal_effects(table)
-        for label, by_seed in _all_estimates(table, min(seeds, table.seeds), plugins, progress):
-            found.append(_score_estimator(label, name, table, true_effects, by_seed, budgets))
+        used, truth = min(seeds, table.seeds), _Truth.of(table)
+        for label, by_seed in _all_estimates(table, used, plugins, progress):
+            found.append(_score_estimator(label, name, [(estimate, truth) for estimate in by_seed], budgets))
+        if table.seeds > 1:
+            halves = [halves_of_truth(table, seed) for seed in range(used)]
+            judged = [(estimate, _Truth.of(other)) for estimate, other in halves]
+            found.append(_score_estimator(TRUTH, name, judged, budgets))
+        possible = [budget for budget in budgets if budget <= len(table.tasks)]
+        found.append(Standing(RANDOM, name, math.nan, math.nan, random_changes(table, possible), 0.0, table.seeds))
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Truth:
+    """A table with the effects by which estimates are judged."""
+
+    table: TruthTable
+    pairs: Array
+    joining: Array
+
+    @staticmethod
+    def of(table: TruthTable) -> _Truth:
+        return _Truth(table, pair_gains(table), marginal_effects(table))
 
 
 def average(found: Sequence[Standing]) -> list[Standing]:
@@ -126,26 +156,21 @@ def _all_estimates(
 
 
 def _score_estimator(
-    label: str,
-    name: str,
-    table: TruthTable,
-    true_effects: tuple[Any, Any],
-    by_seed: Sequence[Estimate],
-    budgets: Sequence[int],
+    label: str, name: str, judged: Sequence[tuple[Estimate, _Truth]], budgets: Sequence[int]
 ) -> Standing:
-    pairs = np.mean([correlation(one.gains, true_effects[0]) for one in by_seed])
-    joining = [one.gains if one.joining is None else one.joining for one in by_seed]
-    marginal = np.mean([correlation(gains, true_effects[1]) for gains in joining])
-    possible = [budget for budget in budgets if budget <= len(table.tasks)]
-    changes = {budget: [_true_change(one, table, budget) for one in by_seed] for budget in possible}
+    pairs = np.mean([correlation(one.gains, truth.pairs) for one, truth in judged])
+    joining = [one.gains if one.joining is None else one.joining for one, _ in judged]
+    marginal = np.mean([correlation(gains, truth.joining) for gains, (_, truth) in zip(joining, judged, strict=True)])
+    possible = [budget for budget in budgets if budget <= len(judged[0][1].table.tasks)]
+    changes = {budget: [_true_change(one, truth.table, budget) for one, truth in judged] for budget in possible}
     return Standing(
         label,
         name,
         float(pairs),
         float(marginal),
         {budget: float(np.mean(values)) for budget, values in changes.items()},
-        float(np.mean([one.cost for one in by_seed])),
-        len(by_seed),
+        float(np.mean([one.cost for one, _ in judged])),
+        len(judged),
     )
 
 

@@ -1,15 +1,27 @@
 """The leaderboard: estimators in the tables, pairs, and estimators of other packages."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tagalong import select_groups
 from tagalong.measure import Estimator
 from tagalong.problems import load_problem
-from tagalong_paper.truth import Standing, average, leaderboard, load_truth, marginal_effects, standings
-from tagalong_paper.truth.estimates import measure_estimate
+from tagalong_paper.truth import (
+    Standing,
+    TruthTable,
+    average,
+    leaderboard,
+    load_truth,
+    marginal_effects,
+    marginal_effects_of,
+    standings,
+)
+from tagalong_paper.truth.estimates import correlation, measure_estimate, pair_gains_of
+from tagalong_paper.truth.standings import RANDOM, TRUTH
 
 
 class Drop(Estimator):
@@ -26,8 +38,61 @@ def test_every_estimator_is_scored_on_every_table() -> None:
     found = leaderboard(["nhanes"], budgets=(2,), seeds=1)
     names = {one.estimator for one in found}
     assert set(table.affinities) < names
-    assert {"pairs (HOA)", "pairs, 1/4 trained"} < names
-    assert all(-1 <= one.pairs <= 1 and np.isfinite(one.changes[2]) and one.cost >= 0 for one in found)
+    assert {"pairs (HOA)", "pairs, 1/4 trained", "centered_cosine train mean", "best by validation"} < names
+    assert all(-1 <= one.pairs <= 1 for one in found if one.estimator != RANDOM)
+    assert all(np.isfinite(one.changes[2]) and one.cost >= 0 for one in found)
+
+
+def find_standing(name: str, seeds: int) -> Standing:
+    return next(one for one in leaderboard(["nhanes"], budgets=(2,), seeds=seeds) if one.estimator == name)
+
+
+def test_random_groups_are_averaged_over_all_partitions() -> None:
+    table, random = load_truth("nhanes"), find_standing(RANDOM, seeds=1)
+    first, *others = table.tasks
+    changes = []
+    for size in range(len(others)):
+        for joined in itertools.combinations(others, size):
+            blocks = {first, *joined}, set(others) - set(joined)
+            changes.append(table.change({task: block for block in blocks for task in block}))
+    assert len(changes) == 255
+    assert random.changes[2] == pytest.approx(np.mean(changes))
+    assert np.isnan([random.pairs, random.marginal]).all()
+    assert random.cost == 0
+
+
+def relative_losses(table: TruthTable, logs: np.ndarray) -> dict[frozenset[str], dict[str, float]]:
+    """Returns the loss of each task in each subset, relative to the network for all tasks."""
+    found: dict[frozenset[str], dict[str, float]] = {}
+    for members, row in zip(table.subsets, logs, strict=True):
+        at = np.flatnonzero(members)
+        subset = frozenset(table.tasks[i] for i in at)
+        found[subset] = {table.tasks[i]: float(np.exp(row[i] - logs[-1, i])) for i in at}
+    return found
+
+
+def test_best_by_validation_chooses_among_all_subsets() -> None:
+    table, found = load_truth("nhanes"), find_standing("best by validation", seeds=1)
+    logs = table.val[0].mean(0)
+    groups = select_groups(relative_losses(table, logs), 2, objective="min").groups
+    served = {task: group.trains for group in groups for task in group.serves}
+    assert found.changes[2] == pytest.approx(table.change(served))
+    assert found.marginal == pytest.approx(correlation(marginal_effects_of(logs), marginal_effects(table)))
+    assert found.cost == 511
+
+
+def test_one_half_of_the_seeds_is_judged_by_the_other_half() -> None:
+    table, found = load_truth("nhanes"), find_standing(TRUTH, seeds=2)
+    correlations, changes = [], []
+    for half in ([0, 1, 2, 3], [1, 2, 3, 4]):
+        other = [seed for seed in range(8) if seed not in half]
+        logs = [table.test[seeds].mean(0) for seeds in (half, other)]
+        correlations.append([correlation(*map(effects, logs)) for effects in (pair_gains_of, marginal_effects_of)])
+        groups = select_groups(relative_losses(table, logs[0]), 2, objective="min").groups
+        changes.append(table.change({task: group.trains for group in groups for task in group.serves}, other))
+    assert [found.pairs, found.marginal] == pytest.approx(np.mean(correlations, axis=0))
+    assert found.changes[2] == pytest.approx(np.mean(changes))
+    assert found.cost == 4 * 511
 
 
 def test_only_estimators_scored_on_every_table_are_averaged() -> None:

@@ -19,6 +19,7 @@ ESTIMATOR_LABELS = {
     "gradient": "first order",
     "cosine": "cosine of gradients",
     "cosine_kernels": "cosine of gradients, kernels only",
+    "centered_cosine": "cosine of centered gradients",
 }
 
 

@@ -27,6 +27,7 @@ def answer_section(run: Run) -> Html:
         tag("h1", "Which tasks should train together?"),
         tag("p", headline(verdict), class_="answer"),
         tag("p", HYPHEN_AS_MINUS.sub("−", verdict.sentence), class_="why"),
+        tag("p", verdict.not_counted, class_="why") if verdict.not_counted else None,
         tag("p", tag("strong", "Provisional: "), f"{doubts}.", class_="doubt") if doubts else None,
         _facts(verdict),
     )
@@ -34,6 +35,8 @@ def answer_section(run: Run) -> Html:
 
 def headline(verdict: Verdict) -> str:
     """Returns the answer in a few words."""
+    if verdict.nothing_learnt:
+        return "Nothing was learnt: no network beats a constant."
     if verdict.worth_it:
         method, networks = verdict.recommended[0], f"{number_in_words(len(verdict.groups))} networks"
         if method == "stl":
@@ -124,6 +127,8 @@ def recommended_section(run: Run) -> Html:
     """Returns the recommended networks, followed by the best grouping if it is not the recommended one."""
     verdict = run.results.verdict()
     title = "The networks to use" if len(verdict.groups) > 1 else "The network to use"
+    if verdict.nothing_learnt:
+        title = "One network for all tasks"
     other = None
     if verdict.candidate is not None and not verdict.worth_it:
         name = f"The best grouping on validation: {label_text(verdict.candidate)}"
@@ -183,7 +188,9 @@ def _task_row(run: Run, change: TaskChange, is_single: bool) -> Html:
     measure = run.results.problem.errors.get(change.task, "")
     error = "" if change.after != change.after else f"{change.after:.4g} {measure}".strip()
     number = error if _has_errors(run) else f"{change.loss:.4g}"
-    cells = [tag("th", change.task, scope="row"), tag("td", number)]
+    unlearnt = change.task in run.results.verdict().unlearnt
+    mark = [" ", tag("span", "not learnt", class_="chip helper")] if unlearnt else []
+    cells = [tag("th", change.task, *mark, scope="row"), tag("td", number)]
     if not is_single:
         cells.append(tag("td", change_text(change), class_=_css_class(change)))
     return tag("tr", *cells)

@@ -11,6 +11,7 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.group import Group, Grouping
 from tagalong.learn import Problem, check_rule
+from tagalong.score import Score
 
 from ..records import Cost
 
@@ -29,11 +30,13 @@ class Choice:
         shares: the probability of each group if the scores are averages over many groupings, or None if all groups are
             used.
         grouping: the result of `select_groups`, if it was used.
+        scores: the scores of each task on the "val" and "test" rows if predictions are made without networks.
     """
 
     groups: tuple[Group, ...]
     shares: tuple[float, ...] | None = None
     grouping: Grouping | None = None
+    scores: Mapping[str, Mapping[str, Score]] | None = None
 
     @staticmethod
     def of(grouping: Grouping) -> Choice:

@@ -12,6 +12,8 @@ from tagalong.errors import InvalidInput
 from tagalong.plugins import PluginError, Registry, unknown_name
 
 from .auto import AutoMethod
+from .boosting import Boosting
+from .constant import Constant
 from .ensemble import BestOf, Ensemble
 from .hoa_optimal import Hoa, Optimal, Oracle
 from .method import RULE_NAMES, Method, rule_problem
@@ -33,6 +35,8 @@ BUILT_IN: dict[str, Factory] = {
     "ensemble": Ensemble,
     "best-of": BestOf,
     **{rule: partial(Ruled, rule) for rule in RULE_NAMES},
+    "constant": Constant,
+    "boosting": Boosting,
 }
 LARGER_MTL_PATTERN = re.compile(r"mtl-(wide|big)(\d+(?:\.\d+)?)")
 

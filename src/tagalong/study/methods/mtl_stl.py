@@ -109,6 +109,8 @@ class Combined(Method):
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         wrong = rule_problem(self.rule, len(tasks))
         problems = [] if wrong is None else [InvalidInput(f"`methods`: {self.name!r}:", wrong)]
+        if not self.networks_per_seed(len(tasks)):
+            problems.append(InvalidInput(f"`methods`: {self.name!r}", f"{self.groups.name!r} trains no networks"))
         return self.groups.problems(tasks, problem) + problems
 
     def networks_per_seed(self, tasks: int) -> int:

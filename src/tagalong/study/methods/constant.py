@@ -1,0 +1,44 @@
+"""Predicts a constant for each task, without a network: what learning nothing gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tagalong.errors import InvalidInput
+from tagalong.learn import Problem, constant_scores, has_constant
+
+from .method import Choice, Decision, Method
+
+if TYPE_CHECKING:
+    from ..backend import Backend
+
+
+class Constant(Method):
+    """Predicts the mean or the base rate of the training labels. Nothing is trained."""
+
+    name = "constant"
+    order = 10
+    budgeted = False
+
+    def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
+        method = f"`methods`: {self.name!r}"
+        if problem is None:
+            return [InvalidInput(method, "requires the labels, so networks must be trained here")]
+        without = [task.name for task in problem.tasks if not has_constant(problem, task)]
+        if without:
+            expected = "requires tasks with one label per row and without a loss of their own"
+            return [InvalidInput(method, expected, ", ".join(without))]
+        return []
+
+    def networks_per_seed(self, tasks: int) -> int:
+        return 0
+
+    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        assert backend.problem is not None
+        scores = {
+            part: {task: replace(score, rows=None) for task, score in constant_scores(backend.problem, part).items()}
+            for part in ("val", "test")
+        }
+        return Decision.pooled({None: Choice((), scores=scores)}, seeds)
