@@ -53,7 +53,7 @@ def member_outputs(problem: Problem, network: nn.Module, inputs: Tensor) -> list
 def _outputs_of(problem: Problem, network: Any, features: Tensor, member: int) -> dict[str, Tensor]:
     for layer in network.encoder:
         if isinstance(layer, AdaptedLinear):
-            adapters = layer.output_scales[member, :, None] * layer.input_scales[member]  # of rank one
+            adapters = layer.output_scales[member].T * layer.input_scales[member]  # of rank one
             features = functional.linear(features, layer.weight * adapters, layer.bias[member]).relu()
     return {
         task: features @ head.weight[member] + head.bias[member]

@@ -38,14 +38,14 @@ class TabM(ModuleFactory):
     """
 
     def __init__(
-        self, features: int, hidden: Sequence[int] = (128, 128), dropout: float = 0.1, members: int = MEMBERS
+        self, features: int, hidden: Sequence[int] = (64, 64), dropout: float = 0.1, members: int = MEMBERS
     ) -> None:
         self.features, self.hidden, self.dropout, self.members = features, tuple(hidden), dropout, members
 
     def __call__(self, width: float = 1.0) -> nn.Module:
         sizes = [self.features, *(max(1, round(wanted * width)) for wanted in self.hidden)]
         check_weights(sizes, width)
-        layers: list[nn.Module] = [nn.Unflatten(1, (1, self.features))]
+        layers: list[nn.Module] = []
         for number, (size, wide) in enumerate(pairwise(sizes)):
             layers += [AdaptedLinear(size, wide, self.members, random_signs=number == 0), nn.ReLU()]
             if self.dropout:
@@ -87,22 +87,22 @@ class AdaptedLinear(nn.Module):
     def __init__(self, inputs: int, outputs: int, members: int, random_signs: bool) -> None:
         super().__init__()
         bound = 1 / math.sqrt(inputs)
-        scales = torch.randint(0, 2, (members, inputs)) * 2.0 - 1 if random_signs else torch.ones(members, inputs)
+        scales = torch.randint(0, 2, (members, 1, inputs)) * 2.0 - 1 if random_signs else torch.ones(members, 1, inputs)
         self.weight = nn.Parameter(torch.empty(outputs, inputs).uniform_(-bound, bound))
         self.input_scales = nn.Parameter(scales)
-        self.output_scales = nn.Parameter(torch.ones(members, outputs))
-        self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound).repeat(members, 1))
+        self.output_scales = nn.Parameter(torch.ones(members, 1, outputs))
+        self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound).repeat(members, 1, 1))
 
     def forward(self, values: Tensor) -> Tensor:
-        """Returns the outputs [rows, members, outputs], given inputs [rows, members or 1, inputs]."""
+        """Returns the outputs [members, rows, outputs], given inputs [rows, inputs] or [members, rows, inputs]."""
         return functional.linear(values * self.input_scales, self.weight) * self.output_scales + self.bias
 
 
 class MembersLast(nn.Module):
-    """Turns [rows, members, features] into [rows, features, members], since features are the second dimension."""
+    """Turns [members, rows, features] into [rows, features, members], as rows and features come first outside."""
 
     def forward(self, values: Tensor) -> Tensor:
-        return values.transpose(1, 2)
+        return values.permute(1, 2, 0)
 
 
 class MemberHead(nn.Module):
