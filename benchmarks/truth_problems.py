@@ -39,7 +39,7 @@ def qm9(width: int, rows: int = 12_000) -> Callable[[Path | None], Problem]:
     return load
 
 
-def tox21(data: Path | None) -> Problem:
+def tox21(data: Path | None, seed: int = 0) -> Problem:
     """Loads twelve toxicity assays with molecular fingerprints as inputs; a fifth of the labels are missing."""
     if data is None or not all((data / "tox21" / name).exists() for name in TOX21):
         raise FileNotFoundError(f"tox21 needs --data with tox21/{' and tox21/'.join(TOX21)}")
@@ -57,6 +57,7 @@ def tox21(data: Path | None) -> Problem:
         recipe=Recipe(lr=1e-3, batch_size=512, epochs=30, patience=4, weight_decay=0.1),
         groups=np.asarray(columns["smiles"])[valid],  # some molecules occur twice
         split=(0.6, 0.2, 0.2),
+        seed=seed,
     )
 
 

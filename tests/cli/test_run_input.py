@@ -80,7 +80,17 @@ def test_a_table_that_cannot_be_learnt_from_is_rejected(tagalong: Terminal, case
     "option",
     [
         *("--targets", "--features", "--ignore", "--categorical", "--kinds", "--errors", "--split-column"),
-        *("--group-column", "--features-file", "--tasks", "--methods", "--budgets", "--device", "--out", "-o"),
+        *(
+            "--group-column",
+            "--features-file",
+            "--encoder",
+            "--tasks",
+            "--methods",
+            "--budgets",
+            "--device",
+            "--out",
+            "-o",
+        ),
     ],
 )
 def test_empty_options_are_rejected_by_name(tagalong: Terminal, option: str) -> None:
@@ -162,6 +172,7 @@ def test_warnings_about_the_data_are_shown_once_before_training(tagalong: Termin
         (["--recipe", f"batch_size={10**30}"], "batch_size must be at most 1,000,000,000,000"),
         (["--tasks", "age,wild"], "--tasks must be one of 'age', 'ill', found 'wild'"),
         (["--out", "table.csv"], "--out must be a folder, found the file table.csv"),
+        (["--encoder", "tabn"], "--encoder must be 'mlp' or 'tabm', found 'tabn'"),
         (["--features-file", "nan.npy"], "--features-file must be finite, found NaN or inf in column 1 (1 rows)"),
         (["--features-file", "short.npy"], "--features-file must have 60 rows to match the table, found 59"),
         (["--features-file", "none.npy"], "--features-file must be an npy or npz file, found no file at none.npy"),

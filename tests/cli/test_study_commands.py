@@ -136,6 +136,14 @@ def test_quiet_prints_only_the_verdict(tagalong: Terminal, table: Path) -> None:
     assert tagalong("verdict", "out", "--quiet").out == out
 
 
+def test_a_table_is_learned_by_an_encoder_given_by_name(tagalong: Terminal, table: Path) -> None:
+    run(tagalong, "--methods", "mtl,stl", "--encoder", "tabm")
+    document = json.loads(Path("out/networks/networks.json").read_text())
+    assert {network["layers"]["encoder"]["class"] for network in document["networks"]} == {"tagalong.learn.tabm.TabM"}
+    result = tagalong("predict", "out", "table.csv", "--out", "predicted.csv")
+    assert result.status == 0, result.err
+
+
 def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: Terminal, table: Path) -> None:
     more = ("--methods", "tag", "--set", "tag.every=1", "--tasks", "age,ill", "--recipe", "lr=0.5", "--json")
     document = json.loads(run(tagalong, *more)[0])
@@ -172,6 +180,7 @@ def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: T
         (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--budgets", "1.5"], "found 1.5"),
         (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--recipe", "lr=fast"], "lr must be"),
         (["run", "faces", "--methods", "optimal", "--set", "optimal.max_tasks=many"], "found 'many'"),
+        (["run", "faces", "--encoder", "tabm"], "--encoder can only be used with tables, found 'faces'"),
         (["demo", "birds"], "birds"),
         (["predict", "nowhere", "table.csv"], "nowhere must be the folder of a finished run"),
         (["plan", "missing.csv"], "missing.csv"),

@@ -393,7 +393,7 @@ MISUSE = {
     "ignore": [3, None],
     "categorical": [3, None, [[1]]],
     "recipe": [3, "x", {}],
-    "encoder": [3, "mlp"],
+    "encoder": [3, "cnn"],
     "seed": ["x", None, 1.5],
     "split": ["x", 3, None, 0.7, {}],
     "split_column": [3, ["a"]],

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tagalong.progress import Progress
 
 MAX_BUDGETS = 10_000
+ENCODERS = ("mlp", "tabm")  # importing `EncoderName` would import torch, which is too slow for shell completion
 RANGE_PATTERN = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
 
 
@@ -292,6 +293,13 @@ def check_folder(out: Path | None) -> None:
         raise InvalidInput("out", "must be a folder", f"the file {existing}")
     if not os.access(existing, os.W_OK):
         raise InvalidInput("out", "must be a writable folder", f"{existing}, which is read-only")
+
+
+def parse_encoder(text: str | None) -> str | None:
+    """Checks the name of an encoder."""
+    if text is not None and text not in ENCODERS:
+        raise InvalidInput("encoder", "must be 'mlp' or 'tabm'", repr(text))
+    return text
 
 
 def load_input(

@@ -10,7 +10,7 @@ import typer
 
 from tagalong.plugins import find_plugins
 
-from .arguments import integer_option, number_option
+from .arguments import ENCODERS, integer_option, number_option
 
 Complete = Callable[[str], list[str]]
 TABLE, PROBLEM, COMPARISON, TRAINING, OUTPUT = "Table", "Problem", "Comparison", "Training", "Output"
@@ -143,6 +143,13 @@ FeaturesFileOption = Annotated[
         TABLE, "--features-file", metavar="FILE", text="An npy or npz file with the input features of each row."
     ),
 ]
+EncoderOption = _text_option(
+    TABLE,
+    "--encoder",
+    "mlp|tabm",
+    "Network for the table; tabm is usually better, but takes longer.",
+    complete_words(*ENCODERS),
+)
 TasksOption = _text_option(PROBLEM, "--tasks", "A,B,…", "Use only these tasks.")
 SizeOption = _text_option(
     PROBLEM, "--size", "small|full", "Size of the problem, if there is more than one.", complete_words("small", "full")

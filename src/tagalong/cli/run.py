@@ -58,6 +58,7 @@ def run(
     split_column: options.SplitOption = None,
     group_column: options.GroupOption = None,
     features_file: options.FeaturesFileOption = None,
+    encoder: options.EncoderOption = None,
     tasks: options.TasksOption = None,
     size: options.SizeOption = None,
     with_: options.WithOption = None,
@@ -98,6 +99,7 @@ def run(
         "split_column": split_column,
         "group_column": group_column,
         "features_file": features_file,
+        "encoder": arguments.parse_encoder(encoder),
     }
     check_folder(out)  # before loading the problem, which can take minutes
     chosen = {"size": size, **arguments.parse_problem_options(with_ or [], "recipe")}

@@ -30,6 +30,7 @@ from .data_checks import label_summary as label_summary
 from .memory import networks_at_once as networks_at_once
 from .network import MLP as MLP
 from .network import Encoder as Encoder
+from .network import EncoderName as EncoderName
 from .network import ModuleFactory as ModuleFactory
 from .network import Network as Network
 from .network import build_network as build_network
@@ -55,6 +56,8 @@ from .splitting import PARTS as PARTS
 from .streaming_rows import THREADS as THREADS
 from .streaming_rows import Reader as Reader
 from .streaming_rows import StreamedRows as StreamedRows
+from .tabm import TabM as TabM
+from .tabm import TabMHeads as TabMHeads
 from .task import Task as Task
 from .trainer import Diverged as Diverged
 from .trainer import Job as Job

@@ -14,7 +14,7 @@ from tagalong._version import is_own_module
 
 from .network import ModuleFactory, Network
 from .problem import Problem
-from .task import Task
+from .task import Kind, Task
 
 PLAIN = (bool, int, float, str, type(None))
 
@@ -39,6 +39,7 @@ def describe_network(problem: Problem, network: Network, features: int, width: f
         "head": head,
         "features": features,
         "outputs": {task.name: task.head_size for task in tasks},
+        "kinds": {task.name: task.kind for task in tasks},
         "dtype": str(dtype).removeprefix("torch."),
         "seed": network.seed,
     }
@@ -54,13 +55,21 @@ def rebuild_network(document: Mapping[str, Any]) -> Network:
     make_encoder = _make_factory(encoder)
     make_head = _linear_head if head is None else _make_factory(head)
     features, outputs = int(document["features"]), document["outputs"]
+    kinds = document.get("kinds", {})  # absent from older documents, whose heads do not depend on it
     with torch.device("meta"):
-        heads = [make_head(Task(name, "regression", outputs=size), features) for name, size in outputs.items()]
+        heads = [
+            make_head(_make_task(name, kinds.get(name, "regression"), size), features) for name, size in outputs.items()
+        ]
         network = Network(make_encoder(width=float(encoder["width"])), heads, list(outputs), int(document["seed"]))
     dtype = getattr(torch, document["dtype"])
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"unknown dtype {document['dtype']!r}")
     return network.to(dtype)
+
+
+def _make_task(name: str, kind: Kind, size: int) -> Task:
+    # Heads do not depend on the loss, but only tasks with a loss may have any number of outputs.
+    return Task(name, kind, classes=max(size, 2), outputs=size, loss=torch.sub)
 
 
 def _linear_head(task: Task, features: int) -> nn.Module:

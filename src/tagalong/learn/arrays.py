@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, as_names, collect, is_integer, raise_problems, task_name_problems
+from tagalong.errors import (
+    InvalidInput,
+    as_names,
+    collect,
+    is_integer,
+    raise_problems,
+    task_name_problems,
+)
 
-from .network import MLP, Encoder
+from .network import MLP, Encoder, EncoderName
 from .preparation import Preparation, Scaling, read_inputs
 from .recipe import Recipe
 from .rows import Split
 from .splitting import RowNumbers, RowSplit, are_fractions, check_fractions, choose_split, group_labels, one_class_notes
 from .table_warnings import Feature, log_warnings, table_warnings
+from .tabm import TABM_RECIPE, TabM, TabMHeads, task_problems
 from .targets import Target, encoded_labels, read_target, task_names
 from .task import Task
 
 Prepare = Callable[[RowNumbers], tuple[Preparation, Tensor, Sequence[str]]]
+ENCODER_NAMES = get_args(EncoderName)
 WARNING = "warning: "  # the beginning of notes that are warnings
 
 
@@ -31,7 +40,7 @@ def fields_from_arrays(
     tasks: Sequence[Task | str],
     *,
     name: str,
-    encoder: Encoder | None,
+    encoder: Encoder | EncoderName | None,
     recipe: Recipe | None,
     split: Sequence[float] | Sequence[Any],
     groups: Any,
@@ -39,7 +48,7 @@ def fields_from_arrays(
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """Returns the fields of a problem; see `Problem.from_arrays`."""
-    problems = setting_problems(name, seed, split, notes)
+    problems = setting_problems(name, seed, split, encoder, notes)
     tasks = collect(problems, as_names, tasks)
     raise_problems(problems)
     raw, known, labels = _read_arrays(inputs, targets, tasks, groups, split, encoder)
@@ -56,7 +65,7 @@ def fields_from_arrays(
     )
 
 
-def setting_problems(name: Any, seed: Any, split: Any, notes: Any = ()) -> list[InvalidInput]:
+def setting_problems(name: Any, seed: Any, split: Any, encoder: Any, notes: Any = ()) -> list[InvalidInput]:
     """Lists settings of the wrong type; they are checked before the data, which may take long to read."""
     problems = []
     if name is not None and not isinstance(name, str):
@@ -66,6 +75,9 @@ def setting_problems(name: Any, seed: Any, split: Any, notes: Any = ()) -> list[
     if isinstance(split, (str, bytes)) or not isinstance(split, Sequence | np.ndarray):
         expected = "must be three fractions or three arrays of row numbers (train, validation, test)"
         problems.append(InvalidInput("split", expected, repr(split)))
+    if isinstance(encoder, str) and encoder not in ENCODER_NAMES:
+        expected = f"must be {' or '.join(map(repr, ENCODER_NAMES))}, a module, or a function that creates one"
+        problems.append(InvalidInput("encoder", expected, repr(encoder)))
     if isinstance(notes, str) or not isinstance(notes, Iterable):
         problems.append(InvalidInput("notes", "must be a list of texts", repr(notes)))
     return problems
@@ -78,7 +90,7 @@ def _read_arrays(
     problems = task_name_problems(task_names(tasks))
     columns = {} if problems else collect(problems, _target_columns, targets, task_names(tasks)) or {}
     labels = None if groups is None else collect(problems, group_labels, groups)
-    raw = collect(problems, read_inputs, inputs, encoder is not None)
+    raw = collect(problems, read_inputs, inputs, is_custom(encoder))
     fraction_problems: list[InvalidInput] = []
     if raw is not None:
         problems += _row_problems(len(raw), columns, labels)
@@ -125,12 +137,20 @@ def _row_problems(rows: int, columns: Mapping[str, Any], labels: NDArray[Any] | 
     return problems
 
 
-def check_encoder(raw: Tensor, encoder: Encoder | None) -> None:
-    """Raises an error if the inputs are not flat and no encoder was given."""
-    if raw.dim() != 2 and encoder is None:
-        shape = ", ".join(map(str, raw.shape[1:]))
+def is_custom(encoder: Encoder | EncoderName | None) -> bool:
+    """Returns whether an encoder was given that may support any inputs."""
+    return not (encoder is None or isinstance(encoder, str))
+
+
+def check_encoder(raw: Tensor, encoder: Encoder | EncoderName | None) -> None:
+    """Raises an error if the inputs are not flat and no encoder of the user's was given."""
+    if raw.dim() == 2 or is_custom(encoder):
+        return
+    shape = f"inputs of shape [rows, {', '.join(map(str, raw.shape[1:]))}]"
+    if encoder is None:
         hint = "the default encoder only supports flat inputs"
-        raise InvalidInput("encoder", f"is required for inputs of shape [rows, {shape}]", hint=hint)
+        raise InvalidInput("encoder", f"is required for {shape}", hint=hint)
+    raise InvalidInput("encoder", f"must be a module, or a function that creates one, for {shape}", repr(encoder))
 
 
 def input_dtype(original: Any, raw: Tensor) -> torch.dtype:
@@ -167,7 +187,7 @@ def make_fields(
     row_split: RowSplit,
     *,
     groups: NDArray[Any] | None = None,
-    encoder: Encoder | None = None,
+    encoder: Encoder | EncoderName | None = None,
     recipe: Recipe | None = None,
     notes: Sequence[str] = (),
     warnings: Sequence[str] = (),
@@ -181,8 +201,8 @@ def make_fields(
             notes.
         row_split: the row numbers of the training, validation and test rows.
         groups: the group label of each row.
-        encoder: the encoder. If None, an MLP with two hidden layers is used.
-        recipe: the training recipe. If None, the default recipe is used.
+        encoder: the encoder or its name. If None, an MLP with two hidden layers is used.
+        recipe: the training recipe. If None, the default recipe of the encoder is used.
         notes: notes on the data.
         warnings: warnings about the data, which are logged and added to the notes.
     """
@@ -204,8 +224,8 @@ def make_fields(
         "train": make_split(row_split.train),
         "val": make_split(row_split.val),
         "test": make_split(row_split.test),
-        "encoder": MLP(inputs.shape[1]) if encoder is None else encoder,
-        "recipe": Recipe() if recipe is None else recipe,
+        **_network_fields(encoder, inputs, [target.task for target in targets]),
+        **({} if recipe is None else {"recipe": recipe}),
         "scales": scales,
         "table": table,
         "notes": (
@@ -213,6 +233,17 @@ def make_fields(
             *(WARNING + warning for warning in warnings),
         ),
     }
+
+
+def _network_fields(encoder: Encoder | EncoderName | None, inputs: Tensor, tasks: Sequence[Task]) -> dict[str, Any]:
+    """Returns the encoder, with the heads and the recipe that it needs."""
+    if encoder is None or encoder == "mlp":
+        return {"encoder": MLP(inputs.shape[1])}
+    chosen = TabM(inputs.shape[1]) if encoder == "tabm" else encoder
+    if not isinstance(chosen, TabM):
+        return {"encoder": chosen}
+    raise_problems(task_problems(tasks))
+    return {"encoder": chosen, "head": TabMHeads(chosen.members), "recipe": TABM_RECIPE}
 
 
 def _standardize(target: Target, scales: Mapping[str, tuple[float, float]]) -> NDArray[np.float64]:

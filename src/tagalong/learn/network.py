@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .problem import Problem
 
 Encoder = nn.Module | Callable[..., nn.Module]
+EncoderName = Literal["mlp", "tabm"]  # encoders for flat inputs, created by `Problem.from_arrays` and `from_table`
 MAX_WEIGHTS = 10**9  # of fully connected layers, which take 4 GB
 
 
@@ -168,7 +169,7 @@ class ModuleFactory:
     """
 
 
-def _check_weights(sizes: Sequence[int], width: float) -> None:
+def check_weights(sizes: Sequence[int], width: float) -> None:
     """Raises an error if fully connected layers of these sizes cannot be trained on any machine."""
     weights = sum(before * after for before, after in pairwise(sizes))
     if weights > MAX_WEIGHTS:
@@ -193,7 +194,7 @@ class MLP(ModuleFactory):
         layers: list[nn.Module] = []
         size = self.features
         sizes = [max(1, round(wanted * width)) for wanted in self.hidden]
-        _check_weights([self.features, *sizes], width)
+        check_weights([self.features, *sizes], width)
         for wide in sizes:
             layers += [nn.Linear(size, wide), nn.ReLU()]
             if self.dropout:

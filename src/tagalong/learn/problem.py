@@ -15,7 +15,7 @@ from tagalong.errors import InvalidInput, as_names, pluralize, raise_problems, t
 from tagalong.tabular import TableSource
 
 from .arrays import fields_from_arrays
-from .network import Encoder, make_encoder
+from .network import Encoder, EncoderName, make_encoder
 from .recipe import Recipe
 from .rows import Rows, Split
 from .tables import fields_from_table
@@ -92,7 +92,7 @@ class Problem:
         tasks: Sequence[Task | str],
         *,
         name: str = "arrays",
-        encoder: Encoder | None = None,
+        encoder: Encoder | EncoderName | None = None,
         recipe: Recipe | None = None,
         split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
         groups: Any = None,
@@ -106,8 +106,10 @@ class Problem:
             targets: an array [rows, tasks], or a mapping from task names to arrays [rows, …].
             tasks: a `Task` or a name for each target. If a target is given by name, its kind is inferred.
             name: the name of the problem.
-            encoder: see `Problem`. If None, an MLP with two hidden layers is used, which supports only flat inputs.
-            recipe: the training recipe. If None, the default recipe is used.
+            encoder: see `Problem`. "mlp", the default, is an MLP with two hidden layers. "tabm" is a network with 32
+                members, whose answers are averaged; it is usually better, but takes longer (see `TabM`). Both support
+                only flat inputs.
+            recipe: the training recipe. If None, the default recipe of the encoder is used.
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
             groups: the group label of each row. Rows of the same group stay in the same split.
             seed: the seed for the split.
@@ -149,7 +151,7 @@ class Problem:
         features_file: str | Path | None = None,
         name: str | None = None,
         recipe: Recipe | None = None,
-        encoder: Encoder | None = None,
+        encoder: Encoder | EncoderName | None = None,
         split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
         seed: int = 0,
     ) -> Problem:
@@ -184,8 +186,9 @@ class Problem:
             group_column: the column that contains the group labels. Rows of the same group stay in the same split.
             features_file: an npy or npz file that contains the inputs for each row, used instead of feature columns.
             name: the name of the problem. If None, the file name without its suffixes is used.
-            recipe: the training recipe. If None, the default recipe is used.
-            encoder: see `Problem`. If None, an MLP with two hidden layers is used.
+            recipe: the training recipe. If None, the default recipe of the encoder is used.
+            encoder: see `Problem`. "mlp", the default, is an MLP with two hidden layers. "tabm" is a network with 32
+                members, whose answers are averaged; it is usually better, but takes longer (see `TabM`).
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
             seed: the seed for the split.
 
@@ -233,7 +236,7 @@ class Problem:
         features_file: str | Path | None = None,
         name: str | None = None,
         recipe: Recipe | None = None,
-        encoder: Encoder | None = None,
+        encoder: Encoder | EncoderName | None = None,
         split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
         seed: int = 0,
     ) -> Problem:
@@ -251,8 +254,9 @@ class Problem:
             group_column: the column that contains the group labels. Rows of the same group stay in the same split.
             features_file: an npy or npz file that contains the inputs for each row, used instead of feature columns.
             name: the name of the problem. If None, the file name without its suffixes is used.
-            recipe: the training recipe. If None, the default recipe is used.
-            encoder: see `Problem`. If None, an MLP with two hidden layers is used.
+            recipe: the training recipe. If None, the default recipe of the encoder is used.
+            encoder: see `Problem`. "mlp", the default, is an MLP with two hidden layers. "tabm" is a network with 32
+                members, whose answers are averaged; it is usually better, but takes longer (see `TabM`).
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
             seed: the seed for the split.
 

@@ -22,6 +22,7 @@ from .problem import Problem
 from .randomness import MaskGenerators, SharedMasks
 from .rows import require_in_memory
 from .scoring import as_float64, errors_of_stack, mean_loss
+from .tabm import TabMHeads
 from .task import Task
 
 OPERATION = "training many networks together"  # what needs rows in memory, for messages
@@ -402,7 +403,7 @@ class _Family:
 def _family_key(problem: Problem, task: Task) -> Hashable:
     """Returns a key that is the same for tasks with equal losses and shapes, and unique for tasks with custom heads."""
     target = require_in_memory(problem.train, OPERATION).targets[task.name]
-    if problem.head is not None or task.head is not None:
+    if task.head is not None or not (problem.head is None or isinstance(problem.head, TabMHeads)):
         return task.name
     weights = None if task.class_weights is None else tuple(task.class_weights)
     return task.kind, id(task.loss), task.head_size, weights, tuple(target.shape[1:]), target.dtype

@@ -17,9 +17,9 @@ from torch import Tensor
 from tagalong.errors import InvalidInput, collect, did_you_mean, pluralize, raise_problems, task_name_problems
 from tagalong.tabular import TableSource
 
-from .arrays import Prepare, check_encoder, input_dtype, make_fields, prepare_with_scaling, setting_problems
+from .arrays import Prepare, check_encoder, input_dtype, is_custom, make_fields, prepare_with_scaling, setting_problems
 from .column_types import MAX_MAGNITUDE, MISSING_HINT, Columns, read_columns, show_cell, text_cells
-from .network import Encoder
+from .network import Encoder, EncoderName
 from .preparation import NumberColumn, Table, load_array, read_inputs
 from .recipe import Recipe
 from .splitting import PARTS, RowNumbers, are_fractions, check_fractions, choose_split, group_labels
@@ -48,13 +48,13 @@ def fields_from_table(
     features_file: str | Path | None,
     name: str | None,
     recipe: Recipe | None,
-    encoder: Encoder | None,
+    encoder: Encoder | EncoderName | None,
     split: Sequence[float] | Sequence[Any],
     seed: int,
 ) -> dict[str, Any]:
     """Returns the fields of a problem; see `Problem.from_table`."""
     problems = _argument_problems(kinds, errors, split_column=split_column, group_column=group_column)
-    problems += setting_problems(name, seed, split)
+    problems += setting_problems(name, seed, split, encoder)
     lists = {
         "targets": targets,
         "features": () if features is None else features,
@@ -308,7 +308,11 @@ def _prepare_columns(columns: Columns, roles: Roles, targets: Sequence[Target]) 
 
 
 def _prepare_file(
-    path: str | Path, columns: Columns, request: ColumnRequest, targets: Sequence[Target], encoder: Encoder | None
+    path: str | Path,
+    columns: Columns,
+    request: ColumnRequest,
+    targets: Sequence[Target],
+    encoder: Encoder | EncoderName | None,
 ) -> tuple[Prepare, list[InvalidInput]]:
     """Reads the inputs from an array in another file rather than from the table's columns."""
     problems = task_name_problems(request.targets, "targets") + missing_column_problems(columns, request)
@@ -316,7 +320,7 @@ def _prepare_file(
         conflict = "cannot be used with `features_file`, which contains all inputs"
         problems.append(InvalidInput("`features` and `categorical`", conflict))
     array = collect(problems, load_array, path, "features_file")
-    raw = None if array is None else collect(problems, read_inputs, array, encoder is not None, "features_file")
+    raw = None if array is None else collect(problems, read_inputs, array, is_custom(encoder), "features_file")
     if raw is None:
         return prepare_with_scaling(torch.zeros(0, 1), targets), problems
     if len(raw) != columns.rows:

@@ -144,8 +144,13 @@ class Task:
     def row_losses(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the loss of each row (0 if its label is missing) and whether the row has a label (1 or 0).
 
-        If a row has multiple labels (a dense target), its loss is the mean over the labels that are not missing.
+        If a row has multiple labels (a dense target), its loss is the mean over the labels that are not missing. If
+        there are several outputs for each row, [rows · members, …], its loss is the mean over these members.
         """
+        if len(outputs) > len(targets) > 0 and len(outputs) % len(targets) == 0:
+            members = len(outputs) // len(targets)
+            losses, present = self.row_losses(outputs, targets.repeat_interleave(members, 0))
+            return losses.unflatten(0, (-1, members)).mean(1), present.unflatten(0, (-1, members))[:, 0]
         present = torch.isfinite(targets)
         losses = self.element_losses(outputs, torch.where(present, targets, torch.zeros_like(targets)))
         if losses.dim() == 0 or losses.shape != targets.shape[: losses.dim()]:

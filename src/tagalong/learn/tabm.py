@@ -1,0 +1,167 @@
+"""TabM: an encoder for tables whose members share most weights, and heads that average the members' answers.
+
+Gorishniy, Kotelnikov and Babenko, "TabM: Advancing tabular deep learning with parameter-efficient ensembling", ICLR
+2025, https://arxiv.org/abs/2410.24210.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tagalong.errors import InvalidInput
+
+from .network import ModuleFactory, check_weights
+from .recipe import Recipe
+from .task import Kind, Task
+
+MEMBERS = 32
+TABM_RECIPE = Recipe(lr=2e-3, weight_decay=3e-4, patience=16)  # the settings that the paper recommends
+AVERAGED_KINDS = ("binary", "multiclass", "regression")  # a custom task does not say what its outputs mean
+
+
+class TabM(ModuleFactory):
+    """Creates encoders that contain several members: networks that share all weights except for rank-1 adapters.
+
+    The features have the shape [rows, features, members], so the encoder needs the heads of `TabMHeads`.
+
+    Args:
+        features: the number of input features.
+        hidden: the size of each hidden layer, before multiplying by `width`.
+        dropout: the dropout probability after each layer.
+        members: the number of members.
+    """
+
+    def __init__(
+        self, features: int, hidden: Sequence[int] = (64, 64), dropout: float = 0.1, members: int = MEMBERS
+    ) -> None:
+        self.features, self.hidden, self.dropout, self.members = features, tuple(hidden), dropout, members
+
+    def __call__(self, width: float = 1.0) -> nn.Module:
+        sizes = [self.features, *(max(1, round(wanted * width)) for wanted in self.hidden)]
+        check_weights(sizes, width)
+        layers: list[nn.Module] = []
+        for number, (size, wide) in enumerate(pairwise(sizes)):
+            layers += [AdaptedLinear(size, wide, self.members, random_signs=number == 0), nn.ReLU()]
+            if self.dropout:
+                layers.append(nn.Dropout(self.dropout))
+        return nn.Sequential(*layers, MembersLast())
+
+    def __repr__(self) -> str:
+        return f"TabM({self.features}, hidden={self.hidden}, dropout={self.dropout}, members={self.members})"
+
+
+class TabMHeads(ModuleFactory):
+    """Creates the heads of networks with a `TabM` encoder, for use as `Problem.head`.
+
+    Args:
+        members: the number of members of the encoder.
+    """
+
+    def __init__(self, members: int = MEMBERS) -> None:
+        self.members = members
+
+    def __call__(self, task: Task, features: int) -> nn.Module:
+        return MemberHead(features, task.head_size, self.members, task.kind)
+
+    def __repr__(self) -> str:
+        return f"TabMHeads({self.members})"
+
+
+class AdaptedLinear(nn.Module):
+    """A linear layer with shared weights W, which computes s ∘ W(r ∘ x) + b with r, s and b of each member.
+
+    Args:
+        inputs: the number of inputs.
+        outputs: the number of outputs.
+        members: the number of members.
+        random_signs: whether r consists of random signs, as in the first layer, where they tell the members apart.
+            Otherwise, all members start equal.
+    """
+
+    def __init__(self, inputs: int, outputs: int, members: int, random_signs: bool) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(inputs)
+        scales = torch.randint(0, 2, (members, 1, inputs)) * 2.0 - 1 if random_signs else torch.ones(members, 1, inputs)
+        self.weight = nn.Parameter(torch.empty(outputs, inputs).uniform_(-bound, bound))
+        self.input_scales = nn.Parameter(scales)
+        self.output_scales = nn.Parameter(torch.ones(members, 1, outputs))
+        self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound).repeat(members, 1, 1))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Returns the outputs [members, rows, outputs], given inputs [rows, inputs] or [members, rows, inputs]."""
+        return functional.linear(values * self.input_scales, self.weight) * self.output_scales + self.bias
+
+
+class MembersLast(nn.Module):
+    """Turns [members, rows, features] into [rows, features, members], as rows and features come first outside."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values.permute(1, 2, 0)
+
+
+class MemberHead(nn.Module):
+    """A linear head for each member.
+
+    In training mode, returns the outputs [rows · members, outputs] of all members, so that `Task.row_losses` averages
+    their losses. In evaluation mode, returns one output [rows, outputs] like any other head, the average of the
+    members: of their outputs for a regression task, and of their probabilities, as logits, for a classification task.
+
+    Args:
+        features: the number of features of each member.
+        outputs: the number of outputs.
+        members: the number of members.
+        kind: the kind of the task.
+    """
+
+    def __init__(self, features: int, outputs: int, members: int, kind: Kind) -> None:
+        super().__init__()
+        self.kind = kind
+        bound = 1 / math.sqrt(features)
+        self.weight = nn.Parameter(torch.empty(members, features, outputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(members, 1, outputs).uniform_(-bound, bound))
+
+    def forward(self, features: Tensor) -> Tensor:
+        outputs = torch.baddbmm(self.bias, features.permute(2, 0, 1), self.weight)  # [members, rows, outputs]
+        return outputs.transpose(0, 1).flatten(0, 1) if self.training else average_outputs(outputs, self.kind)
+
+    def extra_repr(self) -> str:
+        return self.kind
+
+
+def task_problems(tasks: Iterable[Task]) -> list[InvalidInput]:
+    """Lists the tasks that a TabM network cannot learn."""
+    return [
+        InvalidInput(f"task {task.name!r}", f"must {expected} to use the encoder 'tabm'", found)
+        for task in tasks
+        for expected, found, wrong in (
+            (
+                f"be {', '.join(AVERAGED_KINDS[:-1])} or {AVERAGED_KINDS[-1]}",
+                task.kind,
+                task.kind not in AVERAGED_KINDS,
+            ),
+            ("have no head of its own", repr(task.head), task.head is not None),
+        )
+        if wrong
+    ]
+
+
+def average_outputs(outputs: Tensor, kind: Kind) -> Tensor:
+    """Averages the outputs [members, rows, …] of several networks for one task.
+
+    Example:
+        >>> logits = torch.tensor([[[0.0]], [[1000.0]]])  # probabilities 1/2 and 1, 3/4 on average
+        >>> average_outputs(logits, "binary").sigmoid().item()
+        0.75
+    """
+    if kind == "binary":
+        positive, negative = functional.logsigmoid(outputs), functional.logsigmoid(-outputs)
+        return positive.logsumexp(0) - negative.logsumexp(0)
+    if kind == "multiclass":
+        return outputs.log_softmax(2).logsumexp(0) - math.log(len(outputs))
+    return outputs.mean(0)
