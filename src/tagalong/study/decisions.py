@@ -147,7 +147,7 @@ def _expected_scores(
     The answers of several networks are averaged. If the groups are drawn at random, expected scores are returned.
     """
     if choice.scores is not None:
-        return {task: choice.scores[split][task] for task in tasks}
+        return {task: choice.scores[split][task] for task in backend.tasks}
     scores = {}
     if choice.shares is None and averaged_tasks(choice.groups):
         scores = backend.average_scores(choice.groups, [row.key for row in results], split)
