@@ -30,6 +30,7 @@ SUGGESTED_METHODS = (
     "gradnorm",
     "pcgrad",
     "constant",
+    "boosting",
 )
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 

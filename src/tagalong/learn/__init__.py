@@ -7,6 +7,8 @@ from .architecture import rebuild_network as rebuild_network
 from .balance import check_rule as check_rule
 from .batchable import why_not_batched as why_not_batched
 from .batched import train_many as train_many
+from .boosting import BoostingSettings as BoostingSettings
+from .boosting import boosting_scores as boosting_scores
 from .capacity import Capacity as Capacity
 from .capacity import capacities as capacities
 from .capacity import count_parameters as count_parameters

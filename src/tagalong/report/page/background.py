@@ -26,6 +26,7 @@ METHOD_DESCRIPTIONS = {
     "pcgrad": "one network, conflicts between gradients removed by projection",
     "auto": "networks suggested by affinities and by the networks trained so far, and confirmed on validation data",
     "constant": "the mean or base rate of the training labels, without a network: what learning nothing gives",
+    "boosting": "gradient-boosted trees for each task, without a network: a reference for tables, never recommended",
     "chosen": "the best groups of already trained networks, chosen on validation data",
 }
 READING_GUIDE = (

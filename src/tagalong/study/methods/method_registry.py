@@ -12,6 +12,7 @@ from tagalong.errors import InvalidInput
 from tagalong.plugins import PluginError, Registry, unknown_name
 
 from .auto import AutoMethod
+from .boosting import Boosting
 from .constant import Constant
 from .hoa_optimal import Hoa, Optimal, Oracle
 from .method import RULE_NAMES, Method, rule_problem
@@ -32,6 +33,7 @@ BUILT_IN: dict[str, Factory] = {
     "auto": AutoMethod,
     **{rule: partial(Ruled, rule) for rule in RULE_NAMES},
     "constant": Constant,
+    "boosting": Boosting,
 }
 LARGER_MTL_PATTERN = re.compile(r"mtl-(wide|big)(\d+(?:\.\d+)?)")
 
