@@ -181,7 +181,7 @@ def test_a_grouping_that_diverges_with_one_seed_is_not_a_candidate(tmp_path: Pat
     assert (line.seeds, line.diverged, line.change, line.total_stderr) == (2, 1, None, None)
     verdict = results.verdict()
     assert (verdict.candidate, verdict.recommended, verdict.diverged) == (None, ("mtl", None), (("stl", None),))
-    assert "one network: no grouping was tried, but for stl, which diverged." in str(verdict)
+    assert "one network: no grouping was tried, but for stl, which diverged." in verdict.sentence
     assert recommended_record(results, ("stl", None)).seed == good
 
 

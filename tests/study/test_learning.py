@@ -15,7 +15,7 @@ from tagalong.learn import MLP, Problem, Recipe, Split, Task
 from tagalong.report import write_report
 from tagalong.report.page.answer import headline
 from tagalong.study import LateNetworks, Learning, Results, Score, Study, Verdict
-from tagalong.study.learning import constant_p_values, gain_p_value
+from tagalong.study.learning import combine_p_values, constant_p_values, gain_p_value
 from tagalong.study.uncertainty import row_noise
 from tagalong.study.verdict import comparable_records, decide
 
@@ -75,7 +75,12 @@ def test_rows_of_one_cluster_prove_nothing() -> None:
     assert gain_p_value(np.array([1.0, 1.1, 0.9]), np.zeros(3)) == 1.0
 
 
-def test_losses_are_averaged_over_seeds_and_the_best_grouping_pays_for_the_choice() -> None:
+def combined_by_hand(p_values: list[float]) -> float:
+    """Returns the combined p-value from the distribution that the method is named after."""
+    return float(stats.cauchy.sf(np.mean(stats.cauchy.isf(np.minimum(p_values, 0.99)))))
+
+
+def test_losses_are_averaged_over_seeds_and_groupings_are_combined() -> None:
     rng = np.random.default_rng(0)
     constant = {"a": rng.gamma(2.0, size=30), "b": rng.gamma(2.0, size=30)}
     groupings = [
@@ -86,7 +91,23 @@ def test_losses_are_averaged_over_seeds_and_the_best_grouping_pays_for_the_choic
     for task in constant:
         means = [np.mean([seed[task] for seed in seeds], axis=0) for seeds in groupings]
         by_hand = [stats.ttest_rel(constant[task], losses, alternative="greater").pvalue for losses in means]
-        assert found[task] == pytest.approx(min(1.0, 2 * min(by_hand)))
+        assert found[task] == pytest.approx(combined_by_hand(by_hand))
+
+
+@pytest.mark.parametrize("p_values", [[0.3], [0.0], [1.0, 1e-6], [0.02, 0.03, 0.9], [0.01] * 5, [1.0, 1.0]])
+def test_combined_p_values_lie_between_the_smallest_and_that_of_bonferroni(p_values: list[float]) -> None:
+    found = combine_p_values(p_values)
+    assert found == pytest.approx(combined_by_hand(p_values), abs=1e-12)
+    assert min(p_values) * 0.99 <= found + 1e-12
+    assert found <= 1.1 * len(p_values) * min(p_values) + 1e-12
+
+
+def test_combined_p_values_of_dependent_tests_are_seldom_small() -> None:
+    rng = np.random.default_rng(0)
+    for shared in (0.0, 0.5, 0.95):
+        draws = math.sqrt(shared) * rng.normal(size=(4000, 1)) + math.sqrt(1 - shared) * rng.normal(size=(4000, 4))
+        found = [combine_p_values(p_values) for p_values in stats.norm.sf(draws)]
+        assert np.mean(np.array(found) <= 0.05) <= 0.06
 
 
 def adjusted_by_hand(p_values: dict[str, float]) -> dict[str, float]:
@@ -188,11 +209,11 @@ def test_networks_best_in_their_last_epochs_make_the_verdict_provisional() -> No
     late = {("mtl", None): LateNetworks(0, 3), ("tag", 2): LateNetworks(2, 6), ("hoa", 2): LateNetworks(6, 6)}
     found = records("tag", 2, [-0.1] * 3, [-0.1, -0.11, -0.12])
     verdict = verdict_on(learning_of(late), found)
-    assert verdict.provisional == ("2 of 9 networks best in the last 3 epochs: raise `epochs`",)
+    assert verdict.provisional == ("2 of 9 networks were best in the last 3 epochs, so raise `epochs`",)
     assert str(verdict).startswith("Provisional verdict: ")
     assert verdict_on(learning_of(late | {("tag", 2): LateNetworks(0, 6)}), found).provisional == ()
     alone = verdict_on(learning_of({("mtl", None): LateNetworks(1, 3)}, a=1.0, b=1.0))
-    assert alone.provisional == ("1 of 3 networks best in the last 3 epochs: raise `epochs`",)
+    assert alone.provisional == ("1 of 3 networks was best in the last 3 epochs, so raise `epochs`",)
 
 
 def test_only_groupings_that_may_be_recommended_are_compared_with_the_constant() -> None:
@@ -274,7 +295,7 @@ def test_learnt_tasks_all_count(tmp_path: Path) -> None:
 
 def test_two_epochs_are_provisional_and_enough_epochs_are_not(tmp_path: Path) -> None:
     short = run(make_problem(("a",), recipe=replace(RECIPE, epochs=2)), tmp_path / "short", "stl", seeds=3)
-    assert "12 of 12 networks best in the last 3 epochs: raise `epochs`" in short.verdict().provisional
+    assert "12 of 12 networks were best in the last 3 epochs, so raise `epochs`" in short.verdict().provisional
     assert short.learning.late == {("mtl", None): LateNetworks(3, 3), ("stl", None): LateNetworks(9, 9)}
     long = run(make_problem(("a",)), tmp_path / "long", "stl", seeds=3)
     assert long.verdict().provisional == ()

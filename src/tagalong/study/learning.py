@@ -16,6 +16,7 @@ from tagalong.entries import Entry
 from .records import Label, read_label
 from .uncertainty import CONFIDENCE, Rows
 
+MAX_P_VALUE = 0.99  # of a test that is combined with others
 LAST_EPOCHS = 3  # a network that is best in one of these might have improved further
 
 
@@ -96,10 +97,10 @@ def read_learning(entry: Entry, tasks: Sequence[str]) -> Learning:
 
 
 def constant_p_values(groupings: Sequence[Sequence[Rows]], constant: Rows, clusters: Any = None) -> dict[str, float]:
-    """Returns, for each task, the p-value of the best grouping in a comparison with a constant.
+    """Returns, for each task, the p-value of the hypothesis that no grouping is better than a constant.
 
-    The losses of a grouping are averaged over seeds and compared row by row. The p-value of the best grouping is
-    multiplied by the number of groupings.
+    The losses of a grouping are averaged over seeds and compared row by row. The p-values of the groupings are then
+    combined (see `combine_p_values`).
 
     Args:
         groupings: for each grouping and seed, each task's loss on every row, with NaN for rows without a label.
@@ -115,9 +116,22 @@ def constant_p_values(groupings: Sequence[Sequence[Rows]], constant: Rows, clust
     p_values = {}
     for task, losses in constant.items():
         gains = [np.asarray(losses) - np.mean([rows[task] for rows in seeds], axis=0) for seeds in groupings]
-        best = min((gain_p_value(gain, clusters) for gain in gains), default=1.0)
-        p_values[task] = min(1.0, len(groupings) * best)
+        p_values[task] = combine_p_values([gain_p_value(gain, clusters) for gain in gains])
     return p_values
+
+
+def combine_p_values(p_values: Sequence[float]) -> float:
+    """Combines p-values by the Cauchy combination test (Liu and Xie, 2020), which is valid for dependent tests.
+
+    If all p-values are equal, so is the result. If only one is small, it is multiplied by their number, as by
+    Bonferroni. No p-value counts as more than 0.99, so that a bad grouping cannot outweigh a good one.
+
+    Example:
+        >>> round(combine_p_values([0.01, 0.01]), 4), round(combine_p_values([0.01, 0.5]), 4)
+        (0.01, 0.02)
+    """
+    angles = [math.tan((0.5 - min(p, MAX_P_VALUE)) * math.pi) for p in p_values]
+    return 0.5 - math.atan(math.fsum(angles) / len(angles)) / math.pi
 
 
 def gain_p_value(gains: NDArray[np.float64], clusters: Any = None) -> float:

@@ -213,7 +213,7 @@ def decide(
     searched = any(label[0] == "auto" and some[0].deciding.networks for label, some in choosing.items())
     left_out_note = tuple(_excluded_seeds_note(excluded_seeds))
     if not candidates:
-        notes = left_out_note + tuple(_late_networks_note(learning, [TOGETHER]))
+        notes = (*_late_networks_note(learning, [TOGETHER]), *left_out_note)
         verdict = Verdict(False, notes, TOGETHER, together[0].groups, seeds=len(together), at_least=at_least)
         return replace(verdict, searched=searched, diverged=diverged, unlearnt=learning.unlearnt)
     label = min(candidates, key=lambda label: (candidates[label], len(choosing[label][0].groups), str(label)))
@@ -223,7 +223,7 @@ def decide(
     found, tried = (fresh, []) if confirmed else (choosing, list(different.values()))
     rows = noise.get(label)
     judged = _make_verdict(found, label, tried, None if rows is None else _finite(rows), candidates[label], at_least)
-    provisional = judged.provisional + left_out_note + tuple(_late_networks_note(learning, [TOGETHER, label]))
+    provisional = (*judged.provisional, *_late_networks_note(learning, [TOGETHER, label]), *left_out_note)
     judged = replace(judged, tried=len(different), searched=searched, provisional=provisional, diverged=diverged)
     return replace(judged, unlearnt=learning.unlearnt)
 
@@ -249,8 +249,8 @@ def comparable_records(records: Sequence[Record]) -> list[list[Record]]:
 
 def _find_candidates(records_by_label: RecordsByLabel, diverged: Collection[Label]) -> dict[Label, float]:
     """Returns the validation change of each grouping that can be recommended, only those of `auto` if it found any."""
-    changes = {label: change for label, change in _candidate_changes(records_by_label).items() if label not in diverged}
-    return {label: change for label, change in changes.items() if label[0] == "auto"} or changes
+    found = {label: change for label, change in _candidate_changes(records_by_label).items() if label not in diverged}
+    return {label: change for label, change in found.items() if label[0] == "auto"} or found
 
 
 def _candidate_changes(records_by_label: RecordsByLabel) -> dict[Label, float]:
@@ -317,8 +317,9 @@ def _excluded_seeds_note(excluded_seeds: Sequence[int]) -> list[str]:
 
 def _late_networks_note(learning: Learning, labels: Sequence[Label]) -> list[str]:
     found = learning.late_networks(labels)
-    best = f"best in the last {LAST_EPOCHS} epochs"
-    return [f"{found.late} of {pluralize(found.networks, 'network')} {best}: raise `epochs`"] if found.late else []
+    were = "was" if found.late == 1 else "were"
+    best = f"{found.late} of {found.networks} networks {were} best in the last {LAST_EPOCHS} epochs"
+    return [f"{best}, so raise `epochs`"] if found.late else []
 
 
 def _provisional_reasons(seeds: int, row_stderr: float | None) -> list[str]:
