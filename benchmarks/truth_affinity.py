@@ -94,7 +94,7 @@ class _JointGainTraining(Training):
         self.optimizer.step()
         self.network.eval()
         with torch.no_grad():
-            after = self.losses(self.val.inputs, self.val.targets)
+            after = self.losses(*self.task_losses.validation_batch(torch.arange(len(self.val))))
         self.network.train()
         self.network.load_state_dict(saved[0])
         self.optimizer.load_state_dict(saved[1])

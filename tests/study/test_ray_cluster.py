@@ -72,8 +72,15 @@ def test_a_study_survives_the_loss_of_a_node(cluster, tmp_path: Path) -> None:
     assert encoder.mark.exists(), "the second node was at work"
     assert raylet.process.wait(timeout=60) == -signal.SIGKILL  # the cluster may take longer to notice
     here = Study(replace(small_problem(), encoder=encoder), tmp_path / "here", device="cpu").run(**asked)
-    assert records_without_times(there) == records_without_times(here)
-    assert there.verdict() == here.verdict()
+    # the workers share a request, so that networks are stacked differently than in one process
+    for far, near in zip(records_without_times(there), records_without_times(here), strict=True):
+        assert replace(far, val=near.val, test=near.test) == near
+        for losses, expected in ((far.val, near.val), (far.test, near.test)):
+            assert {task: score.loss for task, score in losses.items()} == pytest.approx(
+                {task: score.loss for task, score in expected.items()}, rel=1e-6
+            )
+    assert there.verdict().recommended == here.verdict().recommended
+    assert there.verdict().estimate == pytest.approx(here.verdict().estimate, abs=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore")  # from Ray itself

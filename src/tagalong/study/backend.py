@@ -37,6 +37,7 @@ from .store import Losses, NetworkResult, Store
 logger = logging.getLogger(__name__)
 CHUNK_SIZES = {"cpu": 64}  # networks per chunk, by device; larger chunks are no faster, and lose more when killed
 DEFAULT_CHUNK_SIZE = 4096
+MAX_SEPARATE_SEEDS = 3  # the most seeds whose single networks are trained separately
 # The memory of networks that take about twice as long together as one of them alone, by device.
 FREE_BYTES = {"cpu": 2 * 2**20}
 DEFAULT_FREE_BYTES = 512 * 2**20
@@ -605,7 +606,8 @@ def train_side_by_side(requests: Mapping[TrainingBackend, Sequence[Job]], what: 
 def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     """Splits jobs into chunks of up to `size` plain networks with the same width, seed by seed.
 
-    Each network that is not plain gets its own chunk.
+    Each network that is not plain gets its own chunk. So do the networks of a few seeds with one network each, such as
+    those for all tasks: they gain little from being trained together, but only single networks have checkpoints.
 
     Example:
         >>> jobs = [Job((task,), seed) for task in "abc" for seed in (0, 1)]
@@ -615,7 +617,13 @@ def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     together: dict[tuple[Any, ...], list[Job]] = {}
     for job in sorted(jobs, key=lambda job: job.seed):
         together.setdefault((job.width, job.epochs, None if job.rule == "plain" else job), []).append(job)
-    return [same[at : at + size] for same in together.values() for at in range(0, len(same), size)]
+    sizes = {key: 1 if _has_few_seeds(same) else size for key, same in together.items()}
+    return [same[at : at + sizes[key]] for key, same in together.items() for at in range(0, len(same), sizes[key])]
+
+
+def _has_few_seeds(jobs: Sequence[Job]) -> bool:
+    """Returns whether these are networks of a few seeds, with one network for each seed."""
+    return len(jobs) <= MAX_SEPARATE_SEEDS and len({job.seed for job in jobs}) == len(jobs)
 
 
 def _measuring(settings: Mapping[str, Any]) -> str:
