@@ -83,9 +83,9 @@ def test_a_class_without_training_rows_has_a_finite_loss() -> None:
     model = fit_by_hand(
         problem,
         HistGradientBoostingClassifier,
-        lambda model, inputs, labels: -np.log(model.predict_proba(inputs)[np.arange(len(labels)), labels.astype(int)])
-        .mean()
-        .item(),
+        lambda model, inputs, labels: (
+            -np.log(model.predict_proba(inputs)[np.arange(len(labels)), labels.astype(int)]).mean().item()
+        ),
     )
     inputs, labels = labeled(problem, "test")
     probabilities = np.concatenate([model.predict_proba(inputs), np.full((len(inputs), 1), 1e-7)], axis=1)
