@@ -15,11 +15,11 @@ def measure(out: Path, *options: str) -> list[dict]:
 
 
 def test_noise_is_seldom_learnt_and_a_weak_signal_usually(tmp_path: Path) -> None:
-    noise, rare, one = measure(tmp_path / "rates.json", "--repetitions", "8", "--worlds", "noise,rare,one")
-    assert noise["nothing"] >= 7
-    assert rare["nothing"] >= 7
-    assert one["explained"] >= 0.8
-    assert one["unexplained"] <= 0.1
+    noise, rare, weak = measure(tmp_path / "rates.json", "--repetitions", "6", "--worlds", "noise,rare,weak")
+    assert noise["nothing"] >= 5
+    assert rare["nothing"] >= 5
+    assert weak["nothing"] == 0
+    assert weak["explained"] >= 0.7
 
 
 def test_two_epochs_are_always_provisional(tmp_path: Path) -> None:
