@@ -147,7 +147,7 @@ EncoderOption = _text_option(
     TABLE,
     "--encoder",
     "mlp|tabm",
-    "Network for the table; tabm is usually better, but takes longer.",
+    "Network for the table; tabm can be better, but takes much longer.",
     complete_words(*ENCODERS),
 )
 TasksOption = _text_option(PROBLEM, "--tasks", "A,B,…", "Use only these tasks.")

@@ -107,7 +107,7 @@ class Problem:
             tasks: a `Task` or a name for each target. If a target is given by name, its kind is inferred.
             name: the name of the problem.
             encoder: see `Problem`. "mlp", the default, is an MLP with two hidden layers. "tabm" is a network with 32
-                members, whose answers are averaged; it is usually better, but takes longer (see `TabM`). Both support
+                members, whose answers are averaged; it can be better, but takes much longer (see `TabM`). Both support
                 only flat inputs.
             recipe: the training recipe. If None, the default recipe of the encoder is used.
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
@@ -188,7 +188,7 @@ class Problem:
             name: the name of the problem. If None, the file name without its suffixes is used.
             recipe: the training recipe. If None, the default recipe of the encoder is used.
             encoder: see `Problem`. "mlp", the default, is an MLP with two hidden layers. "tabm" is a network with 32
-                members, whose answers are averaged; it is usually better, but takes longer (see `TabM`).
+                members, whose answers are averaged; it can be better, but takes much longer (see `TabM`).
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
             seed: the seed for the split.
 
@@ -256,7 +256,7 @@ class Problem:
             name: the name of the problem. If None, the file name without its suffixes is used.
             recipe: the training recipe. If None, the default recipe of the encoder is used.
             encoder: see `Problem`. "mlp", the default, is an MLP with two hidden layers. "tabm" is a network with 32
-                members, whose answers are averaged; it is usually better, but takes longer (see `TabM`).
+                members, whose answers are averaged; it can be better, but takes much longer (see `TabM`).
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
             seed: the seed for the split.
 
