@@ -79,7 +79,7 @@ def test_stacked_graphs_of_members_give_the_same_networks(
 ) -> None:
     caplog.set_level(logging.INFO)
     problem = tabm_problem(epochs=14, patience=4, lr=0.01)
-    jobs = all_jobs(problem, seeds=seeds)
+    jobs = [job for job in all_jobs(problem, seeds=seeds) if "price" not in job.tasks]  # it has a loss of its own
     found = trained_together(problem, jobs, device="cuda")
     assert "without CUDA graphs" not in caplog.text
     for job in jobs:
