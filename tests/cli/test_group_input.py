@@ -160,7 +160,7 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
         ("--budget -2", "--budget must be positive, found -2"),
         ("--budget 4", "--budget must be at most the number of tasks (3), found 4"),
         ("--budget 1.5", "--budget must be an integer (the number of networks), found 1.5; pass --cost"),
-        ("--budget inf", "--budget must be positive, found inf"),
+        ("--budget inf", "--budget must be finite, found inf; there are 3 tasks"),
         ("--budget two", "--budget must be a number, found 'two'"),
         ("--budget 2 --budgets 1,2", "--budget and --budgets cannot be used together"),
         ("", "--budget or --budgets is required; for example --budget 3 or --budgets 1-5"),

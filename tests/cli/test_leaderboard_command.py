@@ -16,7 +16,8 @@ def test_the_leaderboard_is_a_table_or_json(tagalong: Terminal) -> None:
 def test_an_unknown_table_is_rejected(tagalong: Terminal) -> None:
     result = tagalong("leaderboard", "--tables", "nhanse")
     assert result.status == 2
-    assert "did you mean 'nhanes'?" in result.err
+    expected = "tagalong: --tables must be names of truth tables, found 'nhanse'; did you mean 'nhanes'?"
+    assert " ".join(result.err.split()) == expected
 
 
 def test_zero_seeds_are_rejected(tagalong: Terminal) -> None:

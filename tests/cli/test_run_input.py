@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 from terminal import Terminal
 
+from tagalong.cli.messages import print_damage
+from tagalong.files import damage_logger
+
 ROWS = 60
 Columns = dict[str, Any]
 
@@ -235,3 +238,10 @@ def test_the_error_for_a_diverging_training_names_the_option_to_change(tagalong:
     result = tagalong("run", "table.csv", "--targets", "age,ill", "--methods", "mtl", "--quiet", *wild)
     assert result.status == 2
     assert "lower --recipe lr" in result.err
+
+
+def test_a_warning_about_a_file_that_is_read_twice_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with print_damage():
+        for _ in range(2):
+            damage_logger.warning("%s has been edited", "settings.json")
+    assert capsys.readouterr().err == "tagalong: warning: settings.json has been edited\n"

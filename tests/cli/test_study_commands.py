@@ -264,6 +264,12 @@ def test_a_plan_filled_in_gives_a_verdict(tagalong: Terminal) -> None:
     assert "page.html" in tagalong("report", "own", "--out", "page.html", "--quiet").out
 
 
+def test_a_plan_names_the_file_whose_scores_are_too_large(tagalong: Terminal) -> None:
+    Path("big.csv").write_text(",a,b,c\na,0,1e308,1e308\nb,1e308,0,1e308\nc,-1e308,1e308,0\n")
+    message = " ".join(tagalong.error_of("plan", "big.csv", "--budgets", "2").split())
+    assert message.startswith("big.csv must sum to less than")
+
+
 def test_a_plan_takes_an_affinity_for_each_method(tagalong: Terminal) -> None:
     matrices = {"lookahead": [[0, 5, 1], [5, 0, 0], [0, 0, 0]], "cosine": [[0, 0, 0], [0, 0, 5], [1, 5, 0]]}
     for name, matrix in matrices.items():

@@ -328,6 +328,9 @@ def test_leftovers_of_killed_trainings_are_removed_once_finished(backend, tmp_pa
     backend.store.add({key: (backend.keys.definition(job), pack_result(train(backend.problem, job)))})
     backend.tidy()
     assert [path.name for path in partial.iterdir()] == [f"{other[:32]}.pt"], "that one may be needed"
+    (partial / f"{other[:32]}.pt").unlink()
+    backend.tidy()
+    assert not partial.exists()
 
 
 def test_an_open_backend_keeps_networks_in_its_folder_and_drops_their_weights(tmp_path):

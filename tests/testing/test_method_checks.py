@@ -1,12 +1,15 @@
 """Our own methods pass the checks; for broken ones the checks say what is wrong."""
 
 import random
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tagalong.errors import InvalidInput
+from tagalong.files import TEMPORARY_FOLDER
 from tagalong.group import Group
 from tagalong.learn import Job
 from tagalong.study import Choice, Decision, Method, Oracle, make_method, method_names
@@ -26,6 +29,15 @@ def test_options_reach_the_method_and_impossible_ones_are_rejected() -> None:
     check_method("random", impossible=[{"samples": 0}, {"exact": True}], overlap=True, samples=2)
     with pytest.raises(FailedChecks, match=r"\{'samples': 3\} must be rejected .* but was accepted"):
         check_method("random", impossible=[{"samples": 3}])
+
+
+def test_temporary_folders_name_their_owner_so_that_leftovers_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    make = tempfile.mkdtemp
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda *arguments: made.append(make(*arguments)) or made[-1])
+    check_method("stl")
+    assert made
+    assert all(TEMPORARY_FOLDER.fullmatch(Path(folder).name) for folder in made)
 
 
 class Plain(Method):

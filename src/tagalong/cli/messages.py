@@ -38,16 +38,23 @@ def print_error(message: str) -> None:
 
 
 class WarningPrinter(logging.Handler):
-    """Prints warnings to stderr, in the style of the other messages."""
+    """Prints each warning to stderr once, in the style of the other messages."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._printed: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        print_error(f"warning: {record.getMessage()}")
+        message = record.getMessage()
+        if message not in self._printed:  # a file that is read twice is damaged both times
+            self._printed.add(message)
+            print_error(f"warning: {message}")
 
 
 @contextmanager
 def print_damage() -> Iterator[None]:
     """Prints warnings about damaged files, also those that a run writes to its log file."""
-    printer = WarningPrinter(logging.WARNING)
+    printer = WarningPrinter()
     damage_logger.addHandler(printer)
     try:
         yield

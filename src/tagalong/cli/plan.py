@@ -64,7 +64,8 @@ def plan(
     wanted = [2, 3] if budgets is None else parse_integer_budgets(budgets, tasks)
     usual = [budget for budget in wanted if budget <= tasks] if budgets is None else wanted
     chosen = None if methods is None else parse_methods(methods)
-    planned = make_plan(affinities, usual, chosen, 3 if seeds is None else seeds)
+    with name_arguments(scores=", ".join(map(str, files))):
+        planned = make_plan(affinities, usual, chosen, 3 if seeds is None else seeds)
     path = planned.to_csv(out or Path("plan.csv"))
     if json:
         networks = [{"tasks": list(tasks), "seed": seed} for tasks, seed in planned.networks]

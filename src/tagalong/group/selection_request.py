@@ -123,6 +123,8 @@ class SelectionRequest:
         for budget in self.budgets:
             if isinstance(budget, bool) or not isinstance(budget, (int, float, np.number)):
                 problems.append(InvalidInput("budget", "must be a number", short(budget)))
+            elif budget == math.inf:
+                problems.append(InvalidInput("budget", "must be finite", "inf", f"there are {n} tasks"))
             elif not is_number(budget) or budget <= 0:
                 meaning = "1 means one network for all tasks"
                 problems.append(InvalidInput("budget", "must be positive", short(budget), meaning))

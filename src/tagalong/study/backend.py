@@ -10,7 +10,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, reduce
 from itertools import combinations
@@ -505,10 +505,14 @@ class TrainingBackend(Backend):
                     self.store.restore(key, network)
 
     def tidy(self) -> None:
-        """Removes the checkpoints of finished networks."""
-        for path in () if self._partial is None else list(self._partial.glob("*")):
+        """Removes the checkpoints of finished networks, and their folder if it is empty."""
+        if self._partial is None:
+            return
+        for path in list(self._partial.glob("*")):
             if self.store.has_key_starting_with(path.name.lstrip(".")[:CHECKPOINT_KEY_DIGITS]):
                 path.unlink(missing_ok=True)
+        with suppress(OSError):  # it does not exist, or contains checkpoints of other networks
+            self._partial.rmdir()
 
     def _train(self, chunks: Sequence[Chunk], what: str) -> None:
         """Trains the networks of these chunks. Stores them and the affinities that were measured."""

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tagalong.affinity import Affinity
+from tagalong.files import owner_mark
 from tagalong.learn import Problem
 from tagalong.study import (
     Choice,
@@ -72,7 +73,7 @@ def check_method(
     checks = Checks(f"method {display_name(method)!r}")
     with checks.check("it can be created and its attributes are valid"):
         _check_attributes(make(**options))
-        with TemporaryDirectory(prefix="tagalong-") as folder:
+        with TemporaryDirectory(prefix=f"tagalong-{owner_mark()}-") as folder:
             _check_decisions(checks, partial(make, **options), Path(folder), ordered)
     if not isinstance(method, Method):
         for invalid in ({"no_such_option": 1}, *impossible):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, is_positive_integer
+from tagalong.errors import InvalidInput, did_you_mean, is_positive_integer
 
 from .estimates import (
     Estimate,
@@ -92,6 +92,10 @@ def leaderboard(
     for argument, given in {"tables": tables, "budgets": budgets}.items():
         if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
             raise InvalidInput(argument, "must be a list", repr(given), f"write [{given!r}]")
+    for name in tables or ():
+        if name not in truth_names():
+            hint = did_you_mean(name, truth_names())
+            raise InvalidInput("tables", "must be names of truth tables", repr(name), hint)
     found: list[Standing] = []
     plugins = plugin_estimators()
     for name in truth_names() if tables is None else tables:
