@@ -370,6 +370,7 @@ def test_a_study_cannot_be_judged_if_the_network_for_all_tasks_always_diverged()
         ({"test": None}, "`test` must be a mapping .*; if the network diverged, pass None for both"),
         ({"val": {"a": float("nan")}}, "`val`: the loss of 'a' must be a finite number.*pass None for both"),
         ({"val": {"a": 10**400}}, "`val`: 'a' must be a loss"),
+        ({"val": {"a": 1e308}}, r"`val`: the loss of 'a' must be at most 1e\+150 in magnitude"),
         ({"rows": ["x"]}, "`rows` must be a mapping"),
         ({"rows": {"a": "x"}}, "`rows`: 'a' must be a list of numbers"),
         ({"rows": {"a": []}}, "`rows` must contain one loss per row.* found 0 losses"),

@@ -50,6 +50,7 @@ from .study_request import Options, StudyRequest, default_budgets, with_effort
 from .uncertainty import row_noise
 
 FORMAT, VERSION, FILE, FOLDER, LOCK = "tagalong-told", 1, "told.json", "told", ".told.lock"
+MAX_LOSS = 1e150
 MOST_NAMED = 5  # networks that a message lists
 Losses = Mapping[str, float | Sequence[float]]
 Network = tuple[tuple[str, ...], int]
@@ -445,6 +446,9 @@ def _score(
     if not math.isfinite(loss):
         hint = "if the network diverged, pass None for both `val` and `test`"
         problems.append(InvalidInput(f"`{part}`: the loss of {task!r}", "must be a finite number", str(loss), hint))
+    elif abs(loss) > MAX_LOSS:
+        expected = f"must be at most {MAX_LOSS:g} in magnitude, so that sums of losses and their squares are finite"
+        problems.append(InvalidInput(f"`{part}`: the loss of {task!r}", expected, str(loss)))
     return Score(loss, error[0] if error else math.nan, rows)
 
 
