@@ -281,8 +281,9 @@ def test_a_plan_takes_an_affinity_for_each_method(tagalong: Terminal) -> None:
     assert "b+c,0,c,cs:2,,,,," in rows
     assert "for mtl, stl, cs;" in tagalong("plan", "cosine.json").out
     message = tagalong.error_of("plan", "lookahead.json", "--methods", "tag,cs")
-    assert "must include a measurement with the estimator 'cosine' or 'cosine_kernels' for 'cs'" in " ".join(
-        message.split()
+    assert (
+        "must include a measurement with the estimator 'cosine', 'cosine_kernels' or 'centered_cosine' for 'cs'"
+        in " ".join(message.split())
     )
     message = " ".join(tagalong.error_of("plan", "cosine.json", "cosine.json").split())
     assert "affinity must contain a single affinity for 'cs', found 2: 'cosine', 'cosine'; choose one" in message

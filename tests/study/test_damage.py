@@ -302,5 +302,5 @@ def test_a_checkpoint_that_is_no_file_is_named(tmp_path: Path, monkeypatch: pyte
     checkpoint = pause(tmp_path, monkeypatch)
     checkpoint.unlink()
     os.mkfifo(checkpoint)
-    with pytest.raises(OSError, match=rf"Not a regular file: '{checkpoint}'"):
+    with pytest.raises(ValueError, match=rf"{checkpoint} must be a file, found a pipe or device"):
         continue_run(tmp_path)

@@ -14,6 +14,7 @@ from torch import nn
 from tagalong._version import NUMERICS, is_own_module
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, build_network
 from tagalong.learn.recipe import KEY_DEFAULTS
+from tagalong.learn.tabm import AdaptedLinear, MemberHead, MembersLast
 from tagalong.measure import Cosine, Every, Window
 from tagalong.problems.celeba_net import Centred, Residual
 from tagalong.study.keys import Keys
@@ -358,6 +359,13 @@ def test_every_layer_of_the_library_shows_its_settings():
         Block(4, 5, 1),
         Centred(),
         Colours(),
+        AdaptedLinear(4, 4, 2, random_signs=True),
+        AdaptedLinear(4, 5, 2, random_signs=True),
+        AdaptedLinear(4, 5, 3, random_signs=True),
+        MembersLast(),
+        MemberHead(4, 1, 2, "binary"),
+        MemberHead(4, 1, 2, "regression"),
+        MemberHead(4, 1, 3, "regression"),
     ]
     assert len(set(map(with_this_layer, layers))) == len(layers)
     known = [kind for kind in subclasses(nn.Module) if not kind.__module__.startswith("tagalong.testing")]

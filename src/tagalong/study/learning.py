@@ -142,8 +142,8 @@ def gain_p_value(gains: NDArray[np.float64], clusters: Any = None) -> float:
         clusters: one cluster label per row, or None if rows are independent.
 
     Example:
-        >>> round(gain_p_value(np.array([-1.0, 0.0, 1.0, 2.0])), 2)
-        0.24
+        >>> round(gain_p_value(np.array([-1.0, 0.0, 1.0, 2.0])), 3)
+        0.248
     """
     counted = ~np.isnan(gains)
     known = gains[counted].astype(np.float64)
