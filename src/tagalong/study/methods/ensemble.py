@@ -27,7 +27,6 @@ MAX_ENUMERATED_SETS = 2_000  # more than all pairs of 60 candidates
 MIN_GAIN = 1e-12  # exchanges that change the value by rounding errors would never end
 
 
-
 class Ensemble(Method):
     """Trains as many copies of the network for all tasks as the budget allows, and averages their answers.
 
