@@ -176,7 +176,7 @@ EffortOption = _text_option(
     COMPARISON,
     "--effort",
     "NUMBER|quick|10min",
-    "Number of training runs that auto may use: 60 by default; quick means 20, thorough 200.",
+    "Training runs that auto and best-of each may use: 60 by default; quick means 20, thorough 200.",
 )
 SetOption = Annotated[
     list[str] | None,

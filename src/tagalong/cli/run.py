@@ -27,12 +27,9 @@ if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.study import Results
 
-DEFAULT_METHODS = ("mtl", "stl", "tag", "auto")
-DEMO_METHODS = (
-    *("mtl", "stl", "random", "uw", "gradnorm", "pcgrad"),
-    *("cs", "tag", "tag+pcgrad", "hoa", "auto", "optimal", "oracle"),
-)
-FAST_DEMO_METHODS = ("mtl", "stl", "random", "tag", "hoa", "auto", "optimal")
+# What the demo compares in addition to the default methods.
+DEMO_METHODS = ("random", "uw", "gradnorm", "pcgrad", "cs", "tag+pcgrad", "hoa", "optimal", "oracle")
+FAST_DEMO_METHODS = ("random", "hoa", "optimal")
 OPTION_SPELLINGS = {"options": "--set", "recipe.lr": "--recipe lr", "workers": "workers of --executor"}
 LOADED_SPELLINGS = {
     "split": "the split",
@@ -113,7 +110,7 @@ def run(
     compare(
         arguments.with_recipe(problem, recipe or []),
         out or Path("runs") / problem.name,
-        methods=DEFAULT_METHODS if methods is None else arguments.parse_methods(methods),
+        methods=None if methods is None else arguments.parse_methods(methods),
         budgets=None if budgets is None else parse_integer_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         effort=effort,
@@ -275,13 +272,16 @@ def demo(
         `tagalong demo`: the full comparison on a health survey
         `tagalong demo faces --fast --out runs/try`: five tasks on synthetic faces, saved in a folder of your choice
     """
+    from tagalong.study import default_methods
+
     problem = _demo_problem(what.value, fast)
-    usual = [2, 3] if fast else [2, 3, 4]
+    sizes = parse_integer_budgets(budgets or ("2-3" if fast else "2-4"), len(problem.tasks))
+    more = FAST_DEMO_METHODS if fast else DEMO_METHODS
     compare(
         problem,
         out or Path("runs") / f"demo-{what.value}{'-fast' if fast else ''}",
-        methods=(FAST_DEMO_METHODS if fast else DEMO_METHODS) if methods is None else arguments.parse_methods(methods),
-        budgets=usual if budgets is None else parse_integer_budgets(budgets, len(problem.tasks)),
+        methods=arguments.parse_methods(methods) if methods else [*default_methods(problem, sizes).names, *more],
+        budgets=sizes,
         seeds=3 if seeds is None else seeds,
         executor=executor or "serial",
         device=device or "auto",

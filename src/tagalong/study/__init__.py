@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .backend import train_side_by_side as train_side_by_side
     from .best import Best as Best
     from .decisions import compare_methods as compare_methods
+    from .defaults import DefaultMethods as DefaultMethods
+    from .defaults import default_methods as default_methods
     from .executors import Chunk as Chunk
     from .executors import Executor as Executor
     from .executors import make_executor as make_executor
@@ -66,6 +68,7 @@ _HOMES = {
     "RunComparison": ".finished_run",
     "Cost": ".records",
     "Decision": ".methods",
+    "DefaultMethods": ".defaults",
     "Executor": ".executors",
     "ExternalBackend": ".external_backend",
     "ExternalStudy": ".external",
@@ -97,6 +100,7 @@ _HOMES = {
     "claim_folder": ".run_folder",
     "compare_methods": ".decisions",
     "compare_runs": ".finished_run",
+    "default_methods": ".defaults",
     "interval_half_width": ".uncertainty",
     "label_text": ".text",
     "make_executor": ".executors",

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, reduce
@@ -34,6 +35,7 @@ from tagalong.learn import (
     average_scores_on,
     build_network,
     networks_at_once,
+    outputs_on_rows,
     why_not_batched,
 )
 from tagalong.progress import NoProgress, Progress, ProgressReporter
@@ -57,6 +59,7 @@ FREE_BYTES = {"cpu": 2 * 2**20}
 DEFAULT_FREE_BYTES = 512 * 2**20
 CHECKPOINT_KEY_DIGITS = 32  # digits of a key in file names
 MOST_NAMED = 5  # networks that a message lists
+NETWORKS_PER_PASS = 16  # networks that answer the same rows at a time, which limits memory
 
 
 def check_backend(out: str | os.PathLike[str], *, executor: str | Executor = "serial", device: str = "auto") -> None:
@@ -290,6 +293,38 @@ class Backend(ABC):
         """
         raise InvalidInput("methods", "must serve each task by one network if networks are trained elsewhere")
 
+    def outputs(self, jobs: Iterable[Job], part: str) -> dict[Job, dict[str, Tensor]]:
+        """Returns the outputs of these networks for each of their tasks, on the CPU, with the rows in order.
+
+        All of them are held in memory at the same time.
+
+        Args:
+            jobs: the networks.
+            part: "train", "val" or "test".
+
+        Raises:
+            Diverged: If a network diverges.
+            InvalidInput: If this backend has no networks to compute outputs with.
+        """
+        raise InvalidInput("methods", "must not need the outputs of networks if these are trained elsewhere")
+
+    def targets(self, part: str) -> dict[str, Tensor]:
+        """Returns the targets of each task, on the CPU, with NaN for missing labels. The rows are those of `outputs`.
+
+        Raises:
+            InvalidInput: If this backend has no data.
+        """
+        raise InvalidInput("methods", "must not need the targets if networks are trained elsewhere")
+
+    def remember(self, definition: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+        """Returns what `compute` returns, a JSON document. It is not computed again when a study is continued.
+
+        Args:
+            definition: everything that determines the result, apart from the problem, as a JSON document.
+            compute: the computation.
+        """
+        return compute()
+
 
 class TrainingBackend(Backend):
     """Trains the networks for one problem unless they are already in the store.
@@ -478,6 +513,39 @@ class TrainingBackend(Backend):
         rebuilt = [self._rebuild(results[key], Group(group.trains, group.serves & tasks)) for group, key in members]
         rows: Rows = getattr(self.problem, part)
         return average_scores_on(self.problem, rebuilt, rows.only(tasks).to(self.device))
+
+    def outputs(self, jobs: Iterable[Job], part: str) -> dict[Job, dict[str, Tensor]]:
+        """Returns the outputs of these networks for each of their tasks, on the CPU, with the rows in order.
+
+        They are computed from the weights. Either the outputs or the weights are kept in the store, whichever are
+        smaller, so that a resumed study trains no network again.
+        """
+        results = self.networks(jobs)
+        found = {job: self.store.outputs(result.key, part) for job, result in results.items()}
+        missing = [job for job, outputs in found.items() if outputs is None]
+        self.restore(results[job].key for job in missing)
+        rows: Rows = getattr(self.problem, part).only(()).to(self.device)
+        for start in range(0, len(missing), NETWORKS_PER_PASS):
+            some = missing[start : start + NETWORKS_PER_PASS]
+            networks = [self._rebuild(results[job], Group(job.tasks, job.tasks)) for job in some]
+            for job, outputs in zip(some, outputs_on_rows(networks, rows), strict=True):
+                self.store.add_outputs(results[job].key, part, outputs)
+                found[job] = outputs
+        return {job: outputs for job, outputs in found.items() if outputs is not None}
+
+    def targets(self, part: str) -> dict[str, Tensor]:
+        """Returns the targets of each task, on the CPU, with NaN for missing labels."""
+        chunks = [targets for _, targets in getattr(self.problem, part).chunks()]
+        return {task: torch.cat([targets[task] for targets in chunks]).cpu() for task in self.tasks}
+
+    def remember(self, definition: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+        """Returns what `compute` returned when it was called for this problem and definition for the first time."""
+        key = self.keys.of_computation(definition)
+        content = self.store.computed(key)
+        if content is None:
+            content = json.dumps(compute()).encode()
+            self.store.add_computed(key, content)
+        return json.loads(content)
 
     def _rebuild(self, result: NetworkResult, group: Group) -> Network:
         job = result.job

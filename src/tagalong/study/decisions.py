@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tagalong.disclaimer import disclaimer
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, pluralize
 from tagalong.files import write_document
 from tagalong.group import Group
 from tagalong.learn import Diverged
@@ -20,8 +20,9 @@ from .backend import Backend
 from .learning import Learning
 from .methods import Choice, Combined, Decision, Method, no_average
 from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, Record, averaged_tasks
+from .search_log import format_effort
 from .store import NetworkResult
-from .study_request import Options, StudyRequest, check_request
+from .study_request import Options, StudyRequest, check_request, usable_budgets
 from .verdict import decide
 
 logger = logging.getLogger(__name__)
@@ -64,16 +65,15 @@ def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
     for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
         logger.info("%s decides", method.name)
         try:
-            decision = method.decide(backend, request.budgets, request.seeds)
+            decision = method.decide(
+                backend, usable_budgets(method, request.budgets, len(backend.tasks)), request.seeds
+            )
         except Diverged as error:
             logger.warning("%s could not select groups: %s", method.name, error)
-            decision = Decision({(k, s): Choice(()) for k in _budgets(method, request) for s in request.seeds})
+            budgets = usable_budgets(method, request.budgets, len(backend.tasks)) if method.budgeted else (None,)
+            decision = Decision({(k, s): Choice(()) for k in budgets for s in request.seeds})
         made[method.name] = method, decision
     return {method.name: made[method.name] for method in request.methods}
-
-
-def _budgets(method: Method, request: StudyRequest) -> tuple[int | None, ...]:
-    return request.budgets if method.budgeted else (None,)
 
 
 def train_choices(backend: Backend, decisions: Decisions, seeds: Sequence[int]) -> list[Record]:
@@ -253,6 +253,22 @@ def explain_decisions(decisions: Decisions) -> dict[str, Any]:
     """Returns the methods' explanations of their decisions, or an empty mapping if there are none."""
     about = {name: dict(decision.about) for name, (_, decision) in decisions.items() if decision.about}
     return {"decisions": about} if about else {}
+
+
+def effort_notes(decisions: Decisions) -> list[str]:
+    """Returns a sentence about the training runs that `best-of` and `auto` spend on their decisions."""
+    about = {name: decision.about for name, (_, decision) in decisions.items()}
+    if not about.get("best-of"):
+        return []
+    copies, trainings = about["best-of"]["copies"], about["best-of"]["trainings"]
+    searched = about.get("auto", {}).get("effort")
+    who = f"best-of spends {pluralize(trainings, 'training')}"
+    if searched is not None:
+        same = int(searched) == trainings
+        who = "auto and best-of each spend " if same else f"auto spends {format_effort(searched)} and best-of "
+        who += pluralize(trainings, "training")
+    choice = " or ".join(map(str, sorted(set(copies))))
+    return [f"{who} on deciding; best-of chooses from {choice} copies of one network for each seed."]
 
 
 def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> None:

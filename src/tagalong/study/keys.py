@@ -69,6 +69,10 @@ class Keys:
         """Returns the key of the affinity that a meter with these settings measures while this network is trained."""
         return _digest({"network": self.of(job), "meter": dict(settings)})
 
+    def of_computation(self, definition: Mapping[str, Any]) -> str:
+        """Returns the key of something that is computed from the data and tasks, without a network."""
+        return _digest({"data": self.problem.fingerprint, "losses": self._losses, "computation": dict(definition)})
+
     def definition(self, job: Job) -> dict[str, Any]:
         """Returns everything that determines the result of training a network, as a JSON document."""
         own = {"tasks": list(job.tasks), "seed": job.seed, "rule": job.rule, "width": float(job.width)}
@@ -80,12 +84,16 @@ class Keys:
     def _common_definition(self) -> dict[str, Any]:
         return {
             "data": self.problem.fingerprint,
-            "losses": _digest([self._task_identity(name) for name in self.problem.names])[:16],
+            "losses": self._losses,
             "architecture": self.architecture,
             "recipe": self.problem.recipe.definition,
             "device": self.device,
             "numerics": self.numerics,
         }
+
+    @cached_property
+    def _losses(self) -> str:
+        return _digest([self._task_identity(name) for name in self.problem.names])[:16]
 
     @cached_property
     def architecture(self) -> str:

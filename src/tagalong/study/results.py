@@ -13,7 +13,7 @@ from tagalong.entries import Entry, EntryError
 from tagalong.errors import InvalidInput, pluralize, raise_problems
 from tagalong.files import DocumentError, json_safe, read_document, write_document
 from tagalong.group import Group
-from tagalong.rendering import join, table, tag, terminal_width
+from tagalong.rendering import join, table, tag, terminal_width, wrap
 from tagalong.score import Score
 
 from .frame import make_frame
@@ -327,6 +327,8 @@ class Results:
             parts += ["", verdict.to_text(prose)]
         if self.search_log is not None:
             parts += ["", self.search_log.to_text(prose)]
+        if notes := self.settings.get("notes"):
+            parts += ["", *(line for note in notes for line in wrap(note, prose))]
         return "\n".join(parts)
 
     def __str__(self) -> str:
@@ -359,6 +361,8 @@ def _check_settings(settings: Entry) -> None:
     settings.get("price_per_hour").optional(lambda price: price.number(0))
     settings.get("spent").optional(read_cost)
     settings.get("command").optional(Entry.entries)
+    for note in settings.get("notes").optional(Entry.entries) or ():
+        note.text()
     for name in ("recipe", "versions", "options"):
         settings.get(name).optional(Entry.mapping)
     given = settings.mapping()

@@ -65,6 +65,7 @@ CHECKED = {
     "latencies": "key, seconds",
 }
 BLOBS = {"networks": ("curve", "weights", "losses"), "affinities": ("affinity",), "latencies": ()}
+COMPUTED_SCHEMA = "CREATE TABLE IF NOT EXISTS computed (key TEXT PRIMARY KEY, content BLOB NOT NULL)"
 PIECES_SCHEMA = "CREATE TABLE IF NOT EXISTS pieces (key TEXT, place INTEGER, content BLOB, PRIMARY KEY (key, place))"
 
 
@@ -316,7 +317,7 @@ class Store:
         """Returns the weights of a network, or None if they were not kept."""
         ((_, stored),) = self._select_rows("key, weights", [key])
         content = _get_weights(self._connection, key, stored)
-        return None if content is None else _unpack_weights(remove_checksum(content))
+        return None if content is None else _unpack_tensors(remove_checksum(content))
 
     @_naming_damage
     def losses(self, key: str, part: str = "test") -> Losses | None:
@@ -439,6 +440,44 @@ class Store:
         with self._connection:
             self._insert("latencies", (key, float(seconds)))
 
+    def computed(self, key: str) -> bytes | None:
+        """Returns the content stored by `add_computed`, or None if it is missing or damaged."""
+        if not _has_table(self._connection, "computed"):
+            return None
+        found = self._connection.execute("SELECT content FROM computed WHERE key = ?", (key,)).fetchone()
+        if found is None:
+            return None
+        if not _is_intact(found[0]):
+            damage_logger.warning("%s: a stored result is damaged; it is computed again", self.path)
+            with self._connection:
+                self._connection.execute("DELETE FROM computed WHERE key = ?", (key,))
+            return None
+        return remove_checksum(found[0])
+
+    def add_computed(self, key: str, content: bytes) -> None:
+        """Stores something that took long to compute, e.g. the outputs of a network, unless the key exists already."""
+        with self._connection:
+            self._connection.execute(COMPUTED_SCHEMA)
+            self._connection.execute("INSERT OR IGNORE INTO computed VALUES (?, ?)", (key, add_checksum(content)))
+
+    def outputs(self, key: str, part: str) -> dict[str, Tensor] | None:
+        """Returns the outputs of a network for each task, or None if they were not stored."""
+        content = self.computed(_outputs_key(key, part))
+        return None if content is None else _unpack_tensors(content)
+
+    def add_outputs(self, key: str, part: str, outputs: Mapping[str, Tensor]) -> None:
+        """Stores the outputs of a network for each task, or keeps its weights if these take less space.
+
+        In either case, the outputs remain known after `prune`.
+        """
+        content = _pack_tensors(outputs)
+        ((_, stored),) = self._select_rows("key, weights", [key])
+        weights = _get_weights(self._connection, key, stored)
+        if len(content) <= min(len(weights or b""), MAX_PIECE_BYTES):
+            self.add_computed(_outputs_key(key, part), content)
+        else:
+            self.keep([key])
+
     def _insert(self, table: str, plain: Sequence[Any], *blobs: bytes | int | None) -> None:
         """Adds a row with its checksum as part of the caller's transaction; an existing row is not changed."""
         columns = ", ".join([CHECKED[table], *BLOBS[table], "checksum"])
@@ -458,6 +497,14 @@ class Store:
 
 def _is_disk_full(error: Exception) -> bool:
     return "disk is full" in str(error)
+
+
+def _has_table(connection: sqlite3.Connection, name: str) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
+
+
+def _outputs_key(network: str, part: str) -> str:
+    return f"{part} outputs of {network}"
 
 
 def _row_checksum(values: Sequence[Any]) -> str:
@@ -572,7 +619,7 @@ def _get_weights(connection: sqlite3.Connection, key: str, stored: bytes | int |
 
 def _drop_pieces(connection: sqlite3.Connection) -> None:
     """Removes the pieces of dropped weights."""
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'pieces'").fetchone():
+    if _has_table(connection, "pieces"):
         connection.execute("DELETE FROM pieces WHERE key NOT IN (SELECT key FROM networks WHERE weights IS NOT NULL)")
 
 
@@ -633,7 +680,7 @@ def pack_result(trained: Trained, groups: Tensor | None = None) -> NetworkResult
         best_epoch=int(trained.best_epoch),
         halves=halve_rows({task: score.rows for task, score in trained.val.items()}, groups),
         curve=_to_float32(trained.curve).tobytes(),
-        weights=None if trained.state is None else _pack_weights(trained.state),
+        weights=None if trained.state is None else _pack_tensors(trained.state),
         losses=_pack_losses(trained),
         affinity=None if affinity is None else _pack_affinity(affinity),
         overhead=overhead,
@@ -677,17 +724,17 @@ def _none_if_not_finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _pack_weights(state: Mapping[str, Tensor]) -> bytes:
-    """Serializes a state dict."""
+def _pack_tensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """Serializes named tensors, e.g. a state dict."""
     content = io.BytesIO()
-    torch.save({name: tensor.detach().cpu().clone() for name, tensor in state.items()}, content)
+    torch.save({name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}, content)
     return content.getvalue()
 
 
-def _unpack_weights(packed: bytes) -> dict[str, Tensor]:
-    """Deserializes a state dict."""
-    state: dict[str, Tensor] = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True)
-    return state
+def _unpack_tensors(packed: bytes) -> dict[str, Tensor]:
+    """Deserializes named tensors."""
+    tensors: dict[str, Tensor] = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True)
+    return tensors
 
 
 def _pack_losses(trained: Trained) -> bytes | None:

@@ -16,7 +16,7 @@ from tagalong.progress import Progress
 
 from .backend import TrainingBackend, open_backend
 from .best import Best, keep_best
-from .decisions import confirm_candidate, decide_all, explain_decisions, train_choices, write_decisions
+from .decisions import confirm_candidate, decide_all, effort_notes, explain_decisions, train_choices, write_decisions
 from .executors import Executor, device_name, make_executor
 from .learning import LAST_EPOCHS, LateNetworks, Learning, constant_p_values
 from .methods import Method
@@ -89,7 +89,7 @@ class Study:
 
     def run(
         self,
-        methods: Sequence[str | Method] = ("mtl", "stl", "tag"),
+        methods: Sequence[str | Method] | None = None,
         budgets: Sequence[int] | None = None,
         seeds: int | Sequence[int] = 3,
         *,
@@ -102,16 +102,18 @@ class Study:
 
         Args:
             methods: names like "mtl", "tag" or "tag+pcgrad" (see `make_method`), or `Method` objects. `mtl` is always
-                included as the baseline.
-            budgets: the limits on the number of networks, for methods that group tasks. Defaults to 2, 3 and 4, up to
-                the number of tasks.
+                included as the baseline. Defaults to `default_methods`: one plain network, larger networks, copies,
+                groups, and references without networks, as far as they support the problem.
+            budgets: the limits on the number of networks. Defaults to 2, 3 and 4, up to the number of tasks. Only
+                methods that average answers, such as "ensemble" and "best-of", use more networks than there are tasks.
             seeds: the number of seeds, or a list of seeds. Each method decides once per budget, based on all seeds.
             options: options for each method, e.g. `{"tag": {"every": 1, "update": "optimizer"}}`.
             price_per_hour: the price of an hour of compute. If given, a cost column is added to the table.
             confirm: the number of fresh seeds used to retrain the best grouping and the network for all tasks. The
                 verdict is then based only on the fresh seeds, whose results did not influence the choice of groups.
-            effort: the search effort of `auto`: a number of training runs, "quick" (20), "normal" (60, the default),
-                "thorough" (200), or a duration, e.g. "10min".
+            effort: the effort that `auto` and `best-of` each spend on their decision, for all seeds together: a number
+                of training runs, "quick" (20), "normal" (60, the default), "thorough" (200), or a duration, e.g.
+                "10min".
 
         Raises:
             ValueError: If the input is invalid. The message lists every problem, and nothing is trained.
@@ -120,13 +122,15 @@ class Study:
             OSError: If the disk is full. Networks trained so far are kept. Nothing is raised if only the recommended
                 networks, the results or the report cannot be written; see `unwritten`.
         """
-        options = with_effort(options, effort)
+        options = with_effort(options, effort, methods)
         request = self._checked_request(methods, budgets, seeds, options, price_per_hour, confirm)
         with open_backend(
             self.problem, self.out, executor=self._executor, device=self._device, progress=self._progress
         ) as backend:
             about = {**request.to_document(options), "device": self._device, "executor": self._executor_name}
             settings = write_settings(self.out, self.problem, backend.keys.architecture, about)
+            for note in request.notes:
+                logger.info("%s", note)
             results = self._compare_methods(backend, request, settings)
             backend.unwritten += self._write_results(results, backend)
             logger.info("finished: %d networks in the store", len(backend.store))
@@ -135,7 +139,9 @@ class Study:
             logger.error("%s", sentence)  # again, since the log in the folder is closed by now
         return results
 
-    def check(self, methods: Sequence[str | Method], budgets: Sequence[int] | None = None, **more: Any) -> None:
+    def check(
+        self, methods: Sequence[str | Method] | None = None, budgets: Sequence[int] | None = None, **more: Any
+    ) -> None:
         """Raises the errors that `run` would raise for invalid arguments, without training anything.
 
         Args:
@@ -143,7 +149,7 @@ class Study:
             budgets: see `run`.
             **more: the other arguments of `run`.
         """
-        options = with_effort(more.pop("options", None), more.pop("effort", None))
+        options = with_effort(more.pop("options", None), more.pop("effort", None), methods)
         self._checked_request(methods, budgets, options=options, **more)
 
     def results(self) -> Results:
@@ -204,7 +210,7 @@ class Study:
         wanted, request = request.seeds, replace(request, seeds=backend.converged_seeds(request.seeds))
         decisions = decide_all(backend, request)
         write_decisions(self.out, decisions, backend.tasks)
-        settings = settings | explain_decisions(decisions)
+        settings = settings | explain_decisions(decisions) | {"notes": [*request.notes, *effort_notes(decisions)]}
         info = ProblemInfo.of(self.problem)
         records = train_choices(backend, decisions, request.seeds)
         learning = Learning(self._constant_p_values(backend, records))

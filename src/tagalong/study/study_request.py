@@ -10,6 +10,7 @@ from typing import Any
 from tagalong.errors import (
     InvalidInput,
     collect,
+    first_few,
     is_integer,
     is_number,
     is_positive_integer,
@@ -18,11 +19,14 @@ from tagalong.errors import (
 )
 from tagalong.learn import Problem, check_data
 
+from .defaults import default_budgets as default_budgets
+from .defaults import default_methods
 from .methods import Method, Mtl, make_method
 
-DEFAULT_BUDGETS = (2, 3, 4)  # as in the paper
 # Beyond any study that would ever finish, but within memory.
 MAX_BUDGETS, MAX_SEEDS, MAX_NETWORKS = 10_000, 10_000, 1_000_000
+MAX_COPIES = 1_000  # the largest budget above the number of tasks
+EFFORT_METHODS = ("auto", "best-of")  # those that have the option `effort`
 Options = Mapping[str, Mapping[str, Any]]
 
 
@@ -36,6 +40,7 @@ class StudyRequest:
         seeds: the seeds of the networks.
         price_per_hour: the price of an hour of compute. If given, a cost column is added to the table.
         confirming: fresh seeds for the verdict, which are not used to choose groups.
+        notes: sentences about default methods that cannot be used, and about budgets that methods cannot use.
     """
 
     methods: tuple[Method, ...]
@@ -43,6 +48,7 @@ class StudyRequest:
     seeds: tuple[int, ...]
     price_per_hour: float | None = None
     confirming: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def to_document(self, options: Options | None) -> dict[str, Any]:
         """Converts the request to a JSON document."""
@@ -53,12 +59,13 @@ class StudyRequest:
             "options": {name: dict(given) for name, given in (options or {}).items()},
             "price_per_hour": self.price_per_hour,
             "confirming_seeds": list(self.confirming),
+            "notes": list(self.notes),
         }
 
 
 def check_request(
     tasks: Sequence[str],
-    methods: Sequence[str | Method],
+    methods: Sequence[str | Method] | None,
     budgets: Sequence[int] | None = None,
     seeds: int | Sequence[int] = 3,
     options: Options | None = None,
@@ -85,11 +92,18 @@ def check_request(
     found = list(problems)
     if problem is not None:
         collect(found, check_data, problem)
-    made = _read_methods(methods, options, found)
+    n, notes = len(tasks), []
+    wanted = default_budgets(n) if budgets is None else budgets
+    if methods is None and problem is not None and not found:
+        usual = default_methods(problem, _valid_budgets(wanted))
+        methods, notes = usual.names, usual.notes
+        options = {
+            name: one for name, one in (options or {}).items() if name not in usual.left_out or [*one] != ["effort"]
+        }
+    made = _read_methods(["mtl"] if methods is None else methods, options, found)
     for method in made:
         found += method.problems(tasks, problem)
-    n = len(tasks)
-    found_budgets = _read_budgets(default_budgets(n) if budgets is None else budgets, n, made, found)
+    found_budgets = _read_budgets(wanted, n, made, found)
     found_seeds = _read_seeds(seeds, found)
     if price_per_hour is not None and not (is_number(price_per_hour) and price_per_hour >= 0):
         found.append(InvalidInput("price_per_hour", "must be a non-negative number", repr(price_per_hour)))
@@ -98,17 +112,26 @@ def check_request(
     elif confirm > MAX_SEEDS:
         found.append(_too_many_seeds("confirm", 2 * confirm))
     if not found:
-        found += [one for method in made for one in _size_problems(method, n, len(found_seeds))]
+        found += [one for method in made for one in _size_problems(method, n, found_budgets, len(found_seeds))]
     raise_problems(list({str(one): one for one in found}.values()))
     if not any(method.name == "mtl" for method in made):
         made = [Mtl(), *made]
     fresh = tuple(range(max(found_seeds) + 1, max(found_seeds) + 1 + confirm))
-    return StudyRequest(tuple(made), found_budgets, found_seeds, price_per_hour, fresh)
+    notes += _budget_notes(made, found_budgets, n)
+    return StudyRequest(tuple(made), found_budgets, found_seeds, price_per_hour, fresh, tuple(notes))
 
 
-def default_budgets(n_tasks: int) -> list[int]:
-    """Returns the paper's budgets, up to the number of tasks."""
-    return [budget for budget in DEFAULT_BUDGETS if budget <= n_tasks] or [1]
+def usable_budgets(method: Method, budgets: Sequence[int], n_tasks: int) -> list[int]:
+    """Returns the budgets that a method can use, which is at most one network per task unless it averages answers."""
+    return [budget for budget in budgets if method.averages or budget <= n_tasks]
+
+
+def _budget_notes(methods: Sequence[Method], budgets: Sequence[int], n_tasks: int) -> list[str]:
+    limited = [method.name for method in methods if method.budgeted and not method.averages]
+    if not limited or max(budgets) <= n_tasks:
+        return []
+    have = "has" if len(limited) == 1 else "have"
+    return [f"{first_few(limited)} {have} no results for budgets above {n_tasks}: one network serves each task."]
 
 
 def check_options(options: object) -> None:
@@ -119,18 +142,31 @@ def check_options(options: object) -> None:
     raise InvalidInput("options", expected, short(options), hint)
 
 
-def with_effort(options: Options | None, effort: Any) -> Options | None:
-    """Adds the effort of `auto` to the options, unless it is None.
+def with_effort(
+    options: Options | None, effort: Any, methods: Sequence[str | Method] | None = ("auto",)
+) -> Options | None:
+    """Adds an effort, unless it is None, to the options of the methods that have one, `auto` and `best-of`.
+
+    If neither is among the methods, the options of `auto` are changed, and `check_request` reports it.
+
+    Args:
+        options: the options of each method.
+        effort: the effort.
+        methods: the methods of the study, or None for the default methods.
 
     Example:
-        >>> with_effort({"tag": {"every": 1}}, "quick")
-        {'tag': {'every': 1}, 'auto': {'effort': 'quick'}}
+        >>> with_effort({"tag": {"every": 1}}, "quick", ["tag", "auto", "best-of"])
+        {'tag': {'every': 1}, 'auto': {'effort': 'quick'}, 'best-of': {'effort': 'quick'}}
     """
     check_options(options)
     if effort is None:
         return options
-    given = dict(options or {})
-    return given | {"auto": {**given.get("auto", {}), "effort": effort}}
+    given = {name: dict(one) for name, one in (options or {}).items()}
+    listed = methods if isinstance(methods, Sequence) else ()
+    names = EFFORT_METHODS if methods is None else {str(entry).partition("+")[0] for entry in listed}
+    for name in [name for name in EFFORT_METHODS if name in names] or EFFORT_METHODS[:1]:
+        given.setdefault(name, {})["effort"] = effort
+    return given
 
 
 def _read_methods(
@@ -154,8 +190,8 @@ def _read_methods(
     known = {str(entry) for entry in methods} | {str(entry).partition("+")[0] for entry in methods}
     unused = [name for name in options or {} if name not in known]
     if unused == ["auto"] and set((options or {})["auto"]) == {"effort"}:
-        hint = "add 'auto' or omit `effort`"
-        problems.append(InvalidInput("effort", "applies only to 'auto', which is not among `methods`", hint=hint))
+        expected = "applies only to 'auto' and 'best-of', neither of which is among `methods`"
+        problems.append(InvalidInput("effort", expected, hint="add one of them or omit `effort`"))
     elif unused:
         listed = ", ".join(map(repr, unused))
         problems.append(InvalidInput("options", "must only refer to methods in the comparison", listed))
@@ -175,13 +211,33 @@ def _read_budgets(
     for budget in budgets:
         if not is_integer(budget):
             problems.append(InvalidInput("budgets", "must be integers", repr(budget)))
-        elif not 1 <= budget <= n:
-            problems.append(InvalidInput("budgets", f"must be between 1 and the number of tasks ({n})", str(budget)))
-    grouping = [method.name for method in methods if method.budgeted]
-    if grouping and not len(budgets):
+        elif not _is_possible_budget(budget, n, methods):
+            problems.append(_wrong_budget(budget, n, methods))
+    found = tuple(dict.fromkeys(int(budget) for budget in budgets if is_integer(budget)))
+    grouping = [method.name for method in methods if method.budgeted and not usable_budgets(method, found, n)]
+    if grouping and all(_is_possible_budget(budget, n, methods) for budget in found):
         expected = f"must contain at least one budget for {', '.join(grouping)}"
-        problems.append(InvalidInput("budgets", expected, "none", "for example [2, 3]"))
-    return tuple(dict.fromkeys(int(budget) for budget in budgets if is_integer(budget)))
+        limit = f"none up to {n}, the number of tasks" if found else "none"
+        problems.append(InvalidInput("budgets", expected, limit, "for example [2, 3]"))
+    return found
+
+
+def _is_possible_budget(budget: int, n: int, methods: Sequence[Method]) -> bool:
+    return 1 <= budget <= (max(n, MAX_COPIES) if any(method.averages for method in methods) else n)
+
+
+def _wrong_budget(budget: int, n: int, methods: Sequence[Method]) -> InvalidInput:
+    if any(method.averages for method in methods):
+        return InvalidInput("budgets", f"must be between 1 and {max(n, MAX_COPIES):,}", str(budget))
+    hint = "add 'ensemble' or 'best-of', which average the answers of more networks" if budget > n else ""
+    return InvalidInput("budgets", f"must be between 1 and the number of tasks ({n})", str(budget), hint)
+
+
+def _valid_budgets(budgets: object) -> list[int]:
+    """Returns the valid ones of some budgets that are not checked yet."""
+    if not isinstance(budgets, Sequence):
+        return []
+    return [budget for budget in budgets[:MAX_BUDGETS] if is_integer(budget) and 1 <= budget <= MAX_COPIES]
 
 
 def _read_seeds(seeds: int | Sequence[int], problems: list[InvalidInput]) -> tuple[int, ...]:
@@ -198,8 +254,9 @@ def _read_seeds(seeds: int | Sequence[int], problems: list[InvalidInput]) -> tup
     return ()
 
 
-def _size_problems(method: Method, tasks: int, seeds: int) -> list[InvalidInput]:
-    networks = method.networks_per_seed(tasks) * seeds
+def _size_problems(method: Method, tasks: int, budgets: Sequence[int], seeds: int) -> list[InvalidInput]:
+    copies = max(budgets, default=1) if method.averages else 0
+    networks = max(method.networks_per_seed(tasks), copies) * seeds
     if networks <= MAX_NETWORKS:
         return []
     expected = f"must train at most {MAX_NETWORKS:,} networks"

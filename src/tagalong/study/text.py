@@ -96,11 +96,19 @@ def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, omitted: Sequ
         )
     if any(summary.change is not None and not math.isfinite(summary.change) for summary in summaries):
         sentences.append(f"{UNKNOWN.capitalize()}: mtl has a loss of zero, so relative changes cannot be computed.")
+    references = [summary.method for summary in summaries if _is_reference(summary)]
+    if references:
+        sentences.append(f"Without networks, for comparison only: {', '.join(references)}.")
     if not all(summary.honest for summary in summaries):
         sentences.append("* uses test data to choose: an upper bound, not a method.")
     if omitted:
         sentences.append(f"No room for: {', '.join(omitted)}.")
     return wrap(" ".join(sentences), width)
+
+
+def _is_reference(summary: MethodSummary) -> bool:
+    """Whether a method has no networks, so that it cannot be recommended; `random` trains networks."""
+    return not (summary.groups or summary.training.networks or summary.diverged)
 
 
 def tasks_table(problem: ProblemInfo, mtl: MethodSummary, other: MethodSummary, width: int | None = None) -> list[str]:

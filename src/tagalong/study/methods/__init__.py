@@ -1,7 +1,7 @@
 """Methods that decide which networks to train."""
 
 from .auto import AutoMethod as AutoMethod
-from .auto import read_effort as read_effort
+from .effort import read_effort as read_effort
 from .ensemble import BestOf as BestOf
 from .ensemble import Ensemble as Ensemble
 from .ensemble import no_average as no_average

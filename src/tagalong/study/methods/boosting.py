@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from tagalong.errors import InvalidInput, is_installed, is_nonnegative, is_positive_integer
 from tagalong.learn import BoostingSettings, Problem, Split, boosting_scores
+from tagalong.score import Score
 
 from .method import Choice, Decision, Method
 
@@ -72,6 +75,14 @@ class Boosting(Method):
         return 0
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        stored = backend.remember(self._definition(), lambda: self._compute(backend))
+        scores = {part: {task: Score(*pair) for task, pair in stored[part].items()} for part in ("val", "test")}
+        return Decision.pooled({None: Choice((), scores=scores)}, seeds)
+
+    def _definition(self) -> dict[str, Any]:
+        return {"method": self.name, "scikit-learn": version("scikit-learn"), **asdict(self.settings)}
+
+    def _compute(self, backend: Backend) -> dict[str, dict[str, list[float]]]:
         assert backend.problem is not None
         scores = boosting_scores(backend.problem, self.settings)
-        return Decision.pooled({None: Choice((), scores=scores)}, seeds)
+        return {part: {task: [one.loss, one.error] for task, one in found.items()} for part, found in scores.items()}

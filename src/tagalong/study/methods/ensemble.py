@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from math import comb
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, is_positive_integer
+from tagalong.errors import InvalidInput, collect, is_positive_integer
 from tagalong.group import Group
-from tagalong.learn import Problem
+from tagalong.learn import Job, Problem, set_losses
 
+from .effort import read_effort
 from .method import Choice, Decision, Method
 
 if TYPE_CHECKING:
     from ..backend import Backend
-    from ..store import NetworkResult
+
+Array = NDArray[np.float64]
+Sets = NDArray[np.int64]  # [sets, members]
+MAX_ENUMERATED_SETS = 2_000  # more than all pairs of 60 candidates
+MIN_GAIN = 1e-12  # exchanges that change the value by rounding errors would never end
 
 
 class Ensemble(Method):
@@ -40,55 +49,139 @@ class Ensemble(Method):
 
 
 class BestOf(Ensemble):
-    """Trains some copies of the network for all tasks, and averages those that are best on validation.
+    """Trains some copies of the network for all tasks, and averages those that are best together on validation.
 
-    This is what the effort of a search for groups buys without any idea about tasks.
+    This is what the effort of a search for groups buys without any idea about tasks. The networks of different seeds
+    are independent, so each seed has copies of its own to choose from.
 
     Args:
-        copies: the number of copies to train for each seed. If a budget is larger, all copies are averaged.
+        copies: the number of copies for each seed, or None to derive it from the effort.
+        effort: the number of training runs for all seeds together, as for `auto`: a number, "quick" (20), "normal"
+            (60), "thorough" (200), or a duration, which is converted to training runs like that of `auto`. Each seed
+            has an equal share. If a budget is larger than that share, as many copies as the budget are averaged.
     """
 
     name = "best-of"
     order = 15
 
-    def __init__(self, copies: int = 8) -> None:
-        self.copies = copies
+    def __init__(self, copies: int | None = None, effort: Any = "normal") -> None:
+        self.copies, self.effort = copies, effort
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         found = super().problems(tasks, problem)
-        if not is_positive_integer(self.copies):
+        if self.copies is None:
+            collect(found, read_effort, self.effort)
+        elif not is_positive_integer(self.copies):
             place = f"`options`: `copies` of {self.name!r}"
             found.append(InvalidInput(place, "must be a positive integer", repr(self.copies)))
         return found
 
     def networks_per_seed(self, tasks: int) -> int:
-        return self.copies
+        return self.copies or 1
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        groups = copies(backend.tasks, range(self.copies))
-        jobs = {seed: [backend.group_job(group, seed) for group in groups] for seed in seeds}
+        numbers = self._copies_by_seed(backend, seeds)
+        jobs = {
+            seed: [backend.group_job(group, seed) for group in copies(backend.tasks, range(max(number, *budgets)))]
+            for seed, number in numbers.items()
+        }
         results = backend.networks([job for some in jobs.values() for job in some], "copies", diverged=True)
         choices: dict[tuple[int | None, int], Choice] = {}
         for seed, some in jobs.items():
-            ranking = _best_first([results[job] for job in some])
-            for budget in budgets:
-                chosen = sorted(ranking[:budget])
-                choices[budget, seed] = Choice(tuple(groups[number] for number in chosen))
-        return Decision(choices, {seed: backend.cost(some) for seed, some in jobs.items()})
+            converged = [number for number, job in enumerate(some) if not results[job].diverged]
+            for budget, chosen in _choose_copies(backend, some, converged, numbers[seed], budgets).items():
+                choices[budget, seed] = Choice(copies(backend.tasks, chosen))
+        deciding = {seed: backend.cost(jobs[seed][:number]) for seed, number in numbers.items()}
+        return Decision(choices, deciding, about={"trainings": sum(numbers.values()), "copies": [*numbers.values()]})
+
+    def _copies_by_seed(self, backend: Backend, seeds: Sequence[int]) -> dict[int, int]:
+        """Returns the number of copies to choose from for each seed."""
+        if self.copies is not None:
+            return dict.fromkeys(seeds, self.copies)
+        seconds = backend.cost([backend.job(backend.tasks, seeds[0])]).seconds
+        share, rest = divmod(int(read_effort(self.effort).in_trainings(seconds)), len(seeds))
+        return {seed: max(1, share + (place < rest)) for place, seed in enumerate(seeds)}
 
 
-def _best_first(results: Sequence[NetworkResult]) -> list[int]:
-    """Returns the numbers of the networks that converged, best first.
+def _choose_copies(
+    backend: Backend, jobs: Sequence[Job], converged: Sequence[int], number: int, budgets: Sequence[int]
+) -> dict[int, list[int]]:
+    """Returns the numbers of the copies that are best together on the validation rows, for each budget.
 
-    Networks are ranked by their validation losses relative to the mean over networks, averaged over tasks.
+    Args:
+        backend: the backend that has the networks.
+        jobs: the copies.
+        converged: the numbers of those that did not diverge.
+        number: how many of them to choose from, unless the budget is larger.
+        budgets: how many copies to choose.
     """
-    converged = [number for number, result in enumerate(results) if not result.diverged]
-    if not converged:
-        return []
-    losses = np.array([[score.loss for score in results[number].val.values()] for number in converged])
-    scale = np.abs(losses.mean(0))
-    relative = np.divide(losses - losses.mean(0), scale, out=np.zeros_like(losses), where=scale > 0)
-    return [converged[place] for place in np.argsort(relative.mean(1), kind="stable")]
+    pools = {budget: [copy for copy in converged if copy < max(number, budget)] for budget in budgets}
+    if all(len(pool) <= budget for budget, pool in pools.items()):  # there is nothing to choose
+        return pools
+    losses = _AverageLosses(backend, [jobs[copy] for copy in converged])
+    return {
+        budget: sorted(pool[place] for place in best_set(losses.relative, len(pool), min(budget, len(pool))))
+        for budget, pool in pools.items()
+    }
+
+
+class _AverageLosses:
+    """The validation losses of the averaged answers of any networks that have the same tasks."""
+
+    def __init__(self, backend: Backend, jobs: Sequence[Job]) -> None:
+        problem, outputs = backend.problem, backend.outputs(jobs, "val")
+        assert problem is not None
+        self._tasks = [problem.task(name) for name in backend.tasks]
+        self._outputs = {name: torch.stack([outputs[job][name] for job in jobs]) for name in backend.tasks}
+        self._targets = backend.targets("val")
+        self._single = self._losses(np.arange(len(jobs))[:, None]).mean(0)
+
+    def _losses(self, sets: Sets) -> Array:
+        """Returns the loss of each set of networks and each task."""
+        chosen = torch.from_numpy(sets)
+        found = [set_losses(task, self._outputs[task.name], self._targets[task.name], chosen) for task in self._tasks]
+        return np.stack(found, axis=1)
+
+    def relative(self, sets: Sets) -> Array:
+        """Returns the change from the mean loss of single networks, averaged over the tasks that have labels."""
+        losses, single = self._losses(sets), self._single
+        changes = np.divide(losses - single, np.abs(single), out=np.zeros_like(losses), where=np.abs(single) > 0)
+        return np.asarray(np.where(np.isfinite(changes), changes, np.inf).mean(1))
+
+
+def best_set(values: Callable[[Sets], Array], candidates: int, size: int) -> tuple[int, ...]:
+    """Finds the set of candidates with the lowest value.
+
+    All sets are compared if there are few. Otherwise, the candidate that is best together with those before it is added
+    until the set is complete, and then members are exchanged for other candidates, one at a time, until no exchange
+    lowers the value.
+
+    Args:
+        values: a function that returns the value of each set, given the members of each set [sets, members].
+        candidates: the number of candidates.
+        size: the number of members.
+
+    Example:
+        >>> weights = np.array([5.0, 1.0, 4.0, 2.0])
+        >>> best_set(lambda sets: weights[sets].sum(1), candidates=4, size=2)
+        (1, 3)
+    """
+    if comb(candidates, size) <= MAX_ENUMERATED_SETS:
+        every = np.array(list(combinations(range(candidates), size)))
+        return tuple(every[np.argmin(values(every))].tolist())
+    chosen: tuple[int, ...] = ()
+    while len(chosen) < size:
+        larger = np.array([(*chosen, other) for other in range(candidates) if other not in chosen])
+        found = values(larger)
+        chosen = tuple(larger[np.argmin(found)].tolist())
+    value = found.min()
+    while True:
+        others = [other for other in range(candidates) if other not in chosen]
+        swapped = np.array([(*chosen[:i], other, *chosen[i + 1 :]) for i in range(size) for other in others])
+        found = values(swapped)
+        if not found.min() < value - MIN_GAIN:
+            return tuple(sorted(chosen))
+        chosen, value = tuple(swapped[np.argmin(found)].tolist()), found.min()
 
 
 def copies(tasks: Sequence[str], numbers: Sequence[int]) -> tuple[Group, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
@@ -13,6 +14,9 @@ from .method import Choice, Decision, Method, rule_problem, single_group
 
 if TYPE_CHECKING:
     from ..backend import Backend
+
+# The widths of networks with a multiple of the parameters. To find a width, many networks are built.
+_widths: WeakKeyDictionary[Problem, dict[float, float]] = WeakKeyDictionary()
 
 
 class Mtl(Method):
@@ -52,7 +56,6 @@ class Wide(Mtl):
     def __init__(self, times: float, of: str = "wide") -> None:
         self.times, self.of = float(times), of
         self.name = f"mtl-{of}{times:g}"
-        self._width: float | None = None
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         method = f"`methods`: {self.name!r}"
@@ -67,12 +70,13 @@ class Wide(Mtl):
         return []
 
     def width(self, problem: Problem) -> float:
-        if self._width is None:
+        if self.of == "wide":
+            return self.times
+        widths = _widths.setdefault(problem, {})
+        if self.times not in widths:
             names = problem.names
-            self._width = self.times
-            if self.of == "big":
-                self._width = width_for(problem, names, self.times * count_parameters(problem, names))
-        return self._width
+            widths[self.times] = width_for(problem, names, self.times * count_parameters(problem, names))
+        return widths[self.times]
 
 
 class Stl(Method):

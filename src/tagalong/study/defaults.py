@@ -1,0 +1,82 @@
+"""The methods that a study compares unless others are named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tagalong.errors import InvalidInput
+from tagalong.learn import Problem
+
+from .methods import make_method
+
+DEFAULT_BUDGETS = (2, 3, 4)  # as in the paper
+
+
+@dataclass(frozen=True)
+class DefaultMethods:
+    """The methods that a study compares by default.
+
+    Attributes:
+        names: the names of the methods.
+        left_out: why other methods cannot be used for this problem, by name.
+    """
+
+    names: tuple[str, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> list[str]:
+        """A sentence for each reason why methods are left out."""
+        names: dict[str, list[str]] = {}
+        for name, why in self.left_out.items():
+            names.setdefault(why, []).append(name)
+        return [f"Left out: {', '.join(some)} ({why})." for why, some in names.items()]
+
+
+def default_methods(problem: Problem, budgets: Sequence[int] | None = None) -> DefaultMethods:
+    """Returns the methods that a study compares by default.
+
+    A grouping is worth its effort only if it beats simpler uses of the same networks. The default methods are therefore
+    one plain network (`mtl`), one larger network for each budget (`mtl-big2`, …), copies of the plain network
+    (`ensemble` and `best-of`), one network per task (`stl`), groups (`tag` and `auto`), and two references without
+    networks (`boosting` and `constant`). Methods that do not support the problem are left out.
+
+    Args:
+        problem: the problem of the study.
+        budgets: the limits on the number of networks. Defaults to those of `Study.run`.
+
+    Example:
+        >>> import numpy as np
+        >>> from tagalong.learn import Task
+        >>> X, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
+        >>> problem = Problem.from_arrays(X, Y, [Task(name, kind="regression") for name in ("age", "height")])
+        >>> [name for name in default_methods(problem, budgets=[2, 3]).names if name != "boosting"]
+        ['mtl', 'mtl-big2', 'mtl-big3', 'ensemble', 'best-of', 'stl', 'tag', 'auto', 'constant']
+    """
+    tasks = problem.names
+    given = default_budgets(len(tasks)) if budgets is None else budgets
+    larger = [f"mtl-big{budget}" for budget in sorted(set(given)) if budget > 1]
+    names = ["mtl", *larger, "ensemble", "best-of", "stl", "tag", "auto", "boosting", "constant"]
+    left_out = {name: why for name in names if (why := _why_not(name, problem, given))}
+    return DefaultMethods(tuple(name for name in names if name not in left_out), left_out)
+
+
+def default_budgets(n_tasks: int) -> list[int]:
+    """Returns the paper's budgets, up to the number of tasks."""
+    return [budget for budget in DEFAULT_BUDGETS if budget <= n_tasks] or [1]
+
+
+def _why_not(name: str, problem: Problem, budgets: Sequence[int]) -> str:
+    """Returns why a method with its default options cannot be used for a problem, or an empty string if it can."""
+    method, tasks = make_method(name), problem.names
+    if found := method.problems(tasks, problem):
+        return _predicate(found[0])
+    if method.budgeted and not method.averages and not any(budget <= len(tasks) for budget in budgets):
+        return f"uses at most {len(tasks)} networks, one per task"
+    return ""
+
+
+def _predicate(problem: InvalidInput) -> str:
+    """Returns a problem without its subject, which is the name of the method."""
+    return problem.expected + (f", found {problem.found}" if problem.found else "")

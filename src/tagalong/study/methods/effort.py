@@ -1,0 +1,67 @@
+"""The effort that a method may spend on its decision: a number of training runs or a duration."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tagalong.errors import InvalidInput, would_train
+
+EFFORT_LEVELS = {"quick": 20, "normal": 60, "thorough": 200}
+MAX_TRAININGS = 10_000  # the search of `auto` compares every result with every other
+SECONDS_PER_UNIT = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600}
+DURATION_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """The effort of a decision: a number of training runs or a duration.
+
+    Attributes:
+        trainings: the number of full training runs, or None.
+        seconds: the duration in seconds, or None. The duration is converted to training runs using the training time of
+            the network for all tasks.
+    """
+
+    trainings: float | None = None
+    seconds: float | None = None
+
+    def in_trainings(self, seconds_per_training: float) -> float:
+        """Returns the effort as a number of training runs, given the duration of one run in seconds."""
+        if self.trainings is not None:
+            return self.trainings
+        assert self.seconds is not None
+        return min(self.seconds / max(seconds_per_training, 1e-6), MAX_TRAININGS)
+
+
+def read_effort(effort: Any) -> Effort:
+    """Parses an effort: a number of training runs, a named effort or a duration.
+
+    Raises:
+        InvalidInput: If the effort is invalid.
+
+    Example:
+        >>> read_effort("quick").trainings, read_effort(35).trainings, read_effort("10min").seconds
+        (20.0, 35.0, 600.0)
+    """
+    if isinstance(effort, str):
+        word = effort.strip().lower()
+        if word in EFFORT_LEVELS:
+            return Effort(float(EFFORT_LEVELS[word]))
+        timed = DURATION_PATTERN.fullmatch(word)
+        if timed and timed[2] in SECONDS_PER_UNIT and float(timed[1]) > 0:
+            return Effort(seconds=float(timed[1]) * SECONDS_PER_UNIT[timed[2]])
+        if re.fullmatch(r"\d+(\.\d+)?", word):
+            effort = float(word)
+    if isinstance(effort, (int, float)) and not isinstance(effort, bool) and 1 <= effort <= MAX_TRAININGS:
+        return Effort(float(effort))
+    if isinstance(effort, (int, float)) and MAX_TRAININGS < effort < math.inf:
+        found, hint = f"a number that would train {would_train(int(effort))}", "try 'thorough' (200) first"
+        raise InvalidInput("effort", f"must be at most {MAX_TRAININGS:,} training runs", found, hint)
+    expected = (
+        "must be a number of training runs (at least 1), 'quick' (20), 'normal' (60), 'thorough' (200), or a duration "
+        "such as '10min'"
+    )
+    raise InvalidInput("effort", expected, repr(effort))
