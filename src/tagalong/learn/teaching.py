@@ -168,6 +168,16 @@ class Lesson:
             raise InvalidInput("networks", expected, "none that do", hint)
         return Lesson(extended, answers, len(problem.train), taught)
 
+    @staticmethod
+    def from_answers(answers: Mapping[str, Tensor], problem: Problem, taught: Taught) -> Lesson:
+        """Restores a lesson from its answers, the problem without additional rows, and the `taught` of any student."""
+        return Lesson(with_additional_rows(problem, taught), answers, len(problem.train), Lesson.of(taught))
+
+    @staticmethod
+    def of(taught: Taught) -> Taught:
+        """Returns `Lesson.taught` for any student of the lesson, without how the student uses the answers."""
+        return replace(taught, mix=1.0, fill=True)
+
     def student(
         self,
         tasks: Sequence[str],
@@ -190,7 +200,7 @@ class Lesson:
     def targets(self, job: Job) -> dict[str, Tensor]:
         """Returns the targets of a student for `train` and `train_many`, which share those of equal students."""
         taught = job.taught
-        if taught is None or replace(taught, mix=1, fill=True) != replace(self.taught, mix=1, fill=True):
+        if taught is None or Lesson.of(taught) != self.taught:
             raise InvalidInput("`job.taught`", f"must be of this lesson ({self.taught!r})", repr(taught))
         return {
             name: self._mixed_target(name, taught.mix, taught.fill)
