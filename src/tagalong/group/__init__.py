@@ -19,3 +19,4 @@ from .solvers import MAX_TIES as MAX_TIES
 from .solvers import Certificate as Certificate
 from .solvers import check_certificate as check_certificate
 from .stability import Stability as Stability
+from .taught import Taught as Taught

@@ -16,6 +16,7 @@ from tagalong.files import DocumentError, check_document, document_text, parse_d
 from .grouping_text import explanation, html_table, remarks, summary, text_table
 from .solvers import Certificate
 from .stability import Stability
+from .taught import Taught
 
 FORMAT = "tagalong-grouping"
 VERSION = 1
@@ -32,30 +33,44 @@ class Group:
     """A network with its cost, the tasks on which it is trained, and the subset of these tasks that it serves.
 
     Several networks may serve the same task if their answers are averaged. Networks that train the same tasks are told
-    apart by `copy`: each copy is trained with a different seed.
+    apart by `copy`: each copy is trained with a different seed. A network that learns from the answers of other
+    networks names them in `taught`.
 
     Example:
         >>> print(Group(trains={"age", "ill"}, serves={"age"}))
         serves {age}, helped by {ill}
         >>> print(Group({"age"}, {"age"}, copy=1))
         serves {age}, copy 1
+        >>> print(Group({"age"}, {"age"}, taught=Taught(("key 1", "key 2"))))
+        serves {age}, taught by 2 networks
     """
 
     trains: frozenset[str]
     serves: frozenset[str]
     cost: float
     copy: int = 0
+    taught: Taught | None = None
 
-    def __init__(self, trains: Iterable[str], serves: Iterable[str], cost: float = 1, copy: int = 0) -> None:
+    def __init__(
+        self,
+        trains: Iterable[str],
+        serves: Iterable[str],
+        cost: float = 1,
+        copy: int = 0,
+        taught: Taught | None = None,
+    ) -> None:
         object.__setattr__(self, "trains", frozenset(trains))
         object.__setattr__(self, "serves", frozenset(serves))
         object.__setattr__(self, "cost", cost)
         object.__setattr__(self, "copy", copy)
+        object.__setattr__(self, "taught", taught)
         if not self.serves <= self.trains:
             extra = ", ".join(map(repr, sorted(self.serves - self.trains)))
             raise InvalidInput("serves", "must contain only tasks in `trains`", extra)
         if not is_integer(copy, minimum=0):
             raise InvalidInput("copy", "must be a non-negative integer", repr(copy))
+        if not isinstance(taught, Taught | None):
+            raise InvalidInput("taught", "must be a Taught or None", repr(taught))
 
     @property
     def helpers(self) -> frozenset[str]:
@@ -65,12 +80,13 @@ class Group:
     def __str__(self) -> str:
         helped = f", helped by {{{', '.join(sorted(self.helpers))}}}" if self.helpers else ""
         copy = f", copy {self.copy}" if self.copy else ""
-        return f"serves {{{', '.join(sorted(self.serves))}}}{helped}{copy}"
+        taught = f", {self.taught}" if self.taught else ""
+        return f"serves {{{', '.join(sorted(self.serves))}}}{helped}{copy}{taught}"
 
     def to_document(self, *, cost: bool = True) -> dict[str, Any]:
         """Returns the group as a JSON-compatible dictionary.
 
-        Copy 0 is not mentioned, so that groups without copies are written as they always were.
+        Copy 0 is not mentioned, nor that a network is not taught, so that plain groups are written as they always were.
 
         Args:
             cost: whether to include the cost.
@@ -81,14 +97,16 @@ class Group:
         """
         document: dict[str, Any] = {"trains": sorted(self.trains), "serves": sorted(self.serves)}
         document |= {"cost": self.cost} if cost else {}
-        return document | ({"copy": self.copy} if self.copy else {})
+        document |= {"copy": self.copy} if self.copy else {}
+        return document | ({"taught": self.taught.to_document()} if self.taught else {})
 
     def __lt__(self, other: Group) -> bool:
         return self._sort_key < other._sort_key
 
     @property
-    def _sort_key(self) -> tuple[list[str], list[str], float, int]:
-        return sorted(self.serves), sorted(self.trains), self.cost, self.copy
+    def _sort_key(self) -> tuple[list[str], list[str], float, int, str]:
+        taught = repr(self.taught) if self.taught else ""
+        return sorted(self.serves), sorted(self.trains), self.cost, self.copy, taught
 
 
 @dataclass(frozen=True)
@@ -325,7 +343,13 @@ def _read_grouping(document: Entry) -> Grouping:
 
 def _read_groups(entry: Entry, tasks: list[str]) -> tuple[Group, ...]:
     groups = [
-        Group(group["trains"].names(tasks), group["serves"].names(tasks), group["cost"].number(0), _read_copy(group))
+        Group(
+            group["trains"].names(tasks),
+            group["serves"].names(tasks),
+            group["cost"].number(0),
+            _read_copy(group),
+            group.get("taught").optional(Taught.from_document),
+        )
         for group in entry.entries()
     ]
     if sorted(task for group in groups for task in group.serves) != sorted(tasks):

@@ -1,5 +1,6 @@
 """Trains networks for sets of tasks."""
 
+from tagalong.group import Taught as Taught
 from tagalong.score import Score as Score
 
 from .architecture import describe_network as describe_network
@@ -61,6 +62,9 @@ from .streaming_rows import StreamedRows as StreamedRows
 from .tabm import TabM as TabM
 from .tabm import TabMHeads as TabMHeads
 from .task import Task as Task
+from .teaching import Lesson as Lesson
+from .teaching import mix_targets as mix_targets
+from .teaching import teach as teach
 from .trainer import Diverged as Diverged
 from .trainer import Job as Job
 from .trainer import Trained as Trained

@@ -15,6 +15,7 @@ from tagalong.errors import (
     as_names,
     collect,
     is_integer,
+    pluralize,
     raise_problems,
     task_name_problems,
 )
@@ -23,7 +24,16 @@ from .network import MLP, Encoder, EncoderName
 from .preparation import Preparation, Scaling, read_inputs
 from .recipe import Recipe
 from .rows import Split
-from .splitting import RowNumbers, RowSplit, are_fractions, check_fractions, choose_split, group_labels, one_class_notes
+from .splitting import (
+    RowNumbers,
+    RowSplit,
+    are_fractions,
+    check_fractions,
+    choose_split,
+    group_labels,
+    one_class_notes,
+    rows_without_labels,
+)
 from .table_warnings import Feature, log_warnings, table_warnings
 from .tabm import TABM_RECIPE, TabM, TabMHeads, task_problems
 from .targets import Target, encoded_labels, read_target, task_names
@@ -46,6 +56,7 @@ def fields_from_arrays(
     groups: Any,
     seed: int,
     notes: Sequence[str],
+    unlabelled: Any = None,
 ) -> dict[str, Any]:
     """Returns the fields of a problem; see `Problem.from_arrays`."""
     problems = setting_problems(name, seed, split, encoder, notes)
@@ -62,6 +73,8 @@ def fields_from_arrays(
         recipe=recipe,
         notes=notes,
         warnings=warnings,
+        spare=rows_without_labels(known, len(raw)) if are_fractions(split) else None,
+        unlabelled=unlabelled,
     )
 
 
@@ -191,6 +204,8 @@ def make_fields(
     recipe: Recipe | None = None,
     notes: Sequence[str] = (),
     warnings: Sequence[str] = (),
+    spare: RowNumbers | None = None,
+    unlabelled: Any = None,
 ) -> dict[str, Any]:
     """Returns the fields of a problem.
 
@@ -205,6 +220,8 @@ def make_fields(
         recipe: the training recipe. If None, the default recipe of the encoder is used.
         notes: notes on the data.
         warnings: warnings about the data, which are logged and added to the notes.
+        spare: the numbers of rows that have no label and are in no split, or None.
+        unlabelled: more rows without labels, in the form that the fitted preparation reads, or None.
     """
     log_warnings(name, warnings)
     table, inputs, more = prepare(row_split.train)
@@ -218,6 +235,10 @@ def make_fields(
         index = torch.as_tensor(rows)
         return Split(inputs[index], own, None if clusters is None else clusters[index])
 
+    without_labels = _read_unlabelled(table, inputs, spare, unlabelled)
+    if without_labels is not None:
+        count = pluralize(len(without_labels), "row")
+        more = [*more, f"{count} without any label, used only by networks that others teach"]
     return {
         "name": name,
         "tasks": tuple(target.task for target in targets),
@@ -232,7 +253,22 @@ def make_fields(
             *(*notes, *more, *_class_notes(targets), *one_class_notes(targets, row_split)),
             *(WARNING + warning for warning in warnings),
         ),
+        "unlabelled": without_labels,
     }
+
+
+def _read_unlabelled(
+    table: Preparation, inputs: Tensor, spare: RowNumbers | None, unlabelled: Any
+) -> Tensor | None:
+    """Returns the inputs of all rows without labels, or None if there are none."""
+    parts = [] if spare is None or not len(spare) else [inputs[torch.as_tensor(spare)]]
+    if unlabelled is not None:
+        try:
+            parts.append(table.inputs(unlabelled))
+        except InvalidInput as error:
+            error.show_as({"rows": "`unlabelled`"})
+            raise
+    return torch.cat(parts) if parts else None
 
 
 def _network_fields(encoder: Encoder | EncoderName | None, inputs: Tensor, tasks: Sequence[Task]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from .batchable import why_not_batched, why_seeds_not_mixed
 from .captured_step import WARM_UP_STEPS, CapturedStep, why_not_captured
 from .memory import networks_at_once
 from .network import build_network
-from .own_targets import Targets, target_problems
+from .own_targets import Targets
 from .problem import Problem
 from .randomness import batches, derive_seed, reseed
 from .recipe import set_rate
@@ -77,8 +77,7 @@ def train_many(
         [(('sum',), 2), (('above',), 2), (('sum', 'above'), 2)]
     """
     where, own = torch.device(device), targets or {}
-    found = [found for job in jobs for found in job_problems(problem, job, where)]
-    found += [found for job in jobs if job in own for found in target_problems(problem, job.tasks, own[job])]
+    found = [found for job in jobs for found in job_problems(problem, job, where, own.get(job))]
     if unknown := [job for job in own if job not in jobs]:
         found.append(InvalidInput("targets", "must be for the given jobs", repr(unknown[0])))
     raise_problems(list({str(one): one for one in found}.values()))

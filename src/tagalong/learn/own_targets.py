@@ -51,7 +51,8 @@ def _problem_of_target(rows: Split, task: Task, target: Tensor) -> InvalidInput 
 def _possible_shapes(rows: Split, task: Task) -> Iterator[tuple[int, ...]]:
     given = tuple(rows.targets[task.name].shape)
     yield given
-    if task.kind == "multiclass" and task.loss is None and len(given) == 1:
+    has_classes = task.kind == "multiclass" if task.loss is None else task.soft_targets and task.average == "softmax"
+    if has_classes and len(given) == 1:
         yield len(rows), task.head_size
 
 

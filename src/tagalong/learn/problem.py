@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from tagalong.errors import InvalidInput, as_names, pluralize, raise_problems, task_name_problems
 from tagalong.tabular import TableSource
@@ -42,6 +42,8 @@ class Problem:
         scales: the mean and standard deviation used to standardize the targets of each regression task.
         table: the preparation that converts raw rows to inputs, if the problem was created from arrays or a table.
         notes: notes on the data, shown in reports.
+        unlabelled: the inputs of rows without labels, or None. Networks learn from them only if others teach them (see
+            `tagalong.learn.teach`).
 
     Example:
         >>> import numpy as np
@@ -63,6 +65,7 @@ class Problem:
     scales: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     table: Any = None
     notes: tuple[str, ...] = ()
+    unlabelled: Tensor | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))
@@ -83,7 +86,17 @@ class Problem:
                 for name, target in (split.targets.items() if isinstance(split, Split) else ())
                 if len(target) != len(split)
             ]
-        raise_problems(problems)
+        raise_problems([*problems, *self._unlabelled_problems()])
+
+    def _unlabelled_problems(self) -> list[InvalidInput]:
+        if self.unlabelled is None:
+            return []
+        if not isinstance(self.train, Split):
+            return [InvalidInput("unlabelled", "must be None unless the training rows are in memory")]
+        wanted, found = (
+            f"{[*tensor.shape[1:]]} per row and {tensor.dtype}" for tensor in (self.train.inputs, self.unlabelled)
+        )
+        return [] if wanted == found else [InvalidInput("unlabelled", f"must be inputs like {wanted}", found)]
 
     @staticmethod
     def from_arrays(
@@ -98,8 +111,11 @@ class Problem:
         groups: Any = None,
         seed: int = 0,
         notes: Sequence[str] = (),
+        unlabelled: Any = None,
     ) -> Problem:
         """Creates a problem from arrays. NaN in the targets marks a missing label.
+
+        A row without any label is in no split if rows are split at random; it can only help to teach networks.
 
         Args:
             inputs: an array of numbers [rows, …].
@@ -114,6 +130,7 @@ class Problem:
             groups: the group label of each row. Rows of the same group stay in the same split.
             seed: the seed for the split.
             notes: notes on the data, shown in reports.
+            unlabelled: the inputs [rows, …] of rows without labels, for networks that others teach.
 
         Flat inputs and regression targets are standardized with the statistics of the training rows. Images are left
         unchanged. If an encoder is given, integers are also left unchanged, since the encoder may embed them. Inputs
@@ -133,6 +150,7 @@ class Problem:
             groups=groups,
             seed=seed,
             notes=notes,
+            unlabelled=unlabelled,
         )
         return Problem(**fields)
 
@@ -154,14 +172,16 @@ class Problem:
         encoder: Encoder | EncoderName | None = None,
         split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
         seed: int = 0,
+        unlabelled: TableSource | None = None,
     ) -> Problem:
         """Creates a problem from a table: a file, a DataFrame, or columns in memory.
 
         Empty cells, NA, N/A, #N/A, <NA>, NaN, null, "?" and "." count as missing. A row without a label for a task is
-        not used for that task. Missing values in a numeric feature column are imputed with the training-set median and
-        marked by an indicator input. Numeric features are standardized. A categorical column becomes one input for each
-        of the 50 most frequent levels in the training rows, and one input for all other values. Unnamed columns are
-        dropped.
+        not used for that task. A row without any label is in no split if rows are split at random; it can only help
+        to teach networks (see `unlabelled`). Missing values in a numeric feature column are imputed with the
+        training-set median and marked by an indicator input. Numeric features are standardized. A categorical column
+        becomes one input for each of the 50 most frequent levels in the training rows, and one input for all other
+        values. Unnamed columns are dropped.
 
         Suspicious data is reported by warnings, which are logged and added to `notes`: a feature that determines a
         target, a feature that looks like an ID, a target with few labels in a split, and rows of the validation or test
@@ -191,6 +211,8 @@ class Problem:
                 members, whose answers are averaged; it can be better, but takes much longer (see `TabM`).
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
             seed: the seed for the split.
+            unlabelled: another table with the same feature columns, whose rows have no labels (with `features_file`,
+                another npy or npz file). Networks that others teach learn from these rows too.
 
         Raises:
             InvalidInput: If the table or any other argument is invalid; the message lists all problems.
@@ -218,6 +240,7 @@ class Problem:
             encoder=encoder,
             split=split,
             seed=seed,
+            unlabelled=unlabelled,
         )
         return Problem(**fields)
 
@@ -239,6 +262,7 @@ class Problem:
         encoder: Encoder | EncoderName | None = None,
         split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
         seed: int = 0,
+        unlabelled: TableSource | None = None,
     ) -> Problem:
         """Creates a problem from a CSV file. See `Problem.from_table`, which takes the same arguments.
 
@@ -259,6 +283,8 @@ class Problem:
                 members, whose answers are averaged; it can be better, but takes much longer (see `TabM`).
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
             seed: the seed for the split.
+            unlabelled: another table with the same feature columns, whose rows have no labels (with `features_file`,
+                another npy or npz file). Networks that others teach learn from these rows too.
 
         Raises:
             InvalidInput: If the table or any other argument is invalid; the message lists all problems.
@@ -279,6 +305,7 @@ class Problem:
             encoder=encoder,
             split=split,
             seed=seed,
+            unlabelled=unlabelled,
         )
 
     def __repr__(self) -> str:
@@ -324,6 +351,13 @@ class Problem:
     def make_encoder(self, width: float = 1.0) -> nn.Module:
         """Creates an encoder that is `width` times as wide, using torch's global random number generator."""
         return make_encoder(self.encoder, width)
+
+    @cached_property
+    def unlabelled_fingerprint(self) -> str | None:
+        """A 16-digit hexadecimal digest of the unlabelled rows, or None if there are none."""
+        if self.unlabelled is None:
+            return None
+        return hashlib.sha256(b"".join(Split(self.unlabelled, {}).contents())).hexdigest()[:16]
 
     @cached_property
     def fingerprint(self) -> str:

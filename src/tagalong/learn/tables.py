@@ -22,7 +22,15 @@ from .column_types import MAX_MAGNITUDE, MISSING_HINT, Columns, read_columns, sh
 from .network import Encoder, EncoderName
 from .preparation import NumberColumn, Table, load_array, read_inputs
 from .recipe import Recipe
-from .splitting import PARTS, RowNumbers, are_fractions, check_fractions, choose_split, group_labels
+from .splitting import (
+    PARTS,
+    RowNumbers,
+    are_fractions,
+    check_fractions,
+    choose_split,
+    group_labels,
+    rows_without_labels,
+)
 from .table_warnings import Feature, category_feature, table_warnings
 from .targets import Target, encoded_labels, read_target, task_names, with_error_measure
 from .task import Kind, Task
@@ -51,6 +59,7 @@ def fields_from_table(
     encoder: Encoder | EncoderName | None,
     split: Sequence[float] | Sequence[Any],
     seed: int,
+    unlabelled: TableSource | None = None,
 ) -> dict[str, Any]:
     """Returns the fields of a problem; see `Problem.from_table`."""
     problems = _argument_problems(kinds, errors, split_column=split_column, group_column=group_column)
@@ -89,7 +98,13 @@ def fields_from_table(
     warnings = table_warnings(read_features(), known, row_split, groups)
     title = name or (Path(data).name.split(".")[0] if isinstance(data, (str, os.PathLike)) else "table")
     return make_fields(
-        title, known, prepare, row_split, groups=groups, encoder=encoder, recipe=recipe, warnings=warnings
+        *(title, known, prepare, row_split),
+        groups=groups,
+        encoder=encoder,
+        recipe=recipe,
+        warnings=warnings,
+        spare=rows_without_labels(known, columns.rows) if are_fractions(split) else None,
+        unlabelled=unlabelled,
     )
 
 

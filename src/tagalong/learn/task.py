@@ -49,6 +49,10 @@ class Task:
         average: how to average the answers of several networks: "outputs" (the mean of the outputs), "sigmoid" (the
             mean probability of label 1) or "softmax" (the mean probability of every class). The default depends on the
             kind. Tasks with a loss of their own have no default, and are served by one network unless it is set.
+        soft_targets: whether `loss` also accepts the answers of other networks as targets, and values between a label
+            and an answer (see `tagalong.learn.teach`). With `average="outputs"`, these are outputs in the shape of the
+            targets; with "sigmoid", probabilities of label 1; with "softmax", probabilities [rows, classes]. Not needed
+            for tasks without a loss of their own, which can always be taught.
 
     Example:
         >>> Task("ill", error="auroc")
@@ -65,6 +69,7 @@ class Task:
     weight: float = 1.0
     head: Callable[[int], nn.Module] | None = None
     average: Average | None = None
+    soft_targets: bool = False
 
     def __post_init__(self) -> None:
         raise_problems(self._problems())
@@ -90,6 +95,8 @@ class Task:
             )
         if self.average not in (None, *AVERAGES):
             problems.append(self._problem("average", f"must be one of {_join_names(AVERAGES)}", repr(self.average)))
+        if self.soft_targets and self.loss is not None and self.average is None:
+            problems.append(self._problem("average", "is required for soft targets of a loss of its own", "None"))
         if not (is_nonnegative(self.weight) and self.weight):
             problems.append(self._problem("weight", "must be a positive number", repr(self.weight)))
         return [*problems, *self._size_problems()]
@@ -187,11 +194,17 @@ class Task:
         return functional.cross_entropy(outputs, classes, weight=weights, reduction="none")
 
     def _binary_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
-        losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
         if self.class_weights is None:
-            return losses
+            return _binary_cross_entropy(logits, targets)
+        # Linear in the target, like the unweighted loss: a probability has the expected loss of a label drawn from it.
         negative, positive = self.class_weights
-        return losses * torch.where(targets > 0.5, positive, negative)
+        losses_of_negatives = _binary_cross_entropy(logits, torch.zeros_like(targets))
+        losses_of_positives = _binary_cross_entropy(logits, torch.ones_like(targets))
+        return negative * (1 - targets) * losses_of_negatives + positive * targets * losses_of_positives
+
+
+def _binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
 
 
 @lru_cache

@@ -29,6 +29,7 @@ from tagalong.files import (
     report_damage,
     write_atomic,
 )
+from tagalong.group import Taught
 from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
@@ -57,6 +58,8 @@ class Job:
         width: the width of the encoder, as a multiple of its default width.
         epochs: the number of epochs for a short trial run. If None, the recipe's number of epochs is used.
         lr: the initial learning rate, to which the recipe's schedule applies. If None, the recipe's rate is used.
+        taught: the networks whose answers the network learns from, or None. Their answers are passed as `targets` (see
+            `Lesson`).
     """
 
     tasks: tuple[str, ...]
@@ -65,6 +68,7 @@ class Job:
     width: float = 1.0
     epochs: int | None = None
     lr: float | None = None
+    taught: Taught | None = None
 
     def last_epoch(self, recipe: Recipe) -> int:
         """Returns the maximum number of epochs."""
@@ -177,9 +181,14 @@ def train(
     return trained
 
 
-def job_problems(problem: Problem, job: Job, device: torch.device) -> list[InvalidInput]:
-    """Returns the reasons why a job cannot run for this problem on this device."""
-    problems = []
+def job_problems(
+    problem: Problem, job: Job, device: torch.device, targets: Targets | None = None
+) -> list[InvalidInput]:
+    """Returns the reasons why a job cannot run for this problem on this device, with targets of its own or without."""
+    problems = target_problems(problem, job.tasks, targets)
+    if job.taught is not None and targets is None:
+        hint = "use `teach`, or the problem, jobs and targets of a `Lesson`"
+        problems.append(InvalidInput("targets", "are required to train a network that is taught", "None", hint))
     unknown = [task for task in job.tasks if task not in problem.names]
     if unknown or not job.tasks:
         known, found = (", ".join(map(repr, names)) for names in (problem.names, unknown))
@@ -244,7 +253,7 @@ class Training:
         targets: Targets | None = None,
     ) -> None:
         self.problem, self.job, self.device = problem, job, torch.device(device)
-        raise_problems([*job_problems(problem, job, self.device), *target_problems(problem, job.tasks, targets)])
+        raise_problems(job_problems(problem, job, self.device, targets))
         self.recipe, self._own_targets = job.adapt(problem.recipe), targets
         self.tasks = [problem.task(name) for name in job.tasks]
         self.network = build_network(problem, job.tasks, job.seed, job.width).to(self.device)

@@ -19,19 +19,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, first_few
 from tagalong.files import remove_leftovers
 from tagalong.group import Group
 from tagalong.learn import (
     Diverged,
     Job,
+    Lesson,
     Network,
     Problem,
     Recipe,
     Rows,
+    Taught,
     average_scores_on,
     build_network,
     networks_at_once,
@@ -144,9 +147,11 @@ class Backend(ABC):
     Attributes:
         tasks: the names of all tasks.
         problem: the data and architecture, or None if networks are not trained here.
+        can_teach: whether networks can learn from the answers of others (see `Taught`).
     """
 
     problem: Problem | None = None
+    can_teach = False
 
     def __init__(self, tasks: Iterable[str]) -> None:
         self.tasks = tuple(tasks)
@@ -202,7 +207,8 @@ class Backend(ABC):
 
     def group_job(self, group: Group, seed: int, rule: str = "plain", width: float = 1.0) -> Job:
         """Returns the job for the network of a group in the record of a seed; copies have seeds of their own."""
-        return self.job(group.trains, member_seed(seed, group.copy), rule, width)
+        job = self.job(group.trains, member_seed(seed, group.copy), rule, width)
+        return replace(job, taught=group.taught)
 
     def subsets(self, largest: int | None = None, smallest: int = 1) -> list[Subset]:
         """Returns all sets of tasks of these sizes, smallest first."""
@@ -223,6 +229,8 @@ class Backend(ABC):
             Diverged: If a network diverges and `diverged` is False.
         """
         wanted = list(dict.fromkeys(jobs))
+        if not self.can_teach and any(job.taught for job in wanted):
+            raise InvalidInput("methods", "must not teach networks that are trained elsewhere")
         self._requested.update(wanted)
         known = self.find_results(wanted, what)
         lost = [job for job in wanted if known[job].diverged]
@@ -350,6 +358,7 @@ class TrainingBackend(Backend):
     """
 
     problem: Problem
+    can_teach = True
 
     def __init__(
         self,
@@ -368,6 +377,7 @@ class TrainingBackend(Backend):
         self._progress, self._partial = progress or NoProgress(), partial
         self._known: dict[Job, NetworkResult] = {}
         self._recipe: Recipe | None = None  # of a variant
+        self._lessons: dict[Taught, Mapping[str, NDArray[Any]]] = {}
         self.unwritten: list[str] = []
 
     def variant(self, **recipe: Any) -> TrainingBackend:
@@ -401,13 +411,27 @@ class TrainingBackend(Backend):
         self.close()
 
     def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
-        missing = self.missing(jobs)
-        if missing:
-            logger.info("%s: training %d of %d networks", what, len(missing), len(jobs))
-            self._train(self._plain_chunks(jobs, missing), what)
-            if still := self.missing(missing):
-                raise RuntimeError(f"{len(still)} networks were trained but are missing from {self.store.path}")
+        for some in self._generations(jobs):
+            missing = self.missing(some)
+            if missing:
+                logger.info("%s: training %d of %d networks", what, len(missing), len(some))
+                self._train(self._plain_chunks(some, missing), what)
+                if still := self.missing(missing):
+                    raise RuntimeError(f"{len(still)} networks were trained but are missing from {self.store.path}")
         return self._known
+
+    def _generations(self, jobs: Sequence[Job]) -> list[Sequence[Job]]:
+        """Splits a request so that networks come after those that teach them."""
+        if not any(job.taught for job in jobs):
+            return [jobs]
+        by_key = {self.keys.of(job): job for job in jobs}
+
+        def age(job: Job) -> int:
+            teachers = () if job.taught is None else job.taught.teachers
+            return max((1 + age(by_key[key]) for key in teachers if key in by_key), default=0)
+
+        ages = {job: age(job) for job in jobs}
+        return [[job for job in jobs if ages[job] == wanted] for wanted in sorted(set(ages.values()))]
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
         """Returns the networks that are not in the store yet."""
@@ -645,7 +669,36 @@ class TrainingBackend(Backend):
 
     def _make_chunk(self, jobs: Sequence[Job]) -> Chunk:
         checkpoint = self._checkpoint_path(self.keys.of(jobs[0])) if len(jobs) == 1 else None
-        return Chunk(tuple(jobs), checkpoint=checkpoint, recipe=self._recipe)
+        return Chunk(tuple(jobs), checkpoint=checkpoint, recipe=self._recipe, answers=self._answers(jobs))
+
+    def _answers(self, jobs: Iterable[Job]) -> dict[Taught, Mapping[str, NDArray[Any]]]:
+        """Returns the answers of the teachers of these networks, from weights in the store."""
+        lessons = dict.fromkeys(Lesson.of(job.taught) for job in jobs if job.taught is not None)
+        return {taught: self._known_answers(taught) for taught in lessons}
+
+    def _known_answers(self, taught: Taught) -> Mapping[str, NDArray[Any]]:
+        """Returns the answers of a lesson, which are computed only once."""
+        if taught not in self._lessons:
+            results = self.store.results(taught.teachers)
+            if missing := [key for key in taught.teachers if key not in results or results[key].diverged]:
+                expected = "must be networks in the store that did not diverge"
+                raise InvalidInput("teachers", expected, first_few(missing), "train them first: `backend.networks`")
+            self.restore(taught.teachers)
+            teachers = [self._rebuild_whole(results[key]) for key in taught.teachers]
+            lesson = Lesson.given_by(
+                teachers,
+                self.problem,
+                keys=taught.teachers,
+                weights=taught.weights,
+                mixtures=taught.mixtures,
+                unlabelled=taught.unlabelled,
+                device=self.device,
+            )
+            self._lessons[taught] = {name: answers.numpy() for name, answers in lesson.answers.items()}
+        return self._lessons[taught]
+
+    def _rebuild_whole(self, result: NetworkResult) -> Network:
+        return self._rebuild(result, Group(result.job.tasks, result.job.tasks))
 
     def _checkpoint_path(self, key: str) -> Path | None:
         return None if self._partial is None else self._partial / f"{key[:CHECKPOINT_KEY_DIGITS]}.pt"
@@ -732,7 +785,8 @@ def train_side_by_side(requests: Mapping[TrainingBackend, Sequence[Job]], what: 
 def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     """Splits jobs into chunks of up to `size` plain networks with the same width, seed by seed.
 
-    Each network that is not plain gets its own chunk. So do the networks of a few seeds with one network each, such as
+    Networks that others teach are in chunks of their own, which have the same additional rows. Each network whose rule
+    is not plain gets its own chunk. So do the networks of a few seeds with one network each, such as
     those for all tasks: they gain little from being trained together, but only single networks have checkpoints.
 
     Example:
@@ -742,7 +796,8 @@ def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     """
     together: dict[tuple[Any, ...], list[Job]] = {}
     for job in sorted(jobs, key=lambda job: job.seed):
-        together.setdefault((job.width, job.epochs, None if job.rule == "plain" else job), []).append(job)
+        rows = None if job.taught is None else (job.taught.mixtures, job.taught.unlabelled)
+        together.setdefault((job.width, job.epochs, rows, None if job.rule == "plain" else job), []).append(job)
     sizes = {key: 1 if _has_few_seeds(same) else size for key, same in together.items()}
     return [same[at : at + sizes[key]] for key, same in together.items() for at in range(0, len(same), sizes[key])]
 

@@ -134,7 +134,7 @@ def check_averages(backend: Backend, method: str, choice: Choice) -> None:
         raise InvalidInput(place, "must serve each task by one network if networks are trained elsewhere")
     if unknown := sorted(task for task in averaged if backend.problem.task(task).averaging is None):
         raise no_average(place, unknown)
-    served = [(task, group.trains, group.copy) for group in choice.groups for task in group.serves]
+    served = [(task, group.trains, group.copy, group.taught) for group in choice.groups for task in group.serves]
     if len(set(served)) < len(served):
         raise InvalidInput(place, "must serve a task by different networks", hint="number the copies: `Group.copy`")
 

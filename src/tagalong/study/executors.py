@@ -12,17 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from tagalong.errors import InvalidInput, is_positive_integer
 from tagalong.files import owner_mark, write_atomic
-from tagalong.learn import Diverged, Job, Problem, Recipe, Trained, train, train_many
+from tagalong.learn import Diverged, Job, Lesson, Problem, Recipe, Taught, Trained, train, train_many
 from tagalong.plugins import unknown_name
 
 from .store import NetworkResult, pack_result
@@ -44,12 +46,14 @@ class Chunk:
         meter: the settings of the `AffinityMeter` to attach, or None. Meters are supported only for single networks.
         checkpoint: the checkpoint file, or None. Checkpoints are supported only for single networks.
         recipe: the recipe to train with, or None for the problem's recipe.
+        answers: if all networks are taught, with the same additional rows, the answers of each lesson by task.
     """
 
     jobs: tuple[Job, ...]
     meter: Mapping[str, Any] | None = None
     checkpoint: Path | None = None
     recipe: Recipe | None = None
+    answers: Mapping[Taught, Mapping[str, NDArray[Any]]] = field(default_factory=dict, repr=False, compare=False)
 
 
 @runtime_checkable
@@ -146,18 +150,33 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
     advance = advance or (lambda n: None)
     if chunk.recipe is not None:
         problem = replace(problem, recipe=chunk.recipe)
+    problem, targets = _prepare_lessons(problem, chunk)
     if len(chunk.jobs) == 1:
-        result = _train_one(problem, chunk, device, _epoch_callback(problem, getattr(advance, "steps", None)))
+        progress = _epoch_callback(problem, getattr(advance, "steps", None))
+        result = _train_one(problem, chunk, device, targets.get(chunk.jobs[0]), progress)
         advance(1)
         return [result]
     report_stopped = _running_total_callback(advance)  # reports networks as they stop early
     found: dict[Job, NetworkResult] = {}
     try:
-        for trained in train_many(problem, chunk.jobs, device=device, progress=report_stopped):
+        for trained in train_many(problem, chunk.jobs, device=device, targets=targets, progress=report_stopped):
             found[trained.job] = pack_result(trained, problem.val.groups)
     except Diverged as error:
         found |= {trained.job: pack_result(trained) for trained in error.networks}
     return [found[job] for job in chunk.jobs]
+
+
+def _prepare_lessons(problem: Problem, chunk: Chunk) -> tuple[Problem, dict[Job, dict[str, Tensor]]]:
+    """Returns the problem with additional rows, and the targets of networks that are taught."""
+    targets = {}
+    extended = problem
+    for taught, answers in chunk.answers.items():
+        tensors = {name: torch.from_numpy(values) for name, values in answers.items()}
+        lesson = Lesson.from_answers(tensors, problem, taught)
+        extended = lesson.problem
+        students = [job for job in chunk.jobs if job.taught is not None and Lesson.of(job.taught) == taught]
+        targets |= {job: lesson.targets(job) for job in students}
+    return extended, targets
 
 
 def _running_total_callback(advance: Advance) -> Callable[[int], None]:
@@ -182,9 +201,15 @@ def _epoch_callback(problem: Problem, steps: Advance | None) -> Callable[[int], 
     return None if steps is None else lambda epoch: steps(steps_per_epoch)
 
 
-def _train_one(problem: Problem, chunk: Chunk, device: str, progress: Callable[[int], None] | None) -> NetworkResult:
+def _train_one(
+    problem: Problem,
+    chunk: Chunk,
+    device: str,
+    targets: Mapping[str, Tensor] | None,
+    progress: Callable[[int], None] | None,
+) -> NetworkResult:
     (job,) = chunk.jobs
-    run = partial(_train_or_diverge, problem, job, device=device, meter=chunk.meter, progress=progress)
+    run = partial(_train_or_diverge, problem, job, device=device, meter=chunk.meter, targets=targets, progress=progress)
     try:
         trained = run(checkpoint=chunk.checkpoint, checkpoint_every=CHECKPOINT_SECONDS)
     except FileNotFoundError:

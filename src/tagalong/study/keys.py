@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from tagalong._version import NUMERICS, is_own_module
-from tagalong.learn import Job, Problem, build_network
+from tagalong.learn import Job, Problem, Taught, build_network
 
 CONSTANT_TYPES = (type(None), bool, int, float, complex, str, bytes, range, Enum, torch.dtype, np.generic)
 FUNCTION_TYPES = (FunctionType, BuiltinFunctionType, MethodType, partial)
@@ -32,7 +32,8 @@ class Keys:
     """Computes the keys of the networks for one problem and device type.
 
     A key depends on the data, the tasks, the losses, the rule, the seed, the recipe, the architecture with its initial
-    weights, the width, the device type and `NUMERICS`. A key does not depend on the method that needs the network, so
+    weights, the width, the device type and `NUMERICS`. The key of a network that others teach also depends on their
+    keys, on how it learns from them, and on additional rows. A key does not depend on the method that needs the network, so
     methods can share networks. Nor does a key depend on the version of tagalong or on where a class is defined, so
     networks can still be found after either changes. `NUMERICS` changes only when training results change.
 
@@ -78,7 +79,19 @@ class Keys:
         own = {"tasks": list(job.tasks), "seed": job.seed, "rule": job.rule, "width": float(job.width)}
         optional = {"epochs": job.epochs, "lr": job.lr}
         given = {name: value for name, value in optional.items() if value is not None}
+        if job.taught is not None:
+            given["taught"] = self._taught_definition(job.taught)
         return own | given | self._common_definition
+
+    def _taught_definition(self, taught: Taught) -> dict[str, Any]:
+        """Returns the teachers and what determines their answers besides the definitions of the teachers."""
+        unlabelled = self.problem.unlabelled_fingerprint if taught.unlabelled else None
+        tasks = [
+            [task.name, task.average, task.soft_targets]
+            for task in self.problem.tasks
+            if task.average is not None or task.soft_targets
+        ]
+        return taught.to_document() | {"unlabelled": unlabelled} | ({"tasks": tasks} if tasks else {})
 
     @cached_property
     def _common_definition(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tagalong.entries import Entry
 from tagalong.errors import as_names, raise_problems, task_name_problems
-from tagalong.group import Group
+from tagalong.group import Group, Taught
 from tagalong.score import Score
 
 from .relative_losses import relative_change
@@ -203,7 +203,8 @@ def read_group(entry: Entry, tasks: Collection[str] | None = None) -> Group:
         raise entry["trains"].error("must not be empty")
     cost = entry.get("cost").optional(lambda cost: cost.number(0))
     copy = entry.get("copy").optional(lambda copy: copy.integer(0))
-    return Group(trains, entry["serves"].names(trains), 1 if cost is None else cost, copy or 0)
+    taught = entry.get("taught").optional(Taught.from_document)
+    return Group(trains, entry["serves"].names(trains), 1 if cost is None else cost, copy or 0, taught)
 
 
 def averaged_tasks(groups: Iterable[Group]) -> frozenset[str]:
@@ -221,7 +222,7 @@ def check_served(entry: Entry, groups: Sequence[Group], tasks: Collection[str]) 
     """Checks that networks serve every task, and that no network is averaged with itself."""
     if {task for group in groups for task in group.serves} != set(tasks):
         raise entry.error("must serve every task")
-    served = [(task, group.trains, group.copy) for group in groups for task in group.serves]
+    served = [(task, group.trains, group.copy, group.taught) for group in groups for task in group.serves]
     if len(set(served)) < len(served):
         raise entry.error("must serve a task by different networks or copies")
 

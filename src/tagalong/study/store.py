@@ -30,7 +30,7 @@ from torch import Tensor
 from tagalong.affinity import Affinity
 from tagalong.errors import pluralize
 from tagalong.files import READ_ERRORS, add_checksum, damage_logger, pack_arrays, remove_checksum, unpack_arrays
-from tagalong.learn import Job, Trained
+from tagalong.learn import Job, Taught, Trained
 from tagalong.score import Score
 
 from .records import Cost
@@ -365,9 +365,15 @@ class Store:
             )
 
     def keep(self, keys: Iterable[str]) -> None:
-        """Marks networks so that `prune` keeps their weights and losses."""
+        """Marks networks, and those that teach them, so that `prune` keeps their weights and losses."""
+        kept: set[str] = set()
+        waiting = set(keys)
+        while waiting:
+            kept |= waiting
+            found = [_read_taught(json.loads(text)) for _, text in self._select_rows("key, definition", waiting)]
+            waiting = {teacher for taught in found if taught for teacher in taught.teachers} - kept
         with self._connection:
-            self._connection.executemany("UPDATE networks SET kept = 1 WHERE key = ?", [(key,) for key in keys])
+            self._connection.executemany("UPDATE networks SET kept = 1 WHERE key = ?", [(key,) for key in sorted(kept)])
 
     def prune(self) -> int:
         """Drops the weights and losses of networks that were not marked with `keep`.
@@ -559,7 +565,15 @@ def _sql_placeholders(count: int) -> str:
 
 def _read_job(definition: Mapping[str, Any]) -> Job:
     named = {name: definition[name] for name in ("seed", "rule", "width")}
-    return Job(tuple(definition["tasks"]), **named, epochs=definition.get("epochs"), lr=definition.get("lr"))
+    optional = {name: definition.get(name) for name in ("epochs", "lr")}
+    return Job(tuple(definition["tasks"]), **named, **optional, taught=_read_taught(definition))
+
+
+def _read_taught(definition: Mapping[str, Any]) -> Taught | None:
+    document = definition.get("taught")
+    if document is None:
+        return None
+    return Taught.from_document(document | {"unlabelled": document["unlabelled"] is not None})
 
 
 def _read_result(

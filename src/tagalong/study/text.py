@@ -220,4 +220,5 @@ def label_text(label: Label) -> str:
 def _network_text(group: Group) -> str:
     helped = f" (trained with {', '.join(sorted(group.helpers))})" if group.helpers else ""
     copy = f" (copy {group.copy})" if group.copy else ""
-    return ", ".join(sorted(group.serves)) + helped + copy
+    taught = f" ({group.taught})" if group.taught else ""
+    return ", ".join(sorted(group.serves)) + helped + copy + taught

@@ -1,0 +1,380 @@
+"""Trains networks on the answers of other networks.
+
+The loss of a student is (1 - m) · loss(label) + m · loss(answer), where m is the mix. It is computed with one target
+per label, (1 - m) · label + m · answer, in which classes are probabilities:
+
+- Cross-entropy is linear in the target, with class weights too, so both losses are the same.
+- The squared error of the mixed target differs by m (1 - m) (label - answer)², which does not depend on the student.
+  The gradients are the same. Rules and schedules that read loss values see the loss of the mixed target.
+- A loss of the user's own is computed with the mixed target if its task declares `soft_targets`. Other tasks with
+  losses of their own, and multiclass tasks with several labels per row, learn from their labels alone.
+
+Early stopping and scores use the true labels of the validation and test rows.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tagalong.errors import InvalidInput, raise_problems
+from tagalong.group import Taught
+
+from .averaging import AVERAGES_BY_KIND, Average, average_answers
+from .network import Network, build_network
+from .own_targets import to_probabilities
+from .problem import Problem
+from .randomness import derive_seed
+from .rows import Split, require_in_memory, rows_at_once
+from .scoring import outputs_on
+from .task import Task, squeeze_like
+from .trainer import Job, Trained, train
+
+OPERATION = "teaching"  # what needs rows in memory, for messages
+BETA = 0.4  # both parameters of the distribution from which the weights of mixed rows are drawn
+
+
+def teach(
+    problem: Problem,
+    networks: Sequence[Network | Trained],
+    tasks: Sequence[str] | None = None,
+    *,
+    seed: int = 0,
+    mix: float = 1.0,
+    fill: bool = True,
+    mixtures: float = 0.0,
+    unlabelled: bool = True,
+    weights: Sequence[float] = (),
+    width: float = 1.0,
+    device: torch.device | str = "cpu",
+    checkpoint: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Trained:
+    """Trains one network on the average answer of others, so that it is nearly as good as all of them together.
+
+    To train several students of the same teachers, use a `Lesson`, which computes the answers only once.
+
+    Args:
+        problem: the problem on which the networks were trained. Its rows must be in memory.
+        networks: the teachers. Each task is taught by those that train it; without any, it is learned from its labels.
+        tasks: the tasks of the student. If None, these are all tasks of the problem.
+        seed: the seed of the student.
+        mix: the weight of the loss against the answer, from 0 (labels only) to 1 (answers only). 1 is often best for a
+            single student, 0.5 for several that are averaged.
+        fill: whether answers replace missing labels.
+        mixtures: the number of mixtures of two training rows to learn from, as a multiple of the training rows. The
+            weights of both rows are drawn from a Beta distribution, and only the teachers answer the mixtures.
+        unlabelled: whether to learn from `problem.unlabelled`, if there are any.
+        weights: the weight of each teacher in the average. If empty, all count the same.
+        width: the width of the student.
+        device: the device to train on.
+        checkpoint: see `train`.
+        progress: see `train`.
+
+    Raises:
+        InvalidInput: If the rows are not in memory, an argument is invalid, or no task can be taught.
+        Diverged: If the validation loss was never finite.
+
+    Example:
+        >>> from tagalong.learn import Recipe, train
+        >>> inputs = torch.rand(100, 3)
+        >>> recipe = Recipe(epochs=2, batch_size=70)
+        >>> problem = Problem.from_arrays(inputs, inputs.sum(1), ["sum"], recipe=recipe)
+        >>> teachers = [train(problem, Job(("sum",), seed)) for seed in (1, 2, 3)]
+        >>> student = teach(problem, teachers, mixtures=1)
+        >>> print(student.job.taught)
+        taught by 3 networks, with 1 mixture per row
+        >>> (teachers[0].steps, student.steps), student.val.keys() == {"sum"}
+        ((2, 4), True)
+    """
+    has_unlabelled = unlabelled and problem.unlabelled is not None
+    lesson = Lesson.given_by(
+        networks, problem, weights=weights, mixtures=mixtures, unlabelled=has_unlabelled, device=device
+    )
+    job = lesson.student(problem.names if tasks is None else tasks, seed, mix=mix, fill=fill, width=width)
+    targets = lesson.targets(job)
+    return train(lesson.problem, job, device=device, targets=targets, checkpoint=checkpoint, progress=progress)
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """The answers of teachers on all rows that their students learn from. Created by `Lesson.given_by`.
+
+    Attributes:
+        problem: the problem to train the students on. Its training rows include unlabelled rows and mixtures.
+        answers: for each task that is taught, the average answer to each of these rows: outputs of regression tasks,
+            probabilities of label 1 of binary tasks, and probabilities [rows, classes] of multiclass tasks.
+        labelled: the number of training rows that are not additional ones. They come first.
+        taught: the teachers and the additional rows.
+
+    Example:
+        >>> from tagalong.learn import Recipe, train, train_many
+        >>> inputs = torch.rand(100, 3)
+        >>> problem = Problem.from_arrays(inputs, inputs.sum(1), ["sum"], recipe=Recipe(epochs=2))
+        >>> lesson = Lesson.given_by([train(problem, Job(("sum",), 9))], problem)
+        >>> students = [lesson.student(["sum"], seed, mix=0.5) for seed in (0, 1)]
+        >>> targets = {job: lesson.targets(job) for job in students}
+        >>> [trained.job.seed for trained in train_many(lesson.problem, students, targets=targets)]
+        [0, 1]
+    """
+
+    problem: Problem
+    answers: Mapping[str, Tensor]
+    labelled: int
+    taught: Taught
+    _mixed: dict[tuple[str, float, bool], Tensor] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def given_by(
+        networks: Sequence[Network | Trained],
+        problem: Problem,
+        *,
+        keys: Sequence[str] | None = None,
+        weights: Sequence[float] = (),
+        mixtures: float = 0.0,
+        unlabelled: bool = False,
+        device: torch.device | str = "cpu",
+    ) -> Lesson:
+        """Computes the answers of teachers, in evaluation mode.
+
+        Args:
+            networks: the teachers. Those of type `Trained` must have been trained on this problem.
+            problem: the problem.
+            keys: the key of each teacher, which names it in `Taught.teachers`. If None, a hash of its weights is used.
+            weights: see `teach`.
+            mixtures: see `teach`.
+            unlabelled: see `teach`.
+            device: the device to compute on.
+
+        Raises:
+            InvalidInput: see `teach`.
+        """
+        teachers = _networks(problem, networks)
+        names = [_weights_key(network) for network in teachers] if keys is None else keys
+        taught = Taught(tuple(names), tuple(weights), mixtures=mixtures, unlabelled=unlabelled)
+        by_key = dict(zip(names, teachers, strict=True))
+        extended = with_additional_rows(problem, taught)
+        answers = _average_answers(extended, [by_key[key] for key in taught.teachers], taught.weights, device)
+        if not answers:
+            expected = "must train a task with soft targets"
+            hint = "a task with a loss of its own needs `average` and `soft_targets`"
+            raise InvalidInput("networks", expected, "none that do", hint)
+        return Lesson(extended, answers, len(problem.train), taught)
+
+    @staticmethod
+    def from_answers(answers: Mapping[str, Tensor], problem: Problem, taught: Taught) -> Lesson:
+        """Restores a lesson from its answers, the problem without additional rows, and the `taught` of any student."""
+        return Lesson(with_additional_rows(problem, taught), answers, len(problem.train), Lesson.of(taught))
+
+    @staticmethod
+    def of(taught: Taught) -> Taught:
+        """Returns `Lesson.taught` for any student of the lesson, without how the student uses the answers."""
+        return replace(taught, mix=1.0, fill=True)
+
+    def student(
+        self,
+        tasks: Sequence[str],
+        seed: int = 0,
+        *,
+        mix: float = 1.0,
+        fill: bool = True,
+        width: float = 1.0,
+        epochs: int | None = None,
+        lr: float | None = None,
+    ) -> Job:
+        """Returns the job that trains a student. See `teach` and `Job` for the arguments."""
+        if not any(name in self.answers for name in tasks):
+            expected = f"must include a task that is taught ({', '.join(map(repr, self.answers))})"
+            raise InvalidInput("tasks", expected, repr(tuple(tasks)))
+        taught = replace(self.taught, mix=mix, fill=fill)
+        ordered = sorted(tasks, key=lambda name: self.problem.names.index(name) if name in self.problem.names else -1)
+        return Job(tuple(ordered), seed, width=width, epochs=epochs, lr=lr, taught=taught)
+
+    def targets(self, job: Job) -> dict[str, Tensor]:
+        """Returns the targets of a student for `train` and `train_many`, which share those of equal students."""
+        taught = job.taught
+        if taught is None or Lesson.of(taught) != self.taught:
+            raise InvalidInput("`job.taught`", f"must be of this lesson ({self.taught!r})", repr(taught))
+        return {
+            name: self._mixed_target(name, taught.mix, taught.fill)
+            for name in job.tasks
+            if name in self.answers and self._is_changed(name, taught)
+        }
+
+    def _is_changed(self, name: str, taught: Taught) -> bool:
+        """Returns whether a target differs from the labels. Otherwise, a student is trained as any other network."""
+        if taught.mix or self.labelled < len(self.problem.train):
+            return True
+        return taught.fill and not bool(self._labels(name).isfinite().all())
+
+    def _mixed_target(self, name: str, mix: float, fill: bool) -> Tensor:
+        key = name, mix, fill
+        if key not in self._mixed:
+            self._mixed[key] = mix_targets(self._labels(name), self.answers[name], mix, fill, self.labelled)
+        return self._mixed[key]
+
+    def _labels(self, name: str) -> Tensor:
+        return require_in_memory(self.problem.train, OPERATION).targets[name].cpu()
+
+
+def mix_targets(labels: Tensor, answers: Tensor, mix: float, fill: bool = True, labelled: int | None = None) -> Tensor:
+    """Returns (1 - mix) · label + mix · answer, in which labels of classes become probabilities if the answers are.
+
+    Args:
+        labels: the labels [rows] or [rows, …], with NaN for missing ones.
+        answers: the answers in the same shape, or probabilities [rows, classes].
+        mix: the weight of the answers, from 0 to 1.
+        fill: whether answers replace missing labels.
+        labelled: the number of rows that `fill` is about. Missing labels of later rows are always replaced. If None,
+            it is about all rows.
+
+    Example:
+        >>> labels, answers = torch.tensor([1.0, 0.0, torch.nan]), torch.tensor([0.5, 0.25, 0.125])
+        >>> mix_targets(labels, answers, 0.5)
+        tensor([0.7500, 0.1250, 0.1250])
+    """
+    known = to_probabilities(labels, answers.shape[1]) if labels.dim() < answers.dim() else labels
+    replaced = answers.clone()
+    if not fill:
+        replaced[:labelled] = torch.nan
+    return torch.where(known.isfinite(), (1 - mix) * known + mix * answers, replaced)
+
+
+def with_additional_rows(problem: Problem, taught: Taught) -> Problem:
+    """Returns the problem with unlabelled rows and mixtures of training rows, all without labels, as training rows.
+
+    All students of a problem learn from the same mixtures, so that their teachers answer them only once.
+
+    Raises:
+        InvalidInput: If rows are not in memory, cannot be mixed, or do not exist.
+    """
+    rows = require_in_memory(problem.train, OPERATION)
+    problems, added = [], []
+    if taught.unlabelled and problem.unlabelled is None:
+        problems.append(InvalidInput("unlabelled", "must be False for a problem without unlabelled rows", "True"))
+    elif taught.unlabelled:
+        added.append(problem.unlabelled)
+    if taught.mixtures and not rows.inputs.is_floating_point():
+        expected = "must be 0 unless inputs are floating-point numbers"
+        problems.append(InvalidInput("mixtures", expected, f"{taught.mixtures:g} and {rows.inputs.dtype} inputs"))
+    elif taught.mixtures:
+        added.append(mix_rows(rows.inputs, round(taught.mixtures * len(rows))))
+    raise_problems(problems)
+    if not added:
+        return problem
+    inputs = torch.cat([rows.inputs, *added])
+    targets = {name: _append_missing(target, len(inputs)) for name, target in rows.targets.items()}
+    return replace(problem, train=Split(inputs, targets))
+
+
+def mix_rows(inputs: Tensor, count: int) -> Tensor:
+    """Returns mixtures of two random rows each, weighted by draws from Beta(0.4, 0.4); always the same ones.
+
+    Example:
+        >>> mix_rows(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), 3).sum(1)
+        tensor([1., 1., 1.])
+    """
+    draw = np.random.default_rng(derive_seed(0, "mixtures"))
+    pairs = torch.as_tensor(draw.integers(len(inputs), size=(2, count))).to(inputs.device)
+    weights = torch.as_tensor(draw.beta(BETA, BETA, count)).to(inputs).view(-1, *[1] * (inputs.dim() - 1))
+    return torch.lerp(inputs.index_select(0, pairs[0]), inputs.index_select(0, pairs[1]), weights)
+
+
+def _append_missing(target: Tensor, rows: int) -> Tensor:
+    return torch.cat([target, target.new_full((rows - len(target), *target.shape[1:]), torch.nan)])
+
+
+def _networks(problem: Problem, networks: Sequence[Network | Trained]) -> list[Network]:
+    """Returns the teachers as networks. Raises an error if one of them has no weights or no task of the problem."""
+    if isinstance(networks, (Network, Trained)) or not networks:
+        raise InvalidInput("networks", "must be a list of networks", repr(networks), "write [network]")
+    problems = [
+        InvalidInput("networks", "must have weights", f"a network for {', '.join(trained.job.tasks)} without any")
+        for trained in networks
+        if isinstance(trained, Trained) and trained.state is None
+    ]
+    raise_problems(problems)
+    return [network if isinstance(network, Network) else _rebuild(problem, network) for network in networks]
+
+
+def _rebuild(problem: Problem, trained: Trained) -> Network:
+    assert trained.state is not None
+    network = build_network(problem, trained.job.tasks, trained.job.seed, trained.job.width)
+    network.load_state_dict(trained.state)
+    return network
+
+
+def _weights_key(network: Network) -> str:
+    """Returns a hash of the tasks and weights of a network."""
+    digest = hashlib.sha256(repr(network.tasks).encode())
+    for name, tensor in network.state_dict().items():
+        content = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {content.dtype} {tuple(content.shape)}".encode())
+        digest.update(content.view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _average_answers(
+    problem: Problem, networks: Sequence[Network], weights: Sequence[float], device: torch.device | str
+) -> dict[str, Tensor]:
+    """Returns the average answer of the networks to all training rows, for each task that can be taught."""
+    rows = require_in_memory(problem.train, OPERATION)
+    tasks = [task for task in problem.tasks if can_be_taught(task, rows.targets[task.name])]
+    at_once = rows_at_once(rows.inputs)
+    teachers = [copy.deepcopy(network).to(device) for network in networks]
+    parts: dict[str, list[Tensor]] = {}
+    for inputs in rows.inputs.split(at_once):
+        outputs = [outputs_on(network, inputs.to(device), at_once) for network in teachers]
+        known = [{task.name: own[task.name] for task in tasks if task.name in own} for own in outputs]
+        averages = {task.name: task.averaging for task in tasks}
+        for name, values in average_answers(known, averages, weights).items():
+            parts.setdefault(name, []).append(values.cpu())
+    found = {task: torch.cat(parts[task.name]) for task in tasks if task.name in parts}
+    return {task.name: _as_answers(task, outputs, rows.targets[task.name]) for task, outputs in found.items()}
+
+
+def can_be_taught(task: Task, target: Tensor) -> bool:
+    """Returns whether a task has soft targets. Otherwise, students learn it from its labels alone."""
+    if task.loss is not None:
+        return task.soft_targets
+    return task.kind != "multiclass" or target.dim() == 1
+
+
+def _as_answers(task: Task, outputs: Tensor, target: Tensor) -> Tensor:
+    """Converts outputs to what the loss expects as a target."""
+    meaning: Average | None = AVERAGES_BY_KIND[task.kind] if task.loss is None else task.average
+    exact = outputs.double() if meaning == "softmax" else squeeze_like(outputs.double(), target)
+    if meaning == "sigmoid":
+        exact = torch.sigmoid(exact)
+    elif meaning == "softmax":
+        exact = torch.softmax(exact, 1)
+    if task.loss is None and task.class_weights is not None:
+        exact = _undo_class_weights(task, exact, task.class_weights)
+    fits = exact.shape == target.shape or (meaning == "softmax" and target.dim() == 1)
+    if not fits:
+        expected = f"must have outputs in the shape {list(target.shape)} of its targets to be taught"
+        raise InvalidInput(f"task {task.name!r}", expected, str(list(exact.shape)))
+    return exact.to(target.dtype)
+
+
+def _undo_class_weights(task: Task, probabilities: Tensor, weights: Sequence[float]) -> Tensor:
+    """Returns the probabilities that a network would have learned without class weights.
+
+    With weights w, a network learns probabilities proportional to w · p. The loss of the student has the same weights,
+    and would multiply by them once more. A class of weight 0 gets the probability 0, since nothing is known about it.
+    """
+    if not any(weights):
+        return probabilities
+    inverse = probabilities.new_tensor([1 / weight if weight else 0.0 for weight in weights])
+    if task.kind == "multiclass":
+        unweighted = probabilities * inverse
+        return unweighted / unweighted.sum(1, keepdim=True)
+    negative, positive = inverse[0] * (1 - probabilities), inverse[1] * probabilities
+    return positive / (negative + positive)

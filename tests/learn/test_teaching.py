@@ -1,0 +1,422 @@
+"""Networks that learn from the answers of others, compared with slow loops in float64."""
+
+import math
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from batched_problems import CNN_WITH_BATCHNORM, MIXED, MLP_WITH_DROPOUT, assert_same, images, make_problem, words
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tagalong.errors import InvalidInput
+from tagalong.group import Taught
+from tagalong.learn import (
+    Job,
+    Lesson,
+    Network,
+    Problem,
+    Recipe,
+    Split,
+    StreamedRows,
+    Task,
+    Trained,
+    build_network,
+    mean_loss,
+    mix_targets,
+    teach,
+    train,
+    train_many,
+)
+
+MIX = 0.3
+
+
+@cache
+def problem(**settings: float) -> Problem:
+    return make_problem(MLP_WITH_DROPOUT, **settings)
+
+
+@cache
+def teachers() -> tuple[Trained, ...]:
+    """Three networks, of which the last one trains only two tasks."""
+    jobs = [Job(problem().names, 1), Job(problem().names, 2), Job(("size", "ill"), 3)]
+    return tuple(train(problem(), job) for job in jobs)
+
+
+@cache
+def lesson(mixtures: float = 0.0) -> Lesson:
+    return Lesson.given_by(teachers(), problem(), mixtures=mixtures)
+
+
+def same_weights(one: Trained, two: Trained) -> bool:
+    assert one.state is not None
+    assert two.state is not None
+    return all(torch.equal(one.state[name], tensor) for name, tensor in two.state.items())
+
+
+# The loss ------------------------------------------------------------------------------------------------------------
+
+
+def slow_loss(task: Task, output: Tensor, label: float | None, answer: float | list[float], mix: float) -> Tensor:
+    """The mixed loss of one row and label, as the issue defines it. `answer` has no class weights in it."""
+    if task.kind == "regression":
+        of_answer = (output[0] - answer) ** 2
+        of_label = None if label is None else (output[0] - label) ** 2
+    else:
+        logits = torch.stack([torch.zeros_like(output[0]), output[0]]) if task.kind == "binary" else output
+        losses = -torch.log_softmax(logits, 0)
+        weights = task.class_weights or (1.0,) * len(losses)
+        probabilities = [1 - answer, answer] if isinstance(answer, float) else answer
+        of_answer = sum(p * w * loss for p, w, loss in zip(probabilities, weights, losses, strict=True))
+        of_label = None if label is None else weights[int(label)] * losses[int(label)]
+    return of_answer if of_label is None else (1 - mix) * of_label + mix * of_answer
+
+
+@pytest.mark.parametrize("mix", [0.0, MIX, 1.0])
+@pytest.mark.parametrize("fill", [True, False])
+@pytest.mark.parametrize(
+    "task",
+    [
+        Task("x", "regression"),
+        Task("x", "binary"),
+        Task("x", "binary", class_weights=(0.5, 3)),
+        Task("x", "multiclass", classes=3),
+        Task("x", "multiclass", classes=3, class_weights=(1, 2, 0.5)),
+    ],
+    ids=["squares", "binary", "weighted binary", "classes", "weighted classes"],
+)
+def test_mixed_targets_give_the_gradients_of_mixed_losses(task: Task, fill: bool, mix: float) -> None:
+    draw = torch.Generator().manual_seed(0)
+    outputs = torch.randn(12, task.head_size, generator=draw, dtype=torch.float64, requires_grad=True)
+    labels = torch.randint(task.classes or 2, (12,), generator=draw).double()
+    labels[[2, 5, 6]] = torch.nan
+    logits = torch.randn(12, task.head_size, generator=draw, dtype=torch.float64)
+    answers = {
+        "regression": logits[:, 0],
+        "binary": logits[:, 0].sigmoid(),
+        "multiclass": logits.softmax(1),
+    }[task.kind]
+    losses = [
+        slow_loss(task, outputs[row], None if math.isnan(labels[row]) else float(labels[row]), answer, mix)
+        for row, answer in enumerate(answers.tolist())
+        if fill or not math.isnan(labels[row])
+    ]
+    expected = torch.stack(losses).mean()
+    found = mean_loss(task, outputs, mix_targets(labels, answers, mix, fill))
+    (wanted,) = torch.autograd.grad(expected, outputs)
+    torch.testing.assert_close(torch.autograd.grad(found, outputs)[0], wanted, rtol=1e-12, atol=1e-15)
+    if task.kind != "regression":  # whose loss differs by a constant
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_class_weights_of_hard_labels_are_those_of_the_class_bit_for_bit() -> None:
+    draw = torch.Generator().manual_seed(0)
+    logits, labels = 3 * torch.randn(500, generator=draw), torch.randint(2, (500,), generator=draw).float()
+    losses = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+    weighted = losses * torch.where(labels > 0.5, 2.7, 0.3)
+    assert torch.equal(Task("ill", class_weights=(0.3, 2.7)).element_losses(logits, labels), weighted)
+
+
+@pytest.mark.parametrize("kind", ["binary", "multiclass"])
+def test_the_best_answer_of_a_student_with_class_weights_is_its_teachers(kind: str) -> None:
+    """Class weights shift the teacher's answers; the student's loss must not shift them once more."""
+    weights = (1, 5) if kind == "binary" else (1.0, 4.0, 0.5)
+    task = Task("x", kind, classes=None if kind == "binary" else 3, class_weights=weights)  # type: ignore[arg-type]
+    inputs, labels = torch.randn(8, 2, dtype=torch.float64), (torch.arange(8) % 2).double()
+    split = Split(inputs, {"x": labels})
+    made = Problem("p", (task,), split, split, split, lambda: nn.Linear(2, 4))
+    network = build_network(made, ["x"], 0)
+    targets = Lesson.given_by([network], made).targets(Lesson.given_by([network], made).student(["x"]))
+    outputs = network(inputs)["x"].detach().requires_grad_()
+    mean_loss(task, outputs, targets["x"]).backward()
+    assert outputs.grad is not None
+    assert outputs.grad.abs().max() < 1e-12
+
+
+# Teachers ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_task_is_taught_by_the_average_of_the_networks_that_train_it() -> None:
+    found, networks = lesson().answers, [rebuilt(one).eval() for one in teachers()]
+    assert set(found) == {"size", "ill", "sort"}  # `price` has a loss of its own
+    for row in (0, 17, 69):
+        inputs = problem().train.batch(torch.tensor([row]))[0]
+        outputs = [network(inputs) for network in networks]
+        assert found["size"][row].item() == pytest.approx(np.mean([float(own["size"].detach()) for own in outputs]))
+        ill = np.mean([float(own["ill"].detach().sigmoid()) for own in outputs])
+        assert found["ill"][row].item() == pytest.approx(ill / 3 / (ill / 3 + 1 - ill))  # class weights (1, 3)
+        sort = sum(own["sort"].detach().softmax(1)[0] for own in outputs[:2]) / 2
+        torch.testing.assert_close(found["sort"][row], sort)
+
+
+def rebuilt(trained: Trained) -> Network:
+    network = build_network(problem(), trained.job.tasks, trained.job.seed)
+    assert trained.state is not None
+    network.load_state_dict(trained.state)
+    return network
+
+
+def test_the_weight_of_a_teacher_is_how_often_it_is_listed() -> None:
+    one, two, _ = teachers()
+    twice = Lesson.given_by([one, two, one], problem())
+    weighted = Lesson.given_by([two, one], problem(), weights=[1, 2])
+    assert twice.taught == weighted.taught
+    for name, answers in twice.answers.items():
+        assert torch.equal(answers, weighted.answers[name])
+        parts = [Lesson.given_by([own], problem()).answers[name] for own in (one, two)]
+        if name == "size":
+            torch.testing.assert_close(answers, (2 * parts[0] + parts[1]) / 3)
+
+
+def test_teachers_are_asked_in_evaluation_mode_and_stay_as_they_were() -> None:
+    network = rebuilt(teachers()[0]).train()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        first = Lesson.given_by([network], problem()).answers
+        drawn = torch.rand(1)
+        torch.manual_seed(0)
+        assert torch.equal(drawn, torch.rand(1))
+    assert network.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
+    again = Lesson.given_by([teachers()[0]], problem())
+    assert all(torch.equal(first[name], again.answers[name]) for name in first)
+
+
+def test_teachers_of_one_student_have_one_key_whatever_their_order() -> None:
+    assert Taught(("b", "a"), (1, 3)) == Taught(("a", "b"), (6, 2))
+    assert Taught(("b", "a"), (2, 2)) == Taught(("a", "b"))
+    taught = Taught(("b", "a", "c"), (0.3, 0.1, 0.7), 0.5, False, 3, True)
+    assert Taught.from_document(taught.to_document()) == taught
+
+
+# Students ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_student_of_nothing_but_labels_is_the_plain_network_bit_for_bit() -> None:
+    plain = train(problem(), Job(problem().names, 4))
+    student = teach(problem(), teachers(), seed=4, mix=0, fill=False)
+    assert student.job == replace(plain.job, taught=lesson().student(problem().names, mix=0, fill=False).taught)
+    assert same_weights(student, plain)
+    np.testing.assert_array_equal(student.curve, plain.curve)
+
+
+def test_a_student_trained_again_is_the_same_and_another_mix_is_not() -> None:
+    first = teach(problem(), teachers(), seed=4, mixtures=1)
+    assert same_weights(first, teach(problem(), teachers(), seed=4, mixtures=1))
+    assert not same_weights(first, teach(problem(), teachers(), seed=4, mix=0.5, mixtures=1))
+
+
+@pytest.mark.parametrize("mixtures", [0.0, 0.7])
+def test_students_trained_together_equal_those_trained_alone(mixtures: float) -> None:
+    given = lesson(mixtures)
+    jobs = [
+        given.student(tasks, seed, mix=mix, fill=fill)
+        for seed in (0, 5)
+        for mix, fill, tasks in ((1, True, problem().names), (0.5, False, problem().names), (1, True, ("ill", "sort")))
+    ]
+    jobs += [] if mixtures else [Job(problem().names, 0), Job(("sort",), 5)]
+    targets = {job: given.targets(job) for job in jobs if job.taught}
+    found = {trained.job: trained for trained in train_many(given.problem, jobs, targets=targets)}
+    for job in jobs:
+        assert_same(found[job], train(given.problem, job, targets=targets.get(job)))
+
+
+def test_students_of_convolutions_with_batch_normalization_are_trained_together_too() -> None:
+    made = make_problem(CNN_WITH_BATCHNORM, images, MIXED[:2], epochs=2)
+    given = Lesson.given_by([train(made, Job(made.names, 9))], made, mixtures=0.5)
+    jobs = [given.student(made.names, seed, mix=mix) for seed in (0, 1) for mix in (0.5, 1)]
+    targets = {job: given.targets(job) for job in jobs}
+    for trained in train_many(given.problem, jobs, targets=targets):
+        assert_same(trained, train(given.problem, trained.job, targets=targets[trained.job]))
+
+
+def test_early_stopping_and_scores_use_true_labels() -> None:
+    student = teach(problem(), teachers(), seed=4)
+    network = rebuilt(student).eval()
+    assert student.best_epoch == int(np.argmin((student.curve * [1, 1, 0.5, 1]).sum(1)))
+    for part, scores in (("val", student.val), ("test", student.test)):
+        rows = problem().splits[part]
+        inputs, labels = rows.batch(torch.arange(len(rows)))
+        outputs = network(inputs)
+        for task in problem().tasks:
+            loss = mean_loss(task, outputs[task.name], labels[task.name])
+            assert scores[task.name].loss == pytest.approx(float(loss.detach()))
+    best = student.curve[student.best_epoch]
+    np.testing.assert_allclose(best, [student.val[name].loss for name in problem().names])
+
+
+def test_a_killed_student_is_continued_and_ends_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "student.pt"
+
+    def stop(epoch: int) -> None:
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        teach(problem(), teachers(), seed=4, mixtures=1, checkpoint=path, progress=stop)
+    with pytest.raises(InvalidInput, match="must come from the same training job"):
+        teach(problem(), teachers(), seed=4, mixtures=2, checkpoint=path)
+    continued = teach(problem(), teachers(), seed=4, mixtures=1, checkpoint=path)
+    assert same_weights(continued, teach(problem(), teachers(), seed=4, mixtures=1))
+
+
+def test_a_loss_that_declares_soft_targets_is_computed_with_mixed_ones() -> None:
+    price = replace(MIXED[3], average="outputs", soft_targets=True)
+    made = replace(problem(), tasks=(*MIXED[:3], price))
+    given = Lesson.given_by(teachers(), made)
+    targets = given.targets(given.student(made.names, mix=MIX))
+    labels = problem().train.batch(torch.arange(len(problem().train)))[1]["price"]
+    mixed = (1 - MIX) * labels + MIX * given.answers["price"]
+    expected = torch.where(labels.isfinite(), mixed, given.answers["price"])
+    torch.testing.assert_close(targets["price"], expected)
+    with pytest.raises(InvalidInput, match="`average` is required for soft targets"):
+        replace(price, average=None)
+
+
+def test_labels_of_dense_targets_are_mixed_one_by_one() -> None:
+    task = Task("depth", "regression", outputs=3)
+    draw = torch.Generator().manual_seed(0)
+    inputs = torch.randn(40, 2, generator=draw)
+    target = torch.randn(40, 3, generator=draw)
+    target[4, 1] = target[9] = torch.nan
+    split = Split(inputs, {"depth": target})
+    made = Problem("p", (task,), split, split, split, lambda: nn.Linear(2, 4), recipe=Recipe(epochs=1))
+    given = Lesson.given_by([build_network(made, ["depth"], 0)], made)
+    answers, mixed = given.answers["depth"], given.targets(given.student(["depth"], mix=MIX))["depth"]
+    torch.testing.assert_close(mixed[5], (1 - MIX) * target[5] + MIX * answers[5])
+    assert torch.equal(mixed[4, 1], answers[4, 1])
+    assert torch.equal(mixed[9], answers[9])
+
+
+# Additional rows -----------------------------------------------------------------------------------------------------
+
+
+def test_mixtures_lie_between_two_training_rows_and_only_teachers_answer_them() -> None:
+    given = lesson(2.0)
+    rows = given.problem.train
+    inputs, labels = rows.batch(torch.arange(len(rows)))
+    assert len(rows) == 3 * len(problem().train)
+    assert torch.equal(inputs[:70], problem().train.batch(torch.arange(70))[0])
+    assert all(target[70:].isnan().all() for target in labels.values())
+    distances = torch.cdist(inputs[70:], inputs[:70])
+    pairs = torch.cdist(inputs[:70], inputs[:70])
+    detours = distances[:, :, None] + distances[:, None, :] - pairs
+    assert detours.flatten(1).min(1).values.max() < 1e-6
+    targets = given.targets(given.student(problem().names, mix=0, fill=False))
+    assert set(targets) == {"size", "ill", "sort"}
+    assert torch.equal(targets["size"][70:], given.answers["size"][70:])
+    known = labels["size"][:70].isfinite()
+    assert torch.equal(targets["size"][:70][known], labels["size"][:70][known])
+    assert targets["size"][:70][~known].isnan().all()
+
+
+def test_steps_on_additional_rows_count() -> None:
+    plain = train(problem(), Job(problem().names, epochs=1))
+    given = lesson(2.0)
+    job = given.student(problem().names, epochs=1)
+    assert plain.steps == 70 // 23  # the last row is added to the last batch
+    assert train(given.problem, job, targets=given.targets(job)).steps == 210 // 23 + 1
+
+
+def test_unlabelled_rows_are_prepared_like_training_rows() -> None:
+    draw = np.random.default_rng(0)
+    inputs, more = draw.normal(5, 3, (60, 2)), draw.normal(5, 3, (7, 2))
+    made = Problem.from_arrays(inputs, inputs.sum(1), ["sum"], recipe=Recipe(epochs=1), unlabelled=more)
+    assert made.unlabelled is not None
+    assert torch.equal(made.unlabelled, made.table.inputs(more))
+    assert "7 rows without any label, used only by networks that others teach" in made.notes
+    without = replace(made, unlabelled=None)
+    assert made.fingerprint == without.fingerprint  # plain networks do not depend on them
+    assert made.unlabelled_fingerprint != replace(made, unlabelled=made.unlabelled[:6]).unlabelled_fingerprint
+    teacher = train(made, Job(("sum",)))
+    assert teach(made, [teacher]).job.taught == replace(
+        teach(made, [teacher], unlabelled=False).job.taught, unlabelled=True
+    )
+    given = Lesson.given_by([teacher], made, unlabelled=True)
+    assert torch.equal(given.problem.train.batch(torch.arange(42, 49))[0], made.unlabelled)
+
+
+def test_rows_of_a_table_without_any_label_are_unlabelled() -> None:
+    draw = np.random.default_rng(0)
+    table = {"x": draw.normal(size=50), "town": ["Ulm", "Bonn"] * 25, "a": draw.normal(size=50)}
+    table["b"] = table["a"] + 1
+    table["a"] = np.where(np.arange(50) < 10, np.nan, table["a"])
+    table["b"] = np.where(np.arange(50) < 12, np.nan, table["b"])
+    more = {"town": ["Rome"], "x": [1.0]}
+    made = Problem.from_table(table, ["a", "b"], categorical=["town"], unlabelled=more)
+    assert [len(rows) for rows in made.splits.values()] == [28, 4, 8]
+    assert made.unlabelled is not None
+    shown = {name: table[name][:10] for name in ("x", "town")}
+    expected = [made.table.inputs(shown), made.table.inputs(more)]
+    assert torch.equal(made.unlabelled, torch.cat(expected))
+    chosen = [np.arange(30), np.arange(30, 40), np.arange(40, 50)]
+    assert Problem.from_table(table, ["a", "b"], categorical=["town"], split=chosen).unlabelled is None
+    with pytest.raises(InvalidInput, match="`unlabelled` must have the same columns"):
+        Problem.from_table(table, ["a", "b"], categorical=["town"], unlabelled={"x": [1.0]})
+
+
+# What is refused -----------------------------------------------------------------------------------------------------
+
+
+def test_invalid_arguments_are_refused_before_training() -> None:
+    with pytest.raises(InvalidInput, match="`mix` must be a number from 0 to 1, found 2") as found:
+        Taught(("a",), mix=2, mixtures=-1, weights=(1, 2))
+    assert len(found.value.problems) == 3
+    with pytest.raises(InvalidInput, match="`networks` must be a list"):
+        teach(problem(), [])
+    with pytest.raises(InvalidInput, match="`networks` must have weights"):
+        teach(problem(), [replace(teachers()[0], state=None)])
+    with pytest.raises(InvalidInput, match="must include a task that is taught"):
+        teach(problem(), teachers(), ["price"])
+    with pytest.raises(InvalidInput, match="`targets` are required to train a network that is taught"):
+        train(problem(), lesson().student(["size"]))
+    with pytest.raises(InvalidInput, match="must be of this lesson"):
+        lesson(2.0).targets(lesson().student(["size"]))
+    with pytest.raises(InvalidInput, match="must be False for a problem without unlabelled rows"):
+        Lesson.given_by(teachers(), problem(), unlabelled=True)
+    with pytest.raises(InvalidInput, match="`unlabelled` must be inputs like"):
+        replace(problem(), unlabelled=torch.zeros(3, 5, dtype=torch.float64))
+
+
+def test_rows_that_cannot_be_mixed_or_are_read_from_files_are_refused() -> None:
+    def embed() -> nn.Module:
+        return nn.Sequential(nn.Embedding(5, 3), nn.Flatten())
+
+    texts = make_problem(embed, words, MIXED[:1], epochs=1)
+    with pytest.raises(InvalidInput, match="`mixtures` must be 0 unless inputs are floating-point numbers"):
+        teach(texts, [build_network(texts, ["size"], 0)], mixtures=1)
+    rows = problem().train
+
+    def read(numbers: np.ndarray, draw: object) -> list[tuple[Tensor, dict[str, float]]]:
+        raise AssertionError("nothing is read")
+
+    streamed = StreamedRows(read, {name: np.zeros(len(rows)) for name in problem().names}, len(rows))  # type: ignore
+    with pytest.raises(InvalidInput, match="teaching requires rows in memory"):
+        teach(replace(problem(), train=streamed), [rebuilt(teachers()[0])])
+
+
+# What it brings ------------------------------------------------------------------------------------------------------
+
+
+def test_a_student_of_four_noisy_teachers_beats_the_plain_network() -> None:
+    draw = torch.Generator().manual_seed(0)
+    inputs = torch.randn(1600, 4, generator=draw)
+    signal = torch.sin(2 * inputs[:, 0]) + inputs[:, 1] * inputs[:, 2]
+    noisy = torch.where(torch.arange(1600) < 600, signal + 0.7 * torch.randn(1600, generator=draw), signal)
+    split = [np.arange(300), np.arange(300, 600), np.arange(600, 1600)]
+    recipe = Recipe(epochs=60, batch_size=32, lr=5e-3)
+    made = Problem.from_arrays(inputs, noisy, [Task("y", "regression")], split=split, recipe=recipe)
+    jobs = [Job(("y",), seed) for seed in range(12)]
+    plain = {trained.job.seed: trained for trained in train_many(made, jobs)}
+    given = Lesson.given_by([plain[seed] for seed in range(4)], made)
+    students = [given.student(["y"], seed) for seed in range(4, 12)]
+    targets = {job: given.targets(job) for job in students}
+    taught = list(train_many(given.problem, students, targets=targets))
+    changes = [one.test["y"].loss / plain[one.job.seed].test["y"].loss - 1 for one in taught]
+    assert np.mean(changes) + 2 * np.std(changes, ddof=1) / math.sqrt(len(changes)) < 0
+    assert np.mean(changes) < -0.05

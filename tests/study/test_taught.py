@@ -1,0 +1,179 @@
+"""Networks that others teach, in a study's store: keys, resuming, keeping and restoring."""
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tagalong.errors import InvalidInput
+from tagalong.group import Group, Grouping, Taught
+from tagalong.learn import Job, Lesson, Problem, Recipe, Task, train
+from tagalong.study import ExternalBackend, open_backend
+from tagalong.study.keys import Keys
+from tagalong.study.store import Store
+
+TASKS = ("age", "kind")
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(90, 3))
+    targets = {"age": inputs.sum(1) + draw.normal(size=90), "kind": draw.integers(0, 3, 90).astype(float)}
+    targets["age"][:7] = np.nan
+    tasks = [Task("age", "regression"), Task("kind", "multiclass", classes=3)]
+    more = draw.normal(size=(11, 3))
+    return Problem.from_arrays(
+        inputs, targets, tasks, recipe=Recipe(epochs=2, batch_size=20), split=(0.5, 0.2, 0.3), unlabelled=more
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def students(problem: Problem) -> tuple[list[Job], list[Job]]:
+    """Three teachers, and five networks that they teach in different ways."""
+    keys = Keys(problem, "cpu")
+    teachers = [Job(TASKS, 1), Job(TASKS, 2), Job(("age",), 3)]
+    names = tuple(map(keys.of, teachers))
+    plain = Taught(names)
+    ways = [plain, Taught(names[:2], (1, 2), 0.5), replace(plain, mixtures=1.5, unlabelled=True)]
+    taught = [Job(TASKS, seed, taught=way) for way in ways for seed in (0, 5)]
+    first = keys.of(taught[0])
+    return teachers, [*taught, Job(("age",), 0, taught=Taught((first, names[2])))]
+
+
+def test_the_keys_of_plain_networks_do_not_depend_on_teaching(problem: Problem) -> None:
+    definition = Keys(problem, "cpu").definition(Job(TASKS))
+    assert "taught" not in definition
+    assert Keys(replace(problem, unlabelled=None), "cpu").of(Job(TASKS)) == Keys(problem, "cpu").of(Job(TASKS))
+
+
+def test_the_key_of_a_student_depends_on_everything_that_it_learns_from(problem: Problem) -> None:
+    base = Taught(("a", "b"))
+    others = [
+        Taught(("a", "c")),
+        replace(base, weights=(1, 2)),
+        replace(base, mix=0.5),
+        replace(base, fill=False),
+        replace(base, mixtures=1.0),
+        replace(base, unlabelled=True),
+    ]
+    keys = Keys(problem, "cpu")
+    found = {keys.of(Job(TASKS, taught=taught)) for taught in (None, base, *others)}
+    assert len(found) == 8
+    assert problem.unlabelled is not None
+    fewer = Keys(replace(problem, unlabelled=problem.unlabelled[:5]), "cpu")
+    assert fewer.of(Job(TASKS, taught=base)) in found
+    assert fewer.of(Job(TASKS, taught=others[-1])) not in found
+    soft = replace(problem, tasks=(replace(problem.tasks[0], average="sigmoid"), problem.tasks[1]))
+    assert Keys(soft, "cpu").of(Job(TASKS)) in found
+    assert Keys(soft, "cpu").of(Job(TASKS, taught=base)) not in found
+
+
+def test_students_are_trained_after_their_teachers_and_equal_those_of_a_lesson(problem: Problem, folder: Path) -> None:
+    teachers, taught = students(problem)
+    with open_backend(problem, folder, device="cpu") as backend:
+        results = backend.networks([*taught, *teachers])
+        weights = {job: backend.weights(result.key) for job, result in results.items()}
+    trained = [train(problem, job) for job in teachers]
+    keys = list(map(Keys(problem, "cpu").of, teachers))
+    for job in (taught[0], taught[4]):
+        assert job.taught is not None
+        lesson = Lesson.given_by(
+            trained, problem, keys=keys, mixtures=job.taught.mixtures, unlabelled=job.taught.unlabelled
+        )
+        alone = train(lesson.problem, job, targets=lesson.targets(job))
+        assert alone.state is not None
+        for name, tensor in alone.state.items():
+            torch.testing.assert_close(weights[job][name], tensor, rtol=1e-4, atol=1e-5)
+        assert results[job].steps == alone.steps
+
+
+def test_a_killed_study_ends_with_the_same_students(problem: Problem, folder: Path) -> None:
+    teachers, taught = students(problem)
+    request = [*teachers, *taught]
+    with open_backend(problem, folder / "whole", device="cpu") as backend:
+        expected = {job: result.val for job, result in backend.networks(request).items()}
+
+    class Killed(Exception):
+        pass
+
+    for stop in (1, 2, 3):
+        with pytest.raises(Killed), open_backend(problem, folder / str(stop), device="cpu") as backend:
+            add, left = backend.store.add, [stop]
+
+            def killed(finished: object, batch: object = None, add=add, left=left) -> None:  # type: ignore[no-untyped-def]
+                if not left[0]:
+                    raise Killed
+                left[0] -= 1
+                add(finished, batch)
+
+            backend.store.add = killed  # type: ignore[method-assign, assignment]
+            backend.networks(request)
+        with open_backend(problem, folder / str(stop), device="cpu") as backend:
+            found = backend.networks(request)
+            assert {job: result.val for job, result in found.items()} == expected
+            assert [result.job for result in backend.store.results([r.key for r in found.values()]).values()]
+
+
+def test_teachers_are_kept_as_long_as_their_student(problem: Problem, folder: Path) -> None:
+    teachers, taught = students(problem)
+    with open_backend(problem, folder, device="cpu") as backend:
+        results = backend.networks([*teachers, *taught])
+        backend.store.keep([results[taught[-1]].key])  # taught by a student of the three, and by one of them
+    kept = {taught[-1], taught[0], *teachers}
+    with closing(Store(folder / "run.sqlite")) as store:
+        stored = {job: store.weights(result.key) is not None for job, result in results.items()}
+    assert stored == {job: job in kept for job in results}
+
+
+def test_pruned_students_and_teachers_are_restored_bit_for_bit(problem: Problem, folder: Path) -> None:
+    teachers, taught = students(problem)
+    with open_backend(problem, folder, device="cpu") as backend:
+        results = backend.networks([*teachers, *taught])
+        before = {job: backend.weights(result.key) for job, result in results.items()}
+    with open_backend(problem, folder, device="cpu") as backend:
+        for job in reversed(results):
+            again = backend.weights(results[job].key)
+            assert all(torch.equal(again[name], tensor) for name, tensor in before[job].items())
+
+
+def test_worker_processes_train_the_same_students(problem: Problem, folder: Path) -> None:
+    teachers, taught = students(problem)
+    with open_backend(problem, folder, device="cpu", executor="processes:1") as backend:
+        found = backend.networks([*teachers, taught[4]])[taught[4]]
+    with open_backend(problem, folder / "serial", device="cpu") as backend:
+        assert backend.networks([*teachers, taught[4]])[taught[4]].val == found.val
+
+
+def test_groups_say_who_teaches_them_and_are_read_again(problem: Problem, folder: Path) -> None:
+    teachers, taught = students(problem)
+    way = taught[2].taught
+    group = Group(TASKS, TASKS, taught=way)
+    assert str(group) == "serves {age, kind}, taught by 2 networks, half by labels"
+    grouping = Grouping((group,), 1.0, 1.0, "optimal", {"age": 0.5, "kind": 0.5}, 1)
+    assert Grouping.from_json(grouping.to_json()) == Grouping.from_yaml(grouping.to_yaml()) == grouping
+    assert "taught" not in Group(TASKS, TASKS).to_document()
+    with open_backend(problem, folder, device="cpu") as backend:
+        assert backend.group_job(group, 5) == taught[3]
+        results = backend.networks([*teachers, taught[2], taught[3]])
+        groups = (Group(TASKS, TASKS), group)
+        jobs = (backend.job(TASKS, 1), backend.group_job(group, 0))
+        scores = backend.average_scores(groups, [results[job].key for job in jobs], "val")
+    assert set(scores) == set(TASKS)
+
+
+def test_unknown_teachers_and_networks_trained_elsewhere_are_refused(problem: Problem, folder: Path) -> None:
+    job = Job(TASKS, taught=Taught(("nobody",)))
+    with open_backend(problem, folder, device="cpu") as backend, pytest.raises(InvalidInput, match="in the store"):
+        backend.networks([job])
+    with pytest.raises(InvalidInput, match="must not teach networks that are trained elsewhere"):
+        ExternalBackend(TASKS, {}).networks([job])
+    with pytest.raises(InvalidInput, match="`taught` must be a Taught"):
+        Group(TASKS, TASKS, taught="somebody")  # type: ignore[arg-type]
