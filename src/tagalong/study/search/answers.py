@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -14,12 +13,11 @@ from tagalong.learn import Task
 
 Array = NDArray[np.float64]
 Members = tuple[int, ...]  # the networks of an average; a network that occurs twice counts twice
-MAX_ELEMENTS = 2**24  # outputs that are averaged at once
+MAX_ELEMENTS = 2**22  # answers that are averaged at once
 TINY = 1e-300  # the smallest probability
 ALL, FIRST, SECOND = range(3)  # parts of the validation rows: all of them, and two halves
 
 
-@dataclass
 class Answers:
     """The answers of trained networks on the validation rows.
 
@@ -30,110 +28,156 @@ class Answers:
         targets: the targets [rows, …] of each task, with NaN for missing labels.
         clusters: one cluster label per row, or None. Rows in the same cluster are in the same half.
 
+    Attributes:
+        tasks: the tasks.
+        clusters: see above.
+        first: whether each row is in the first half.
+
     Example:
         >>> tasks = [Task("age", kind="regression")]
         >>> answers = Answers(tasks, {"age": torch.tensor([1.0, 1.0])})
         >>> for guess in (0.0, 2.0, 3.0):
-        ...     answers.add({"age": torch.tensor([guess, guess])})
+        ...     answers.add({"age": torch.tensor([[guess], [guess]])})
         >>> answers.losses([(0,), (0, 1), (1, 2)])[:, 0, ALL].tolist()
         [1.0, 0.0, 2.25]
     """
 
-    tasks: Sequence[Task]
-    targets: Mapping[str, Tensor]
-    clusters: Tensor | None = None
-    _values: dict[str, list[Tensor | None]] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        self._values = {task.name: [] for task in self.tasks}
-        rows = len(next(iter(self.targets.values())))
-        labels = torch.arange(rows) if self.clusters is None else torch.unique(self.clusters, return_inverse=True)[1]
-        half = (labels % 2).cpu()
-        self._parts = torch.stack([torch.ones(rows), half == 0, half == 1], 1).double()
+    def __init__(self, tasks: Sequence[Task], targets: Mapping[str, Tensor], clusters: Tensor | None = None) -> None:
+        self.tasks, self.clusters = tuple(tasks), clusters
+        rows = len(targets[self.tasks[0].name])
+        labels = torch.arange(rows) if clusters is None else torch.unique(clusters.cpu(), return_inverse=True)[1]
+        self.first = np.asarray(labels % 2 == 0)
+        halves = torch.from_numpy(self.first)
+        self._parts = torch.stack([torch.ones_like(halves), halves, ~halves], 1).double()
+        self._answers = [_answers_of(task, targets[task.name].cpu()) for task in self.tasks]
 
     def add(self, outputs: Mapping[str, Tensor]) -> None:
         """Adds a network, given its outputs for the tasks that it was trained on."""
-        for task in self.tasks:
-            own = outputs.get(task.name)
-            self._values[task.name].append(None if own is None else _to_answers(own.double().cpu(), task))
+        for task, answers in zip(self.tasks, self._answers, strict=True):
+            answers.add(outputs.get(task.name))
 
     def __len__(self) -> int:
-        return len(next(iter(self._values.values())))
+        return len(self._answers[0].places)
 
     @property
     def trained(self) -> NDArray[np.bool_]:
         """Whether each network was trained on each task, [networks, tasks]."""
-        found = [[value is not None for value in values] for values in self._values.values()]
-        return np.array(found, dtype=bool).reshape(len(self.tasks), len(self)).T
+        return np.array([[place is not None for place in answers.places] for answers in self._answers]).T
 
     def losses(self, averages: Sequence[Members]) -> Array:
         """Returns the losses of averages, [averages, tasks, parts], which are infinite if no member has a task."""
-        found = [[self._member_losses(task, [members])[0] for task in self.tasks] for members in averages]
+        found = [self.losses_with(members[:-1], members[-1:])[0] for members in averages]
         return np.array(found).reshape(len(averages), len(self.tasks), 3)
 
     def losses_with(self, members: Members, candidates: Sequence[int]) -> Array:
         """Returns the losses of `members` together with each of the candidates, [candidates, tasks, parts]."""
         found = np.empty((len(candidates), len(self.tasks), 3))
-        for place, task in enumerate(self.tasks):
-            values = self._values[task.name]
-            joining = [at for at, candidate in enumerate(candidates) if values[candidate] is not None]
-            found[:, place] = self._member_losses(task, [members])[0]
-            if joining:
-                sets = [(*members, candidates[at]) for at in joining]
-                found[joining, place] = self._member_losses(task, sets, shared=members)
+        for task, answers in enumerate(self._answers):
+            found[:, task] = answers.losses_with(members, candidates, self._parts)
         return found
 
-    def row_losses(self, task: Task, members: Members) -> Array:
-        """Returns the loss of each row, with NaN for missing labels."""
-        values = [value for member in members if (value := self._values[task.name][member]) is not None]
-        targets = self.targets[task.name].cpu()
-        losses, present = task.row_losses(_to_outputs(torch.stack(values).mean(0), task), _float(targets, task))
-        return np.asarray(torch.where(present > 0, losses, torch.nan).double())
+    def row_losses(self, task: int, members: Members) -> Array:
+        """Returns the loss of each row for the task with this number, with NaN for missing labels."""
+        answers = self._answers[task]
+        losses = answers.row_losses(torch.stack(answers.of(members)).mean(0, keepdim=True))[0]
+        return np.asarray(torch.where(answers.present, losses, torch.nan))
 
-    def _member_losses(self, task: Task, averages: Sequence[Members], shared: Members = ()) -> Array:
-        """Returns the losses [averages, parts] of averages that begin with the same members."""
-        values, own = self._values[task.name], [members[len(shared) :] for members in averages]
-        common = [value for member in shared if (value := values[member]) is not None]
-        start = torch.stack(common).sum(0) if common else torch.tensor(0.0).double()
-        found = np.full((len(averages), 3), np.inf)
-        rest = [[value for member in members if (value := values[member]) is not None] for members in own]
-        known = [at for at, some in enumerate(rest) if common or some]
-        if not known:
-            return found
-        size = (common or rest[known[0]])[0].numel()
-        step = max(1, MAX_ELEMENTS // size)
-        for at in range(0, len(known), step):
-            chunk = known[at : at + step]
-            means = [
-                (start + (torch.stack(rest[one]).sum(0) if rest[one] else 0)) / (len(common) + len(rest[one]))
-                for one in chunk
-            ]
-            found[chunk] = self._part_losses(task, torch.stack(means))
+
+class _TaskAnswers:
+    """The answers of networks for one task, in a form in which they can be averaged: here, outputs or probabilities."""
+
+    def __init__(self, task: Task, targets: Tensor) -> None:
+        self.task, self.targets = task, targets.double() if task.loss is None else targets
+        self.present = targets.isfinite().flatten(1).any(1) if targets.dim() > 1 else targets.isfinite()
+        self.places: list[int | None] = []  # of each network among the answers, or None if it does not have the task
+        self._values: list[Tensor] = []
+        self._stacked: Tensor | None = None
+
+    def add(self, outputs: Tensor | None) -> None:
+        self.places.append(None if outputs is None else len(self._values))
+        if outputs is not None:
+            self._values.append(self.to_answers(outputs.double().cpu()))
+            self._stacked = None
+
+    def of(self, members: Members) -> list[Tensor]:
+        return [self._values[place] for member in members if (place := self.places[member]) is not None]
+
+    def losses_with(self, members: Members, candidates: Sequence[int], parts: Tensor) -> Array:
+        """Returns the losses [candidates, parts] of averages."""
+        common, places = self.of(members), [self.places[candidate] for candidate in candidates]
+        found = np.full((len(candidates), parts.shape[1]), np.inf)
+        if common and None in places:
+            alone = torch.stack(common).mean(0, keepdim=True)
+            found[[at for at, place in enumerate(places) if place is None]] = self._part_losses(alone, parts)
+        joining = [at for at, place in enumerate(places) if place is not None]
+        step = max(1, MAX_ELEMENTS // max(1, self._values[0].numel())) if self._values else 1
+        for start in range(0, len(joining), step):
+            some = joining[start : start + step]
+            means = self._stack()[[places[at] for at in some]]
+            if common:
+                means = (means + torch.stack(common).sum(0)) / (1 + len(common))
+            found[some] = self._part_losses(means, parts)
         return found
 
-    def _part_losses(self, task: Task, answers: Tensor) -> Array:
-        """Returns the mean losses [averages, parts] of answers [averages, rows, …] on each part of the rows."""
-        targets = _float(self.targets[task.name].cpu(), task)
-        repeated = targets.repeat(len(answers), *[1] * (targets.dim() - 1))
-        losses, present = task.row_losses(_to_outputs(answers.flatten(0, 1), task), repeated)
-        losses, present = (one.double().unflatten(0, (len(answers), -1)) for one in (losses, present))
-        return np.asarray(losses @ self._parts / (present @ self._parts))
+    def _stack(self) -> Tensor:
+        if self._stacked is None:
+            self._stacked = torch.stack(self._values)
+            self._values = list(self._stacked)
+        return self._stacked
+
+    def _part_losses(self, means: Tensor, parts: Tensor) -> Array:
+        labels = self.present.double() @ parts
+        return np.asarray(torch.where(self.present, self.row_losses(means), 0.0) @ parts / labels)
+
+    def to_answers(self, outputs: Tensor) -> Tensor:
+        if self.task.averaging == "sigmoid":  # both probabilities, since 1 - p would lose digits
+            return torch.stack([torch.sigmoid(-outputs), torch.sigmoid(outputs)], -1)
+        return torch.softmax(outputs, 1) if self.task.averaging == "softmax" else outputs
+
+    def row_losses(self, means: Tensor) -> Tensor:
+        """Returns the loss of each row, [averages, rows], for average answers [averages, rows, …]."""
+        outputs = means
+        if self.task.averaging in ("sigmoid", "softmax"):
+            outputs = means.clamp(min=TINY).log()
+        if self.task.averaging == "sigmoid":
+            outputs = outputs[..., 1] - outputs[..., 0]
+        return torch.stack([self.task.row_losses(one, self.targets)[0].double() for one in outputs])
 
 
-def _float(targets: Tensor, task: Task) -> Tensor:
-    return targets.double() if task.loss is None else targets
+class _Errors(_TaskAnswers):
+    """Errors of a regression: the error of an average is the average of the errors."""
+
+    def to_answers(self, outputs: Tensor) -> Tensor:
+        return outputs.reshape(self.targets.shape) - self.targets
+
+    def row_losses(self, means: Tensor) -> Tensor:
+        return means.square().flatten(2).nanmean(2) if means.dim() > 2 else means.square()
 
 
-def _to_answers(outputs: Tensor, task: Task) -> Tensor:
-    """Converts outputs to answers whose mean is the average answer: outputs, or the probability of every class."""
-    if task.averaging == "sigmoid":  # both probabilities, since 1 - p would lose digits
-        return torch.stack([torch.sigmoid(-outputs), torch.sigmoid(outputs)], -1)
-    return torch.softmax(outputs, 1) if task.averaging == "softmax" else outputs
+class _TrueClass(_TaskAnswers):
+    """Probabilities of the true class, which determine the cross-entropy of an average."""
+
+    def __init__(self, task: Task, targets: Tensor) -> None:
+        super().__init__(task, targets)
+        self._labels = torch.where(targets.isfinite(), targets, 0).long()
+        weights = task.class_weights
+        self._weights = None if weights is None else torch.tensor(weights, dtype=torch.float64)[self._labels]
+
+    def to_answers(self, outputs: Tensor) -> Tensor:
+        if self.task.kind == "binary":
+            signs = 2.0 * self._labels - 1
+            return torch.sigmoid(outputs.reshape(self._labels.shape) * signs)
+        return torch.softmax(outputs, 1).gather(1, self._labels[:, None])[:, 0]
+
+    def row_losses(self, means: Tensor) -> Tensor:
+        losses = -means.clamp(min=TINY).log()
+        return losses if self._weights is None else losses * self._weights
 
 
-def _to_outputs(answers: Tensor, task: Task) -> Tensor:
-    """Converts answers back to outputs."""
-    if task.averaging == "sigmoid":
-        no, yes = answers.clamp(min=TINY).log().unbind(-1)
-        return yes - no
-    return answers.clamp(min=TINY).log() if task.averaging == "softmax" else answers
+def _answers_of(task: Task, targets: Tensor) -> _TaskAnswers:
+    if task.loss is None and task.kind == "regression" and task.averaging == "outputs":
+        return _Errors(task, targets)
+    plain = {"binary": "sigmoid", "multiclass": "softmax"}.get(task.kind)
+    if task.loss is None and targets.dim() == 1 and plain is not None and task.averaging == plain:
+        return _TrueClass(task, targets)
+    return _TaskAnswers(task, targets)

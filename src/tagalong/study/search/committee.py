@@ -1,8 +1,7 @@
 """Chooses committees: a few trained networks whose answers are averaged, and the networks that teach others.
 
 A task is answered by the mean of the committee's networks that were trained on it. Copies of one network and groups are
-special cases. Choosing on the rows that also judge flatters the choice, so committees can be chosen on one half of the
-validation rows and judged on the other.
+special cases.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import numpy as np
 
 from .answers import ALL, FIRST, SECOND, Answers, Array, Members
 
-HALVES = ((FIRST, SECOND), (SECOND, FIRST))
 MIN_GAIN = 1e-12
+MISSING_TASK_FACTOR = 1000.0  # how much worse than any other loss a task without an answer is
 
 
 @dataclass(frozen=True)
@@ -37,136 +36,134 @@ def select_committee(
 ) -> Committee:
     """Returns the networks that are best together, found by a local search that replaces one network at a time.
 
+    The value of a committee is the mean over tasks of its losses relative to `base`. The search starts from the best
+    single network for all tasks and from nothing, so the optimum may be missed.
+
     Args:
         answers: the answers of all networks.
-        size: the maximum number of networks.
+        size: the number of networks.
         base: the losses [tasks, parts] that losses are divided by, usually those of one network for all tasks.
-        pool: the networks to choose from. Some of them must together be trained on all tasks.
+        pool: the networks to choose from. Together, some of them must be trained on all tasks.
         part: the part of the rows to choose on.
         passes: the maximum number of networks that answer a task, or None for all that were trained on it.
     """
-    candidates = sorted(pool)
-    passes = None if passes is None or passes >= size else passes
-    starts = _starting_points(answers, base[:, part], candidates, part)
-    found = [_climb(answers, start, min(size, len(candidates)), base[:, part], candidates, part, passes) for start in starts]
-    _, members = min(found, key=lambda one: (round(one[0], 12), len(one[1]), one[1]))
-    return Committee(members, _serving(answers, members, base, part, passes))
+    limit = None if passes is None or passes >= size else passes
+    climb = _Climb(answers, sorted(pool), base[:, part], part, limit)
+    found = [climb.run(start, min(size, len(climb.candidates))) for start in climb.starts()]
+    _, members = min(found, key=lambda one: (round(one[0], 12), one[1]))
+    return Committee(members, _answering(answers, members, part, limit))
 
 
-def committee_losses(answers: Answers, committee: Committee) -> Array:
-    """Returns the losses [tasks, parts] of a committee."""
-    return np.stack([answers.losses([chosen])[0, task] for task, chosen in enumerate(committee.answers)])
-
-
-def cross_fitted_change(
+def cross_fitted_rows(
     answers: Answers, size: int, base: Array, *, pool: Collection[int], passes: int | None = None
-) -> Array:
-    """Returns the relative change [halves, tasks] of committees that are chosen on one half and judged on the other."""
-    changes = []
-    for choosing, judging in HALVES:
-        chosen = select_committee(answers, size, base, pool=pool, part=choosing, passes=passes)
-        changes.append(committee_losses(answers, chosen)[:, judging] / base[:, judging] - 1)
-    return np.array(changes)
+) -> dict[str, Array]:
+    """Returns the losses of each row, by task, from committees that were chosen without this row.
 
-
-def select_teachers(answers: Answers, size: int, base: Array, *, pool: Collection[int], part: int = ALL) -> Members:
-    """Returns the networks whose average teaches best: each is added because it lowers the loss of the average most.
-
-    A network may be added more than once, and then counts more (Caruana et al., 2004, Ensemble selection from libraries
-    of models). The smallest average that is best on the rows is returned.
+    Choosing on the rows that also judge flatters the choice. So one committee is chosen on each half of the rows, and
+    judged on the other half.
     """
-    candidates, members = sorted(pool), ()
-    best, chosen = np.inf, ()
+    chosen = [select_committee(answers, size, base, pool=pool, part=part, passes=passes) for part in (SECOND, FIRST)]
+    return {
+        task.name: np.where(
+            answers.first, *(answers.row_losses(number, committee.answers[number]) for committee in chosen)
+        )
+        for number, task in enumerate(answers.tasks)
+    }
+
+
+def select_teachers(answers: Answers, size: int, base: Array, *, pool: Collection[int]) -> Members:
+    """Returns the networks whose average has the lowest loss, where each is added because it helps the most.
+
+    A network may be added more than once, and then counts more (Caruana et al., Ensemble selection from libraries of
+    models, 2004).
+
+    Args:
+        answers: the answers of all networks.
+        size: the maximum number of networks, counted with repetitions.
+        base: see `select_committee`.
+        pool: see `select_committee`.
+    """
+    candidates = sorted(pool)
+    members: Members = ()
+    best, chosen = np.inf, members
     for _ in range(size):
-        values = _mean_ratio(answers.losses_with(members, candidates)[:, :, part], base[:, part])
+        values = _value(answers.losses_with(members, candidates)[:, :, ALL], base[:, ALL])
         members = (*members, candidates[int(np.argmin(values))])
         if values.min() < best - MIN_GAIN:
             best, chosen = float(values.min()), members
     return tuple(sorted(chosen))
 
 
-def _mean_ratio(losses: Array, base: Array) -> Array:
-    """Returns losses [averages, tasks] relative to the base, averaged over tasks."""
-    return np.asarray((losses / base).mean(-1))
+@dataclass(frozen=True)
+class _Climb:
+    answers: Answers
+    candidates: Sequence[int]
+    base: Array
+    part: int
+    passes: int | None
+
+    def starts(self) -> list[Members]:
+        """Returns the committees to start from: none, and the best network for all tasks."""
+        whole = [one for one in self.candidates if self.answers.trained[one].all()]
+        if not whole:
+            return [()]
+        return [(), (whole[int(np.argmin(self.values((), whole)))],)]
+
+    def run(self, members: Members, size: int) -> tuple[float, Members]:
+        """Adds networks until there are enough, then replaces one at a time while the value improves."""
+        value = float(self.values((), members)[0]) if members else np.inf
+        while len(members) < size:
+            value, members = self._with_best(members)
+        improved = True
+        while improved:
+            improved = False
+            for member in members:
+                better, changed = self._with_best(tuple(one for one in members if one != member))
+                if better < value - MIN_GAIN:
+                    value, members, improved = better, changed, True
+                    break
+        return value, members
+
+    def _with_best(self, others: Members) -> tuple[float, Members]:
+        left = [one for one in self.candidates if one not in others]
+        values = self.values(others, left)
+        best = int(np.argmin(values))
+        return float(values[best]), tuple(sorted((*others, left[best])))
+
+    def values(self, members: Members, candidates: Sequence[int]) -> Array:
+        """Returns the value of `members` together with each candidate."""
+        losses = self.answers.losses_with(members, candidates)[:, :, self.part]
+        if self.passes is not None and len(members) >= self.passes:
+            losses = self._lowest_losses(members, candidates)
+        return _value(losses, self.base)
+
+    def _lowest_losses(self, members: Members, candidates: Sequence[int]) -> Array:
+        """Returns the losses if the best few of `members` and a candidate answer each task."""
+        assert self.passes is not None
+        sets = [some for count in range(1, self.passes + 1) for some in combinations(members, count)]
+        lowest = np.repeat(self.answers.losses(sets)[:, :, self.part].min(0)[None], len(candidates), axis=0)
+        for some in [(), *(one for one in sets if len(one) < self.passes)]:
+            lowest = np.minimum(lowest, self.answers.losses_with(some, candidates)[:, :, self.part])
+        return lowest
 
 
-def _starting_points(answers: Answers, base: Array, candidates: Sequence[int], part: int) -> list[Members]:
-    """Returns the best network for all tasks and the empty committee."""
-    everything = [one for one in candidates if answers.trained[one].all()]
-    if not everything:
-        return [()]
-    values = _mean_ratio(answers.losses_with((), everything)[:, :, part], base)
-    return [(), (everything[int(np.argmin(values))],)]
+def _value(losses: Array, base: Array) -> Array:
+    """Returns losses [averages, tasks] relative to the base, averaged over tasks.
+
+    Tasks without an answer count as much worse than any answer, so that networks for them are added first.
+    """
+    ratios = 1 + (losses - base) / np.abs(base)
+    known = np.abs(ratios[np.isfinite(ratios)])
+    return np.asarray(np.where(np.isfinite(ratios), ratios, MISSING_TASK_FACTOR * (1 + known.max(initial=0))).mean(-1))
 
 
-def _climb(
-    answers: Answers,
-    members: Members,
-    size: int,
-    base: Array,
-    candidates: Sequence[int],
-    part: int,
-    passes: int | None,
-) -> tuple[float, Members]:
-    """Adds networks up to the given number, then replaces one at a time while the value improves."""
-
-    def best_addition(others: Members) -> tuple[float, Members]:
-        left = [one for one in candidates if one not in others]
-        values = _values_with(answers, others, left, base, part, passes)
-        at = int(np.argmin(values))
-        return float(values[at]), tuple(sorted((*others, left[at])))
-
-    value = np.inf
-    while len(members) < size:
-        value, members = best_addition(members)
-    if not np.isfinite(value) and len(members) == size:
-        value = float(_values_with(answers, members[:-1], members[-1:], base, part, passes)[0])
-    improved = True
-    while improved:
-        improved = False
-        for member in members:
-            better, changed = best_addition(tuple(one for one in members if one != member))
-            if better < value - MIN_GAIN:
-                value, members, improved = better, changed, True
-                break
-    return value, members
-
-
-def _values_with(
-    answers: Answers, members: Members, candidates: Sequence[int], base: Array, part: int, passes: int | None
-) -> Array:
-    """Returns the value of `members` together with each candidate."""
-    if passes is None:
-        return _filled_ratio(answers.losses_with(members, candidates)[:, :, part], base)
-    lowest = np.full((len(candidates), len(answers.tasks)), np.inf)
-    for count in range(passes + 1):
-        for some in combinations(members, count):
-            if 0 < count <= passes:
-                lowest = np.minimum(lowest, answers.losses([some])[0, :, part])
-            if count < passes:
-                lowest = np.minimum(lowest, answers.losses_with(some, candidates)[:, :, part])
-    return _filled_ratio(lowest, base)
-
-
-def _filled_ratio(losses: Array, base: Array) -> Array:
-    """Like `_mean_ratio`, but missing tasks count as much worse than any other loss, so that they are added first."""
-    ratios = losses / base
-    known = ratios[np.isfinite(ratios)]
-    worst = 1000 * (1 + np.abs(known).max(initial=0.0))
-    return np.asarray(np.where(np.isfinite(ratios), ratios, worst).mean(-1))
-
-
-def _serving(
-    answers: Answers, members: Members, base: Array, part: int, passes: int | None
-) -> tuple[Members, ...]:
+def _answering(answers: Answers, members: Members, part: int, passes: int | None) -> tuple[Members, ...]:
     """Returns, for each task, the members that answer it: all that were trained on it, or the best few."""
     chosen = []
     for task in range(len(answers.tasks)):
         able = tuple(member for member in members if answers.trained[member, task])
-        if passes is None:
-            chosen.append(able)
-            continue
-        sets = [some for count in range(1, passes + 1) for some in combinations(able, count)]
-        losses = answers.losses(sets)[:, task, part]
-        chosen.append(sets[int(np.argmin(losses))])
+        if passes is not None:
+            sets = [some for count in range(1, passes + 1) for some in combinations(able, count)]
+            able = sets[int(np.argmin(answers.losses(sets)[:, task, part]))]
+        chosen.append(able)
     return tuple(chosen)
