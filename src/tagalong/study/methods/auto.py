@@ -1,4 +1,4 @@
-"""The method `auto`, which searches for the best grouping within a given effort and confirms it on validation."""
+"""The method `auto`, which spends a given effort on networks and recommends the best of them for each budget."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, collect
+from tagalong.errors import InvalidInput, collect, first_few, is_positive_integer
 from tagalong.group import Group
-from tagalong.learn import Diverged
+from tagalong.learn import Diverged, Split
 
 from ..records import Cost
-from ..search import Recommendation, Round, SearchResult, SearchSettings, mean_half_loss, search
+from ..search import (
+    Recommendation,
+    Round,
+    SearchResult,
+    SearchSettings,
+    Spending,
+    SpendingRound,
+    mean_half_loss,
+    search,
+    spend,
+)
 from .effort import read_effort
 from .method import Choice, Decision, Method, single_group
 
@@ -24,15 +34,23 @@ if TYPE_CHECKING:
 
 METER_SETTINGS: dict[str, Any] = {"estimator": "cosine"}
 MAX_OVERHEAD = 0.1  # of measuring, as a fraction of the first training
+MAX_ANSWER_BYTES = 256 * 2**20  # of the answers of all networks on the validation rows
 SCREEN_FRACTIONS = (0.125, 0.25, 0.5)
 
 
 class AutoMethod(Method):
-    """Trains a few networks suggested by affinities and earlier results, and recommends those confirmed on validation.
+    """Finds the best way to spend each budget: copies, groups, committees, or networks that were taught by others.
+
+    Networks are trained with the first seed, and the best of them are recommended (see `tagalong.study.search.spend`).
+    With all other seeds, the recommended networks are trained anew, but with the same teachers. If answers cannot be
+    averaged, `auto` searches for groups in which one network answers each task.
 
     Args:
         effort: the number of full training runs, "quick" (20), "normal" (60), "thorough" (200), or a duration, e.g.
             "10min". The training runs of the first networks for all tasks are included.
+        passes: the maximum number of networks that answer a task, or None for no limit. With 1, each task is answered
+            by one network, as in the paper.
+        teach: whether networks may learn from the answers of others.
         affinity: whether to measure affinities in the first training run and base the first proposals on them.
         screen: the fraction of a training run after which the worse half of the proposals is dropped, or None to train
             all of them fully.
@@ -40,9 +58,17 @@ class AutoMethod(Method):
 
     name = "auto"
     order = 60
+    averages = True
 
-    def __init__(self, effort: Any = "normal", affinity: bool = True, screen: float | None = None) -> None:
-        self.effort, self.affinity, self.screen = effort, affinity, screen
+    def __init__(
+        self,
+        effort: Any = "normal",
+        affinity: bool = True,
+        screen: float | None = None,
+        passes: int | None = None,
+        teach: bool = True,
+    ) -> None:
+        self.effort, self.affinity, self.screen, self.passes, self.teach = effort, affinity, screen, passes, teach
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         problems: list[InvalidInput] = []
@@ -51,6 +77,8 @@ class AutoMethod(Method):
             problems.append(
                 InvalidInput("`options`: `screen`", f"must be one of {SCREEN_FRACTIONS} or None", repr(self.screen))
             )
+        if self.passes is not None and not is_positive_integer(self.passes):
+            problems.append(InvalidInput("passes", "must be a positive integer or None", repr(self.passes)))
         return problems
 
     def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
@@ -61,8 +89,6 @@ class AutoMethod(Method):
                 self._measure_affinity(backend, seeds[0])
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        if len(backend.tasks) == 1:
-            return Decision.pooled({budget: Choice(single_group(backend.tasks)) for budget in budgets}, seeds)
         self.begin(backend, seeds)
         together = backend.cost([backend.job(backend.tasks, seeds[0])])
         affinity, extra = self._measure_with_extra_cost(backend, seeds[0], together)
@@ -70,22 +96,30 @@ class AutoMethod(Method):
         effort = read_effort(self.effort).in_trainings(together.seconds)
         hints, errors = (None, None) if affinity is None else (affinity.mean, affinity.stderr)
         settings = SearchSettings(screen=self.screen)
-        found = search(backend, budgets, effort, seeds, hints=hints, errors=errors, spent=measuring, settings=settings)
-        choices = {budget: Choice(_groups_of_recommendation(chosen)) for budget, chosen in found.chosen.items()}
-        spent = backend.cost(result.job for step in found.steps for result in step.results.values()) + extra
+        given: dict[str, Any] = {"hints": hints, "errors": errors, "spent": measuring, "settings": settings}
+        reason = why_not_averaged(backend, effort)
+        if reason is None:
+            spending = spend(backend, budgets, effort, seeds[0], passes=self.passes, teach=self.teach, **given)
+            choices = {budget: Choice(plan.groups) for budget, plan in spending.plans.items()}
+            jobs = [member.result.job for step in spending.rounds for member in step.members]
+            found = _spending_document(spending, backend.tasks)
+        else:
+            searched = search(backend, _possible_budgets(budgets, backend), effort, seeds, **given)
+            choices = {
+                budget: Choice(_groups_of_recommendation(searched.chosen[min(budget, len(backend.tasks))]))
+                for budget in budgets
+            }
+            jobs = [result.job for step in searched.steps for result in step.results.values()]
+            found = _search_document(searched, backend.tasks) | {"one_network_per_task": reason}
+        spent = backend.cost(jobs) + extra
         shared = Cost(round(spent.networks / len(seeds)), round(spent.steps / len(seeds)), spent.seconds / len(seeds))
         overhead = None if affinity is None else affinity.settings.get("overhead")
-        about = {
-            "effort": effort,
-            "measuring": measuring,
-            "overhead": overhead,
-            **_search_document(found, backend.tasks),
-        }
+        about = {"effort": effort, "measuring": measuring, "overhead": overhead, **found}
         return Decision.pooled(choices, seeds, dict.fromkeys(seeds, shared), affinity, about)
 
     def _measure_with_extra_cost(self, backend: Backend, seed: int, mtl_cost: Cost) -> tuple[Affinity | None, Cost]:
         """Returns the affinity and the additional cost of measuring it."""
-        if not self.affinity:
+        if not self.affinity or len(backend.tasks) == 1:
             return None, Cost()
         affinity, cost = self._measure_affinity(backend, seed)
         extra = Cost(0, max(0, cost.steps - mtl_cost.steps), max(0.0, cost.seconds - mtl_cost.seconds))
@@ -113,6 +147,25 @@ def measuring_interval(n_tasks: int) -> int:
     return math.ceil(2 * n_tasks / 3 / MAX_OVERHEAD)
 
 
+def why_not_averaged(backend: Backend, effort: float) -> str | None:
+    """Returns why `auto` lets one network answer each task, or None if it can average answers."""
+    problem = backend.problem
+    if problem is None:
+        return "the networks are trained elsewhere"
+    if unknown := [task.name for task in problem.tasks if task.averaging is None]:
+        return f"it is not known how to average the answers for {first_few(unknown)}; set `Task(average=…)`"
+    if not isinstance(problem.val, Split):
+        return "the rows are read from files"
+    values = sum(target.numel() * max(1, problem.task(name).head_size) for name, target in problem.val.targets.items())
+    if 8 * values * effort > MAX_ANSWER_BYTES:
+        return f"the answers on the validation rows would take more than {MAX_ANSWER_BYTES >> 20} MB"
+    return None
+
+
+def _possible_budgets(budgets: Sequence[int], backend: Backend) -> list[int]:
+    return list(dict.fromkeys(min(budget, len(backend.tasks)) for budget in budgets))
+
+
 def _groups_of_recommendation(recommendation: Recommendation) -> tuple[Group, ...]:
     return tuple(
         sorted(
@@ -132,6 +185,42 @@ def _search_document(result: SearchResult, tasks: Sequence[str]) -> dict[str, An
         },
         "steps": [_round_document(step, tasks) for step in result.steps],
     }
+
+
+def _spending_document(spending: Spending, tasks: Sequence[str]) -> dict[str, Any]:
+    """Converts the training runs, their results and the recommendations to a JSON document."""
+    return {
+        "spent": spending.spent,
+        "chosen": {
+            str(budget): {
+                "expected": plan.expected,
+                "doubt": plan.doubt,
+                "pool": plan.pool,
+                "alternatives": plan.alternatives,
+            }
+            for budget, plan in spending.plans.items()
+        },
+        "teachers": [group.to_document(cost=False) for group in spending.teachers],
+        "steps": [_spending_round_document(step, tasks) for step in spending.rounds],
+    }
+
+
+def _spending_round_document(step: SpendingRound, tasks: Sequence[str]) -> dict[str, Any]:
+    trained = []
+    for member in step.members:
+        taught = member.group.taught
+        trained.append(
+            {
+                "tasks": [task for task in tasks if task in member.group.trains],
+                "seed": member.result.job.seed,
+                "fraction": 1.0,
+                "effort": member.effort,
+                "kind": member.kind,
+                "val": {task: member.result.val[task].loss for task in tasks if task in member.group.trains},
+            }
+            | ({} if taught is None else {"mix": taught.mix, "mixtures": taught.mixtures})
+        )
+    return {"spent": step.spent, "best": {str(k): value for k, value in step.best.items()}, "trained": trained}
 
 
 def _round_document(search_round: Round, tasks: Sequence[str]) -> dict[str, Any]:

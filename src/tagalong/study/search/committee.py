@@ -152,7 +152,7 @@ def _value(losses: Array, base: Array) -> Array:
 
     Tasks without an answer count as much worse than any answer, so that networks for them are added first.
     """
-    ratios = 1 + (losses - base) / np.abs(base)
+    ratios = 1 + (losses - base) / np.where(base == 0, 1, np.abs(base))
     known = np.abs(ratios[np.isfinite(ratios)])
     return np.asarray(np.where(np.isfinite(ratios), ratios, MISSING_TASK_FACTOR * (1 + known.max(initial=0))).mean(-1))
 
