@@ -14,7 +14,7 @@ from tagalong.problems import load_problem
 from truth_problems import faces, nhanes, qm9, tox21
 
 DIGITS = "digits.npz"  # scikit-learn's images of digits, for machines without scikit-learn
-PAIRS = {"train": 3000, "val": 600, "test": 1200}  # of digits
+PAIRS = {"train": 2000, "val": 500, "test": 1000}  # of digits
 SCENES, PIXELS, BALLS = 1600, 12, 3
 
 
@@ -58,7 +58,7 @@ def digits(data: Path | None, seed: int) -> Problem:
         splits.append(Split(torch.from_numpy(inputs), _digit_targets(values[left], values[right])))
     classes = {"left": 10, "right": 10, "sum": 19, "difference": 10, "larger": 10, "product": 10}
     tasks = tuple(Task(name, "multiclass", classes=number) for name, number in classes.items())
-    recipe = Recipe(lr=3e-3, batch_size=256, epochs=150, patience=10, weight_decay=0.1)
+    recipe = Recipe(lr=1e-2, batch_size=256, epochs=300, patience=10, weight_decay=0.1, schedule="step", period=30)
     return Problem("digits", tasks, *splits, encoder=MLP(128, (48,)), recipe=recipe)
 
 
