@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with qm9/, tox21/ and nhanes.tsv")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=1, help="number of CPU processes that measure affinities")
+    parser.add_argument("--at-once", type=int, help="number of seeds to train together; all by default")
     parser.add_argument("--measured-seeds", type=int, help="number of seeds with affinities; all by default")
     parser.add_argument(
         "--only-linearized", action="store_true", help="add only the linearized estimate to existing tables"
@@ -86,7 +87,7 @@ def make_table(name: str, problem: Problem, options: argparse.Namespace) -> None
             pool.submit(_measure, problem, seed, kind) for seed in range(measured) for kind in (*METERS, "joint")
         ]
         linear = [pool.submit(_predict, problem, seed) for seed in range(measured)]
-        losses = train_all(problem, options.seeds, options.device)
+        losses = train_all(problem, options.seeds, options.device, options.at_once)
         trained = time.perf_counter() - start
         print(f"{name}: {losses['networks']} networks in {trained:.0f} s", flush=True)
         found = [future.result() for future in pending]
@@ -209,7 +210,7 @@ def _measure(
     return seed, kind, measure(problem, seed, METERS[kind], every, estimators)
 
 
-def train_all(problem: Problem, seeds: int, device: str) -> dict[str, Any]:
+def train_all(problem: Problem, seeds: int, device: str, at_once: int | None = None) -> dict[str, Any]:
     """Trains every subset with every seed; returns logarithms of losses relative to all tasks together."""
     inside = subset_members(len(problem.names))
     subsets = [tuple(itertools.compress(problem.names, members)) for members in inside]
@@ -217,9 +218,12 @@ def train_all(problem: Problem, seeds: int, device: str) -> dict[str, Any]:
     shape = seeds, len(subsets), len(problem.names)
     val, test = np.full((seeds, 2, *shape[1:]), np.nan), np.full(shape, np.nan)
     curves, epochs = {}, np.zeros(shape[:2], dtype=np.int64)
-    jobs = [Job(subset, seed) for seed in range(seeds) for subset in subsets]
+    starts, size = range(0, seeds, at_once or seeds), at_once or seeds
+    jobs = [
+        [Job(subset, seed) for seed in range(seeds)[start : start + size] for subset in subsets] for start in starts
+    ]
     together = {}
-    for trained in train_many(problem, jobs, device=device):
+    for trained in (trained for some in jobs for trained in train_many(problem, some, device=device)):
         if trained.job.tasks == problem.names:
             together[trained.job.seed] = trained
         seed, at = trained.job.seed, place[trained.job.tasks]
