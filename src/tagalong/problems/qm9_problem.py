@@ -30,6 +30,7 @@ ATOMIC_NUMBERS = {"H": 1, "C": 6, "N": 7, "O": 8, "F": 9}
 MAX_ATOMS = 29
 MOLECULES_PER_BATCH = 2048
 TABLE, GEOMETRY = "qm9_properties.csv.gz", "qm9_geometry.npz"
+QM9_RECIPE = Recipe(lr=5e-3, batch_size=256, epochs=150, patience=10, schedule="step", period=20)
 Molecules = tuple[list[NDArray[np.int64]], list[NDArray[np.float64]]]  # atomic numbers and coordinates of each
 
 
@@ -50,7 +51,7 @@ def qm9(
         seed: the seed for choosing the molecules and splitting them.
         data: a folder with the tables of `qm9pack` (`qm9_part1.csv`, …), or with `qm9_properties.csv.gz` and
             `qm9_geometry.npz` (arrays `Z`, `R_mA` and `offset`). If None, the installed `qm9pack` package is used.
-        recipe: the training recipe. If None, a quick recipe is used.
+        recipe: the training recipe. If None, `QM9_RECIPE` is used.
     """
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
     unknown = [task for task in chosen if task not in TARGETS]
@@ -70,7 +71,7 @@ def qm9(
         [Task(task, kind="regression") for task in chosen],
         name="qm9",
         encoder=MLP(inputs.shape[1], hidden),
-        recipe=recipe or Recipe(lr=3e-3, batch_size=256, epochs=60, patience=8),
+        recipe=recipe or QM9_RECIPE,
         seed=seed,
         notes=[f"{len(inputs)} molecules; energies of atomisation in Hartree"],
     )

@@ -44,11 +44,11 @@ def leaderboard(
     average over all groups that it can join. Columns such as "k=2" show the change in test loss relative to one network
     for all tasks, where negative values are better. Costs are relative to the cost of training that network.
 
-    Three rows help to read the others: "random groups" is the expected result of random groups, "best by validation"
-    chooses among networks for all subsets of tasks, and "truth, half the seeds" predicts the truth for half of the
-    seeds from the other half, which shows how much of the truth is noise. Other packages can add estimators through the
-    "tagalong.estimators" entry point group. Those estimators are measured on tagalong's own problems, which takes
-    minutes.
+    Four rows help to read the others: "random groups" is the expected result of random groups, "copies" averages
+    networks for all tasks that differ only in their seeds, "best by validation" chooses among networks for all subsets
+    of tasks, and "truth, half the seeds" predicts the truth for half of the seeds from the other half, which shows how
+    much of the truth is noise. Other packages can add estimators through the "tagalong.estimators" entry point group.
+    Those estimators are measured on tagalong's own problems, which takes minutes.
 
     Example:
         `tagalong leaderboard --tables nhanes,faces`: compare estimators on two tables

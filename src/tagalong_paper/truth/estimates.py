@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.group import Grouping, select_groups
-from tagalong.learn import Job, Problem, train
+from tagalong.learn import MLP, Job, Problem, Recipe, train
 from tagalong.measure import Estimator
 from tagalong.plugins import load_plugins
 from tagalong.study import make_method
@@ -151,6 +152,13 @@ def random_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float
     return changes
 
 
+def copies_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float]:
+    """Returns the true change with averaged networks for all tasks, by budget, without the budgets not in the table."""
+    return {
+        budget: float(np.exp(table.copies[budget][-1]).mean() - 1) for budget in budgets if budget in table.copies
+    }
+
+
 def _estimate_from_subsets(table: TruthTable, logs: Array, cost: float) -> Estimate:
     losses = {
         frozenset(task for task, member in zip(table.tasks, members, strict=True) if member): {
@@ -199,6 +207,10 @@ def load_table_problem(table: TruthTable) -> Problem | None:
         problem = load_problem(load["name"], **load["options"])
     except ImportError:
         return None
+    if "hidden" in load:  # the network of the table, whatever the problem's default is
+        inputs, _ = problem.train.batch(torch.tensor([0]))
+        encoder = MLP(inputs.shape[1], load["hidden"])
+        problem = replace(problem, encoder=encoder, head=None, recipe=Recipe(**load["recipe"]))
     return problem if problem.fingerprint == table.about["fingerprint"] else None
 
 

@@ -15,6 +15,7 @@ from tagalong.errors import InvalidInput, did_you_mean, is_positive_integer
 
 from .estimates import (
     Estimate,
+    copies_changes,
     correlation,
     halves_of_truth,
     load_table_problem,
@@ -30,6 +31,7 @@ from .truth_table import TruthTable, load_truth, truth_names
 BUDGETS = (2, 3, 4)
 TRUTH = "truth, half the seeds"
 RANDOM = "random groups"
+COPIES = "copies"
 Array = NDArray[np.float64]
 log = logging.getLogger(__name__)
 
@@ -71,9 +73,10 @@ def leaderboard(
 ) -> list[Standing]:
     """Scores every estimator on every table.
 
-    Three rows show how to read the others. `RANDOM` is the expected result of random groups. "best by validation"
-    chooses among networks for all subsets, each trained with one seed. `TRUTH` is the truth's own reliability: half the
-    seeds predict the other half.
+    Four rows show how to read the others. `RANDOM` is the expected result of random groups. `COPIES` averages networks
+    for all tasks that differ only in their seeds, instead of forming groups. "best by validation" chooses among
+    networks for all subsets, each trained with one seed. `TRUTH` is the truth's own reliability: half the seeds predict
+    the other half.
 
     Estimates are looked up in the tables, except for estimators from other packages (in the "tagalong.estimators" entry
     point group). Those estimators are measured on tagalong's own problems during the call.
@@ -108,7 +111,11 @@ def leaderboard(
             judged = [(estimate, _Truth.of(other)) for estimate, other in halves]
             found.append(_score_estimator(TRUTH, name, judged, budgets))
         possible = [budget for budget in budgets if budget <= len(table.tasks)]
-        found.append(Standing(RANDOM, name, math.nan, math.nan, random_changes(table, possible), 0.0, table.seeds))
+        references = {RANDOM: random_changes(table, possible)}
+        if table.copies:
+            references[COPIES] = copies_changes(table, budgets)
+        for label, changes in references.items():
+            found.append(Standing(label, name, math.nan, math.nan, changes, 0.0, table.seeds))
     return found
 
 

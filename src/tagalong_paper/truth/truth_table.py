@@ -21,6 +21,7 @@ from tagalong.study import Backend, Cost, NetworkResult, Score
 
 Array = NDArray[np.float64]
 FOLDER = "tables"  # next to this file; contains the tables that are included in the package
+COPIES_PREFIX = "copies "  # of arrays in the file; older files have none
 FORMAT, VERSION = "tagalong-truth", 1
 HINT = "recreate it with benchmarks/truth.py"
 FULL_TRAINING_STEPS = 1000  # nominal number of steps in a full training run
@@ -48,6 +49,8 @@ class TruthTable:
         predictions: the losses predicted for each network, by estimator [seeds, subsets, tasks].
         costs: the measurement cost by estimator, relative to training the network for all tasks.
         about: the command that created the table, and its inputs.
+        copies: the losses of averaged networks for all tasks, by the number k of networks [2, sets, tasks], on the
+            validation rows and on the test rows. The sets are those of `itertools.combinations(range(seeds), k)`.
     """
 
     tasks: tuple[str, ...]
@@ -61,6 +64,7 @@ class TruthTable:
     predictions: Mapping[str, Array] = field(default_factory=dict)
     costs: Mapping[str, float] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
+    copies: Mapping[int, Array] = field(default_factory=dict)
 
     @property
     def seeds(self) -> int:
@@ -109,6 +113,8 @@ class TruthTable:
             arrays[f"stderr {name}"] = self.errors[name].astype(np.float16)
         for name, logs in self.predictions.items():
             arrays[f"predicted {name}"] = _pack(logs[..., membership])
+        for number, logs in self.copies.items():
+            arrays[f"{COPIES_PREFIX}{number}"] = _pack(logs)
         document = {
             "tasks": self.tasks,
             "fractions": self.fractions,
@@ -141,6 +147,11 @@ class TruthTable:
             errors={name: arrays[f"stderr {name}"].astype(np.float64) for name in named},
             predictions={name: _unpack(arrays[f"predicted {name}"], membership) for name in predicted},
             costs=document["costs"],
+            copies={
+                int(name.removeprefix(COPIES_PREFIX)): arrays[name] * LOG_RESOLUTION
+                for name in arrays
+                if name.startswith(COPIES_PREFIX)
+            },
             about=document["about"],
         )
 

@@ -1,0 +1,168 @@
+"""The problems of `fair.py`. Every repetition has a split of its own, and drawn data of its own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tagalong.learn import MLP, Problem, Recipe, Split, Task
+from tagalong.problems import load_problem
+from truth_problems import faces, nhanes, qm9, tox21
+
+DIGITS = "digits.npz"  # scikit-learn's images of digits, for machines without scikit-learn
+PAIRS = {"train": 2000, "val": 500, "test": 1000}  # of digits
+SCENES, PIXELS, BALLS = 1600, 12, 3
+
+
+@dataclass(frozen=True)
+class FairProblem:
+    """A problem of the comparison.
+
+    Attributes:
+        load: loads the problem from a data folder, with a split for each seed.
+        default: loads the same problem with the network that tables get by default, or None if it is not a table.
+    """
+
+    load: Callable[[Path | None, int], Problem]
+    default: Callable[[Path | None, int], Problem] | None = None
+
+
+def default_nhanes(data: Path | None, seed: int) -> Problem:
+    """Loads the health survey with the network of the problem `nhanes`."""
+    table = None if data is None else data / "nhanes.tsv"
+    return load_problem("nhanes", seed=seed, data=table if table is not None and table.exists() else None)
+
+
+def with_default_network(problem: Problem) -> Problem:
+    """Replaces network and recipe by those that a table gets if none are given, using only its training rows."""
+    train = problem.train
+    names = {task.name: train.targets[task.name].numpy() for task in problem.tasks}
+    like = Problem.from_arrays(train.inputs.numpy(), names, problem.tasks, split=(0.98, 0.01, 0.01))
+    return replace(problem, encoder=like.encoder, head=like.head, recipe=like.recipe)
+
+
+def digits(data: Path | None, seed: int) -> Problem:
+    """Two handwritten digits side by side, and six multiclass tasks about their values."""
+    images, values = _read_digits(data)
+    random = np.random.default_rng([seed, 19])
+    order = random.permutation(len(images))
+    parts = dict(zip(PAIRS, np.split(order, [int(0.6 * len(order)), int(0.75 * len(order))]), strict=True))
+    splits = []
+    for part, own in parts.items():
+        left, right = random.choice(own, (2, PAIRS[part]))
+        inputs = np.concatenate([images[left], images[right]], 1).astype(np.float32) / 8 - 1
+        splits.append(Split(torch.from_numpy(inputs), _digit_targets(values[left], values[right])))
+    classes = {"left": 10, "right": 10, "sum": 19, "difference": 10, "larger": 10, "product": 10}
+    tasks = tuple(Task(name, "multiclass", classes=number) for name, number in classes.items())
+    recipe = Recipe(lr=1e-2, batch_size=256, epochs=300, patience=10, weight_decay=0.1, schedule="step", period=30)
+    return Problem("digits", tasks, *splits, encoder=MLP(128, (48,)), recipe=recipe)
+
+
+def _read_digits(data: Path | None) -> tuple[np.ndarray, np.ndarray]:
+    if data is not None and (data / DIGITS).exists():
+        with np.load(data / DIGITS) as arrays:
+            return arrays["images"], arrays["values"]
+    from sklearn.datasets import load_digits
+
+    return load_digits(return_X_y=True)
+
+
+def _digit_targets(left: np.ndarray, right: np.ndarray) -> dict[str, Tensor]:
+    values = {
+        "left": left,
+        "right": right,
+        "sum": left + right,
+        "difference": np.abs(left - right),
+        "larger": np.maximum(left, right),
+        "product": left * right % 10,
+    }
+    return {name: torch.from_numpy(value.astype(np.float32)) for name, value in values.items()}
+
+
+def scenes(data: Path | None, seed: int) -> Problem:
+    """Drawn scenes of a few balls, with six targets for every pixel, such as its depth and the slope of the surface."""
+    drawn = draw_scenes(SCENES, np.random.default_rng([seed, 23]))
+    images, targets = drawn.pop("image"), {name: values.astype(np.float32) for name, values in drawn.items()}
+    tasks = [
+        Task(name, "custom", loss=pixel_entropy, average="sigmoid", head=pixel_head)
+        if name in ("ball", "edge")
+        else Task(name, "custom", loss=pixel_distance, average="outputs", head=pixel_head)
+        for name in targets
+    ]
+    recipe = Recipe(lr=1e-2, batch_size=128, epochs=120, patience=8, schedule="step", period=12)
+    options = {"encoder": PixelCNN(6), "recipe": recipe, "name": "scenes", "seed": seed}
+    return Problem.from_arrays(images.astype(np.float32), targets, tasks, **options)
+
+
+def pixel_distance(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The absolute error of each pixel."""
+    return (outputs.squeeze(1) - targets).abs()
+
+
+def pixel_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The cross-entropy of each pixel."""
+    return functional.binary_cross_entropy_with_logits(outputs.squeeze(1), targets, reduction="none")
+
+
+def pixel_head(features: int) -> nn.Module:
+    """Creates a head that answers for every pixel."""
+    return nn.Conv2d(features, 1, 1)
+
+
+@dataclass(frozen=True)
+class PixelCNN:
+    """Creates encoders of three convolutions that keep the size of the image."""
+
+    channels: int
+
+    def __call__(self, width: float = 1.0) -> nn.Module:
+        """Creates an encoder."""
+        wide = max(1, round(self.channels * width))
+        layers: list[nn.Module] = []
+        for inputs, dilation in ((3, 1), (wide, 2), (wide, 1)):
+            layers += [nn.Conv2d(inputs, wide, 3, padding=dilation, dilation=dilation), nn.ReLU()]
+        return nn.Sequential(*layers)
+
+
+def draw_scenes(rows: int, random: np.random.Generator) -> dict[str, np.ndarray]:
+    """Draws balls in front of a wall, lit from one side; returns images [rows, 3, y, x] and targets [rows, y, x]."""
+    grid = (np.arange(PIXELS) + 0.5) / PIXELS * 2 - 1
+    x, y = grid[None, None, :], grid[None, :, None]
+    shape = (rows, PIXELS, PIXELS)
+    depth, owner = np.ones(shape), np.zeros(shape, int)
+    slopes = {"slope_x": np.zeros(shape), "slope_y": np.zeros(shape)}
+    albedo = np.broadcast_to(random.uniform(0.1, 0.9, (rows, 3, 1, 1)), (rows, 3, PIXELS, PIXELS)).copy()
+    for ball in range(1, BALLS + 1):
+        middle_x, middle_y = random.uniform(-0.8, 0.8, (2, rows, 1, 1))
+        size, near = random.uniform(0.25, 0.6, (rows, 1, 1)), random.uniform(0.2, 0.9, (rows, 1, 1))
+        across, down = (x - middle_x) / size, (y - middle_y) / size
+        height = np.sqrt(np.clip(1 - across**2 - down**2, 0, None))
+        own = near - 0.3 * size * height
+        front = (height > 0) & (own < depth)
+        depth, owner = np.where(front, own, depth), np.where(front, ball, owner)
+        slopes["slope_x"] = np.where(front, across, slopes["slope_x"])
+        slopes["slope_y"] = np.where(front, down, slopes["slope_y"])
+        albedo = np.where(front[:, None], random.uniform(0.1, 0.9, (rows, 3, 1, 1)), albedo)
+    facing = np.sqrt(np.clip(1 - slopes["slope_x"] ** 2 - slopes["slope_y"] ** 2, 0, 1))
+    shade = np.clip(0.3 + 0.7 * (0.8 * facing - 0.4 * slopes["slope_x"] - 0.4 * slopes["slope_y"]), 0.1, 1)
+    edge = np.zeros(shape, bool)
+    edge[:, :, 1:] |= owner[:, :, 1:] != owner[:, :, :-1]
+    edge[:, 1:] |= owner[:, 1:] != owner[:, :-1]
+    haze = (depth[:, None] - 0.2) * 0.5
+    image = albedo * shade[:, None] * (1 - haze) + 0.7 * haze + 0.03 * random.standard_normal(albedo.shape)
+    return {"image": image * 2 - 1, "depth": depth, **slopes, "shade": shade, "ball": owner > 0, "edge": edge}
+
+
+PROBLEMS: dict[str, FairProblem] = {
+    "nhanes": FairProblem(nhanes, default_nhanes),
+    "tox21": FairProblem(tox21, lambda data, seed: with_default_network(tox21(data, seed))),
+    "faces": FairProblem(faces),
+    "qm9-32": FairProblem(qm9(32)),
+    "qm9-128": FairProblem(qm9(128), lambda data, seed: with_default_network(qm9(128)(data, seed))),
+    "digits": FairProblem(digits, lambda data, seed: with_default_network(digits(data, seed))),
+    "scenes": FairProblem(scenes),
+}
