@@ -414,7 +414,7 @@ def test_a_continued_best_of_trains_nothing_again_not_even_for_another_budget(be
 def test_best_of_needs_a_number_of_copies(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="`copies` of 'best-of' must be a positive integer, found 0"):
         Study(make_problem(), tmp_path).run(["best-of"], [2], options={"best-of": {"copies": 0}})
-    with pytest.raises(InvalidInput, match="`effort` must be a number of training runs .*, found 'much'"):
+    with pytest.raises(InvalidInput, match=r"`effort` must be a number of training runs .*, found 'much'"):
         Study(make_problem(), tmp_path).run(["best-of"], [2], effort="much")
 
 
@@ -486,7 +486,9 @@ def test_outputs_are_those_of_the_trained_networks(tmp_path: Path) -> None:
             for task, values in found[job].items():
                 torch.testing.assert_close(values, expected[task].detach(), rtol=0, atol=0)
         torch.testing.assert_close(targets["age"], problem.val.targets["age"], equal_nan=True)
-        scores = backend.average_scores([Group(job.tasks, job.tasks) for job in jobs], backend_keys(backend, jobs), "val")
+        scores = backend.average_scores(
+            [Group(job.tasks, job.tasks) for job in jobs], backend_keys(backend, jobs), "val"
+        )
         for task in ("age", "kind"):
             outputs = torch.stack([found[job][task] for job in jobs])
             (loss,) = set_losses(problem.task(task), outputs, targets[task], torch.tensor([[0, 1]]))

@@ -33,9 +33,10 @@ def test_methods_that_cannot_average_the_tasks_are_left_out() -> None:
     found = default_methods(without_an_average(), [2])
     assert found.names == ("mtl", "mtl-big2", "stl", "tag", "auto")
     assert found.notes == [
-        "Left out: ensemble, best-of (needs to know how to average the answers for every task, found 'a' with a loss of "
-        "its own).",
-        "Left out: boosting, constant (requires tasks with one label per row and without a loss of their own, found a).",
+        "Left out: ensemble, best-of (needs to know how to average the answers for every task, found 'a' with a loss "
+        "of its own).",
+        "Left out: boosting, constant (requires tasks with one label per row and without a loss of their own, "
+        "found a).",
     ]
 
 

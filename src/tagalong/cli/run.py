@@ -245,7 +245,7 @@ FastOption = Annotated[
     typer.Option(
         "--fast",
         metavar="",
-        help="Use five tasks and fewer methods; takes about 20 seconds.",
+        help="Use five tasks and fewer methods; takes less than a minute.",
         show_default=False,
     ),
 ]
