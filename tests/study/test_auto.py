@@ -102,8 +102,8 @@ def test_invalid_efforts_are_rejected(problem: Problem, tmp_path: Path, effort: 
         Study(problem, tmp_path).run(["auto"], budgets=[2], effort=effort)
 
 
-def test_an_effort_without_auto_is_rejected(problem: Problem, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"`effort` applies only to 'auto', which is not among `methods`"):
+def test_an_effort_without_a_method_that_uses_it_is_rejected(problem: Problem, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`effort` applies only to 'auto' and 'best-of', neither of which is among"):
         Study(problem, tmp_path).run(["mtl"], effort=8)
 
 

@@ -48,6 +48,19 @@ def test_boosting_is_a_reference_in_results_and_report(tmp_path: Path) -> None:
     assert next(row for row in Results.load(tmp_path).table() if row.method == "boosting").loss == row.loss
 
 
+def test_a_continued_study_does_not_boost_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, options = Study(make_problem(), tmp_path, device="cpu"), {"boosting": {"max_trees": 5}}
+    first = study.run(methods=["boosting"], seeds=1, options=options)
+    calls = []
+    monkeypatch.setattr(boosting, "boosting_scores", lambda *given: calls.append(given) or boosting_scores(*given))
+    second = study.run(methods=["boosting"], seeds=2, options=options)
+    assert not calls
+    records = [one.records_of(("boosting", None))[0] for one in (first, second)]
+    assert (records[0].val, records[0].test) == (records[1].val, records[1].test)
+    study.run(methods=["boosting"], seeds=1, options={"boosting": {"max_trees": 6}})
+    assert len(calls) == 1
+
+
 IMAGES = Split(torch.zeros(4, 3, 8, 8), {"a": torch.zeros(4), "b": torch.zeros(4)})
 TOKENS = Split(torch.zeros(4, 3, dtype=torch.long), {"a": torch.zeros(4), "b": torch.zeros(4)})
 DENSE = Split(torch.zeros(4, 3), {"a": torch.zeros(4, 5), "b": torch.zeros(4)})

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,24 @@ from torch import nn
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
-from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, train
-from tagalong.study import Best, Choice, Decision, ExternalStudy, Method, Results, Study, open_backend, plan
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, build_network, set_losses, train
+from tagalong.study import (
+    Backend,
+    Best,
+    Choice,
+    Decision,
+    ExternalStudy,
+    Method,
+    NetworkResult,
+    Results,
+    Study,
+    open_backend,
+    plan,
+)
 from tagalong.study.keys import Keys
 from tagalong.study.members import member_seed
+from tagalong.study.methods import BestOf, ensemble
+from tagalong.study.methods.ensemble import best_set
 from tagalong.study.text import networks_list
 
 TASKS = (
@@ -59,9 +74,9 @@ def best_of(folder: Path, budget: int) -> Best:
     return Study(make_problem(), folder, device="cpu").best("ensemble", budget)
 
 
-def losses_of(predicted: dict[str, Any], problem: Problem) -> dict[str, float]:
-    """The test losses, computed from predictions alone in float64."""
-    targets = {task: values.double().numpy() for task, values in problem.test.targets.items()}
+def losses_of(predicted: dict[str, Any], problem: Problem, part: str = "test") -> dict[str, float]:
+    """The losses, computed from predictions alone in float64."""
+    targets = {task: values.double().numpy() for task, values in getattr(problem, part).targets.items()}
     age = (np.asarray(predicted["age"], dtype=np.float64) - SCALE[0]) / SCALE[1]
     ill = np.asarray(predicted["ill"], dtype=np.float64)
     kind = np.asarray(predicted["kind"], dtype=np.float64)[np.arange(len(ill)), targets["kind"].astype(int)]
@@ -351,25 +366,158 @@ def test_averages_on_a_gpu_give_the_losses_of_their_predictions(tmp_path: Path) 
     assert found == pytest.approx(reported_losses(results, 2, 0), rel=1e-5)
 
 
-def test_best_of_averages_the_copies_with_the_best_validation_losses(tmp_path: Path) -> None:
-    problem = make_problem()
-    results = Study(problem, tmp_path, device="cpu").run(
-        ["mtl", "best-of"], [1, 2], seeds=2, options={"best-of": {"copies": 4}}
-    )
-    with open_backend(problem, tmp_path, device="cpu") as backend:
-        for seed in (0, 1):
-            jobs = [backend.job(problem.names, member_seed(seed, copy)) for copy in range(4)]
-            found = backend.networks(jobs)
-            losses = np.array([[found[job].val[task].loss for task in problem.names] for job in jobs])
-            best = np.argsort((losses / losses.mean(0)).mean(1))
-            for budget in (1, 2):
-                (record,) = [one for one in results.records_of(("best-of", budget)) if one.seed == seed]
-                assert [group.copy for group in record.groups] == sorted(best[:budget])
-                assert record.deciding.networks == 4
-                assert record.training.networks == budget
-    assert len({key for one in results.records for key in one.networks}) <= 8
+@pytest.fixture(scope="module")
+def best_of_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of `best-of` with five copies for each seed."""
+    out = tmp_path_factory.mktemp("best-of")
+    options = {"best-of": {"copies": 5}}
+    Study(make_problem(), out, device="cpu").run(["mtl", "best-of"], [1, 2, 3, 6], seeds=2, options=options)
+    return out
+
+
+def test_best_of_averages_the_copies_that_are_best_together_on_validation(best_of_folder: Path) -> None:
+    problem, results = make_problem(), Results.load(best_of_folder)
+    for seed in (0, 1):
+        states = [train(problem, Job(problem.names, member_seed(seed, copy))).state or {} for copy in range(5)]
+        whole = Group(problem.names, problem.names)
+        members = [Best.build(problem, [whole], [state], seed).predict(problem.val.inputs) for state in states]
+
+        def value(chosen: Any, members: Any = members) -> float:
+            mean = {task: np.mean([members[copy][task] for copy in chosen], axis=0) for task in problem.names}
+            losses = losses_of(mean, problem, "val")
+            single = [losses_of(member, problem, "val") for member in members]
+            return float(np.mean([losses[task] / np.mean([one[task] for one in single]) for task in losses]))
+
+        for budget in (1, 2, 3):
+            (record,) = [one for one in results.records_of(("best-of", budget)) if one.seed == seed]
+            best = min(combinations(range(5), budget), key=value)
+            assert tuple(group.copy for group in record.groups) == best
+            assert (record.deciding.networks, record.training.networks) == (5, budget)
+
+
+def test_a_budget_above_the_number_of_copies_averages_as_many_copies(best_of_folder: Path) -> None:
+    for record in Results.load(best_of_folder).records_of(("best-of", 6)):
+        assert [group.copy for group in record.groups] == list(range(6))
+        assert (record.deciding.networks, record.training.networks) == (5, 6)
+
+
+def test_a_continued_best_of_trains_nothing_again_not_even_for_another_budget(best_of_folder: Path) -> None:
+    before = Results.load(best_of_folder)
+    study = Study(make_problem(), best_of_folder, device="cpu", executor=Refusing())
+    options = {"best-of": {"copies": 5}}
+    after = study.run(["mtl", "best-of"], [1, 2, 3, 5, 6], seeds=2, options=options)
+    for budget in (1, 2, 3, 6):
+        label = ("best-of", budget)
+        assert [one.networks for one in after.records_of(label)] == [one.networks for one in before.records_of(label)]
 
 
 def test_best_of_needs_a_number_of_copies(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="`copies` of 'best-of' must be a positive integer, found 0"):
         Study(make_problem(), tmp_path).run(["best-of"], [2], options={"best-of": {"copies": 0}})
+    with pytest.raises(InvalidInput, match=r"`effort` must be a number of training runs .*, found 'much'"):
+        Study(make_problem(), tmp_path).run(["best-of"], [2], effort="much")
+
+
+def test_auto_and_best_of_spend_the_same_number_of_trainings(tmp_path: Path) -> None:
+    results = Study(make_problem(), tmp_path, device="cpu").run(["auto", "best-of"], [2], seeds=3, effort=7)
+    about = results.settings["decisions"]
+    assert about["auto"]["effort"] == about["best-of"]["trainings"] == 7
+    assert about["best-of"]["copies"] == [3, 2, 2]
+    assert [record.deciding.networks for record in results.records_of(("best-of", 2))] == [3, 2, 2]
+    sentence = "auto and best-of each spend 7 trainings on deciding; best-of chooses from 2 or 3 copies"
+    assert sentence in " ".join(str(results).split())
+
+
+class Timed(Backend):
+    """A backend in which every training takes the same time."""
+
+    def find_results(self, jobs: Any, what: str) -> Any:
+        return {job: NetworkResult(job, {}, {}, 10, 0.5, 1) for job in jobs}
+
+    def measure_affinity(self, seeds: Any, settings: Any, method: str = "") -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("effort", "copies"), [("10s", [7, 7, 6]), ("1min", [40] * 3), ("quick", [7, 7, 6]), (1, [1] * 3), (7.9, [3, 2, 2])]
+)
+def test_an_effort_is_shared_by_all_seeds(effort: Any, copies: list[int]) -> None:
+    assert list(BestOf(effort=effort)._copies_by_seed(Timed("ab"), [0, 1, 2]).values()) == copies
+
+
+def mean_error(errors: Any) -> Any:
+    """A function that returns the mean squared error of the average of each set of networks."""
+    return lambda sets: (errors[sets].mean(1) ** 2).mean(1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_few_sets_are_all_compared(size: int) -> None:
+    values = mean_error(np.random.default_rng(size).normal(size=(8, 30)))
+    sets = list(combinations(range(8), size))
+    assert best_set(values, 8, size) == min(sets, key=lambda chosen: values(np.array([chosen]))[0])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_local_search_finds_the_best_set_or_one_that_is_almost_as_good(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    values = mean_error(rng.normal(size=(1, 40)) + rng.normal(size=(12, 40)) * rng.uniform(0.5, 1.5, size=(12, 1)))
+    every = values(np.array(list(combinations(range(12), 3))))
+    monkeypatch.setattr(ensemble, "MAX_ENUMERATED_SETS", 0)
+    chosen = best_set(values, 12, 3)
+    value = values(np.array([chosen]))[0]
+    swapped = [{*chosen} - {member} | {other} for member in chosen for other in range(12) if other not in chosen]
+    assert value <= values(np.array([sorted(one) for one in swapped])).min()
+    assert value <= 1.05 * every.min()
+    assert np.mean(every < value) <= 0.02
+
+
+def test_outputs_are_those_of_the_trained_networks(tmp_path: Path) -> None:
+    problem = make_problem()
+    with open_backend(problem, tmp_path, device="cpu") as backend:
+        jobs = [backend.job(problem.names, 0), backend.job(["age", "kind"], 1)]
+        found, targets = backend.outputs(jobs, "val"), backend.targets("val")
+        for job in jobs:
+            network = build_network(problem, job.tasks, job.seed)
+            network.load_state_dict(backend.weights(backend.keys.of(job)))
+            expected = network.eval()(problem.val.inputs)
+            assert list(found[job]) == list(job.tasks)
+            for task, values in found[job].items():
+                torch.testing.assert_close(values, expected[task].detach(), rtol=0, atol=0)
+        torch.testing.assert_close(targets["age"], problem.val.targets["age"], equal_nan=True)
+        scores = backend.average_scores(
+            [Group(job.tasks, job.tasks) for job in jobs], backend_keys(backend, jobs), "val"
+        )
+        for task in ("age", "kind"):
+            outputs = torch.stack([found[job][task] for job in jobs])
+            (loss,) = set_losses(problem.task(task), outputs, targets[task], torch.tensor([[0, 1]]))
+            assert loss == pytest.approx(scores[task].loss, rel=1e-12)
+
+
+def backend_keys(backend: Any, jobs: Any) -> list[str]:
+    return [result.key for result in backend.networks(jobs).values()]
+
+
+@pytest.mark.parametrize("larger", ["outputs", "weights"])
+def test_outputs_are_known_after_pruning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, larger: str) -> None:
+    if larger == "outputs":
+        monkeypatch.setattr("tagalong.study.store.MAX_PIECE_BYTES", 1)  # too large for a blob
+    problem = replace(make_problem(), encoder=MLP(4, (64,)))
+    with open_backend(problem, tmp_path, device="cpu") as backend:
+        job = backend.job(problem.names, 0)
+        before = backend.outputs([job], "train")
+    with open_backend(problem, tmp_path, device="cpu", executor=Refusing()) as backend:
+        key = backend.keys.of(job)
+        assert (backend.store.outputs(key, "train") is None) == (larger == "outputs")
+        assert (backend.store.weights(key) is None) == (larger == "weights")
+        after = backend.outputs([job], "train")
+    for task, values in before[job].items():
+        torch.testing.assert_close(after[job][task], values, rtol=0, atol=0)
+
+
+def test_networks_trained_elsewhere_have_no_outputs() -> None:
+    with pytest.raises(InvalidInput, match="must not need the outputs of networks"):
+        Timed("ab").outputs([], "val")
+    with pytest.raises(InvalidInput, match="must not need the targets"):
+        Timed("ab").targets("val")

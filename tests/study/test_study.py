@@ -148,6 +148,17 @@ def test_a_study_of_one_task_works(tmp_path):
         ({"methods": ["stl", "stl"]}, "`methods` must be distinct, found 'stl' more than once"),
         ({"budgets": [4]}, r"`budgets` must be between 1 and the number of tasks \(3\), found 4"),
         ({"budgets": [0]}, r"`budgets` must be between 1 and the number of tasks \(3\), found 0"),
+        ({"budgets": [4]}, "found 4; add 'ensemble' or 'best-of', which average the answers of more networks"),
+        ({"budgets": [0], "methods": ["ensemble"]}, "`budgets` must be between 1 and 1,000, found 0"),
+        ({"budgets": [-1], "methods": None}, "`budgets` must be between 1 and 1,000, found -1"),
+        ({"budgets": [10**9], "methods": ["best-of"]}, "`budgets` must be between 1 and 1,000, found 1000000000"),
+        (
+            {"budgets": [4, 5], "methods": ["tag", "ensemble"]},
+            "`budgets` must contain at least one budget for tag, found none up to 3, the number of tasks",
+        ),
+        ({"effort": 9}, "`effort` applies only to 'auto' and 'best-of', neither of which is among `methods`"),
+        ({"methods": 5, "effort": 9}, "`methods` must be a list of names, found 5"),
+        ({"budgets": [1000], "methods": ["ensemble"], "seeds": 5000}, "'ensemble' must train at most 1,000,000 net"),
         ({"budgets": [2.5]}, "`budgets` must be integers, found 2.5"),
         ({"budgets": 2}, r"`budgets` must be a list of integers, found 2; write a list such as \[2, 3\]"),
         ({"budgets": []}, "`budgets` must contain at least one budget for tag, found none"),
@@ -182,6 +193,16 @@ def test_invalid_input_is_rejected_before_any_training(tmp_path, asked, message)
     with pytest.raises(ValueError, match=message):
         Study(replace(small_problem(), encoder=encoder), tmp_path / "out", executor=NeverTrains()).run(**given)
     assert not (tmp_path / "out").exists()
+
+
+def test_budgets_above_the_number_of_tasks_are_for_methods_that_average(tmp_path):
+    results = Study(small_problem(), tmp_path).run(["tag", "ensemble"], [2, 5], 1)
+    assert {record.label for record in results.records} == {("mtl", None), ("tag", 2), ("ensemble", 2), ("ensemble", 5)}
+    assert len(results.records_of(("ensemble", 5))[0].networks) == 5
+    note = "tag has no results for budgets above 3: one network serves each task."
+    assert results.settings["notes"] == [note]
+    assert note in str(results)
+    assert [record.label for record in Results.load(tmp_path).records] == [record.label for record in results.records]
 
 
 def test_a_method_may_not_train_millions_of_networks():

@@ -245,7 +245,7 @@ FastOption = Annotated[
     typer.Option(
         "--fast",
         metavar="",
-        help="Use five tasks and fewer methods; takes about 20 seconds.",
+        help="Use five tasks and fewer methods; takes less than a minute.",
         show_default=False,
     ),
 ]
@@ -275,12 +275,14 @@ def demo(
     from tagalong.study import default_methods
 
     problem = _demo_problem(what.value, fast)
-    sizes = parse_integer_budgets(budgets or ("2-3" if fast else "2-4"), len(problem.tasks))
-    more = FAST_DEMO_METHODS if fast else DEMO_METHODS
+    usual = "2-3" if fast else "2-4"
+    sizes = parse_integer_budgets(usual if budgets is None else budgets, len(problem.tasks))
+    if methods is None:
+        names = [*default_methods(problem, sizes).names, *(FAST_DEMO_METHODS if fast else DEMO_METHODS)]
     compare(
         problem,
         out or Path("runs") / f"demo-{what.value}{'-fast' if fast else ''}",
-        methods=arguments.parse_methods(methods) if methods else [*default_methods(problem, sizes).names, *more],
+        methods=names if methods is None else arguments.parse_methods(methods),
         budgets=sizes,
         seeds=3 if seeds is None else seeds,
         executor=executor or "serial",

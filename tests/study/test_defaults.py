@@ -1,0 +1,84 @@
+"""The methods that a study compares by default, and those that are left out because they do not support the problem."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from study_small import small_problem
+from torch import nn
+
+from tagalong.learn import MLP, Problem, Split
+from tagalong.study import Study, default_methods
+from tagalong.study.methods import boosting
+
+pytest.importorskip("sklearn")
+NAMES = ("mtl", "mtl-big2", "mtl-big3", "ensemble", "best-of", "stl", "tag", "auto", "boosting", "constant")
+
+
+def without_an_average() -> Problem:
+    """A problem with a task whose answers cannot be averaged."""
+    problem = small_problem()
+    own = replace(problem.tasks[0], kind="custom", loss=nn.MSELoss(reduction="none"), head=lambda n: nn.Linear(n, 1))
+    return replace(problem, tasks=(own, *problem.tasks[1:]))
+
+
+def test_a_table_is_compared_with_everything() -> None:
+    assert default_methods(small_problem(), [2, 3]) == default_methods(small_problem())
+    assert default_methods(small_problem()).names == NAMES
+    assert default_methods(small_problem()).notes == []
+
+
+def test_methods_that_cannot_average_the_tasks_are_left_out() -> None:
+    found = default_methods(without_an_average(), [2])
+    assert found.names == ("mtl", "mtl-big2", "stl", "tag", "auto")
+    assert found.notes == [
+        "Left out: ensemble, best-of (needs to know how to average the answers for every task, found 'a' with a loss "
+        "of its own).",
+        "Left out: boosting, constant (requires tasks with one label per row and without a loss of their own, "
+        "found a).",
+    ]
+
+
+def test_boosting_is_left_out_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boosting, "is_installed", lambda package: False)
+    found = default_methods(small_problem(), [2, 3])
+    assert found.left_out == {"boosting": "requires scikit-learn"}
+    assert found.names == tuple(name for name in NAMES if name != "boosting")
+
+
+def test_boosting_is_left_out_for_images() -> None:
+    images = Split(torch.zeros(8, 1, 2, 2), {"a": torch.zeros(8), "b": torch.ones(8)})
+    problem = replace(small_problem("ab"), train=images, val=images, test=images, encoder=Flat())
+    found = default_methods(problem, [2]).left_out
+    assert list(found) == ["mtl-big2", "boosting"]
+    assert found["boosting"].startswith("requires a table")
+    assert found["mtl-big2"].startswith("cannot widen this network")
+
+
+class Flat(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), MLP(4, (5,))())
+
+
+def test_groups_are_left_out_if_all_budgets_exceed_the_number_of_tasks() -> None:
+    found = default_methods(small_problem(), [5])
+    assert found.left_out == dict.fromkeys(("tag", "auto"), "uses at most 3 networks, one per task")
+    assert "mtl-big5" in found.names
+
+
+def test_a_study_compares_the_default_methods_within_the_effort(tmp_path: Path) -> None:
+    options = {"boosting": {"max_trees": 3}}
+    results = Study(small_problem(), tmp_path, device="cpu").run(budgets=[2, 3], seeds=2, effort=5, options=options)
+    assert tuple(dict.fromkeys(record.method for record in results.records)) == NAMES
+    assert results.settings["decisions"]["auto"]["effort"] == results.settings["decisions"]["best-of"]["trainings"] == 5
+    assert results.verdict().recommended[0] not in ("boosting", "constant")
+    text = " ".join(str(results).split())
+    assert "Without networks, for comparison only: boosting, constant." in text
+    assert "auto and best-of each spend 5 trainings on deciding" in text
+
+
+def test_an_effort_applies_to_the_default_methods_that_can_be_used(tmp_path: Path) -> None:
+    Study(without_an_average(), tmp_path).check(effort=5, budgets=[2])
+    with pytest.raises(ValueError, match="must only refer to methods in the comparison, found 'best-of'"):
+        Study(without_an_average(), tmp_path).check(budgets=[2], options={"best-of": {"copies": 3}})
