@@ -13,7 +13,8 @@ from forked_script import run_script
 from tagalong import Affinity
 
 ROOT = Path(__file__).parent.parent
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+TEACHING = ROOT / "examples" / "teach_in_a_loop.py"  # the only example that measures nothing
+EXAMPLES = sorted({*(ROOT / "examples").glob("*.py")} - {TEACHING})
 
 
 OPTIONAL = re.compile(r"^(?:from|import) (accelerate|lightning|sklearn|transformers)\b", re.MULTILINE)
@@ -52,6 +53,12 @@ def _write_runner(folder: Path) -> str:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs_and_prints_an_affinity(example: Path, tmp_path: Path) -> None:
     assert "Affinity (row helps column" in run(example, tmp_path)
+
+
+def test_the_student_of_the_example_is_better_than_a_network_without_teachers(tmp_path: Path) -> None:
+    printed = run(TEACHING, tmp_path, "--steps", "200", "--teachers", "4")
+    losses = {name.strip(): float(loss) for name, loss in re.findall(r"^  (.+?) +([\d.]+)$", printed, re.MULTILINE)}
+    assert losses["the student"] < min(losses["without a teacher"], losses["one of the teachers"])
 
 
 def test_the_first_example_writes_the_record_and_two_figures(tmp_path: Path) -> None:

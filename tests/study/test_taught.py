@@ -1,5 +1,7 @@
 """Networks that others teach, in a study's store: keys, resuming, keeping and restoring."""
 
+import pickle
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +14,9 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Group, Grouping, Taught
 from tagalong.learn import Job, Lesson, Problem, Recipe, Task, train
 from tagalong.study import ExternalBackend, open_backend
+from tagalong.study.executors import Advance, Chunk, Serial
 from tagalong.study.keys import Keys
-from tagalong.study.store import Store
+from tagalong.study.store import NetworkResult, Store
 
 TASKS = ("age", "kind")
 
@@ -95,31 +98,42 @@ def test_students_are_trained_after_their_teachers_and_equal_those_of_a_lesson(p
         assert results[job].steps == alone.steps
 
 
-def test_a_killed_study_ends_with_the_same_students(problem: Problem, folder: Path) -> None:
+class Killed(Exception):
+    pass
+
+
+class Dying(Serial):
+    """An executor that dies after some chunks."""
+
+    def __init__(self, chunks: int) -> None:
+        self.left = chunks
+
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
+        for finished in super().map(chunks, advance):
+            if not self.left:
+                raise Killed
+            self.left -= 1
+            yield finished
+
+
+def train_in(folder: Path, problem: Problem, request: list[Job], executor: Serial) -> dict[Job, NetworkResult]:
+    with open_backend(problem, folder, device="cpu", executor=executor) as backend:
+        return backend.networks(request)
+
+
+@pytest.mark.parametrize("chunks", [2, 5], ids=["after a teacher", "after a student"])
+def test_a_killed_study_ends_with_the_same_students(problem: Problem, folder: Path, chunks: int) -> None:
     teachers, taught = students(problem)
     request = [*teachers, *taught]
-    with open_backend(problem, folder / "whole", device="cpu") as backend:
-        expected = {job: result.val for job, result in backend.networks(request).items()}
-
-    class Killed(Exception):
-        pass
-
-    for stop in (1, 2, 3):
-        with pytest.raises(Killed), open_backend(problem, folder / str(stop), device="cpu") as backend:
-            add, left = backend.store.add, [stop]
-
-            def killed(finished: object, batch: object = None, add=add, left=left) -> None:  # type: ignore[no-untyped-def]
-                if not left[0]:
-                    raise Killed
-                left[0] -= 1
-                add(finished, batch)
-
-            backend.store.add = killed  # type: ignore[method-assign, assignment]
-            backend.networks(request)
-        with open_backend(problem, folder / str(stop), device="cpu") as backend:
-            found = backend.networks(request)
-            assert {job: result.val for job, result in found.items()} == expected
-            assert [result.job for result in backend.store.results([r.key for r in found.values()]).values()]
+    expected = train_in(folder / "whole", problem, request, Serial())
+    with pytest.raises(Killed):
+        train_in(folder / "killed", problem, request, Dying(chunks))
+    with closing(Store(folder / "killed" / "run.sqlite")) as store:
+        stored = {result.job for result in store.results(map(Keys(problem, "cpu").of, request)).values()}
+    assert len(stored) >= chunks
+    assert bool(stored & set(taught)) == (chunks == 5)
+    found = train_in(folder / "killed", problem, request, Serial())
+    assert {job: result.val for job, result in found.items()} == {job: result.val for job, result in expected.items()}
 
 
 def test_teachers_are_kept_as_long_as_their_student(problem: Problem, folder: Path) -> None:
@@ -144,9 +158,14 @@ def test_pruned_students_and_teachers_are_restored_bit_for_bit(problem: Problem,
             assert all(torch.equal(again[name], tensor) for name, tensor in before[job].items())
 
 
-def test_worker_processes_train_the_same_students(problem: Problem, folder: Path) -> None:
+def test_chunks_of_students_can_be_sent_to_other_processes(problem: Problem, folder: Path) -> None:
+    class Sending(Serial):
+        def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
+            sent = pickle.loads(pickle.dumps(list(chunks)))
+            return zip(chunks, (results for _, results in super().map(sent, advance)), strict=True)
+
     teachers, taught = students(problem)
-    with open_backend(problem, folder, device="cpu", executor="processes:1") as backend:
+    with open_backend(problem, folder, device="cpu", executor=Sending()) as backend:
         found = backend.networks([*teachers, taught[4]])[taught[4]]
     with open_backend(problem, folder / "serial", device="cpu") as backend:
         assert backend.networks([*teachers, taught[4]])[taught[4]].val == found.val

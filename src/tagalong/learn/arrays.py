@@ -257,9 +257,7 @@ def make_fields(
     }
 
 
-def _read_unlabelled(
-    table: Preparation, inputs: Tensor, spare: RowNumbers | None, unlabelled: Any
-) -> Tensor | None:
+def _read_unlabelled(table: Preparation, inputs: Tensor, spare: RowNumbers | None, unlabelled: Any) -> Tensor | None:
     """Returns the inputs of all rows without labels, or None if there are none."""
     parts = [] if spare is None or not len(spare) else [inputs[torch.as_tensor(spare)]]
     if unlabelled is not None:

@@ -256,11 +256,12 @@ def with_additional_rows(problem: Problem, taught: Taught) -> Problem:
         InvalidInput: If rows are not in memory, cannot be mixed, or do not exist.
     """
     rows = require_in_memory(problem.train, OPERATION)
-    problems, added = [], []
-    if taught.unlabelled and problem.unlabelled is None:
-        problems.append(InvalidInput("unlabelled", "must be False for a problem without unlabelled rows", "True"))
-    elif taught.unlabelled:
+    problems: list[InvalidInput] = []
+    added: list[Tensor] = []
+    if taught.unlabelled and problem.unlabelled is not None:
         added.append(problem.unlabelled)
+    elif taught.unlabelled:
+        problems.append(InvalidInput("unlabelled", "must be False for a problem without unlabelled rows", "True"))
     if taught.mixtures and not rows.inputs.is_floating_point():
         expected = "must be 0 unless inputs are floating-point numbers"
         problems.append(InvalidInput("mixtures", expected, f"{taught.mixtures:g} and {rows.inputs.dtype} inputs"))

@@ -168,7 +168,7 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
 
 def _prepare_lessons(problem: Problem, chunk: Chunk) -> tuple[Problem, dict[Job, dict[str, Tensor]]]:
     """Returns the problem with additional rows, and the targets of networks that are taught."""
-    targets = {}
+    targets: dict[Job, dict[str, Tensor]] = {}
     extended = problem
     for taught, answers in chunk.answers.items():
         tensors = {name: torch.from_numpy(values) for name, values in answers.items()}

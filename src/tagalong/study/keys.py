@@ -32,8 +32,8 @@ class Keys:
     """Computes the keys of the networks for one problem and device type.
 
     A key depends on the data, the tasks, the losses, the rule, the seed, the recipe, the architecture with its initial
-    weights, the width, the device type and `NUMERICS`. The key of a network that others teach also depends on their
-    keys, on how it learns from them, and on additional rows. A key does not depend on the method that needs the network, so
+    weights, the width, the device type and `NUMERICS`. If others teach the network, its key also depends on their keys,
+    on how it learns from them, and on additional rows. A key does not depend on the method that needs the network, so
     methods can share networks. Nor does a key depend on the version of tagalong or on where a class is defined, so
     networks can still be found after either changes. `NUMERICS` changes only when training results change.
 
@@ -78,7 +78,7 @@ class Keys:
         """Returns everything that determines the result of training a network, as a JSON document."""
         own = {"tasks": list(job.tasks), "seed": job.seed, "rule": job.rule, "width": float(job.width)}
         optional = {"epochs": job.epochs, "lr": job.lr}
-        given = {name: value for name, value in optional.items() if value is not None}
+        given: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
         if job.taught is not None:
             given["taught"] = self._taught_definition(job.taught)
         return own | given | self._common_definition
