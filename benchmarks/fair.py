@@ -386,7 +386,7 @@ class Case:
         n, first = len(self.problem.names), self.first_seed
         plans = [("tag", 1, make_method("tag"), [first]), ("hoa", n * (n + 1) // 2, make_method("hoa"), [first])]
         seeds = [first + number for number in range(SEARCH_SEEDS)]
-        plans += [("auto", e, make_method("auto", {"auto": {"effort": e}}), seeds) for e in self.options.efforts]
+        plans += [("auto", e, groups_by_search(e), seeds) for e in self.options.efforts]
         made = decide_together(self.pool, [(method, own) for *_, method, own in plans], budgets)
         chosen = [
             (name, effort, budget, own, decision.choices[budget, own[0]].groups)
@@ -422,6 +422,11 @@ class Case:
             for budget in self.options.budgets[: 1 if name == "TabM" else None]:
                 losses = copies.losses(_divide(range(copies.size), budget))
                 self._add(name, budget, budget, losses, losses)
+
+
+def groups_by_search(effort: float) -> Method:
+    """Returns `auto` as it was before it could average answers and teach networks."""
+    return make_method("auto", {"auto": {"effort": effort, "average": False}})
 
 
 def _divide(numbers: Sequence[int], size: int) -> list[Sequence[int]]:

@@ -20,6 +20,7 @@ from ..search import (
     SearchSettings,
     Spending,
     SpendingRound,
+    SpendingSettings,
     mean_half_loss,
     search,
     spend,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ..backend import Backend
 
 METER_SETTINGS: dict[str, Any] = {"estimator": "cosine"}
+MIN_MEASURED_EFFORT = 6  # training runs
 MAX_OVERHEAD = 0.1  # of measuring, as a fraction of the first training
 MAX_ANSWER_BYTES = 256 * 2**20  # of the answers of all networks on the validation rows
 SCREEN_FRACTIONS = (0.125, 0.25, 0.5)
@@ -50,7 +52,11 @@ class AutoMethod(Method):
             "10min". The training runs of the first networks for all tasks are included.
         passes: the maximum number of networks that answer a task, or None for no limit. With 1, each task is answered
             by one network, as in the paper.
+        average: whether the answers of several networks may be averaged. If not, `auto` searches for groups as in the
+            paper, and the options below do not apply.
+        sets: whether to train networks for sets of tasks.
         teach: whether networks may learn from the answers of others.
+        mixtures: whether these networks may also learn from mixtures of training rows.
         affinity: whether to measure affinities in the first training run and base the first proposals on them.
         screen: the fraction of a training run after which the worse half of the proposals is dropped, or None to train
             all of them fully.
@@ -66,9 +72,13 @@ class AutoMethod(Method):
         affinity: bool = True,
         screen: float | None = None,
         passes: int | None = None,
+        average: bool = True,
+        sets: bool = True,
         teach: bool = True,
+        mixtures: bool = True,
     ) -> None:
-        self.effort, self.affinity, self.screen, self.passes, self.teach = effort, affinity, screen, passes, teach
+        self.effort, self.affinity, self.screen, self.passes, self.average = effort, affinity, screen, passes, average
+        self.sets, self.teach, self.mixtures = sets, teach, mixtures
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         problems: list[InvalidInput] = []
@@ -82,7 +92,7 @@ class AutoMethod(Method):
         return problems
 
     def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
-        if self.affinity and len(backend.tasks) > 1:
+        if self._measures(backend):
             others = [backend.job(backend.tasks, seed) for seed in seeds[1:]]
             backend.prepare(others, seeds[:1], _meter_settings(backend))
             with suppress(Diverged):  # the study continues if there are seeds that do not diverge
@@ -96,15 +106,16 @@ class AutoMethod(Method):
         effort = read_effort(self.effort).in_trainings(together.seconds)
         hints, errors = (None, None) if affinity is None else (affinity.mean, affinity.stderr)
         settings = SearchSettings(screen=self.screen)
-        given: dict[str, Any] = {"hints": hints, "errors": errors, "spent": measuring, "settings": settings}
-        reason = why_not_averaged(backend, effort)
+        given: dict[str, Any] = {"hints": hints, "errors": errors, "spent": measuring}
+        reason = why_not_averaged(backend, effort) if self.average else "`average` is False"
         if reason is None:
-            spending = spend(backend, budgets, effort, seeds[0], passes=self.passes, teach=self.teach, **given)
+            wanted = SpendingSettings(self.passes, self.sets, self.teach, self.mixtures, settings)
+            spending = spend(backend, budgets, effort, seeds[0], settings=wanted, **given)
             choices = {budget: Choice(plan.groups) for budget, plan in spending.plans.items()}
             jobs = [member.result.job for step in spending.rounds for member in step.members]
             found = _spending_document(spending, backend.tasks)
         else:
-            searched = search(backend, _possible_budgets(budgets, backend), effort, seeds, **given)
+            searched = search(backend, _possible_budgets(budgets, backend), effort, seeds, settings=settings, **given)
             choices = {
                 budget: Choice(_groups_of_recommendation(searched.chosen[min(budget, len(backend.tasks))]))
                 for budget in budgets
@@ -117,9 +128,14 @@ class AutoMethod(Method):
         about = {"effort": effort, "measuring": measuring, "overhead": overhead, **found}
         return Decision.pooled(choices, seeds, dict.fromkeys(seeds, shared), affinity, about)
 
+    def _measures(self, backend: Backend) -> bool:
+        """Whether affinities are measured, which pays only if the effort is enough for a search."""
+        trainings = read_effort(self.effort).trainings
+        return self.affinity and len(backend.tasks) > 1 and (trainings is None or trainings >= MIN_MEASURED_EFFORT)
+
     def _measure_with_extra_cost(self, backend: Backend, seed: int, mtl_cost: Cost) -> tuple[Affinity | None, Cost]:
         """Returns the affinity and the additional cost of measuring it."""
-        if not self.affinity or len(backend.tasks) == 1:
+        if not self._measures(backend):
             return None, Cost()
         affinity, cost = self._measure_affinity(backend, seed)
         extra = Cost(0, max(0, cost.steps - mtl_cost.steps), max(0.0, cost.seconds - mtl_cost.seconds))

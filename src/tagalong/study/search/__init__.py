@@ -8,6 +8,7 @@ from .search import search as search
 from .spending import Plan as Plan
 from .spending import Spending as Spending
 from .spending import SpendingRound as SpendingRound
+from .spending import SpendingSettings as SpendingSettings
 from .spending import spend as spend
 from .trial import Trial as Trial
 from .trial import mean_half_loss as mean_half_loss

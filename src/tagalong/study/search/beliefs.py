@@ -258,12 +258,12 @@ def _estimate_scales(inner_products: Sequence[Array], counts: NDArray[np.int64],
 
 
 def _estimate_shared_trends(inner_products: Sequence[Array], scales: Array, has_hints: bool) -> Array:
-    """Estimates the trends shared by all tasks, with shrinkage toward zero (or a small positive value for hints)."""
+    """Estimates the trends shared by all tasks, with shrinkage toward zero: hints count only once trainings confirm them."""
     width = len(inner_products[0]) - 1
-    precision, expected = np.full(width, 1 / 0.15**2), np.zeros(width)
+    precision = np.full(width, 1 / 0.15**2)
     precision[0] = 1.0
     if has_hints:
-        precision[-1], expected[-1] = 1 / 0.1**2, 0.1
+        precision[-1] = 1 / 0.1**2
     normal = np.diag(precision) + sum(some[1:, 1:] for some in inner_products)
-    right = precision * expected + sum(some[1:, 0] / scale for some, scale in zip(inner_products, scales, strict=True))
+    right = sum(some[1:, 0] / scale for some, scale in zip(inner_products, scales, strict=True))
     return np.asarray(np.linalg.solve(normal, right))

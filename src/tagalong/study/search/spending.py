@@ -30,7 +30,8 @@ from .committee import cross_fitted_rows, select_committee, select_teachers
 from .recommendation import SearchSettings
 from .search import search
 
-MIN_TEACHING_EFFORT, MIN_SEARCH_EFFORT, MIN_MIXTURE_EFFORT = 3, 16, 12
+MIN_TEACHING_EFFORT, MIN_LECTURES_EFFORT = 3, 12  # of everything: for any students, and for several ways of teaching
+MIN_SEARCH_EFFORT = 8  # of the pool
 MAX_TEACHERS = 10
 STUDENT_COST = 1.5  # in full training runs, before any student was trained and without mixtures
 DESCRIPTIONS = {"copy": "copies", "set": "networks proposed by auto", "student": "networks taught by others"}
@@ -55,6 +56,25 @@ class Lecture:
 # Students that only imitate are best alone; those that also learn from labels differ more, and are best together.
 FEW_LECTURES = (Lecture(0.5, 0),)
 LECTURES = (Lecture(0.5, 1), Lecture(1.0, 1), Lecture(0.5, 0), Lecture(1.0, 0))
+
+
+@dataclass(frozen=True)
+class SpendingSettings:
+    """What an effort may be spent on.
+
+    Attributes:
+        passes: the maximum number of networks that answer a task, or None for no limit.
+        sets: whether to train networks for sets of tasks.
+        teach: whether to train students.
+        mixtures: whether students may learn from mixtures of training rows.
+        search: the settings of the search for sets of tasks.
+    """
+
+    passes: int | None = None
+    sets: bool = True
+    teach: bool = True
+    mixtures: bool = True
+    search: SearchSettings = field(default_factory=SearchSettings)
 
 
 @dataclass(frozen=True)
@@ -136,9 +156,7 @@ def spend(
     hints: Array | None = None,
     errors: Array | None = None,
     spent: float = 0.0,
-    passes: int | None = None,
-    teach: bool = True,
-    settings: SearchSettings | None = None,
+    settings: SpendingSettings | None = None,
 ) -> Spending:
     """Trains networks and recommends the best of them for each budget.
 
@@ -150,11 +168,10 @@ def spend(
         hints: see `search`.
         errors: see `search`.
         spent: see `search`.
-        passes: the maximum number of networks that answer a task, or None for no limit.
-        teach: whether to train students.
-        settings: the settings of the search for sets of tasks.
+        settings: what to spend the effort on, or None for the defaults.
     """
-    return _Spender(backend, tuple(budgets), effort, seed, hints, errors, spent, passes, teach, settings).run()
+    given = settings or SpendingSettings()
+    return _Spender(backend, tuple(budgets), effort, seed, hints, errors, spent, given).run()
 
 
 @dataclass
@@ -166,9 +183,7 @@ class _Spender:
     hints: Array | None
     errors: Array | None
     spent: float
-    passes: int | None
-    teach: bool
-    settings: SearchSettings | None
+    settings: SpendingSettings
     members: list[Member] = field(default_factory=list)
     rounds: list[SpendingRound] = field(default_factory=list)
 
@@ -185,19 +200,20 @@ class _Spender:
 
     @property
     def _can_teach(self) -> bool:
-        return self.teach and self.backend.can_teach and self.effort >= MIN_TEACHING_EFFORT
+        return self.settings.teach and self.backend.can_teach and self.effort >= MIN_TEACHING_EFFORT
 
     def _fill_pool(self) -> None:
         """Trains copies, and networks for the sets of tasks that a search proposes."""
-        share = self.effort / 2 if self.effort >= MIN_MIXTURE_EFFORT else 2 * self.effort / 3
-        effort = max(1, math.floor(share if self._can_teach else self.effort) - math.ceil(self.spent))
-        copies = effort if effort < MIN_SEARCH_EFFORT / 2 or len(self.tasks) < 2 else math.ceil(effort / 2)
+        share = self.effort / 2 if self.effort >= MIN_LECTURES_EFFORT else 2 * self.effort / 3
+        effort = max(1, round((share if self._can_teach else self.effort) - self.spent))
+        searching = self.settings.sets and effort >= MIN_SEARCH_EFFORT and len(self.tasks) > 1
+        copies = math.ceil(effort / 2) if searching else effort
         self._train([Group(self.tasks, self.tasks, copy=number) for number in range(copies)], "copy")
-        if effort <= copies:
+        if not searching:
             return
         seeds = [member_seed(self.seed, number) for number in range(copies)]
         converged = [seeds[member.group.copy] for member in self.members]
-        settings = replace(self.settings or SearchSettings(), together=len(converged) / effort, reserved=0.0)
+        settings = replace(self.settings.search, together=len(converged) / effort, reserved=0.0)
         budget = min(max(2, *self.budgets), len(self.tasks))
         found = search(
             self.backend, [budget], effort, converged, hints=self.hints, errors=self.errors, settings=settings
@@ -214,7 +230,8 @@ class _Spender:
         """Trains students until the effort is spent, and returns their teachers."""
         teachers = select_teachers(self.answers, MAX_TEACHERS, self.base, pool=range(len(self.members)))
         self._keys = tuple(self.members[number].result.key for number in teachers)
-        lectures = LECTURES if self.effort >= MIN_MIXTURE_EFFORT else FEW_LECTURES
+        lectures = LECTURES if self.effort >= MIN_LECTURES_EFFORT else FEW_LECTURES
+        lectures = tuple(one for one in lectures if self.settings.mixtures or not one.mixtures)
         first = (self.effort + self.spent) / 2 if len(lectures) > 1 else self.effort
         self._train_students(lectures, first)
         if len(lectures) > 1:
@@ -289,7 +306,7 @@ class _Spender:
     def _plan(self, budget: int) -> Plan:
         """Returns the best networks of the smallest pool that no larger one clearly beats."""
         rows = {
-            name: cross_fitted_rows(self.answers, budget, self.base, pool=pool, passes=self.passes)
+            name: cross_fitted_rows(self.answers, budget, self.base, pool=pool, passes=self.settings.passes)
             for name, pool in self._pools().items()
         }
         chosen = next(iter(rows))
@@ -320,7 +337,7 @@ class _Spender:
         return pools
 
     def _groups(self, budget: int, pool: Sequence[int]) -> tuple[Group, ...]:
-        chosen = select_committee(self.answers, budget, self.base, pool=pool, passes=self.passes)
+        chosen = select_committee(self.answers, budget, self.base, pool=pool, passes=self.settings.passes)
         groups = []
         for number in chosen.members:
             group = self.members[number].group
