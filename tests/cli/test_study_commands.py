@@ -161,7 +161,7 @@ def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: T
         (["run", "table.csv", "--targets", "age,height", "--ignore", "id,town"], "'height'"),
         (["run", "table.csv", "--targets", "age,ill"], "--ignore"),
         (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--methods", "tagg"], "'tag'"),
-        (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--budgets", "3"], "--budgets"),
+        (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--budgets", "1001"], "--budgets"),
         (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--seeds", "0"], "--seeds"),
         (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--recipe", "speed=3"], "--recipe"),
         (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--set", "every=3"], "--set"),

@@ -11,6 +11,7 @@ from tagalong.learn import Problem
 from .methods import make_method
 
 DEFAULT_BUDGETS = (2, 3, 4)  # as in the paper
+MAX_LARGER = 10  # the largest multiple of the parameters that is compared by default
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def default_methods(problem: Problem, budgets: Sequence[int] | None = None) -> D
     """Returns the methods that a study compares by default.
 
     A grouping is worth its effort only if it beats simpler uses of the same networks. The default methods are therefore
-    one plain network (`mtl`), one larger network for each budget (`mtl-big2`, …), copies of the plain network
+    one plain network (`mtl`), one larger network for each budget up to 10 (`mtl-big2`, …), copies of the plain network
     (`ensemble` and `best-of`), one network per task (`stl`), groups (`tag` and `auto`), and two references without
     networks (`boosting` and `constant`). Methods that do not support the problem are left out.
 
@@ -56,7 +57,7 @@ def default_methods(problem: Problem, budgets: Sequence[int] | None = None) -> D
     """
     tasks = problem.names
     given = default_budgets(len(tasks)) if budgets is None else budgets
-    larger = [f"mtl-big{budget}" for budget in sorted(set(given)) if budget > 1]
+    larger = [f"mtl-big{budget}" for budget in sorted(set(given)) if 1 < budget <= MAX_LARGER]
     names = ["mtl", *larger, "ensemble", "best-of", "stl", "tag", "auto", "boosting", "constant"]
     left_out = {name: why for name in names if (why := _why_not(name, problem, given))}
     return DefaultMethods(tuple(name for name in names if name not in left_out), left_out)

@@ -25,6 +25,7 @@ OPTIONAL_COLUMNS = ("latency", TOTAL_LOSS_ERROR, "size", "vs random", "total los
 DIVERGED, UNKNOWN, HUGE = "diverged", "unknown", 1e6
 SHORTEST_METHOD, SHORTEST_TASK = 14, 16  # other columns are omitted before names get narrower than this
 MAX_TASKS = 50  # in a table
+REFERENCE_METHODS = ("boosting", "constant")  # they have no networks, so they are never recommended
 AVERAGED = "The answers of networks that serve the same task are averaged."
 Row = Sequence[str]
 
@@ -96,7 +97,7 @@ def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, omitted: Sequ
         )
     if any(summary.change is not None and not math.isfinite(summary.change) for summary in summaries):
         sentences.append(f"{UNKNOWN.capitalize()}: mtl has a loss of zero, so relative changes cannot be computed.")
-    references = [summary.method for summary in summaries if _is_reference(summary)]
+    references = [summary.method for summary in summaries if summary.method in REFERENCE_METHODS]
     if references:
         sentences.append(f"Without networks, for comparison only: {', '.join(references)}.")
     if not all(summary.honest for summary in summaries):
@@ -104,11 +105,6 @@ def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, omitted: Sequ
     if omitted:
         sentences.append(f"No room for: {', '.join(omitted)}.")
     return wrap(" ".join(sentences), width)
-
-
-def _is_reference(summary: MethodSummary) -> bool:
-    """Whether a method has no networks, so that it cannot be recommended; `random` trains networks."""
-    return not (summary.groups or summary.training.networks or summary.diverged)
 
 
 def tasks_table(problem: ProblemInfo, mtl: MethodSummary, other: MethodSummary, width: int | None = None) -> list[str]:
