@@ -52,6 +52,7 @@ from .rows import require_in_memory as require_in_memory
 from .scoring import average_scores_on as average_scores_on
 from .scoring import mean_loss as mean_loss
 from .scoring import outputs_on as outputs_on
+from .scoring import score_outputs as score_outputs
 from .splitting import PARTS as PARTS
 from .streaming_rows import THREADS as THREADS
 from .streaming_rows import Reader as Reader

@@ -29,11 +29,10 @@ class Ensemble(Method):
     averages = True
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
-        place = f"`methods`: {self.name!r}"
-        if problem is None:
-            return [InvalidInput(place, "needs the networks' predictions, so it cannot use networks trained elsewhere")]
+        if problem is None:  # `check_averages` asks the backend
+            return []
         unknown = [task for task in tasks if problem.task(task).averaging is None]
-        return [no_average(place, unknown)] if unknown else []
+        return [no_average(f"`methods`: {self.name!r}", unknown)] if unknown else []
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         return Decision.pooled({budget: Choice(copies(backend.tasks, range(budget))) for budget in budgets}, seeds)
