@@ -66,9 +66,7 @@ def _make_score(
     return Score(loss, error, rows.astype(np.float32))
 
 
-def score_outputs(
-    task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None = None
-) -> Score:
+def score_outputs(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None = None) -> Score:
     """Returns the loss and error of given outputs, including the loss of each row.
 
     Args:

@@ -1,8 +1,8 @@
 """A study of networks trained elsewhere.
 
 It determines which networks to train next and computes the verdict. Results are stored in `told.json`. Targets,
-predictions, per-row losses and affinities are stored in the `told` folder. An interrupted study can be continued, and multiple processes can add
-results to the same folder.
+predictions, per-row losses and affinities are stored in the `told` folder. An interrupted study can be continued, and
+multiple processes can add results to the same folder.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +62,6 @@ from .uncertainty import row_noise
 from .verdict import comparable_records
 
 FORMAT, VERSION, FILE, FOLDER, LOCK = "tagalong-told", 1, "told.json", "told", ".told.lock"
-TARGETS_FILE = f"{FOLDER}/targets.npz"
 REPLAN_HINT = "plan the study again in another folder"
 MAX_LOSS = 1e150
 MOST_NAMED = 5  # networks that a message lists
@@ -104,8 +103,7 @@ class ExternalStudy:
         targets: Mapping[str, Mapping[str, Any]] | None = None,
         logits: bool = False,
     ) -> None:
-        names = tasks if isinstance(tasks, str) else [getattr(task, "name", task) for task in tasks]
-        self.tasks, self.out = as_names(names), None if out is None else Path(out)
+        self.tasks, self.out = _names_of(tasks), None if out is None else Path(out)
         ProblemInfo.from_tasks(self.tasks)  # raises an error for invalid names
         self._targets = None if targets is None else check_targets(tasks, targets, logits)
         if logits and targets is None:
@@ -300,6 +298,12 @@ class ExternalStudy:
             raise InvalidInput("`tasks` and `seed`:", known, hint="use a new `out`")
 
 
+def _names_of(tasks: Any) -> tuple[str, ...]:
+    if isinstance(tasks, str) or not isinstance(tasks, Iterable):
+        return as_names(tasks)
+    return as_names([task.name if isinstance(task, Task) else task for task in tasks])
+
+
 class ExternalRun:
     """A request to compare methods, with the results of its networks so far.
 
@@ -463,7 +467,7 @@ def check_told_predictions(
     problems = _cost_problems(steps, seconds, parameters)
     if val is None and test is None:
         raise_problems(problems)
-        return _diverged(job, *_costs(steps, seconds, parameters))
+        return replace(_diverged(job, *_costs(steps, seconds, parameters)), key=_job_hash(job))
     given = {"val": val, "test": test}
     predictions = {part: check_predictions(problems, targets, part, one, job.tasks) for part, one in given.items()}
     raise_problems(problems)
@@ -596,8 +600,8 @@ def _write_run(out: Path, run: ExternalRun) -> None:
         if not (out / affinities[method]).exists():
             (out / FOLDER).mkdir(parents=True, exist_ok=True)
             affinity.save(out / affinities[method])
-    if (targets := run.request.targets) is not None and not (out / TARGETS_FILE).exists():
-        write_atomic(out / TARGETS_FILE, pack_arrays(flatten_parts(targets.labels), compress=True))
+    if (targets := run.request.targets) is not None:
+        _write_arrays(out, "targets", targets.document["checksum"], targets.labels)
     entries = [_result_document(out, result) for result in run.known.values()]
     plan = run.document | {"affinities": affinities}
     write_document(out / FILE, FORMAT, VERSION, {"plan": plan, "told": entries})
@@ -608,9 +612,7 @@ def _read(out: Path) -> ExternalRun:
     return ExternalRun(request, _read_results(out, request, {}))
 
 
-def _read_results(
-    out: Path, request: PlanRequest, known: Mapping[Job, NetworkResult]
-) -> dict[Job, NetworkResult]:
+def _read_results(out: Path, request: PlanRequest, known: Mapping[Job, NetworkResult]) -> dict[Job, NetworkResult]:
     """Reads the results; those that are already known are not read again."""
     return _read_document(
         out, lambda entry: dict(_read_result(out, one, request, known) for one in entry["told"].entries())
@@ -652,8 +654,9 @@ def _read_request(plan: Entry, out: Path) -> PlanRequest:
 
 
 def _read_saved_targets(out: Path, entry: Entry, tasks: Sequence[str]) -> ExternalTargets:
-    with report_damage(out / TARGETS_FILE, hint=REPLAN_HINT):
-        targets = read_targets(entry, unpack_arrays(read_regular_file(out / TARGETS_FILE)))
+    path = out / _archive_name("targets", entry["checksum"].text())
+    with report_damage(path, hint=REPLAN_HINT):
+        targets = read_targets(entry, unpack_arrays(read_regular_file(path)))
     if [task.name for task in targets.tasks] != list(tasks):
         raise entry["tasks"].error(f"must be the tasks {', '.join(tasks)}")
     return targets
@@ -679,11 +682,13 @@ def _plan_document(plan: TrainingPlan, request: PlanRequest) -> dict[str, Any]:
 
 
 def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
-    predicted = isinstance(result, ExternalResult) and result.predictions
+    predictions = None
+    if isinstance(result, ExternalResult) and result.predictions:
+        predictions = _write_arrays(out, result.key, result.checksum, result.predictions)
     return {
         "tasks": list(result.job.tasks),
         "seed": result.job.seed,
-        **({"predictions": _write_predictions(out, result)} if predicted else {"rows": _write_rows(out, result)}),
+        **({"rows": _write_rows(out, result)} if predictions is None else {"predictions": predictions}),
         "val": _scores_document(result.val),
         "test": _scores_document(result.test),
         "halves": {task: [_none_if_not_finite(loss) for loss in pair] for task, pair in result.halves.items()},
@@ -706,11 +711,12 @@ def _read_result(
     if job in known:
         return job, known[job]
     costs = entry["steps"].integer(0), entry["seconds"].number(0), entry["parameters"].integer(0)
-    if entry.get("diverged").value is True:
-        return job, _diverged(job, *costs)
+    diverged = entry.get("diverged").value is True
     if request.targets is not None:
-        predictions = _read_predictions(out, entry["predictions"], job)
-        return job, check_told_predictions(job, request.targets, predictions["val"], predictions["test"], *costs)
+        told = {} if diverged else _read_predictions(out, entry["predictions"], job)
+        return job, check_told_predictions(job, request.targets, told.get("val"), told.get("test"), *costs)
+    if diverged:
+        return job, _diverged(job, *costs)
     rows = entry["rows"].optional(lambda file: _read_rows(out, file, names)) or {}
     val, test = _read_scores(entry["val"], job.tasks), _read_scores(entry["test"], job.tasks)
     halves = {task: _read_pair(pair) for task, pair in _optional_mapping(entry, "halves").items()}
@@ -719,25 +725,28 @@ def _read_result(
 
 
 def _read_predictions(out: Path, entry: Entry, job: Job) -> Parts:
-    path = _told_file(out, entry["file"])
+    checksum = entry.text()
+    path = out / _archive_name(_job_hash(job), checksum)
     with report_damage(path, hint=REPLAN_HINT):
         arrays = unpack_arrays(read_regular_file(path))
-        if arrays_checksum(arrays) != entry["checksum"].text():
+        if arrays_checksum(arrays) != checksum:
             raise ValueError("the checksum does not match")
         return read_flat_parts(arrays, job.tasks)
 
 
-def _write_predictions(out: Path, result: ExternalResult) -> dict[str, str]:
-    """Writes the predictions and returns the file name and a checksum.
+def _write_arrays(out: Path, name: str, checksum: str, arrays: Parts) -> str:
+    """Writes arrays to a file whose name contains their checksum, and returns the checksum.
 
-    The name contains the checksum, so predictions that were left by a killed process are never taken for others.
+    A file that was left by a killed process is therefore never taken for another one.
     """
-    arrays = flatten_parts(result.predictions)
-    found = arrays_checksum(arrays)
-    name = f"{FOLDER}/{result.key}-{found[:16]}.npz"
-    if not (out / name).exists():
-        write_atomic(out / name, pack_arrays(arrays, compress=True))
-    return {"file": name, "checksum": found}
+    path = out / _archive_name(name, checksum)
+    if not path.exists():
+        write_atomic(path, pack_arrays(flatten_parts(arrays), compress=True))
+    return checksum
+
+
+def _archive_name(name: str, checksum: str) -> str:
+    return f"{FOLDER}/{name}-{checksum[:16]}.npz"
 
 
 def _told_file(out: Path, file: Entry) -> Path:

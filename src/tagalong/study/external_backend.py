@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -16,7 +17,7 @@ from tagalong.learn import Job, Task
 from tagalong.score import Score
 
 from .backend import Backend, describe_jobs
-from .external_targets import ExternalTargets, Parts
+from .external_targets import ExternalTargets, Parts, arrays_checksum, flatten_parts
 from .members import member_seed
 from .records import Cost, Record, averaged_tasks
 from .store import Losses, NetworkResult, plain_steps
@@ -34,6 +35,11 @@ class ExternalResult(NetworkResult):
     """
 
     predictions: Parts = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def checksum(self) -> str:
+        """A checksum of the predictions."""
+        return arrays_checksum(flatten_parts(self.predictions))
 
 
 class MissingNetworks(Exception):

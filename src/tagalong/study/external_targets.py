@@ -241,9 +241,7 @@ def _value_problems(
     return [InvalidInput(place, expected, found, "pass logits with `logits=True`, or clip the probabilities")]
 
 
-def _probability_of_label(
-    task: Task, values: NDArray[np.float64], labels: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _probability_of_label(task: Task, values: NDArray[np.float64], labels: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the probability of each label that is not missing."""
     present = ~np.isnan(labels)
     if task.kind == "multiclass":
@@ -263,7 +261,7 @@ def _read_numbers(problems: list[InvalidInput], place: str, given: Any) -> NDArr
     try:
         array = np.asarray(values)
         if array.dtype.kind not in "fiubO":
-            raise TypeError  # noqa: TRY301 - text and complex numbers would be converted
+            raise TypeError
         found = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         problems.append(InvalidInput(place, "must be an array of numbers", short(given)))
@@ -294,9 +292,7 @@ def _by_name(
 def flatten_parts(parts: Parts) -> dict[str, NDArray[np.float64]]:
     """Returns the arrays by names such as "val_0", since the name of a task may not be valid in an archive."""
     return {
-        f"{part}_{number}": values
-        for part, by_task in parts.items()
-        for number, values in enumerate(by_task.values())
+        f"{part}_{number}": values for part, by_task in parts.items() for number, values in enumerate(by_task.values())
     }
 
 
@@ -307,7 +303,9 @@ def read_flat_parts(arrays: Arrays, tasks: Sequence[str]) -> dict[str, dict[str,
 
 def arrays_checksum(arrays: Arrays) -> str:
     """Returns a checksum of named arrays, which does not depend on how a file stores them."""
-    parts = (f"{name} {values.shape} ".encode() + np.ascontiguousarray(values).tobytes() for name, values in arrays.items())
+    parts = (
+        f"{name} {values.shape} ".encode() + np.ascontiguousarray(values).tobytes() for name, values in arrays.items()
+    )
     return checksum(b"".join(parts))
 
 
