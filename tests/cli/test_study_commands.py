@@ -296,7 +296,7 @@ def test_copies_are_planned_and_judged_by_their_predictions(tagalong: Terminal) 
     message = " ".join(tagalong.error_of("verdict", "plan.csv", "--targets-file", "targets.npz").split())
     assert message == "targets.npz: 'val' must have as many rows for every task, found 50 for 'a', 100 for 'b'"
     message = " ".join(tagalong.error_of("verdict", "plan.csv").split())
-    assert "must have the columns" in message or "is missing required values" in message
+    assert message == "--targets-file is required, since the table names predictions"
 
 
 def test_a_plan_names_the_file_whose_scores_are_too_large(tagalong: Terminal) -> None:

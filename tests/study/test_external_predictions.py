@@ -314,7 +314,7 @@ def test_targets_need_tasks_with_built_in_losses() -> None:
     with pytest.raises(InvalidInput, match="`tasks` must be Task objects if `targets` are given, found 'age'"):
         ExternalStudy(NAMES, targets=TARGETS)
     own = Task("age", "regression", loss=torch.nn.L1Loss(reduction="none"))
-    with pytest.raises(InvalidInput, match="task 'age' must have a built-in loss.* tell losses instead"):
+    with pytest.raises(InvalidInput, match=r"task 'age' must have a built-in loss.* tell losses instead"):
         ExternalStudy([own, *TASKS[1:]], targets=TARGETS)
     with pytest.raises(InvalidInput, match="`logits` can only be used together with `targets`"):
         ExternalStudy(NAMES, logits=True)

@@ -87,12 +87,13 @@ def verdict_from_csv(
     sizes = None if budgets is None else as_tuple(budgets, "budgets", "integers", "[2, 3]")
     file = Path(path)
     rows, columns = _read_rows(file, REQUIRED_COLUMNS if targets_file is None else (PREDICTIONS_COLUMN,))
+    if targets_file is None:
+        _check_without_targets(rows, kinds, logits)
     networks = _group_by_network(rows, file, with_losses=targets_file is None)
     _check_complete(networks, file)
     request = _make_request(networks, columns, sizes, averages=targets_file is not None)
     jobs = {key: Job(tuple(task for task in request.tasks if task in networks[key]), key[1]) for key in networks}
     if targets_file is None:
-        _check_without_targets(networks, kinds, logits)
         results = [_read_losses(job, networks[key], file) for key, job in jobs.items()]
     else:
         predictions = _load_predictions(networks, jobs, file)
@@ -106,8 +107,8 @@ def verdict_from_csv(
     return run.results(ProblemInfo.from_tasks(request.tasks, file.stem))
 
 
-def _check_without_targets(networks: Networks, kinds: Mapping[str, str] | None, logits: bool) -> None:
-    if any(cells.get(PREDICTIONS_COLUMN) for by_task in networks.values() for cells in by_task.values()):
+def _check_without_targets(rows: Sequence[tuple[str, Cells]], kinds: Mapping[str, str] | None, logits: bool) -> None:
+    if any(cells.get(PREDICTIONS_COLUMN) for _, cells in rows):
         raise InvalidInput("targets_file", "is required, since the table names predictions")
     for argument, given in (("kinds", kinds), ("logits", logits)):
         if given:
