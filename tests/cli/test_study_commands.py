@@ -269,6 +269,41 @@ def test_a_plan_filled_in_gives_a_verdict(tagalong: Terminal) -> None:
     assert "page.html" in tagalong("report", "own", "--out", "page.html", "--quiet").out
 
 
+def test_copies_are_planned_and_judged_by_their_predictions(tagalong: Terminal) -> None:
+    Path("affinity.csv").write_text(",a,b\na,0,5\nb,5,0\n")
+    result = tagalong("plan", "affinity.csv", "--budgets", "2", "--methods", "mtl,ensemble,tag", "--seeds", "2")
+    assert "tagalong verdict plan.csv --targets-file TARGETS" in result.out
+    with open("plan.csv", newline="") as file:
+        header, *rows = list(csv.reader(file))
+    assert [header[0], header[1], header[-2], header[-1]] == ["network", "seed", "copy", "predictions"]
+    rng = np.random.default_rng(0)
+    labels = {f"{part}_{task}": rng.normal(size=100) for part in ("val", "test") for task in "ab"}
+    np.savez("targets.npz", **labels)
+    for row in rows:
+        seed = int(row[1])
+        row[-1] = f"{row[0]}-{seed}.npz"
+        noise = np.random.default_rng([1, seed])
+        predicted = {name: values + noise.normal(size=100) for name, values in labels.items() if name[-1] in row[0]}
+        np.savez(row[-1], **predicted)
+    with open("plan.csv", "w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    judged = json.loads(tagalong("verdict", "plan.csv", "--targets-file", "targets.npz", "--json").out)
+    means = {
+        record["method"]: np.mean([score["loss"] for score in record["test"].values()]) for record in judged["records"]
+    }
+    assert means["ensemble"] == pytest.approx(means["mtl"] / 2, rel=0.2)  # the noise of two networks is averaged
+    networks = json.loads(tagalong("plan", "affinity.csv", "--methods", "ensemble", "--seeds", "1", "--json").out)
+    (copy,) = [one for one in networks["networks"] if "copy" in one]
+    assert (copy["copy"], copy["copy_of_seed"], copy["seed"] > 1000) == (1, 0, True)
+    np.savez("targets.npz", **{**labels, "val_a": labels["val_a"][:50]})
+    with open("plan.csv", "w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    message = " ".join(tagalong.error_of("verdict", "plan.csv", "--targets-file", "targets.npz").split())
+    assert message == "targets.npz: 'val' must have as many rows for every task, found 50 for 'a', 100 for 'b'"
+    message = " ".join(tagalong.error_of("verdict", "plan.csv").split())
+    assert message == "--targets-file is required, since the table names predictions"
+
+
 def test_a_plan_names_the_file_whose_scores_are_too_large(tagalong: Terminal) -> None:
     Path("big.csv").write_text(",a,b,c\na,0,1e308,1e308\nb,1e308,0,1e308\nc,-1e308,1e308,0\n")
     message = " ".join(tagalong.error_of("plan", "big.csv", "--budgets", "2").split())

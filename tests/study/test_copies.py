@@ -21,13 +21,11 @@ from tagalong.study import (
     Best,
     Choice,
     Decision,
-    ExternalStudy,
     Method,
     NetworkResult,
     Results,
     Study,
     open_backend,
-    plan,
 )
 from tagalong.study.keys import Keys
 from tagalong.study.members import member_seed
@@ -144,11 +142,34 @@ def test_the_rows_of_an_average_have_its_mean_loss(results: Results, folder: Pat
     assert ("ensemble", 3) in results.noise
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
+class Committee(Method):
+    """The network for all tasks, averaged with networks for single tasks."""
+
+    name, budgeted, averages = "committee", False, True
+
+    def decide(self, backend: Any, budgets: Any, seeds: Any) -> Decision:
+        names = backend.tasks
+        groups = (
+            Group(names, names),
+            Group({names[0]}, {names[0]}),
+            Group(names[:2], {names[1]}, copy=4),
+            Group(names[1:], {names[2]}),
+        )
+        return Decision.pooled({None: Choice(groups)}, seeds)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return Study(make_problem(), tmp_path_factory.mktemp("mixed"), device="cpu").run(["mtl", Committee()], seeds=1)
+
+
+@pytest.mark.parametrize("label", [("ensemble", 2), ("ensemble", 3), ("committee", None)], ids=str)
 def test_saved_and_exported_averages_give_the_reported_losses_in_another_process(
-    results: Results, folder: Path, tmp_path: Path, budget: int
+    results: Results, mixed: Results, tmp_path: Path, label: tuple[str, int | None]
 ) -> None:
-    problem, best = make_problem(), best_of(folder, budget)
+    found = mixed if label[0] == "committee" else results
+    assert found.out is not None
+    problem, best = make_problem(), Study(make_problem(), found.out, device="cpu").best(*label)
     best.save(tmp_path)
     assert best.export(tmp_path / "export") == []
     torch.save(problem.test.inputs, tmp_path / "rows.pt")
@@ -166,14 +187,15 @@ from load import load
 networks, rows = load(), torch.load(sys.argv[1] + "/rows.pt")
 torch.save({"predict": networks.predict(rows), "spread": networks.spread(rows)}, sys.argv[1] + "/exported.pt")
 """
-    expected = reported_losses(results, budget, best.seed)
+    (record,) = [one for one in found.records_of(label) if one.seed == best.seed]
+    expected = {task: score.loss for task, score in record.test.items()}
     assert losses_of(best.predict(problem.test.inputs), problem) == pytest.approx(expected, rel=1e-6)
     for script, file in ((loaded, "loaded.pt"), (exported, "exported.pt")):
         subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
-        found = torch.load(tmp_path / file, weights_only=False)
-        assert losses_of(found["predict"], problem) == pytest.approx(expected, rel=1e-6)
+        answers = torch.load(tmp_path / file, weights_only=False)
+        assert losses_of(answers["predict"], problem) == pytest.approx(expected, rel=1e-6)
         for task, spread in best.spread(problem.test.inputs).items():
-            np.testing.assert_allclose(np.asarray(found["spread"][task]), spread, rtol=1e-3, atol=1e-5)
+            np.testing.assert_allclose(np.asarray(answers["spread"][task]), spread, rtol=1e-3, atol=1e-5)
 
 
 def test_the_spread_is_the_standard_deviation_over_networks(results: Results, folder: Path) -> None:
@@ -316,25 +338,15 @@ def test_a_task_with_its_own_loss_must_name_its_average(tmp_path: Path) -> None:
     assert loss == pytest.approx(results.records_of(("ensemble", 2))[0].test["age"].loss, rel=1e-6)
 
 
-class Committee(Method):
-    """The network for all tasks, averaged with networks for single tasks."""
-
-    name, budgeted, averages = "committee", False, True
-
-    def decide(self, backend: Any, budgets: Any, seeds: Any) -> Decision:
-        names = backend.tasks
-        groups = (Group(names, names), Group({names[0]}, {names[0]}), Group(names[:2], {names[1]}, copy=4))
-        return Decision.pooled({None: Choice(groups)}, seeds)
-
-
-def test_networks_of_different_tasks_may_be_averaged(tmp_path: Path) -> None:
+def test_networks_of_different_tasks_may_be_averaged(mixed: Results) -> None:
     problem = make_problem()
-    study = Study(problem, tmp_path, device="cpu")
-    results = study.run(["mtl", Committee()], seeds=1)
-    (record,) = results.records_of(("committee", None))
-    found = losses_of(study.best("committee").predict(problem.test.inputs), problem)
+    assert mixed.out is not None
+    best = Study(problem, mixed.out, device="cpu").best("committee")
+    (record,) = mixed.records_of(("committee", None))
+    found = losses_of(best.predict(problem.test.inputs), problem)
     assert found == pytest.approx({task: score.loss for task, score in record.test.items()}, rel=1e-6)
-    assert record.test["kind"].loss == pytest.approx(results.records_of(("mtl", None))[0].test["kind"].loss)
+    (together,) = mixed.records_of(("mtl", None))
+    assert all(record.test[task].loss != together.test[task].loss for task in problem.names)
 
 
 class Repeats(Committee):
@@ -348,13 +360,6 @@ class Repeats(Committee):
 def test_a_network_is_not_averaged_with_itself(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="the groups of 'repeats' must serve a task by different networks"):
         Study(make_problem(), tmp_path, device="cpu").run(["mtl", Repeats()], seeds=1)
-
-
-def test_networks_trained_elsewhere_are_not_averaged() -> None:
-    with pytest.raises(InvalidInput, match="'ensemble' needs the networks' predictions"):
-        plan(None, [2], ["mtl", "ensemble"], tasks=["a", "b"])
-    with pytest.raises(InvalidInput, match="'ensemble' needs the networks' predictions"):
-        ExternalStudy(["a", "b"]).plan(methods=["mtl", "ensemble"], budgets=[2])
 
 
 @pytest.mark.cuda

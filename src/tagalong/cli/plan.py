@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from tagalong.errors import InvalidInput, pluralize
 
 from . import options
-from .arguments import check_exists, check_folder, parse_integer_budgets, parse_methods
+from .arguments import check_exists, check_folder, parse_integer_budgets, parse_methods, parse_pairs
 from .group_options import AxisChoice, AxisOption
 from .messages import name_arguments
 from .run import show_table
@@ -19,7 +20,7 @@ from .terminal import print_line, print_text, screen
 
 if TYPE_CHECKING:
     from tagalong.affinity import Affinity
-    from tagalong.study import Results
+    from tagalong.study import Results, TrainingPlan
 
 Files = Annotated[
     list[Path],
@@ -48,7 +49,9 @@ def plan(
 ) -> None:
     """Writes a table of the networks to train, including one for all tasks, for you to fill in with their losses.
 
-    Train each network with your own script, fill in its validation and test losses, and run `tagalong verdict`.
+    Train each network with your own script, fill in its validation and test losses, and run `tagalong verdict`. With
+    `--methods ensemble` or `best-of`, copies of a network are listed with seeds of their own. Their answers are
+    averaged, so fill in the names of files with predictions instead of losses.
 
     Example:
         `tagalong plan affinity.json --budgets 2,3`: list the networks to train with your own script
@@ -68,7 +71,7 @@ def plan(
         planned = make_plan(affinities, usual, chosen, 3 if seeds is None else seeds)
     path = planned.to_csv(out or Path("plan.csv"))
     if json:
-        networks = [{"tasks": list(tasks), "seed": seed} for tasks, seed in planned.networks]
+        networks = [_network_document(planned, tasks, seed) for tasks, seed in planned.networks]
         print(dumps({"file": str(path), "networks": networks}, indent=1))
         return
     if quiet:
@@ -77,7 +80,19 @@ def plan(
     console = screen()
     count = pluralize(len(planned.networks), "network")
     print_line(console, f"train {count} for {', '.join(planned.methods)}; enter the results in {path}, then run:")
-    print_line(console, f"tagalong verdict {path}")
+    if not planned.copies:
+        print_line(console, f"tagalong verdict {path}")
+        return
+    print_line(console, f"tagalong verdict {path} --targets-file TARGETS")
+    print_line(console, "Copies are averaged, so enter the names of files with predictions instead of losses.")
+
+
+def _network_document(planned: TrainingPlan, tasks: Sequence[str], seed: int) -> dict[str, Any]:
+    document: dict[str, Any] = {"tasks": list(tasks), "seed": seed}
+    if seed in planned.copies:
+        record, copy = planned.copies[seed]
+        document |= {"copy": copy, "copy_of_seed": record}
+    return document
 
 
 def _read_affinity(file: Path, axis: Literal["source", "target"]) -> Affinity:
@@ -99,8 +114,26 @@ ResultsFile = Annotated[
 ]
 
 
+TargetsFileOption = Annotated[
+    Path | None,
+    options.make_option(
+        options.TABLE,
+        "--targets-file",
+        metavar="FILE",
+        text="The labels of the validation and test rows, as npz or CSV. Losses are then computed from predictions.",
+    ),
+]
+LogitsOption = Annotated[
+    bool,
+    options.make_option(options.TABLE, "--logits", text="Predictions for classes are logits instead of probabilities."),
+]
+
+
 def verdict(
     file: ResultsFile,
+    targets_file: TargetsFileOption = None,
+    kinds: options.KindsOption = None,
+    logits: LogitsOption = False,
     budgets: options.BudgetsOption = None,
     out: options.OutOption = None,
     json: options.JsonOption = False,
@@ -110,7 +143,8 @@ def verdict(
 
     FILE has one row per network, seed and task, with the columns network (e.g. age+ill), seed, task, val_loss and
     test_loss, as written by `tagalong plan`. Groups are chosen by validation losses and judged by test losses. With
-    `--out`, the results and a report, `report.html`, are saved.
+    `--out`, the results and a report, `report.html`, are saved. With `--targets-file`, the column predictions names
+    a file for each network, from which losses and averages are computed.
 
     Example:
         `tagalong verdict plan.csv --out runs/own`: compare the networks, and write a report
@@ -119,14 +153,21 @@ def verdict(
 
     _check_output_folder(out)
     check_exists(file, "a filled-in plan, or a finished run's folder or results.json")
+    given = {"budgets": budgets, "targets_file": targets_file, "kinds": kinds, "logits": logits or None}
     if file.is_dir() or file.suffix.lower() == ".json":
-        if budgets is not None:
-            raise InvalidInput("budgets", "can only be used with a table of losses", str(file), "omit `budgets`")
+        for name in (name for name, value in given.items() if value is not None):
+            raise InvalidInput(name, "can only be used with a table of losses", str(file), f"omit `{name}`")
         with name_arguments(path=str(file)):
             results = Results.load(file)
     else:
         wanted = None if budgets is None else parse_integer_budgets(budgets, len(tasks_in_csv(file)))
-        results = verdict_from_csv(file, budgets=wanted)
+        results = verdict_from_csv(
+            file,
+            budgets=wanted,
+            targets_file=targets_file,
+            kinds=None if kinds is None else parse_pairs(kinds, "kinds"),
+            logits=logits,
+        )
     page = None if out is None else _save_report(results, out, file)
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))

@@ -88,7 +88,7 @@ def predict(
     if out is not None:
         write_atomic(out, _to_csv(columns, list(columns)))
     if json:
-        print(dumps({name: [float(f"{value:.6g}") for value in values] for name, values in columns.items()}))
+        print(dumps({name: [float(_shortest_text(value)) for value in values] for name, values in columns.items()}))
     elif out is None:
         sys.stdout.write(_to_csv(columns, list(map(printable, columns))))
     elif not quiet:
@@ -121,5 +121,12 @@ def _to_csv(columns: Mapping[str, Any], header: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows([f"{value:.6g}" for value in row] for row in zip(*columns.values(), strict=True))
+    writer.writerows(map(_shortest_text, row) for row in zip(*columns.values(), strict=True))
     return text.getvalue()
+
+
+def _shortest_text(value: Any) -> str:
+    """Returns the shortest text that stands for this very number in float32, so that no digit of a loss is lost."""
+    from numpy import float32
+
+    return str(float32(value))

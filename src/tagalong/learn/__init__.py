@@ -54,6 +54,7 @@ from .scoring import average_scores_on as average_scores_on
 from .scoring import mean_loss as mean_loss
 from .scoring import outputs_on as outputs_on
 from .scoring import outputs_on_rows as outputs_on_rows
+from .scoring import score_outputs as score_outputs
 from .scoring import set_losses as set_losses
 from .splitting import PARTS as PARTS
 from .streaming_rows import THREADS as THREADS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,7 +9,7 @@ from tagalong.score import Score
 
 from .problem import Problem
 from .rows import Rows, Split
-from .scoring import error_of
+from .scoring import score_outputs
 from .task import Task
 
 
@@ -74,6 +73,7 @@ def constant_scores(problem: Problem, part: str, fit_on: str = "train") -> dict[
         fit_on: the rows for whose labels the constants are best.
 
     Example:
+        >>> import numpy as np
         >>> labels = np.arange(100) % 2
         >>> problem = Problem.from_arrays(np.random.default_rng(0).normal(size=(100, 3)), {"ill": labels}, ["ill"])
         >>> round(constant_scores(problem, "test")["ill"].loss, 2)
@@ -99,7 +99,4 @@ def _read_targets(rows: Rows) -> dict[str, Tensor]:
 
 def _score(task: Task, labels: Tensor, targets: Tensor, scale: tuple[float, float] | None) -> Score:
     outputs = constant_output(task, labels).expand(len(targets), -1)
-    losses, present = task.row_losses(outputs, targets)
-    rows = torch.where(present > 0, losses, torch.nan).numpy()
-    loss = float(np.nanmean(rows)) if np.isfinite(rows).any() else float("nan")
-    return Score(loss, error_of(task, outputs, targets, scale, loss), rows)
+    return score_outputs(task, outputs, targets, scale)

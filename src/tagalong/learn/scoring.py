@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,6 +65,24 @@ def _make_score(
         outputs, targets = (torch.cat(part) for part in zip(*kept_pairs, strict=True))
         error = error_of(task, outputs, targets, problem.scales.get(task.name), loss)
     return Score(loss, error, rows.astype(np.float32))
+
+
+def score_outputs(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None = None) -> Score:
+    """Returns the loss and error of given outputs, including the loss of each row.
+
+    Args:
+        task: the task.
+        outputs: the outputs [rows, …] for the task.
+        targets: the targets, with NaN for missing labels.
+        scale: see `error_of`.
+
+    Example:
+        >>> score_outputs(Task("age", "regression"), torch.tensor([1.0, 2.0]), torch.tensor([3.0, torch.nan])).loss
+        4.0
+    """
+    rows: NDArray[Any] = _row_losses(task, outputs, targets)
+    loss = float(np.nanmean(rows)) if np.isfinite(rows).any() else float("nan")
+    return Score(loss, error_of(task, outputs, targets, scale, loss), rows)
 
 
 def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:

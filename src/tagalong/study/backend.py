@@ -34,6 +34,7 @@ from tagalong.learn import (
     Problem,
     Recipe,
     Rows,
+    Task,
     Taught,
     average_scores_on,
     build_network,
@@ -287,6 +288,10 @@ class Backend(ABC):
         The losses of rows without a label are NaN.
         """
         return None
+
+    def task(self, name: str) -> Task | None:
+        """Returns the task with this name, or None if only its name and the losses of networks are known."""
+        return None if self.problem is None else self.problem.task(name)
 
     def average_scores(self, groups: Sequence[Group], networks: Sequence[str], part: str) -> dict[str, Score]:
         """Returns the scores of the tasks that several networks serve, from the average of their answers.

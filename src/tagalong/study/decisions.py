@@ -17,6 +17,7 @@ from tagalong.learn import Diverged
 from tagalong.score import Score
 
 from .backend import Backend
+from .external_backend import PREDICTIONS_HINT
 from .learning import Learning
 from .methods import Choice, Combined, Decision, Method, no_average
 from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, Record, averaged_tasks
@@ -130,9 +131,11 @@ def check_averages(backend: Backend, method: str, choice: Choice) -> None:
     if not averaged:
         return
     place = f"the groups of {method!r}"
-    if backend.problem is None:
-        raise InvalidInput(place, "must serve each task by one network if networks are trained elsewhere")
-    if unknown := sorted(task for task in averaged if backend.problem.task(task).averaging is None):
+    tasks = {name: backend.task(name) for name in sorted(averaged)}
+    if any(task is None for task in tasks.values()):
+        expected = "must serve each task by one network if only the losses of networks are known"
+        raise InvalidInput(place, expected, hint=PREDICTIONS_HINT)
+    if unknown := [name for name, task in tasks.items() if task is not None and task.averaging is None]:
         raise no_average(place, unknown)
     served = [(task, group.trains, group.copy, group.taught) for group in choice.groups for task in group.serves]
     if len(set(served)) < len(served):

@@ -1,8 +1,8 @@
 """A study of networks trained elsewhere.
 
-It determines which networks to train next and computes the verdict. Results are stored in `told.json`. Per-row losses
-and affinities are stored in the `told` folder. An interrupted study can be continued, and multiple processes can add
-results to the same folder.
+It determines which networks to train next and computes the verdict. Results are stored in `told.json`. Targets,
+predictions, per-row losses and affinities are stored in the `told` folder. An interrupted study can be continued, and
+multiple processes can add results to the same folder.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,11 +35,22 @@ from tagalong.files import (
     write_document,
 )
 from tagalong.group import Group
-from tagalong.learn import Diverged, Job
+from tagalong.learn import Diverged, Job, Task
 from tagalong.score import Score
 
 from .decisions import decide_all, explain_decisions, train_choices
-from .external_backend import ExternalBackend
+from .external_backend import ExternalBackend, ExternalResult
+from .external_targets import (
+    ExternalTargets,
+    Parts,
+    arrays_checksum,
+    check_predictions,
+    check_targets,
+    flatten_parts,
+    read_flat_parts,
+    read_targets,
+)
+from .learning import Learning, constant_p_values
 from .methods import Method, make_method
 from .planning import Affinities, PlannedGroups, PlanRequest, TrainingPlan, check_plan, make_plan
 from .records import Label, ProblemInfo, Record, read_group, read_label
@@ -48,8 +59,10 @@ from .run_folder import check_no_run, write_run_report
 from .store import NetworkResult, halve_rows
 from .study_request import Options, StudyRequest, default_budgets, with_effort
 from .uncertainty import row_noise
+from .verdict import comparable_records
 
 FORMAT, VERSION, FILE, FOLDER, LOCK = "tagalong-told", 1, "told.json", "told", ".told.lock"
+REPLAN_HINT = "plan the study again in another folder"
 MAX_LOSS = 1e150
 MOST_NAMED = 5  # networks that a message lists
 Losses = Mapping[str, float | Sequence[float]]
@@ -64,8 +77,12 @@ class ExternalStudy:
     same folder; each sees the results of the others.
 
     Args:
-        tasks: the names of all tasks.
+        tasks: the names of all tasks, or `Task` objects, which are required if `targets` are given.
         out: the study's folder. If None, results are kept in memory only.
+        targets: the labels of all validation and test rows, `{"val": {task: labels}, "test": {task: labels}}`, with NaN
+            for missing labels. With targets, `tell` takes predictions instead of losses, and answers of several
+            networks can be averaged.
+        logits: whether predictions for binary and multiclass tasks are logits instead of probabilities.
 
     Example:
         >>> study = ExternalStudy(["age", "ill"])
@@ -78,9 +95,19 @@ class ExternalStudy:
         False
     """
 
-    def __init__(self, tasks: Sequence[str], out: str | os.PathLike[str] | None = None) -> None:
-        self.tasks, self.out = as_names(tasks), None if out is None else Path(out)
+    def __init__(
+        self,
+        tasks: Sequence[str | Task],
+        out: str | os.PathLike[str] | None = None,
+        *,
+        targets: Mapping[str, Mapping[str, Any]] | None = None,
+        logits: bool = False,
+    ) -> None:
+        self.tasks, self.out = _names_of(tasks), None if out is None else Path(out)
         ProblemInfo.from_tasks(self.tasks)  # raises an error for invalid names
+        self._targets = None if targets is None else check_targets(tasks, targets, logits)
+        if logits and targets is None:
+            raise InvalidInput("logits", "can only be used together with `targets`")
         if self.out is not None:
             check_no_run(self.out)
         self._run: ExternalRun | None = None
@@ -105,8 +132,8 @@ class ExternalStudy:
                 and `tag` uses any other affinity. To choose which method uses which affinity, pass a mapping with the
                 keys "tag", "cs" and "auto".
             methods: any methods that need only plain networks: "stl", "tag", "cs", "hoa", "optimal", "oracle", "random"
-                or "auto". "mtl" is always included. Defaults to `stl` and the methods that use the affinities, or to
-                `stl` and `hoa` if there are no affinities.
+                or "auto". If the study has targets, also "ensemble" and "best-of". "mtl" is always included. Defaults
+                to `stl` and the methods that use the affinities, or to `stl` and `hoa` if there are no affinities.
             budgets: the limits on the number of networks. Defaults to 2, 3 and 4, up to the number of tasks.
             seeds: the number of seeds, or a list of seeds.
             options: options for each method (see `Study.run`).
@@ -116,8 +143,9 @@ class ExternalStudy:
         wanted = ("stl", "hoa") if methods is None and affinity is None else methods
         sizes = default_budgets(len(self.tasks)) if budgets is None else budgets
         options = with_effort(options, effort)
-        request = check_plan(affinity, sizes, wanted, seeds, tasks=self.tasks, options=options)
-        run = ExternalRun(request)
+        averages = self._targets is not None
+        request = check_plan(affinity, sizes, wanted, seeds, tasks=self.tasks, options=options, averages=averages)
+        run = ExternalRun(replace(request, targets=self._targets))
         if self.out is not None:
             with _locked(self.out):
                 if has_plan(self.out):
@@ -129,7 +157,10 @@ class ExternalStudy:
         return run.plan
 
     def ask(self) -> Network | None:
-        """Returns the tasks and seed of the network to train next, or None if all networks are trained."""
+        """Returns the tasks and seed of the network to train next, or None if all networks are trained.
+
+        Copies of a network whose answers are averaged have the same tasks, but different seeds (below 2**48).
+        """
         return next(iter(self.pending()), None)
 
     def pending(self) -> list[Network]:
@@ -141,8 +172,8 @@ class ExternalStudy:
         tasks: Sequence[str],
         seed: int,
         *,
-        val: Losses | None,
-        test: Losses | None,
+        val: Losses | Mapping[str, Any] | None,
+        test: Losses | Mapping[str, Any] | None,
         rows: Mapping[str, Any] | None = None,
         val_rows: Mapping[str, Any] | None = None,
         steps: int | None = None,
@@ -151,12 +182,19 @@ class ExternalStudy:
     ) -> None:
         """Adds a network's result. Results can be added in any order.
 
+        If the study has targets, `val` and `test` are predictions for every row, in the order of the targets: values
+        for regression, the probability of label 1 for binary tasks, and the probability of every class [rows, classes]
+        for multiclass tasks (or logits, see `logits`). Losses, errors and per-row losses are computed from them: the
+        squared error for regression, and the cross-entropy for classes.
+
         Args:
             tasks: the tasks of the network.
             seed: the seed of the network.
             val: each task's validation loss, or a (loss, error) pair. None if the network diverged; it then ranks below
-                all others. If the network for all tasks diverged, its seed is excluded from the comparison.
-            test: each task's test loss, or a (loss, error) pair. None if the network diverged.
+                all others. If the network for all tasks diverged, its seed is excluded from the comparison. If the
+                study has targets, each task's predictions for the validation rows.
+            test: each task's test loss, or a (loss, error) pair. None if the network diverged. If the study has
+                targets, each task's predictions for the test rows.
             rows: each task's loss on every test row, with NaN for rows without a label. Without these losses, the
                 verdict's confidence interval does not account for noise due to the test rows.
             val_rows: each task's loss on every validation row. `auto` splits these rows into two halves to estimate how
@@ -165,9 +203,14 @@ class ExternalStudy:
             seconds: the training time in seconds.
             parameters: the number of parameters.
         """
-        result = check_result(
-            self._planned_job(tasks, seed), val, test, rows, steps, seconds, parameters, val_rows=val_rows
-        )
+        job, targets = self._planned_job(tasks, seed), self._open.request.targets
+        if targets is None:
+            result = check_result(job, val, test, rows, steps, seconds, parameters, val_rows=val_rows)
+        else:
+            if rows is not None or val_rows is not None:
+                expected = "must be omitted if the study has targets, since they are computed from predictions"
+                raise InvalidInput("`rows` and `val_rows`", expected)
+            result = check_told_predictions(job, targets, val, test, steps, seconds, parameters)
         if self.out is None:
             self._open.add(result)
             return
@@ -203,7 +246,7 @@ class ExternalStudy:
             if self._run is None:
                 self._run = self._read()
             else:
-                self._run.known |= _read_results(self._folder, self._run.request.tasks, self._run.known)
+                self._run.known |= _read_results(self._folder, self._run.request, self._run.known)
             self._seen = signature
         assert self._run is not None
         return self._run
@@ -219,6 +262,11 @@ class ExternalStudy:
         if found != self.tasks:
             expected = f"must contain a plan for {', '.join(self.tasks)}"
             raise InvalidInput("out", expected, f"one for {', '.join(found)}", "use a new folder")
+        saved = run.request.targets
+        if self._targets is not None and (saved is None or saved.document != self._targets.document):
+            raise InvalidInput(
+                "targets", "must be those of the study in this folder", f"others in {self.out}", "use a new folder"
+            )
         return run
 
     def _read_run_with_same_plan(self, run: ExternalRun) -> ExternalRun:
@@ -250,6 +298,12 @@ class ExternalStudy:
             raise InvalidInput("`tasks` and `seed`:", known, hint="use a new `out`")
 
 
+def _names_of(tasks: Any) -> tuple[str, ...]:
+    if isinstance(tasks, str) or not isinstance(tasks, Iterable):
+        return as_names(tasks)
+    return as_names([task.name if isinstance(task, Task) else task for task in tasks])
+
+
 class ExternalRun:
     """A request to compare methods, with the results of its networks so far.
 
@@ -267,8 +321,8 @@ class ExternalRun:
 
     def __init__(self, request: PlanRequest, known: Mapping[Job, NetworkResult] | None = None) -> None:
         self.request, self.known = request, dict(known or {})
-        first = make_plan(request.study, ExternalBackend(request.tasks, {}, request.affinities))
-        self.document = _plan_document(first, request.options)
+        first = make_plan(request.study, self._make_backend({}))
+        self.document = _plan_document(first, request)
         self.plan, self.planned = first, set(first.networks)
         if self.known:
             self._update_plan()
@@ -286,7 +340,10 @@ class ExternalRun:
 
     @property
     def _backend(self) -> ExternalBackend:
-        return ExternalBackend(self.request.tasks, self.known, self.request.affinities)
+        return self._make_backend(self.known)
+
+    def _make_backend(self, known: Mapping[Job, NetworkResult]) -> ExternalBackend:
+        return ExternalBackend(self.request.tasks, known, self.request.affinities, self.request.targets)
 
     @property
     def pending(self) -> list[Network]:
@@ -304,8 +361,8 @@ class ExternalRun:
         return network in self.planned
 
     def _missing_networks(self) -> list[Network]:
-        seeds = self._study.seeds
-        needed = ((tasks, seed) for tasks, seed in self.plan.networks if seed in seeds)
+        seeds, copies = self._study.seeds, self.plan.copies
+        needed = ((tasks, seed) for tasks, seed in self.plan.networks if copies.get(seed, (seed, 0))[0] in seeds)
         return [(tasks, seed) for tasks, seed in needed if Job(tasks, seed) not in self.known]
 
     def add(self, result: NetworkResult) -> None:
@@ -335,16 +392,30 @@ class ExternalRun:
         settings |= {"seeds": list(wanted), **explain_decisions(decisions)}
         if lost := [seed for seed in wanted if seed not in study.seeds]:
             settings["diverged_seeds"] = lost
-        return Results(records, problem=problem, noise=_known_row_noise(records, backend), settings=settings, out=out)
+        learning, targets = Learning(), self.request.targets
+        if targets is not None:
+            problem = replace(problem, **targets.describe())
+            learning = Learning(_constant_p_values(records, backend, targets))
+        noise = _known_row_noise(records, backend, learning.unlearnt)
+        return Results(records, problem=problem, noise=noise, settings=settings, out=out, learning=learning)
 
 
-def _known_row_noise(records: Sequence[Record], backend: ExternalBackend) -> dict[Label, float]:
+def _constant_p_values(
+    records: Sequence[Record], backend: ExternalBackend, targets: ExternalTargets
+) -> dict[str, float]:
+    """Compares the networks that may be recommended with constants, on the validation rows, as `Study` does."""
+    groupings = [[backend.row_losses(record, "val") or {} for record in some] for some in comparable_records(records)]
+    return constant_p_values(groupings, targets.constant_rows("val"))
+
+
+def _known_row_noise(
+    records: Sequence[Record], backend: ExternalBackend, unlearnt: Sequence[str]
+) -> dict[Label, float]:
     """Returns the noise due to the test rows for each method and budget whose per-row losses are all known."""
     rows = {id(record): backend.row_losses(record) for record in records}
     unknown = {record.label for record in records if rows[id(record)] is None}
-    return row_noise(
-        [record for record in records if record.label not in unknown], lambda record: rows[id(record)] or {}
-    )
+    known = [record for record in records if record.label not in unknown]
+    return row_noise(known, lambda record: rows[id(record)] or {}, unlearnt=unlearnt)
 
 
 def check_result(
@@ -362,13 +433,10 @@ def check_result(
 
     A network without losses diverged.
     """
-    problems: list[InvalidInput] = []
-    for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters)):
-        if number is not None and not (is_number(number) and is_nonnegative(number)):
-            problems.append(InvalidInput(name, "must be a non-negative number", short(number)))
+    problems = _cost_problems(steps, seconds, parameters)
     if val is None and test is None:
         raise_problems(problems)
-        return _diverged(job, int(steps or 0), float(seconds or 0.0), int(parameters or 0))
+        return _diverged(job, *_costs(steps, seconds, parameters))
     row_losses = {
         "val": _row_losses(problems, "val_rows", val_rows, job.tasks),
         "test": _row_losses(problems, "rows", rows, job.tasks),
@@ -379,8 +447,58 @@ def check_result(
         known = row_losses[part] if part == "test" else {}
         scores[part] = {task: _score(problems, part, task, losses[task], known.get(task)) for task in losses}
     raise_problems(problems)
-    costs = int(steps or 0), float(seconds or 0.0), int(parameters or 0)
+    costs = _costs(steps, seconds, parameters)
     return NetworkResult(job, scores["val"], scores["test"], *costs, halves=halve_rows(row_losses["val"]))
+
+
+def check_told_predictions(
+    job: Job,
+    targets: ExternalTargets,
+    val: Any,
+    test: Any,
+    steps: int | None = None,
+    seconds: float | None = None,
+    parameters: int | None = None,
+) -> NetworkResult:
+    """Returns the result of a network computed from its predictions, or raises an error that lists every problem.
+
+    A network without predictions diverged.
+    """
+    problems = _cost_problems(steps, seconds, parameters)
+    if val is None and test is None:
+        raise_problems(problems)
+        return replace(_diverged(job, *_costs(steps, seconds, parameters)), key=_job_hash(job))
+    given = {"val": val, "test": test}
+    predictions = {part: check_predictions(problems, targets, part, one, job.tasks) for part, one in given.items()}
+    raise_problems(problems)
+    return _score_predictions(job, targets, predictions, *_costs(steps, seconds, parameters))
+
+
+def _score_predictions(
+    job: Job, targets: ExternalTargets, predictions: Parts, steps: int, seconds: float, parameters: int
+) -> NetworkResult:
+    scores = {part: targets.average_scores([targets.outputs(one)], part) for part, one in predictions.items()}
+    halves = halve_rows({task: score.rows for task, score in scores["val"].items()})
+    costs = steps, seconds, parameters
+    return ExternalResult(
+        job, scores["val"], scores["test"], *costs, halves=halves, key=_job_hash(job), predictions=predictions
+    )
+
+
+def _job_hash(job: Job) -> str:
+    return hashlib.sha256(repr((job.tasks, job.seed)).encode()).hexdigest()[:16]
+
+
+def _cost_problems(steps: Any, seconds: Any, parameters: Any) -> list[InvalidInput]:
+    return [
+        InvalidInput(name, "must be a non-negative number", short(number))
+        for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters))
+        if number is not None and not (is_number(number) and is_nonnegative(number))
+    ]
+
+
+def _costs(steps: int | None, seconds: float | None, parameters: int | None) -> tuple[int, float, int]:
+    return int(steps or 0), float(seconds or 0.0), int(parameters or 0)
 
 
 def _diverged(job: Job, steps: int, seconds: float, parameters: int) -> NetworkResult:
@@ -482,6 +600,8 @@ def _write_run(out: Path, run: ExternalRun) -> None:
         if not (out / affinities[method]).exists():
             (out / FOLDER).mkdir(parents=True, exist_ok=True)
             affinity.save(out / affinities[method])
+    if (targets := run.request.targets) is not None:
+        _write_arrays(out, "targets", targets.document["checksum"], targets.labels)
     entries = [_result_document(out, result) for result in run.known.values()]
     plan = run.document | {"affinities": affinities}
     write_document(out / FILE, FORMAT, VERSION, {"plan": plan, "told": entries})
@@ -489,19 +609,18 @@ def _write_run(out: Path, run: ExternalRun) -> None:
 
 def _read(out: Path) -> ExternalRun:
     request = _read_document(out, lambda entry: _read_request(entry["plan"], out))
-    return ExternalRun(request, _read_results(out, request.tasks, {}))
+    return ExternalRun(request, _read_results(out, request, {}))
 
 
-def _read_results(out: Path, tasks: Sequence[str], known: Mapping[Job, NetworkResult]) -> dict[Job, NetworkResult]:
+def _read_results(out: Path, request: PlanRequest, known: Mapping[Job, NetworkResult]) -> dict[Job, NetworkResult]:
     """Reads the results; those that are already known are not read again."""
     return _read_document(
-        out, lambda entry: dict(_read_result(out, one, tasks, known) for one in entry["told"].entries())
+        out, lambda entry: dict(_read_result(out, one, request, known) for one in entry["told"].entries())
     )
 
 
 def _read_document(out: Path, parse: Callable[[Entry], T]) -> T:
-    hint = "plan the study again in another folder"
-    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: parse(Entry(document)), hint=hint)
+    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: parse(Entry(document)), hint=REPLAN_HINT)
 
 
 def _read_request(plan: Entry, out: Path) -> PlanRequest:
@@ -510,9 +629,7 @@ def _read_request(plan: Entry, out: Path) -> PlanRequest:
         raise plan["tasks"].error("must not be empty")
     affinities = {}
     for method, file in _optional_mapping(plan, "affinities").items():
-        if Path(file.text()).parts[:-1] != (FOLDER,):
-            raise file.error(f"must be a file in the folder {FOLDER!r}")
-        affinities[method] = Affinity.load(out / file.text())
+        affinities[method] = Affinity.load(_told_file(out, file))
         if not set(affinities[method].tasks) >= set(tasks):
             raise file.error("must be an affinity between the tasks of the plan")
     options = {name: _plain(given) for name, given in _optional_mapping(plan, "options").items()}
@@ -532,7 +649,17 @@ def _read_request(plan: Entry, out: Path) -> PlanRequest:
     seeds = tuple(seed.integer(0) for seed in plan["seeds"].some())
     if len(set(seeds)) < len(seeds):
         raise plan["seeds"].error("must be distinct")
-    return PlanRequest(tasks, StudyRequest(tuple(methods), budgets, seeds), affinities, options)
+    targets = plan.get("targets").optional(lambda entry: _read_saved_targets(out, entry, tasks))
+    return PlanRequest(tasks, StudyRequest(tuple(methods), budgets, seeds), affinities, options, targets)
+
+
+def _read_saved_targets(out: Path, entry: Entry, tasks: Sequence[str]) -> ExternalTargets:
+    path = out / _archive_name("targets", entry["checksum"].text())
+    with report_damage(path, hint=REPLAN_HINT):
+        targets = read_targets(entry, unpack_arrays(read_regular_file(path)))
+    if [task.name for task in targets.tasks] != list(tasks):
+        raise entry["tasks"].error(f"must be the tasks {', '.join(tasks)}")
+    return targets
 
 
 def _plain(entry: Entry) -> dict[str, Any]:
@@ -543,22 +670,25 @@ def _optional_mapping(entry: Entry, name: str) -> dict[str, Entry]:
     return entry.get(name).optional(Entry.mapping) or {}
 
 
-def _plan_document(plan: TrainingPlan, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _plan_document(plan: TrainingPlan, request: PlanRequest) -> dict[str, Any]:
     """Converts an initial plan to a JSON document."""
     document: dict[str, Any] = {name: list(getattr(plan, name)) for name in ("tasks", "methods", "budgets", "seeds")}
     document["groupings"] = [
         {"method": method, "budget": budget, "groups": [group.to_document(cost=False) for group in groups]}
         for (method, budget), groups in plan.groupings.items()
     ]
-    document["options"] = {name: dict(given) for name, given in options.items()}
-    return document
+    document["options"] = {name: dict(given) for name, given in request.options.items()}
+    return document if request.targets is None else document | {"targets": request.targets.document}
 
 
 def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
+    predictions = None
+    if isinstance(result, ExternalResult) and result.predictions:
+        predictions = _write_arrays(out, result.key, result.checksum, result.predictions)
     return {
         "tasks": list(result.job.tasks),
         "seed": result.job.seed,
-        "rows": _write_rows(out, result),
+        **({"rows": _write_rows(out, result)} if predictions is None else {"predictions": predictions}),
         "val": _scores_document(result.val),
         "test": _scores_document(result.test),
         "halves": {task: [_none_if_not_finite(loss) for loss in pair] for task, pair in result.halves.items()},
@@ -574,14 +704,18 @@ def _scores_document(scores: Mapping[str, Score]) -> dict[str, list[float | None
 
 
 def _read_result(
-    out: Path, entry: Entry, tasks: Sequence[str], known: Mapping[Job, NetworkResult]
+    out: Path, entry: Entry, request: PlanRequest, known: Mapping[Job, NetworkResult]
 ) -> tuple[Job, NetworkResult]:
-    names = entry["tasks"].names(tasks)
-    job = Job(tuple(task for task in tasks if task in names), entry["seed"].integer(0))
+    names = entry["tasks"].names(request.tasks)
+    job = Job(tuple(task for task in request.tasks if task in names), entry["seed"].integer(0))
     if job in known:
         return job, known[job]
     costs = entry["steps"].integer(0), entry["seconds"].number(0), entry["parameters"].integer(0)
-    if entry.get("diverged").value is True:
+    diverged = entry.get("diverged").value is True
+    if request.targets is not None:
+        told = {} if diverged else _read_predictions(out, entry["predictions"], job)
+        return job, check_told_predictions(job, request.targets, told.get("val"), told.get("test"), *costs)
+    if diverged:
         return job, _diverged(job, *costs)
     rows = entry["rows"].optional(lambda file: _read_rows(out, file, names)) or {}
     val, test = _read_scores(entry["val"], job.tasks), _read_scores(entry["test"], job.tasks)
@@ -590,11 +724,40 @@ def _read_result(
     return job, NetworkResult(job, val, scored, *costs, halves=halves)
 
 
-def _read_rows(out: Path, file: Entry, tasks: Sequence[str]) -> dict[str, NDArray[Any]]:
+def _read_predictions(out: Path, entry: Entry, job: Job) -> Parts:
+    checksum = entry.text()
+    path = out / _archive_name(_job_hash(job), checksum)
+    with report_damage(path, hint=REPLAN_HINT):
+        arrays = unpack_arrays(read_regular_file(path))
+        if arrays_checksum(arrays) != checksum:
+            raise ValueError("the checksum does not match")
+        return read_flat_parts(arrays, job.tasks)
+
+
+def _write_arrays(out: Path, name: str, checksum: str, arrays: Parts) -> str:
+    """Writes arrays to a file whose name contains their checksum, and returns the checksum.
+
+    A file that was left by a killed process is therefore never taken for another one.
+    """
+    path = out / _archive_name(name, checksum)
+    if not path.exists():
+        write_atomic(path, pack_arrays(flatten_parts(arrays), compress=True))
+    return checksum
+
+
+def _archive_name(name: str, checksum: str) -> str:
+    return f"{FOLDER}/{name}-{checksum[:16]}.npz"
+
+
+def _told_file(out: Path, file: Entry) -> Path:
     if Path(file.text()).parts[:-1] != (FOLDER,):
         raise file.error(f"must be a file in the folder {FOLDER!r}")
-    path = out / file.text()
-    with report_damage(path, hint="plan the study again in another folder"):
+    return out / file.text()
+
+
+def _read_rows(out: Path, file: Entry, tasks: Sequence[str]) -> dict[str, NDArray[Any]]:
+    path = _told_file(out, file)
+    with report_damage(path, hint=REPLAN_HINT):
         archive = unpack_arrays(read_regular_file(path))
         return {task: archive[f"rows_{number}"] for number, task in enumerate(tasks)}
 
@@ -622,7 +785,7 @@ def _write_rows(out: Path, result: NetworkResult) -> str | None:
     rows = {task: score.rows for task, score in result.test.items() if score.rows is not None}
     if len(rows) < len(result.job.tasks):
         return None
-    name = f"{FOLDER}/{hashlib.sha256(repr((result.job.tasks, result.job.seed)).encode()).hexdigest()[:16]}.npz"
+    name = f"{FOLDER}/{_job_hash(result.job)}.npz"
     if not (out / name).exists():  # the result of a network never changes
         named_rows = {f"rows_{number}": rows[task] for number, task in enumerate(result.job.tasks)}
         write_atomic(out / name, pack_arrays(named_rows, compress=True))

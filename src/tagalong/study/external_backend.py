@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
-from tagalong.learn import Job
+from tagalong.group import Group
+from tagalong.learn import Job, Task
+from tagalong.score import Score
 
 from .backend import Backend, describe_jobs
-from .records import Cost, Record
+from .external_targets import ExternalTargets, Parts, arrays_checksum, flatten_parts
+from .members import member_seed
+from .records import Cost, Record, averaged_tasks
 from .store import Losses, NetworkResult, plain_steps
 
 COSINE_ESTIMATORS = ("cosine", "cosine_kernels", "centered_cosine")  # estimators whose affinities `cs` uses
+PREDICTIONS_HINT = "pass `targets` to ExternalStudy and predictions to tell()"
+
+
+@dataclass(frozen=True)
+class ExternalResult(NetworkResult):
+    """The result of a network trained elsewhere.
+
+    Attributes:
+        predictions: its checked predictions, by part ("val" and "test") and task. Empty if only losses are known.
+    """
+
+    predictions: Parts = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def checksum(self) -> str:
+        """A checksum of the predictions."""
+        return arrays_checksum(flatten_parts(self.predictions))
 
 
 class MissingNetworks(Exception):
@@ -38,9 +64,12 @@ class ExternalBackend(Backend):
         tasks: the names of all tasks.
         results: the results of the networks trained so far. More results can be added later.
         affinities: the measured affinities, keyed by the method that uses them ("tag" or "cs").
+        targets: the targets of the tasks if the results include predictions, or None if only losses are known.
 
     Attributes:
         requests: all requested networks in order, including duplicates. Callers may clear this list.
+        copies: the record's seed and the number of every copy that was mentioned so far, by the seed it is trained
+            with. Copies with number 0 are left out.
     """
 
     def __init__(
@@ -48,16 +77,26 @@ class ExternalBackend(Backend):
         tasks: Iterable[str],
         results: Mapping[Job, NetworkResult],
         affinities: Mapping[str, Affinity] | None = None,
+        targets: ExternalTargets | None = None,
     ) -> None:
         super().__init__(tasks)
         self.requests: list[Job] = []
-        self._known, self._affinities = results, affinities or {}
+        self.copies: dict[int, tuple[int, int]] = {}
+        self._known, self._affinities, self._targets = results, affinities or {}, targets
 
     def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
         if rule != "plain" or width != 1:
             expected = "must not require balancing rules or wider networks if networks are trained elsewhere"
             raise InvalidInput("methods", expected, f"a network with rule {rule!r} and width {width:g}")
         return super().job(tasks, seed)
+
+    def group_job(self, group: Group, seed: int, rule: str = "plain", width: float = 1.0) -> Job:
+        if group.copy:
+            self.copies[member_seed(seed, group.copy)] = seed, group.copy
+        return super().group_job(group, seed, rule, width)
+
+    def task(self, name: str) -> Task | None:
+        return None if self._targets is None else self._targets.task(name)
 
     def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
         self.requests += jobs
@@ -87,14 +126,67 @@ class ExternalBackend(Backend):
         return Cost(1, steps, network.seconds * (1 + (affinity.settings.get("overhead") or 0.0)))
 
     def row_losses(self, record: Record, part: str = "test") -> Losses | None:
-        found: Losses = {}
+        averaged = self.average_scores(record.groups, record.networks, part) if averaged_tasks(record.groups) else {}
+        found: Losses = {task: score.rows for task, score in averaged.items() if score.rows is not None}
         for group in record.groups:
             scores = getattr(self._known[self.group_job(group, record.seed)], part)
-            for task in group.serves:
+            for task in group.serves - averaged.keys():
                 if scores[task].rows is None:
                     return None
                 found[task] = scores[task].rows
         return {task: found[task] for task in self.tasks if task in found}
+
+    def average_scores(self, groups: Sequence[Group], networks: Sequence[str], part: str) -> dict[str, Score]:
+        """Returns the scores of the tasks that several networks serve, computed from the networks' predictions."""
+        tasks = averaged_tasks(groups)
+        jobs = {result.key: job for job, result in self._known.items() if result.key in networks}
+        members = [(group, jobs.get(key)) for group, key in zip(groups, networks, strict=True) if group.serves & tasks]
+        if any(job is None for _, job in members):
+            raise self._without_predictions()
+        if any(self._known[job].diverged for _, job in members if job is not None):
+            return dict.fromkeys(tasks, Score(math.nan, math.nan))
+        outputs = self.outputs([job for _, job in members if job is not None], part)
+        served = [
+            {task: values for task, values in outputs[job].items() if task in group.serves & tasks}
+            for group, job in members
+            if job is not None
+        ]
+        assert self._targets is not None
+        return self._targets.average_scores(served, part)
+
+    def outputs(self, jobs: Iterable[Job], part: str) -> dict[Job, dict[str, Tensor]]:
+        """Returns the outputs of networks for each of their tasks: predicted values, and logits for classes.
+
+        Args:
+            jobs: the networks.
+            part: "val" or "test".
+
+        Raises:
+            Diverged: If a network diverged.
+            InvalidInput: If only the losses of networks are known.
+        """
+        if self._targets is None or part not in self._targets.labels:
+            raise self._without_predictions()
+        found = {}
+        for job, result in self.networks(jobs, "networks whose answers are averaged").items():
+            if not isinstance(result, ExternalResult) or not result.predictions:
+                raise self._without_predictions()
+            found[job] = self._targets.outputs(result.predictions[part])
+        return found
+
+    def targets(self, part: str) -> dict[str, Tensor]:
+        """Returns the targets of each task, with NaN for missing labels. The rows are those of `outputs`.
+
+        Raises:
+            InvalidInput: If only the losses of networks are known.
+        """
+        if self._targets is None or part not in self._targets.labels:
+            raise self._without_predictions()
+        return dict(self._targets.tensors[part])
+
+    def _without_predictions(self) -> InvalidInput:
+        expected = "must not need the predictions of networks if only their losses are known"
+        return InvalidInput("methods", expected, hint=PREDICTIONS_HINT)
 
 
 def method_of_estimator(estimator: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +17,15 @@ from tagalong.group import Group
 from tagalong.learn import Diverged, Job
 
 from .backend import Backend
-from .external_backend import COSINE_ESTIMATORS, ExternalBackend, MissingNetworks, method_of_estimator
-from .methods import AutoMethod, Choice, Decision, Method, make_method, read_effort
+from .external_backend import (
+    COSINE_ESTIMATORS,
+    PREDICTIONS_HINT,
+    ExternalBackend,
+    MissingNetworks,
+    method_of_estimator,
+)
+from .external_targets import ExternalTargets
+from .methods import AutoMethod, Choice, Decision, Ensemble, Method, make_method, read_effort
 from .records import Label
 from .relative_losses import Subset
 from .study_request import Options, StudyRequest, check_options, check_request
@@ -28,6 +35,7 @@ ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": COSINE_ESTIMATORS}
 KEY_COLUMNS = ("network", "seed", "task")
 PLAN_COLUMNS = ("serves", "decides")
 REQUIRED_COLUMNS = ("val_loss", "test_loss")
+COPY_COLUMN, PREDICTIONS_COLUMN = "copy", "predictions"
 OPTIONAL_COLUMNS = ("val_error", "test_error", "test_rows", "steps", "seconds", "parameters")
 Affinities = Affinity | Sequence[Affinity] | Mapping[str, Affinity] | None
 
@@ -42,8 +50,11 @@ class TrainingPlan:
         budgets: the limits on the number of networks.
         seeds: the seeds used to train each network.
         groupings: the groups chosen by each method and budget that has already decided.
-        deciding: for each method and budget that has not decided yet, the networks whose losses it needs.
+        deciding: for each method and budget that has not decided yet, the networks whose results it needs: their tasks
+            and the number of their copy.
         networks: the tasks and seed of every network known to be needed. Networks for all tasks come first.
+        copies: for each seed that is not one of `seeds`, the seed and the number of the copy that is trained with it.
+            Answers of copies are averaged. Copy 0 is trained with the seed itself.
     """
 
     tasks: tuple[str, ...]
@@ -51,15 +62,17 @@ class TrainingPlan:
     budgets: tuple[int, ...]
     seeds: tuple[int, ...]
     groupings: Mapping[Label, tuple[Group, ...]] = field(default_factory=dict)
-    deciding: Mapping[Label, frozenset[Subset]] = field(default_factory=dict)
+    deciding: Mapping[Label, frozenset[tuple[Subset, int]]] = field(default_factory=dict)
     networks: tuple[tuple[tuple[str, ...], int], ...] = ()
+    copies: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     def to_csv(self, path: str | Path) -> Path:
         """Writes a CSV file with one row per network, seed and task.
 
         The loss columns are left empty for you to fill in. The `serves` column lists the methods and budgets for which
         the network serves the task. The `decides` column lists the methods and budgets that need the network's losses
-        to decide.
+        to decide. If answers of copies are averaged, a column `copy` contains their numbers, and a column `predictions`
+        is left empty for the names of files.
 
         Raises:
             InvalidInput: If a method decides in multiple rounds, which a single table cannot represent, or the name of
@@ -72,23 +85,26 @@ class TrainingPlan:
         if joined:
             hint = "rename them, since '+' joins the tasks of a network in the table"
             raise InvalidInput("task names", "must not contain '+'", ", ".join(map(repr, joined)), hint)
+        columns = [*KEY_COLUMNS, *PLAN_COLUMNS, *REQUIRED_COLUMNS, *OPTIONAL_COLUMNS[:2]]
+        columns += [COPY_COLUMN, PREDICTIONS_COLUMN] if self.copies else []
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*KEY_COLUMNS, *PLAN_COLUMNS, *REQUIRED_COLUMNS, *OPTIONAL_COLUMNS[:2]])
-        for tasks, seed in self.networks:
-            subset = frozenset(tasks)
-            decides = [csv_label(label) for label, subsets in self.deciding.items() if subset in subsets]
-            for task in tasks:
-                serves = [
-                    csv_label(label) for label, groups in self.groupings.items() if _is_served(groups, subset, task)
-                ]
-                writer.writerow(["+".join(tasks), seed, task, " ".join(serves), " ".join(decides), "", "", "", ""])
+        writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row for network in self.networks for row in self._csv_rows(*network))
         write_atomic(Path(path), text.getvalue())
         return Path(path)
 
-
-def _is_served(groups: Sequence[Group], subset: Subset, task: str) -> bool:
-    return any(group.trains == subset and task in group.serves for group in groups)
+    def _csv_rows(self, tasks: tuple[str, ...], seed: int) -> Iterator[dict[str, Any]]:
+        subset, (_, copy) = frozenset(tasks), self.copies.get(seed, (seed, 0))
+        decides = [csv_label(label) for label, networks in self.deciding.items() if (subset, copy) in networks]
+        for task in tasks:
+            serves = [
+                csv_label(label)
+                for label, groups in self.groupings.items()
+                if any((group.trains, group.copy) == (subset, copy) and task in group.serves for group in groups)
+            ]
+            keys = {"network": "+".join(tasks), "seed": seed, "task": task, COPY_COLUMN: copy}
+            yield {**keys, "serves": " ".join(serves), "decides": " ".join(decides)}
 
 
 def csv_label(label: Label) -> str:
@@ -121,8 +137,9 @@ def plan(
             matrix of unknown origin. Alternatively, pass a mapping from "tag", "cs" and "auto" to affinities. Pass None
             if none of these methods is compared.
         budgets: the limits on the number of networks.
-        methods: any methods that need only plain networks ("stl", "tag", "cs", "hoa", "optimal", "random", …). "mtl" is
-            always included. Defaults to `stl`, plus `tag` and `cs` if an affinity is provided for them.
+        methods: any methods that need only plain networks ("stl", "tag", "cs", "hoa", "optimal", "random", "ensemble",
+            "best-of", …). "mtl" is always included. Defaults to `stl`, plus `tag` and `cs` if an affinity is provided
+            for them. Methods that average answers also need the predictions of the networks.
         seeds: the number of seeds, or a list of seeds.
         tasks: the names of the tasks. Defaults to the tasks of the affinity.
         options: options for each method (see `Study.run`).
@@ -152,12 +169,14 @@ class PlanRequest:
         study: the methods, budgets and seeds.
         affinities: the measured affinities, keyed by the method that uses them ("tag", "cs" or "auto").
         options: the options of each method.
+        targets: the targets if networks are judged by their predictions, or None if their losses are given.
     """
 
     tasks: tuple[str, ...]
     study: StudyRequest
     affinities: Mapping[str, Affinity] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    targets: ExternalTargets | None = None
 
 
 def check_plan(
@@ -168,8 +187,12 @@ def check_plan(
     *,
     tasks: Sequence[str] | None = None,
     options: Options | None = None,
+    averages: bool = True,
 ) -> PlanRequest:
-    """Returns the validated arguments of `plan`, or raises a single error that lists every problem."""
+    """Returns the validated arguments of `plan`, or raises a single error that lists every problem.
+
+    If `averages` is False, methods that average answers are rejected, since only losses will be known.
+    """
     check_options(options)
     problems: list[InvalidInput] = []
     given = collect(problems, _read_affinities, affinity)
@@ -182,7 +205,7 @@ def check_plan(
         options = _disable_measuring(options, chosen, given)
         affinities = _affinities_by_method(chosen, by_name or given, names, problems)
         for method in chosen:
-            problems += _training_problems(str(method), options)
+            problems += _training_problems(str(method), options, averages)
         if not chosen and not problems:
             problems.append(InvalidInput("methods", "must name at least one method", "none"))
         study = collect(problems, check_request, names, chosen or ("mtl",), budgets, seeds, options)
@@ -209,15 +232,18 @@ def make_plan(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
     decisions = {method.name: found[method.name] for method in request.methods if method.name in found}
     groupings: dict[Label, tuple[Group, ...]] = {}
     for name, (_, decision) in decisions.items():
-        if any(choice.shares is not None for choice in decision.choices.values()):  # the groups differ between seeds
+        if _differs_between_seeds(decision):
             deciding[name] = _jobs_of_decision(backend, decision)
         else:
             groupings |= {(name, budget): choice.groups for (budget, _), choice in decision.choices.items()}
     together = [backend.job(backend.tasks, seed) for seed in request.seeds]
     chosen = [job for _, decision in decisions.values() for job in _jobs_of_decision(backend, decision)]
     missing = [job for method in request.methods for job in deciding.get(method.name, ())]
-    order = {seed: place for place, seed in enumerate(request.seeds)}
-    jobs = sorted(dict.fromkeys([*together, *chosen, *missing]), key=lambda job: order[job.seed])
+    order, copies = {seed: place for place, seed in enumerate(request.seeds)}, backend.copies
+    jobs = sorted(
+        dict.fromkeys([*together, *chosen, *missing]),
+        key=lambda job: order[copies[job.seed][0] if job.seed in copies else job.seed],
+    )
     return TrainingPlan(
         backend.tasks,
         tuple(method.name for method in request.methods),
@@ -225,13 +251,23 @@ def make_plan(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
         request.seeds,
         groupings,
         {
-            (method.name, budget): frozenset(frozenset(job.tasks) for job in deciding[method.name])
+            (method.name, budget): frozenset(
+                (frozenset(job.tasks), copies[job.seed][1] if job.seed in copies else 0)
+                for job in deciding[method.name]
+            )
             for method in request.methods
             if method.name in deciding
             for budget in (request.budgets if method.budgeted else (None,))
         },
         tuple((job.tasks, job.seed) for job in jobs),
+        {job.seed: copies[job.seed] for job in jobs if job.seed in copies},
     )
+
+
+def _differs_between_seeds(decision: Decision) -> bool:
+    chosen = {(budget, choice.groups) for (budget, _), choice in decision.choices.items()}
+    random = any(choice.shares is not None for choice in decision.choices.values())
+    return random or len(chosen) > len({budget for budget, _ in chosen})
 
 
 def _jobs_of_decision(backend: ExternalBackend, decision: Decision) -> list[Job]:
@@ -297,7 +333,7 @@ def _task_names(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> 
     return as_names(tasks if tasks is not None else affinities[0].tasks if affinities else ())
 
 
-def _training_problems(name: str, options: Options | None) -> list[InvalidInput]:
+def _training_problems(name: str, options: Options | None, averages: bool) -> list[InvalidInput]:
     """Returns the reasons why a method cannot be used with networks trained elsewhere."""
     try:
         method = make_method(name, options)
@@ -308,6 +344,9 @@ def _training_problems(name: str, options: Options | None) -> list[InvalidInput]
     if method.rule != "plain" or type(method).width is not Method.width:
         plain = "must not require balancing rules or wider networks if networks are trained elsewhere"
         return [InvalidInput("methods", plain, repr(name), hint)]
+    if isinstance(method, Ensemble) and not averages:
+        expected = "must not average the answers of networks if only their losses are known"
+        return [InvalidInput("methods", expected, repr(name), PREDICTIONS_HINT)]
     if isinstance(method, AutoMethod) and method.screen is not None:
         none = "must be None if networks are trained elsewhere"
         return [InvalidInput("`options`: `screen`", none, repr(method.screen), hint)]

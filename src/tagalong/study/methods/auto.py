@@ -165,14 +165,15 @@ def measuring_interval(n_tasks: int) -> int:
 
 def why_not_averaged(backend: Backend, effort: float) -> str | None:
     """Returns why `auto` lets one network answer each task, or None if it can average answers."""
-    problem = backend.problem
-    if problem is None:
-        return "the networks are trained elsewhere"
-    if unknown := [task.name for task in problem.tasks if task.averaging is None]:
+    tasks = {name: backend.task(name) for name in backend.tasks}
+    if None in tasks.values():
+        return "only the losses of the networks are known"
+    if unknown := [name for name, task in tasks.items() if task is not None and task.averaging is None]:
         return f"it is not known how to average the answers for {first_few(unknown)}; set `Task(average=…)`"
-    if not isinstance(problem.val, Split):
+    if backend.problem is not None and not isinstance(backend.problem.val, Split):
         return "the rows are read from files"
-    values = sum(target.numel() * max(1, problem.task(name).head_size) for name, target in problem.val.targets.items())
+    targets = backend.targets("val")
+    values = sum(targets[name].numel() * task.head_size for name, task in tasks.items() if task is not None)
     if 8 * values * effort > MAX_ANSWER_BYTES:
         return f"the answers on the validation rows would take more than {MAX_ANSWER_BYTES >> 20} MB"
     return None

@@ -38,11 +38,10 @@ class Ensemble(Method):
     averages = True
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
-        place = f"`methods`: {self.name!r}"
-        if problem is None:
-            return [InvalidInput(place, "needs the networks' predictions, so it cannot use networks trained elsewhere")]
+        if problem is None:  # `check_averages` asks the backend
+            return []
         unknown = [task for task in tasks if problem.task(task).averaging is None]
-        return [no_average(place, unknown)] if unknown else []
+        return [no_average(f"`methods`: {self.name!r}", unknown)] if unknown else []
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         return Decision.pooled({budget: Choice(copies(backend.tasks, range(budget))) for budget in budgets}, seeds)
@@ -129,9 +128,8 @@ class _AverageLosses:
     """The validation losses of the averaged answers of any networks that have the same tasks."""
 
     def __init__(self, backend: Backend, jobs: Sequence[Job]) -> None:
-        problem, outputs = backend.problem, backend.outputs(jobs, "val")
-        assert problem is not None
-        self._tasks = [problem.task(name) for name in backend.tasks]
+        outputs = backend.outputs(jobs, "val")
+        self._tasks = [task for name in backend.tasks if (task := backend.task(name)) is not None]
         self._outputs = {name: torch.stack([outputs[job][name] for job in jobs]) for name in backend.tasks}
         self._targets = backend.targets("val")
         self._single = self._losses(np.arange(len(jobs))[:, None]).mean(0)

@@ -188,11 +188,10 @@ class _Spender:
     rounds: list[SpendingRound] = field(default_factory=list)
 
     def run(self) -> Spending:
-        problem = self.backend.problem
-        assert problem is not None
-        self.tasks = self.backend.tasks
-        targets = self.backend.targets("val")
-        self.answers = Answers(problem.tasks, targets, problem.val.groups)
+        self.tasks, problem = self.backend.tasks, self.backend.problem
+        known = [task for name in self.tasks if (task := self.backend.task(name)) is not None]
+        clusters = None if problem is None else problem.val.groups
+        self.answers = Answers(known, self.backend.targets("val"), clusters)
         self._fill_pool()
         teachers = self._teach_students() if self._can_teach else ()
         plans = {budget: self._plan(budget) for budget in self.budgets}

@@ -1,0 +1,368 @@
+"""Networks trained elsewhere that tell predictions: losses, averages of copies, resuming, and errors."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from external_predictions import (
+    NAMES,
+    ROWS,
+    TARGETS,
+    TASKS,
+    expected_losses,
+    logits_of,
+    losses,
+    predictions_of,
+    tell_all,
+)
+
+from tagalong.errors import InvalidInput
+from tagalong.group import Group
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, outputs_on
+from tagalong.study import ExternalBackend, ExternalStudy, Results, Study, open_backend
+from tagalong.study.external import check_told_predictions
+from tagalong.study.external_targets import check_targets
+from tagalong.study.members import member_seed, serving_network
+
+METHODS, OPTIONS = ["stl", "ensemble", "best-of"], {"best-of": {"copies": 4}}
+
+
+def planned_study(out: Path | None = None, *, logits: bool = False, seeds: int = 2) -> ExternalStudy:
+    study = ExternalStudy(TASKS, out, targets=TARGETS, logits=logits)
+    study.plan(methods=METHODS, budgets=[2, 3], seeds=seeds, options=OPTIONS)
+    return study
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    study = planned_study()
+    tell_all(study)
+    return study.results()
+
+
+def test_every_copy_is_a_network_with_a_seed_of_its_own() -> None:
+    study = planned_study()
+    pending = study.pending()
+    copies = [(NAMES, member_seed(seed, copy)) for seed in (0, 1) for copy in range(4)]
+    alone = [((task,), seed) for seed in (0, 1) for task in NAMES]
+    assert len(pending) == len(set(pending))
+    assert set(pending) == {*copies, *alone}
+    assert pending[0] == (NAMES, 0)
+    assert tell_all(study) == len(pending)
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_losses_are_those_of_the_mean_prediction(results: Results, part: str) -> None:
+    for record in results.records:
+        members = [
+            {task: values for task, values in predicted.items() if task in group.serves}
+            for group in record.groups
+            for predicted in [
+                predictions_of([t for t in NAMES if t in group.trains], member_seed(record.seed, group.copy), part)
+            ]
+        ]
+        found = {task: score.loss for task, score in getattr(record, part).items()}
+        assert found == pytest.approx(expected_losses(members, part), rel=1e-12)
+    ensemble = results.records_of(("ensemble", 3))[0]
+    assert ensemble.groups == tuple(Group(NAMES, NAMES, copy=copy) for copy in range(3))
+    assert ensemble.training.networks == 3
+    assert all(len(record.groups) == 2 for record in results.records_of(("best-of", 2)))
+    assert results.records_of(("best-of", 2))[0].deciding.networks == 4
+
+
+def test_errors_rows_and_noise_are_known(results: Results) -> None:
+    (record, _) = results.records_of(("mtl", None))
+    age = np.abs(predictions_of(NAMES, 0, "test")["age"] - TARGETS["test"]["age"])
+    assert record.test["age"].error == pytest.approx(np.nanmean(age))
+    right = predictions_of(NAMES, 0, "test")["kind"].argmax(1) == TARGETS["test"]["kind"]
+    assert record.test["kind"].error == pytest.approx(1 - right.mean())
+    assert set(results.noise) == {("stl", None), *((m, k) for m in ("ensemble", "best-of") for k in (2, 3))}
+    assert results.problem.rows == ROWS
+    assert results.problem.labels["test"]["age"] == np.isfinite(TARGETS["test"]["age"]).sum()
+    assert results.problem.errors == {"age": "mae", "ill": "error rate", "kind": "error rate"}
+    assert results.verdict().unlearnt == ()
+
+
+def test_logits_give_the_losses_of_probabilities(results: Results) -> None:
+    study = planned_study(logits=True)
+    tell_all(study, logits=True)
+    for key, found in losses(study.results()).items():
+        assert found == pytest.approx(losses(results)[key], rel=1e-12)
+
+
+def test_a_study_that_is_continued_gives_identical_results(results: Results, tmp_path: Path) -> None:
+    told = 0
+    for limit in (1, 4, 100):
+        told += tell_all(planned_study(tmp_path), limit)
+    assert told == 14
+    again = ExternalStudy(NAMES, tmp_path)  # the targets are in the folder
+    assert again.ask() is None
+    assert again.results().records == results.records
+    assert again.results().noise == results.noise
+    assert again.results().learning == results.learning
+    assert Results.load(tmp_path).verdict() == results.verdict()
+
+
+def test_predictions_are_told_to_a_study_continued_by_its_folder(tmp_path: Path) -> None:
+    first = planned_study(tmp_path)
+    second = ExternalStudy(NAMES, tmp_path)
+    one, two, *_ = first.pending()
+    for study, network in ((first, one), (second, two)):
+        study.tell(*network, val=predictions_of(*network, "val"), test=predictions_of(*network, "test"))
+    assert first.pending() == second.pending()
+    assert not {one, two} & set(first.pending())
+
+
+def make_problem() -> Problem:
+    draw = torch.Generator().manual_seed(0)
+
+    def some(rows: int) -> Split:
+        inputs = torch.randn(rows, 4, generator=draw)
+        age = inputs[:, 0] + 0.5 * torch.randn(rows, generator=draw)
+        age[::7] = torch.nan
+        targets = {"age": age, "ill": (inputs[:, 1] > 0).float(), "kind": inputs[:, 1:].argmax(1).float()}
+        return Split(inputs, targets)
+
+    recipe = Recipe(epochs=3, batch_size=32, lr=0.02)
+    return Problem("toy", TASKS, some(120), some(60), some(80), MLP(4, (8,), dropout=0.1), recipe=recipe)
+
+
+def test_predictions_of_a_study_give_the_results_of_the_study(tmp_path: Path) -> None:
+    problem = make_problem()
+    expected = Study(problem, tmp_path, device="cpu").run(["mtl", "stl", "ensemble"], [2, 3], seeds=2)
+    targets = {part: {task: problem.splits[part].targets[task] for task in NAMES} for part in ("val", "test")}
+    study = ExternalStudy(problem.tasks, targets=targets, logits=True)
+    study.plan(methods=["stl", "ensemble"], budgets=[2, 3], seeds=2)
+    with open_backend(problem, tmp_path, device="cpu") as backend:
+        while (network := study.ask()) is not None:
+            job = backend.job(*network)
+            (result,) = backend.networks([job]).values()
+            tasks, seed = network
+            built = serving_network(problem, Group(tasks, tasks), backend.weights(result.key), seed)
+            predicted = {part: outputs_on(built, problem.splits[part].inputs) for part in ("val", "test")}
+            study.tell(tasks, seed, **predicted, steps=result.steps, seconds=1.0, parameters=result.parameters)
+    results = study.results()
+    for part in ("val", "test"):
+        for key, found in losses(results, part).items():
+            assert found == pytest.approx(losses(expected, part)[key], rel=1e-6)
+    assert results.noise == pytest.approx(expected.noise, rel=1e-5)
+    assert results.learning.p_values == pytest.approx(expected.learning.p_values, rel=1e-4)
+    ours, theirs = results.verdict(), expected.verdict()
+    assert (ours.recommended, ours.groups, ours.unlearnt) == (theirs.recommended, theirs.groups, theirs.unlearnt)
+    assert ours.estimate == pytest.approx(theirs.estimate, rel=1e-5)
+
+
+def test_networks_that_learn_nothing_are_recognized() -> None:
+    rng = np.random.default_rng(0)
+    tasks = [Task("age", "regression"), Task("ill")]
+    targets = {
+        part: {"age": rng.normal(size=400), "ill": (rng.random(400) < 0.1).astype(float)} for part in ("val", "test")
+    }
+    study = ExternalStudy(tasks, targets=targets)
+    study.plan(methods=["stl", "ensemble"], budgets=[2], seeds=3)
+    while (network := study.ask()) is not None:
+        made = np.random.default_rng([1, network[1]])  # unrelated to the labels
+        noise = {part: {"age": 0.1 * made.normal(size=400), "ill": 0.1 + 0.02 * made.random(400)} for part in targets}
+        told = {part: {task: noise[part][task] for task in network[0]} for part in noise}
+        study.tell(*network, **told)
+    verdict = study.results().verdict()
+    assert verdict.unlearnt == ("age", "ill")
+    assert "Nothing was learnt" in str(verdict)
+
+
+def test_auto_works_with_predictions() -> None:
+    study = ExternalStudy(TASKS, targets=TARGETS)
+    study.plan(methods=["auto"], budgets=[2], seeds=2, effort=6)
+    tell_all(study)
+    assert {record.method for record in study.results().records} == {"mtl", "auto"}
+
+
+def test_a_copy_that_diverged_makes_the_average_unknown(tmp_path: Path) -> None:
+    study = planned_study(tmp_path)
+    lost = NAMES, member_seed(1, 2)
+    study.tell(*lost, val=None, test=None)
+    tell_all(study)
+    for found in (study.results(), ExternalStudy(NAMES, tmp_path).results()):
+        diverged = {(record.method, record.budget, record.seed) for record in found.records if record.diverged}
+        assert diverged == {("ensemble", 3, 1)}
+        assert ("ensemble", 2) in found.noise
+        assert ("ensemble", 3) not in found.noise
+        assert all(group.copy != 2 for group in found.records_of(("best-of", 3))[1].groups)
+
+
+def test_copies_of_a_seed_with_which_mtl_diverged_are_not_requested() -> None:
+    study = planned_study()
+    study.tell(NAMES, 1, val=None, test=None)
+    tell_all(study)
+    assert {record.seed for record in study.results().records} == {0}
+    assert (NAMES, member_seed(1, 1)) not in study._open.known
+
+
+@pytest.mark.parametrize("method", ["ensemble", "best-of"])
+def test_answers_are_not_averaged_if_only_losses_are_known(method: str) -> None:
+    message = "must not average the answers .* found '.*'; pass `targets` to ExternalStudy and predictions to tell"
+    with pytest.raises(InvalidInput, match=message):
+        ExternalStudy(NAMES).plan(methods=["mtl", method], budgets=[2])
+
+
+def test_a_backend_returns_outputs_and_targets_in_the_order_of_rows() -> None:
+    targets = check_targets(TASKS, TARGETS)
+    job = Job(NAMES, 5)
+    told = predictions_of(NAMES, 5, "val"), predictions_of(NAMES, 5, "test")
+    backend = ExternalBackend(NAMES, {job: check_told_predictions(job, targets, *told)}, targets=targets)
+    outputs = backend.outputs([job], "val")[job]
+    expected = logits_of(NAMES, 5, "val")
+    np.testing.assert_allclose(outputs["age"], expected["age"])
+    np.testing.assert_allclose(outputs["ill"], expected["ill"], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(outputs["kind"].softmax(1), told[0]["kind"], rtol=1e-12)
+    np.testing.assert_array_equal(backend.targets("test")["ill"], TARGETS["test"]["ill"])
+    unknown = ExternalBackend(NAMES, {})
+    for call in (lambda: unknown.outputs([job], "val"), lambda: unknown.targets("val")):
+        with pytest.raises(InvalidInput, match="if only their losses are known"):
+            call()
+
+
+def test_certain_predictions_have_no_loss() -> None:
+    labels = {"ill": np.array([0.0, 1.0, np.nan]), "kind": np.array([0, 2, 1])}
+    tasks = [Task("ill"), Task("kind", "multiclass", classes=3)]
+    targets = check_targets(tasks, {"val": labels, "test": labels})
+    told = {"ill": [0, 1, 0.5], "kind": np.eye(3)[[0, 2, 1]]}
+    result = check_told_predictions(Job(("ill", "kind"), 0), targets, told, told)
+    assert [score.loss for score in result.test.values()] == pytest.approx([0.0, 0.0], abs=1e-300)
+    assert np.isnan(result.test["ill"].rows).tolist() == [False, False, True]
+
+
+def test_dense_targets_are_averaged() -> None:
+    rng = np.random.default_rng(0)
+    depth = rng.normal(size=(20, 3, 4))
+    depth[0] = np.nan
+    study = ExternalStudy([Task("depth", "regression")], targets={"val": {"depth": depth}, "test": {"depth": depth}})
+    study.plan(methods=["ensemble"], budgets=[1], seeds=2)
+    told = {}
+    while (network := study.ask()) is not None:
+        told[network[1]] = depth + np.random.default_rng(network[1]).normal(size=depth.shape)
+        told[network[1]][0] = 0
+        study.tell(*network, val={"depth": told[network[1]]}, test={"depth": told[network[1]]})
+    (record, _) = study.results().records_of(("mtl", None))
+    assert record.test["depth"].loss == pytest.approx(np.mean((told[0] - depth)[1:] ** 2))
+
+
+def wrong(part: str = "val", task: str = "ill", **change: Any) -> dict[str, Any]:
+    """Returns predictions for all tasks of which those of one task were changed."""
+    told = {one: predictions_of(NAMES, 0, one) for one in ROWS}
+    told[part][task] = change["to"]
+    return told
+
+
+PROBABILITIES = predictions_of(NAMES, 0, "val")
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (wrong(to=np.full(10, 0.5)), "`val`: the predictions for 'ill' must have 120 rows, one for each .*, found 10"),
+        (wrong(to=PROBABILITIES["ill"] * 2), "'ill' must be probabilities between 0 and 1, found 1.*logits=True"),
+        (wrong(to=-PROBABILITIES["ill"]), "'ill' must be probabilities between 0 and 1, found -"),
+        (wrong(to=PROBABILITIES["ill"] * np.nan), "'ill' must be finite numbers, found 120 of 120 that are not; if"),
+        (wrong(to=np.ones(120)), "'ill' must not be 0 for the class of the label.* found [0-9]+ labels with"),
+        (wrong(to=0.3), "'ill' must be an array with one entry per row, found the number 0.3"),
+        (wrong(to="low"), "'ill' must be an array of numbers, found 'low'"),
+        (wrong(task="kind", to=PROBABILITIES["kind"][:, :2]), "'kind' must have one column for each of 3 classes"),
+        (wrong(task="kind", to=PROBABILITIES["kind"] / 2), "'kind' must be probabilities that sum to 1 .* the sum 0.5"),
+        (wrong("test", "age", to=np.full(90, 1e100)), "`test`: .*'age' must be at most 1e\\+75 in magnitude"),
+        ({"val": {}, "test": {}}, "`val` must have predictions for 'age', 'ill', 'kind', found none for 'age'"),
+        ({"val": None, "test": {}}, "`val` must be a mapping .*; if the network diverged, pass None for both"),
+        ({**wrong(to=PROBABILITIES["ill"]), "rows": {}}, "`rows` and `val_rows` must be omitted"),
+        ({**wrong(to=PROBABILITIES["ill"]), "steps": -1}, "`steps` must be a non-negative number"),
+    ],
+)
+def test_invalid_predictions_are_explained(told: dict[str, Any], message: str) -> None:
+    study = planned_study()
+    with pytest.raises(InvalidInput, match=message):
+        study.tell(NAMES, 0, **told)
+    assert (NAMES, 0) in study.pending()
+
+
+def changed(part: str, task: str, labels: Any) -> dict[str, Any]:
+    return {one: {**TARGETS[one], **({task: labels} if one == part else {})} for one in TARGETS}
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (changed("val", "ill", np.full(120, 2.0)), "`targets`: 'val', 'ill' must be 0 or 1, or NaN .*, found 2"),
+        (changed("val", "kind", np.full(120, 3)), "'val', 'kind' must be classes from 0 to 2, or NaN .*, found 3"),
+        (changed("test", "kind", np.full(90, 0.5)), "'test', 'kind' must be classes from 0 to 2"),
+        (changed("test", "age", np.full(90, np.nan)), "'test', 'age' must have labels, found 90 missing"),
+        (changed("test", "age", np.ones(89)), "`targets`: 'test' must have as many rows .* 89 for 'age', 90 for 'ill'"),
+        (changed("val", "kind", np.ones((120, 3))), "'val', 'kind' must have one label per row, found an array of"),
+        (changed("val", "age", ["x"] * 120), "'val', 'age' must be an array of numbers"),
+        ({"val": TARGETS["val"]}, "`targets` must have the key 'val', 'test', found none for 'test'"),
+        ({**TARGETS, "train": {}}, "`targets` must have .* found the unknown 'train'"),
+        ({**TARGETS, "val": {"age": [1.0]}}, "'val' must have labels for .* found none for 'ill', none for 'kind'"),
+    ],
+)
+def test_invalid_targets_are_explained(targets: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        ExternalStudy(TASKS, targets=targets)
+
+
+def test_targets_need_tasks_with_built_in_losses() -> None:
+    with pytest.raises(InvalidInput, match="`tasks` must be Task objects if `targets` are given, found 'age'"):
+        ExternalStudy(NAMES, targets=TARGETS)
+    own = Task("age", "regression", loss=torch.nn.L1Loss(reduction="none"))
+    with pytest.raises(InvalidInput, match=r"task 'age' must have a built-in loss.* tell losses instead"):
+        ExternalStudy([own, *TASKS[1:]], targets=TARGETS)
+    with pytest.raises(InvalidInput, match="`logits` can only be used together with `targets`"):
+        ExternalStudy(NAMES, logits=True)
+    assert ExternalStudy(TASKS).tasks == NAMES
+
+
+def test_other_targets_than_those_of_the_folder_are_rejected(tmp_path: Path) -> None:
+    planned_study(tmp_path)
+    other = ExternalStudy(TASKS, tmp_path, targets=changed("val", "age", np.arange(120.0)))
+    with pytest.raises(InvalidInput, match="`targets` must be those of the study in this folder"):
+        other.ask()
+    with pytest.raises(InvalidInput, match="`targets` must be those of the study in this folder"):
+        other.plan(methods=METHODS, budgets=[2, 3], seeds=2, options=OPTIONS)
+
+
+@pytest.mark.parametrize("name", ["targets-*.npz", "[0-9a-f]*-*.npz"])
+@pytest.mark.parametrize("damage", ["truncated", "changed", "missing"])
+def test_damaged_files_are_named(tmp_path: Path, name: str, damage: str) -> None:
+    tell_all(planned_study(tmp_path), 1)
+    (archive,) = (tmp_path / "told").glob(name)
+    if damage == "truncated":
+        archive.write_bytes(archive.read_bytes()[:-40])
+    elif damage == "changed":
+        with np.load(archive) as arrays:
+            np.savez(archive, **{key: arrays[key] * 0.5 for key in arrays})
+    else:
+        archive.unlink()
+    with pytest.raises(ValueError, match=rf"{archive.name} is damaged: .*; plan the study again in another folder"):
+        ExternalStudy(NAMES, tmp_path).results()
+
+
+def test_a_file_left_by_a_killed_process_is_not_taken_for_another(tmp_path: Path) -> None:
+    study = planned_study(tmp_path)
+    before = (tmp_path / "told.json").read_bytes()
+    study.tell(NAMES, 0, val=predictions_of(NAMES, 7, "val"), test=predictions_of(NAMES, 7, "test"))
+    (tmp_path / "told.json").write_bytes(before)  # as if the process had been killed before it was written
+    tell_all(planned_study(tmp_path))
+    whole = planned_study()
+    tell_all(whole)
+    assert ExternalStudy(NAMES, tmp_path).results().records == whole.results().records
+
+
+def test_the_documents_of_studies_that_tell_losses_have_no_new_entries(tmp_path: Path) -> None:
+    study = ExternalStudy(NAMES, tmp_path)
+    study.plan(methods=["stl"], seeds=1)
+    study.tell(NAMES, 0, val=dict.fromkeys(NAMES, 1.0), test=dict.fromkeys(NAMES, 1.0))
+    document = json.loads((tmp_path / "told.json").read_text())
+    assert "targets" not in document["plan"]
+    assert set(document["told"][0]) == {
+        *("tasks", "seed", "rows", "val", "test", "halves", "steps", "seconds", "parameters")
+    }
