@@ -17,7 +17,8 @@ from tagalong.report.page.answer import headline
 from tagalong.study import LateNetworks, Learning, Results, Score, Study, Verdict
 from tagalong.study.learning import combine_p_values, constant_p_values, gain_p_value
 from tagalong.study.uncertainty import row_noise
-from tagalong.study.verdict import comparable_records, decide
+from tagalong.study.candidates import comparable_records
+from tagalong.study.verdict import decide
 
 ROWS = {("tag", 2): 0.001}
 RECIPE = Recipe(lr=0.02, batch_size=50, epochs=40, patience=4)

@@ -16,6 +16,7 @@ from tagalong.progress import Progress
 
 from .backend import TrainingBackend, open_backend
 from .best import Best, keep_best
+from .candidates import comparable_records
 from .decisions import confirm_candidate, decide_all, explain_decisions, train_choices, write_decisions
 from .executors import Executor, device_name, make_executor
 from .learning import LAST_EPOCHS, LateNetworks, Learning, constant_p_values
@@ -26,8 +27,7 @@ from .run_folder import check_folder, check_no_external_study, write_run_report,
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
 from .text import label_text
-from .uncertainty import row_noise
-from .verdict import comparable_records
+from .uncertainty import comparison_noise
 
 logger = logging.getLogger(__name__)
 
@@ -215,7 +215,7 @@ class Study:
         _keep_networks(backend, records)
         learning = replace(learning, late=_count_late_networks(backend, records))
         clusters = self.problem.test.groups
-        noise = row_noise(records, backend.row_losses, clusters, request.confirming, learning.unlearnt)
+        noise = comparison_noise(records, backend.row_losses, clusters, request.confirming, learning.unlearnt)
         settings = {**settings, "spent": asdict(backend.store.spent())}
         return Results(records, problem=info, noise=noise, settings=settings, out=self.out, learning=learning)
 
