@@ -114,7 +114,8 @@ class Verdict:
 
     Attributes:
         worth_it: whether the recommended networks beat one plain network by more than the noise. This is the first
-            statement. If the noise of the test rows is unknown, the second one decides. One seed is never enough.
+            statement. If the noise of the test rows is unknown, the second one decides. One seed is never enough, and
+            the change of the recipe must be finite.
         provisional: reasons why the verdict may change, e.g. too few seeds or epochs. The tuple is empty if the verdict
             is final.
         recommended: the method and budget of the candidate if it is worth it, otherwise ("mtl", None).
@@ -390,7 +391,7 @@ def _judge(comparison: _Comparison, at_least: float) -> Verdict:
     copies, change_from_copies = comparison.copies(candidate)
     claim = recipe.change if networks is None or networks.high is None else networks
     expected_better = candidate.rank(at_least)[0] < 0
-    worth_it = expected_better and claim is not None and claim.better
+    worth_it = expected_better and recipe.change is not None and claim is not None and claim.better
     matters = None if change_from_copies is None else expected_better and change_from_copies.better
     summary, change = comparison.summary(candidate), recipe.change
     return Verdict(

@@ -76,9 +76,9 @@ def answer_questions(verdict: Verdict) -> tuple[Answer, ...]:
 
 def _was_learnt(verdict: Verdict) -> tuple[str, str]:
     if verdict.nothing_learnt:
-        return "No.", f"{_capitalize(NOT_BETTER)}."
+        return "No.", f"{NOT_BETTER[0].upper()}{NOT_BETTER[1:]}."
     if verdict.unlearnt:
-        return "Partly.", _capitalize(not_counted_sentence(verdict))
+        return "Partly.", not_counted_sentence(verdict)
     if verdict.learning_checked:
         return "Yes.", "On validation data, a network beats a constant by more than the noise on every task checked."
     return "Not checked.", "The best constants are not known here, so every task counts."
@@ -118,10 +118,6 @@ def _do_groups_matter(verdict: Verdict) -> tuple[str, str]:
     if verdict.better_than_copies:
         answer = "A larger network matters." if is_larger(verdict.candidate) else "Groups matter."
     return answer, _copies_sentence(verdict)
-
-
-def _capitalize(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
 
 
 def _what_was_found(verdict: Verdict) -> str:
