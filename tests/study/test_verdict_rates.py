@@ -10,7 +10,7 @@ from verdict_records import TOGETHER, records, together
 
 from forked_script import run_script
 from tagalong.group import Group
-from tagalong.study import RowNoise, Score
+from tagalong.study import Record, RowNoise, Score
 from tagalong.study.verdict import decide
 
 ROOT = Path(__file__).parent.parent.parent
@@ -65,7 +65,7 @@ def test_the_recipe_claims_a_real_gain() -> None:
 @pytest.mark.parametrize(("candidates", "seed_noise"), [(1, 0.01), (10, 0.01), (10, 0.001)])
 def test_networks_that_are_worth_it_are_better_on_unseen_rows(candidates: int, seed_noise: float) -> None:
     """The networks you get were picked, but on validation, so rows are the only noise of their test losses."""
-    rng, wrong, row_noise, draws = np.random.default_rng(0), 0, 0.01, 400
+    rng, wrong, row_noise, draws = np.random.default_rng(0), 0, 0.01, 200
     for _ in range(draws):
         truth = seed_noise * rng.normal(size=(candidates, 3))  # on unseen rows, compared with plain networks
         found = []
@@ -83,11 +83,23 @@ def test_networks_that_are_worth_it_are_better_on_unseen_rows(candidates: int, s
 COPIES = tuple(Group("ab", "ab", copy=copy) for copy in range(2))
 
 
-def group_rates(effect: float, confirm: bool, draws: int = 300) -> tuple[float, float, float]:
+def with_changes(found: list[Record], val: np.ndarray, test: np.ndarray) -> list[Record]:
+    """Replaces the losses by changes from 1, by task and seed."""
+    return [
+        replace(
+            record,
+            val={name: Score(1 + change, 0.0) for name, change in zip("ab", val[:, record.seed], strict=True)},
+            test={name: Score(1 + change, 0.0) for name, change in zip("ab", test[:, record.seed], strict=True)},
+        )
+        for record in found
+    ]
+
+
+def group_rates(effect: float, confirm: bool, copies_gain: float = 0.0, draws: int = 200) -> tuple[float, float, float]:
     """Returns how often networks are worth it, groups are better than copies, and picked networks are really better.
 
     For each task, `optimal` serves the best of eight networks on validation, averaged over three seeds. Seeds make a
-    network better or worse on validation and test. Averaged copies are better than one network by 2%, without picking.
+    network better or worse on validation and test. Averaged copies are better by `copies_gain`, without picking.
     """
     rng, seed_noise, row_noise = np.random.default_rng(1), 0.02, 0.003
     found, seeds = np.zeros((draws, 3)), 6 if confirm else 3
@@ -96,23 +108,15 @@ def group_rates(effect: float, confirm: bool, draws: int = 300) -> tuple[float, 
         rows = row_noise * rng.normal(size=(2, 2, 8, 1))  # of validation and test
         picked = (luck + rows[0])[:, :, :3].mean(2).argmin(1)
         val, test = (np.stack([(luck + some)[task, picked[task]] for task in range(2)]) for some in rows)
-        groups = [
-            replace(
-                record,
-                val={name: Score(1 + val[task, record.seed], 0.0) for task, name in enumerate("ab")},
-                test={name: Score(1 + test[task, record.seed], 0.0) for task, name in enumerate("ab")},
-            )
-            for record in records("optimal", 2, [0.0] * seeds, [0.0] * seeds)
-        ]
-        averaged = -0.02 + 0.7 * seed_noise / 2 * rng.normal(size=seeds)
-        copies = records("ensemble", 2, averaged, averaged + row_noise * rng.normal(), COPIES)
-        mtl = records("mtl", None, [0.0] * seeds, [0.0] * seeds, TOGETHER)
-        mtl = [
-            replace(one, val=dict.fromkeys("ab", Score(1.0, 0.0)), test=dict.fromkeys("ab", Score(1.0, 0.0)))
-            for one in mtl
+        luck = -copies_gain + 0.7 * seed_noise * rng.normal(size=(2, seeds))
+        copies = [luck, luck + row_noise * rng.normal(size=(2, 1))]
+        found_records = [
+            *with_changes(records("mtl", None, [0.0] * seeds, [0.0] * seeds, TOGETHER), *np.zeros((2, 2, seeds))),
+            *with_changes(records("optimal", 2, [0.0] * seeds, [0.0] * seeds), val, test),
+            *with_changes(records("ensemble", 2, [0.0] * seeds, [0.0] * seeds, COPIES), *copies),
         ]
         noise = {("optimal", 2): row_noise, ("ensemble", 2): row_noise}
-        verdict = decide([*mtl, *groups, *copies], noise, confirming=range(3, seeds))
+        verdict = decide(found_records, noise, confirming=range(3, seeds))
         found[draw] = verdict.worth_it, bool(verdict.better_than_copies), test[:, :3].mean() < 0
     worth_it, matter, lucky = found.mean(0).tolist()
     return worth_it, matter, lucky
@@ -122,7 +126,7 @@ def group_rates(effect: float, confirm: bool, draws: int = 300) -> tuple[float, 
 def test_the_luck_of_picked_networks_does_not_make_groups_matter(confirm: bool) -> None:
     worth_it, matter, lucky = group_rates(effect=0.0, confirm=confirm)
     assert lucky > 0.9, "else the test shows nothing"
-    assert worth_it > 0.8, "copies or lucky networks are better than one plain network"
+    assert worth_it > 0.4, "the networks you get are often better than one plain network"
     assert matter <= 0.05
 
 

@@ -320,6 +320,7 @@ class _Comparison:
         counted = bool(self.choosing[TOGETHER][0].val)
         self.candidates: dict[Label, Candidate] = find_candidates(self.choosing, diverged) if counted else {}
         self.distinct = distinct_candidates(self.candidates)
+        self._tried: dict[Label, list[list[float]]] = {}
 
     def best_candidate(self, at_least: float) -> Candidate | None:
         return min(self.candidates.values(), key=lambda one: one.rank(at_least), default=None)
@@ -358,12 +359,18 @@ class _Comparison:
         if len(paired) < 2 or estimate is None:
             change = None if estimate is None else Change(estimate)
             return _Recipe(change, len(paired), confirmed, None, row_stderr)
-        others = [one for one in self.distinct if one != reference and not confirmed]
-        tried = [changes(self.choosing[one], self.choosing[reference]) for one in others]
+        tried = [] if confirmed else self._tried_changes(reference)
         half = _finite(interval_half_width(paired, tried, row_stderr or 0.0))
         luck = 0.0 if confirmed else candidate.luck
         change = Change(estimate) if half is None else Change(estimate, estimate - half, estimate + half + luck)
         return _Recipe(change, len(paired), confirmed, _finite(stderr(paired)), row_stderr)
+
+    def _tried_changes(self, reference: Label) -> list[list[float]]:
+        """Returns the changes of all distinct candidates from a reference."""
+        if reference not in self._tried:
+            theirs = self.choosing[reference]
+            self._tried[reference] = [changes(self.choosing[one], theirs) for one in self.distinct if one != reference]
+        return self._tried[reference]
 
     def copies(self, candidate: Candidate) -> tuple[Label | None, Change | None]:
         """Returns the best copies with as many networks as a candidate, and its change from them."""
