@@ -108,8 +108,9 @@ class Study:
             seeds: the number of seeds, or a list of seeds. Each method decides once per budget, based on all seeds.
             options: options for each method, e.g. `{"tag": {"every": 1, "update": "optimizer"}}`.
             price_per_hour: the price of an hour of compute. If given, a cost column is added to the table.
-            confirm: the number of fresh seeds used to retrain the best grouping and the network for all tasks. The
-                verdict is then based only on the fresh seeds, whose results did not influence the choice of groups.
+            confirm: the number of fresh seeds used to retrain the verdict's candidate, copies of as many networks if
+                they are among the methods, and the network for all tasks. The recipe is then judged only by the fresh
+                seeds, whose results did not influence the choice (see `Verdict`).
             effort: the search effort of `auto`: a number of training runs, "quick" (20), "normal" (60, the default),
                 "thorough" (200), or a duration, e.g. "10min".
 
