@@ -34,7 +34,8 @@ class Rate:
     Attributes:
         world: the kind of problem.
         repetitions: the number of data sets.
-        worth_it: the number of verdicts that found a grouping worth it.
+        worth_it: the number of verdicts that found a grouping worth it: the very networks that were picked.
+        recipe: the number of verdicts in which the recipe, with the noise of seeds and rows, beats one network.
         low: the lower end of the 95% interval of the rate (Clopper–Pearson).
         high: its upper end.
         seeds_only: the same number if verdicts ignored the noise of test rows and the choice among groupings.
@@ -45,6 +46,7 @@ class Rate:
     world: str
     repetitions: int
     worth_it: int
+    recipe: int
     low: float
     high: float
     seeds_only: int
@@ -110,7 +112,7 @@ def _judge_by_seeds(results: Results) -> Verdict:
     """Returns the verdict on the same candidate from Student's t over seeds only."""
     label = results.verdict().candidate
     records = [*results.records_of(("mtl", None)), *results.records_of(label)]
-    return Results(records, problem=results.problem).verdict()
+    return Results(records, problem=results.problem).verdict(at_least=0.0)
 
 
 def _true_change(results: Results, truth: dict[tuple[frozenset[str], int], dict[str, float]]) -> float:
@@ -132,7 +134,8 @@ def measure_rate(world: str, repetitions: int, rows: tuple[int, int, int], fresh
     change = sum(verdict.estimate for verdict, _, _ in verdicts) / repetitions
     seeds_only = sum(verdict.worth_it for _, verdict, _ in verdicts)
     fresh_change = sum(true_change for _, _, true_change in verdicts) / repetitions
-    return Rate(world, repetitions, worth_it, low, high, seeds_only, change, fresh_change)
+    recipe = sum(verdict.recipe.better and verdict.expected < 0 for verdict, _, _ in verdicts)
+    return Rate(world, repetitions, worth_it, recipe, low, high, seeds_only, change, fresh_change)
 
 
 def exact_interval(successes: int, trials: int) -> tuple[float, float]:
@@ -153,15 +156,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = tuple(int(count) for count in options.rows.split(","))
-    print("| world | repetitions | worth it | 95% interval | seeds only | change on test | on fresh rows | seconds |")
-    print("|---|---|---|---|---|---|---|---|")
+    columns = ("world", "repetitions", "worth it", "95% interval", "recipe", "seeds only", "change on test")
+    print(f"| {' | '.join([*columns, 'on fresh rows', 'seconds'])} |")
+    print("|---" * 9 + "|")
     rates = []
     for world in options.worlds.split(","):
         start = time.perf_counter()
         one = measure_rate(world, options.repetitions, rows)
         rates.append(one)
         share = f"{one.worth_it / one.repetitions:.1%} | {one.low:.1%} to {one.high:.1%}"
-        seeds_only = f"{one.seeds_only / one.repetitions:.1%}"
+        seeds_only = f"{one.recipe / one.repetitions:.1%} | {one.seeds_only / one.repetitions:.1%}"
         took = time.perf_counter() - start
         changes = f"{one.change:+.2%} | {one.fresh:+.2%}"
         print(f"| {world} | {one.repetitions} | {share} | {seeds_only} | {changes} | {took:.0f} |")

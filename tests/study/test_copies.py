@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,12 @@ from tagalong.study import (
     Study,
     open_backend,
 )
+from tagalong.study.candidates import comparable_records, find_candidates
 from tagalong.study.keys import Keys
 from tagalong.study.members import member_seed
 from tagalong.study.methods import BestOf, ensemble
 from tagalong.study.methods.ensemble import best_set
+from tagalong.study.records import by_label
 from tagalong.study.text import networks_list
 
 TASKS = (
@@ -291,6 +294,83 @@ def test_the_verdict_pairs_an_average_with_one_network_of_the_same_seed(results:
     assert verdict.estimate == pytest.approx(fresh.change(together))
     assert fresh.networks[0] == together.networks[0]
     assert verdict.training_cost == pytest.approx(fresh.training.steps / together.training.steps)
+
+
+def conflicting_problem() -> Problem:
+    """Two tasks that need different directions from an encoder with a single linear unit."""
+    draw = torch.Generator().manual_seed(0)
+
+    def some(rows: int) -> Split:
+        inputs = torch.randn(rows, 4, generator=draw)
+        noise = 0.3 * torch.randn(rows, 2, generator=draw)
+        return Split(inputs, {"a": inputs[:, 0] + noise[:, 0], "b": inputs[:, 1] + noise[:, 1]})
+
+    tasks = (Task("a", "regression"), Task("b", "regression"))
+    recipe = Recipe(epochs=12, batch_size=32, lr=0.05)
+    return Problem("conflict", tasks, some(200), some(200), some(300), partial(nn.Linear, 4, 1), recipe=recipe)
+
+
+@pytest.fixture(scope="module")
+def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    study = Study(conflicting_problem(), tmp_path_factory.mktemp("confirmed"), device="cpu")
+    methods = ["mtl", "stl", "best-of"]
+    return study.run(methods, [2], seeds=2, confirm=3, options={"best-of": {"copies": 3}})
+
+
+def test_records_of_different_seeds_share_no_network(confirmed: Results) -> None:
+    assert {record.seed for record in confirmed.records} == {0, 1, 2, 3, 4}
+    for record in confirmed.records:
+        others = {key for other in confirmed.records if other.seed != record.seed for key in other.networks}
+        assert record.networks
+        assert not others & set(record.networks), record.label
+
+
+def test_fresh_seeds_compare_groups_with_one_network_and_with_copies(confirmed: Results) -> None:
+    verdict = confirmed.verdict()
+    assert verdict.candidate == ("stl", None)
+    assert verdict.copies == ("best-of", 2)
+    fresh = {record.label for record in confirmed.records if record.seed > 1}
+    assert fresh == {("mtl", None), ("stl", None), ("best-of", 2)}
+    stl, mtl, copies = (confirmed.records_of(label)[2:] for label in (("stl", None), ("mtl", None), ("best-of", 2)))
+    assert verdict.confirmed
+    assert verdict.estimate == pytest.approx(np.mean([one.change(other) for one, other in zip(stl, mtl, strict=True)]))
+    by_hand = np.mean([one.change(other) for one, other in zip(stl, copies, strict=True)])
+    assert verdict.change_from_copies is not None
+    assert verdict.change_from_copies.estimate == pytest.approx(by_hand)
+    assert verdict.better_than_copies is True
+    assert {budget: one.label for budget, one in verdict.by_budget.items()} == {1: ("mtl", None), 2: ("stl", None)}
+    assert verdict.by_budget[2].latency is not None
+
+
+def test_best_of_picks_again_for_fresh_seeds(confirmed: Results) -> None:
+    choices = {record.seed: record.groups for record in confirmed.records_of(("best-of", 2))}
+    assert all(record.deciding.networks == 3 for record in confirmed.records_of(("best-of", 2)))
+    assert len({tuple(group.copy for group in groups) for groups in choices.values()}) > 1, "other seeds, other copies"
+
+
+def test_the_noise_of_every_comparison_is_known_after_a_study(confirmed: Results) -> None:
+    noise = confirmed.row_noise
+    assert set(noise.recipe) == set(noise.networks) == {("stl", None), ("best-of", 2)}
+    assert set(noise.copies) == {("stl", None)}
+    verdict = confirmed.verdict()
+    assert verdict.networks is not None
+    half = 1.959964 * noise.networks["stl", None]
+    assert verdict.networks.high - verdict.networks.estimate == pytest.approx(half)
+    assert confirmed.best().seed == verdict.networks_seed
+    assert confirmed.best().groups == verdict.groups
+
+
+def test_a_larger_network_competes_with_two(tmp_path: Path) -> None:
+    found = Study(make_problem(), tmp_path, device="cpu").run(["mtl", "mtl-big2", "ensemble"], [2], seeds=2)
+    sizes = {label: one.size for label, one in find_candidates(by_label(found.records)).items()}
+    assert sizes == {("mtl-big2", None): 2, ("ensemble", 2): 2}
+    assert set(found.row_noise.copies) == {("mtl-big2", None)}
+    together, wide = found.records_of(("mtl", None)), found.records_of(("mtl-big2", None))
+    assert found.learning.p_values, "networks of both sizes are compared with the constant"
+    assert [some[0].label for some in comparable_records(found.records)][:2] == [("mtl", None), ("mtl-big2", None)]
+    assert not {one.networks for one in together} & {one.networks for one in wide}
+    assert set(found.verdict().by_budget) == {1, 2}
+    assert len(Study(make_problem(), tmp_path, device="cpu").best("mtl-big2").networks) == 1
 
 
 def test_a_frame_counts_the_members_of_a_task(results: Results) -> None:

@@ -10,10 +10,24 @@ import pytest
 from scipy import stats
 from verdict_records import APART, HELPED, TOGETHER, records, results, together
 
+from tagalong.files import write_document
 from tagalong.group import Group
 from tagalong.report import write_report
 from tagalong.report.page.answer import headline
-from tagalong.study import ProblemInfo, Results, Score, Verdict, interval_half_width
+from tagalong.study import (
+    Change,
+    LateNetworks,
+    Learning,
+    ProblemInfo,
+    Results,
+    RowNoise,
+    Score,
+    Verdict,
+    interval_half_width,
+)
+from tagalong.study.best import recommended_record
+from tagalong.study.candidates import luck_of_picking
+from tagalong.study.results import FORMAT, VERSION
 from tagalong.study.verdict import decide
 
 ROWS = {("tag", 2): 0.001, ("stl", None): 0.001, ("hoa", 2): 0.001}
@@ -84,7 +98,10 @@ def test_noise_of_seeds_or_of_rows_alone_can_undo_a_claim() -> None:
     steady = records("tag", 2, [-0.02] * 3, [-0.02, -0.021, -0.019])
     assert verdict_on(steady).worth_it
     assert not verdict_on(steady, noise={("tag", 2): 0.02}).worth_it
-    assert not verdict_on(records("tag", 2, [-0.02] * 3, [-0.06, 0.0, 0.0])).worth_it
+    lucky = verdict_on(records("tag", 2, [-0.02] * 3, [-0.06, 0.0, 0.0]))
+    assert lucky.recipe is not None
+    assert not lucky.recipe.better
+    assert not verdict_on(records("tag", 2, [-0.02] * 3, [-0.06, 0.0, 0.0]), noise={}).worth_it
 
 
 @pytest.mark.parametrize(("seeds", "provisional"), [(1, True), (2, True), (3, False), (4, False)])
@@ -152,8 +169,254 @@ def test_confirming_seeds_are_the_only_ones_reported() -> None:
     verdict = decide(found, ROWS, confirming=[3, 4, 5])
     assert verdict.validation == pytest.approx(-0.2)
     assert verdict.estimate == pytest.approx(0.01)
-    assert not verdict.worth_it
+    assert verdict.confirmed
+    assert not verdict.flattered
+    assert not verdict.recipe.better
     assert results(found, noise=ROWS, settings={"confirming_seeds": [3, 4, 5]}).verdict() == verdict
+
+
+def test_the_networks_you_get_may_be_better_than_the_recipe() -> None:
+    """The networks of the best seed are better, but fresh seeds show that this was luck."""
+    chosen = records("tag", 2, [-0.1, -0.2, -0.1], [-0.1, -0.2, -0.1])
+    fresh = records("tag", 2, [0.0] * 3, [0.01, 0.0, 0.02], first=3)
+    noise = RowNoise({("tag", 2): 0.001}, networks={("tag", 2): 0.01})
+    verdict = decide([*together(6), *chosen, *fresh], noise, confirming=[3, 4, 5])
+    assert verdict.worth_it
+    assert verdict.networks_seed == 1
+    half = stats.norm.ppf(0.975) * 0.01
+    assert verdict.networks == Change(pytest.approx(-0.2), pytest.approx(-0.2 - half), pytest.approx(-0.2 + half))
+    assert not verdict.recipe.better
+    text = " ".join(str(verdict).split())
+    assert "change the test losses by -20.0% (95% interval -22.0% to -18.0% over test rows)" in text
+    assert "Trained anew with 3 fresh seeds, the same plan changes them by +1.0%" in text
+    assert "so the gain may be the luck of these networks." in text
+
+
+def test_the_networks_you_get_are_compared_with_the_mean_of_all_plain_networks() -> None:
+    plain = records("mtl", None, [0.0] * 3, [0.1, 0.0, -0.1], TOGETHER)
+    found = records("tag", 2, [-0.1, -0.2, -0.1], [0.3, -0.3, 0.2])
+    verdict = decide([*plain, *found], ROWS)
+    assert verdict.networks is not None
+    assert verdict.networks.estimate == pytest.approx(-0.3)
+    assert verdict.estimate == pytest.approx(np.mean([1.3 / 1.1, 0.7, 1.2 / 0.9]) - 1)
+
+
+def test_the_recommended_record_is_the_one_that_the_verdict_judges() -> None:
+    found = results([*together(), *records("tag", 2, [-0.1, -0.2, -0.3], [-0.1, -0.1, -0.2])], noise=ROWS)
+    verdict = found.verdict()
+    assert verdict.recommended == ("tag", 2)
+    assert recommended_record(found).seed == verdict.networks_seed == 2
+
+
+def test_unknown_noise_of_single_networks_is_bounded_by_that_of_the_mean() -> None:
+    noise = RowNoise.of({("tag", 2): 0.01, ("ensemble", 2): 0.02})
+    assert noise.of_networks(("tag", 2), seeds=4) == pytest.approx(0.02)
+    assert noise.of_copies(("tag", 2), ("ensemble", 2)) == pytest.approx(0.03)
+    assert noise.of_networks(("stl", None), seeds=4) is None
+    assert noise.of_copies(("tag", 2), ("best-of", 2)) is None
+    known = RowNoise(noise.recipe, {("tag", 2): 0.015}, {("tag", 2): 0.025})
+    assert known.of_networks(("tag", 2), seeds=4) == 0.015
+    assert known.of_copies(("tag", 2), ("ensemble", 2)) == 0.025
+
+
+# Copies
+
+
+def copies(method: str, count: int, val: list[float], test: list[float]) -> list:
+    return records(method, count, val, test, tuple(Group("ab", "ab", copy=copy) for copy in range(count)))
+
+
+def larger(times: int, val: list[float], test: list[float]) -> list:
+    found = records(f"mtl-big{times}", None, val, test, TOGETHER)
+    return [replace(record, parameters=1020 * times) for record in found]
+
+
+def test_groups_matter_only_if_they_beat_copies() -> None:
+    groups = records("tag", 2, [-0.2] * 3, [-0.19, -0.2, -0.21])
+    noise = {("tag", 2): 0.001, ("ensemble", 2): 0.001, ("best-of", 2): 0.001}
+    alone = verdict_on(groups, noise=noise)
+    assert (alone.copies, alone.change_from_copies, alone.better_than_copies) == (None, None, None)
+    worse_copies = copies("ensemble", 2, [-0.1] * 3, [-0.09, -0.1, -0.11])
+    verdict = verdict_on(groups, worse_copies, noise=noise)
+    assert verdict.copies == ("ensemble", 2)
+    assert verdict.better_than_copies is True
+    assert verdict.change_from_copies.estimate == pytest.approx(np.mean([0.81 / 0.91, 0.8 / 0.9, 0.79 / 0.89]) - 1)
+    assert "Groups matter: compared with ensemble (budget 2), the change is -11.1%" in " ".join(str(verdict).split())
+    equal = copies("best-of", 2, [-0.15] * 3, [-0.2, -0.21, -0.19])
+    verdict = verdict_on(groups, worse_copies, equal, noise=noise)
+    assert verdict.worth_it
+    assert verdict.copies == ("best-of", 2)  # the better ones on validation
+    assert verdict.better_than_copies is False
+    assert "Copies would do: compared with best-of (budget 2)" in " ".join(str(verdict).split())
+
+
+def test_recommended_copies_are_not_better_than_copies() -> None:
+    verdict = verdict_on(copies("ensemble", 2, [-0.1] * 3, [-0.1, -0.11, -0.12]), noise={("ensemble", 2): 0.001})
+    assert verdict.recommended == ("ensemble", 2)
+    assert verdict.better_than_copies is False
+    assert verdict.answers()[3].answer == "Copies do."
+
+
+def test_copies_with_another_number_of_networks_are_no_comparison() -> None:
+    verdict = verdict_on(records("tag", 2, [-0.2] * 3, [-0.2] * 3), copies("ensemble", 3, [-0.1] * 3, [-0.1] * 3))
+    assert verdict.candidate == ("tag", 2)
+    assert verdict.better_than_copies is None
+    assert "add `ensemble` or `best-of` to the methods" in verdict.answers()[3].detail
+
+
+# Expected losses
+
+
+def test_every_network_must_be_worth_its_price() -> None:
+    two, three = (copies("ensemble", k, [change] * 3, [change] * 3) for k, change in ((2, -0.02), (3, -0.024)))
+    noise = {("ensemble", 2): 0.001, ("ensemble", 3): 0.001}
+    assert verdict_on(two, three, noise=noise).recommended == ("ensemble", 2)
+    assert verdict_on(two, three, noise=noise, at_least=0.001).recommended == ("ensemble", 3)
+    small = copies("ensemble", 2, [-0.004] * 3, [-0.004] * 3)
+    verdict = verdict_on(small, noise={("ensemble", 2): 0.0001})
+    assert verdict.recommended == ("mtl", None)
+    assert "less than the 0.5% asked for" in " ".join(str(verdict).split())
+
+
+def test_networks_that_were_picked_must_be_better_by_a_standard_error() -> None:
+    unpicked = copies("ensemble", 2, [-0.1] * 3, [-0.1] * 3)
+    val = [-0.05, -0.11, -0.17]
+    picked = records("optimal", 2, val, val)
+    measured = records("tag", 2, val, val)
+    assert verdict_on(picked, unpicked).candidate == ("ensemble", 2)
+    assert verdict_on(measured, unpicked).candidate == ("tag", 2)
+    verdict = verdict_on(picked)
+    assert verdict.validation == pytest.approx(-0.11)
+    assert verdict.expected == pytest.approx(-0.11 + stats.sem(val))
+    assert verdict.flattered
+    assert verdict.high - verdict.estimate == pytest.approx(verdict.estimate - verdict.low + stats.sem(val))
+
+
+def test_the_luck_of_picking_adds_up_over_tasks() -> None:
+    """If each task is served by its luckiest network, luck does not average out."""
+    val = [-0.1, 0.0, 0.1]
+    found = records("optimal", 2, val, val)
+    opposite = [
+        replace(record, val={**record.val, "b": Score(2 * (1 - change), 0.5)})
+        for record, change in zip(found, val, strict=True)
+    ]
+    assert luck_of_picking(opposite, together()) == pytest.approx(stats.sem(val))
+    assert luck_of_picking(records("auto", 2, val, val), together()) == 0
+    assert luck_of_picking(found[:1], together()) == 0
+
+
+# Budgets
+
+
+def test_the_best_networks_of_each_budget_are_chosen_on_validation() -> None:
+    verdict = verdict_on(
+        records("tag", 2, [-0.05] * 3, [-0.9] * 3),
+        copies("ensemble", 2, [-0.06] * 3, [-0.05, -0.06, -0.07]),
+        larger(3, [-0.07] * 3, [-0.07] * 3),
+        copies("ensemble", 3, [-0.065] * 3, [-0.06] * 3),
+        noise={("ensemble", 2): 0.001},
+    )
+    found = verdict.by_budget
+    assert {budget: one.label for budget, one in found.items()} == {
+        1: ("mtl", None), 2: ("ensemble", 2), 3: ("mtl-big3", None),
+    }  # fmt: skip
+    assert found[1].change == Change(0.0, 0.0, 0.0)
+    assert (found[1].parameters, found[1].training_cost) == (1000, 1.0)
+    assert found[2].change.estimate == pytest.approx(-0.06)
+    assert found[2].change.low < -0.06 < found[2].change.high
+    assert (found[2].copies, found[2].change_from_copies) == (None, None)
+    assert (found[3].copies, found[3].size, found[3].parameters) == (("ensemble", 3), 3, 3060)
+    assert found[3].change_from_copies.estimate == pytest.approx(0.93 / 0.94 - 1)
+    assert (found[2].seeds, found[2].deciding_cost, found[2].training_cost, found[2].latency) == (3, 0, 2, None)
+
+
+def test_a_larger_network_costs_as_much_as_the_networks_it_replaces() -> None:
+    big, two = larger(2, [-0.05] * 3, [-0.05, -0.051, -0.052]), copies("ensemble", 2, [-0.04] * 3, [-0.04] * 3)
+    noise = {("mtl-big2", None): 0.001, ("ensemble", 2): 0.001}
+    verdict = verdict_on(big, two, noise=noise)
+    assert verdict.recommended == ("mtl-big2", None)
+    assert verdict.groups == TOGETHER
+    text = " ".join(str(verdict).split())
+    assert "A larger network is worth it: the network of mtl-big2 changes the test losses by" in text
+    assert headline(verdict) == "All of them, in one network: a larger one (mtl-big2)."
+    assert verdict_on(big, noise=noise, at_least=0.06).recommended == ("mtl", None)
+    unknown = [replace(record, parameters=0) for record in big]
+    assert verdict_on(unknown, noise=noise).candidate is None
+
+
+def test_a_method_that_uses_fewer_networks_competes_for_both_numbers() -> None:
+    verdict = verdict_on(records("auto", 3, [-0.1] * 3, [-0.1] * 3))
+    assert {budget: (one.label, one.size) for budget, one in verdict.by_budget.items()} == {
+        1: (("mtl", None), 1), 2: (("auto", 3), 2), 3: (("auto", 3), 2),
+    }  # fmt: skip
+
+
+def test_the_best_of_several_copies_is_one_network() -> None:
+    best = records("best-of", 1, [-0.1] * 3, [-0.1] * 3, (Group("ab", "ab", copy=3),))
+    verdict = verdict_on(best, noise={("best-of", 1): 0.001})
+    assert verdict.recommended == verdict.by_budget[1].label == ("best-of", 1)
+    assert verdict.better_than_copies is None
+    assert "Picking the best copy is worth it: the network of best-of (budget 1)" in " ".join(str(verdict).split())
+    assert headline(verdict) == "All of them, in one network: the best of several copies."
+
+
+# Answers and files
+
+
+def test_four_questions_are_answered() -> None:
+    late = {("mtl", None): LateNetworks(0, 3), ("tag", 2): LateNetworks(1, 6)}
+    learning = Learning({"a": 0.0, "b": 0.9}, late)
+    found = records("tag", 2, [-0.2] * 3, [-0.2, -0.21, -0.22]), copies("ensemble", 2, [-0.1] * 3, [-0.1, -0.1, -0.1])
+    verdict = verdict_on(*found, learning=learning, noise={("tag", 2): 0.001, ("ensemble", 2): 0.001})
+    assert [answer for _, answer, _ in verdict.answers()] == ["Partly.", "No.", "Yes.", "Groups matter."]
+    learnt, enough, worth, groups = (detail for _, _, detail in verdict.answers())
+    assert learnt.startswith("b is not counted")
+    assert enough == "1 of 9 networks was best in one of the last 3 epochs and might improve; raise `epochs`."
+    assert worth.startswith(verdict.sentence)
+    assert "Over 3 seeds, the same plan changes them by -21.0%" in worth
+    assert "picking flatters" in worth
+    assert groups in " ".join(str(verdict).split())
+    assert str(verdict).count(". ") <= 6
+    unlearnt = verdict_on(*found, learning=Learning({"a": 0.9, "b": 0.9}))
+    assert [answer for _, answer, _ in unlearnt.answers()] == ["No.", "Not known.", "No.", "Not known."]
+    assert unlearnt.by_budget == {}
+    one_seed = verdict_on(records("tag", 2, [-0.2], [-0.2]))
+    assert one_seed.answers()[2].answer == "Not known."
+
+
+def test_budgets_answers_and_noise_survive_a_file(tmp_path: Path) -> None:
+    found = [
+        *together(),
+        *records("tag", 2, [-0.2] * 3, [-0.2, -0.21, -0.22]),
+        *copies("ensemble", 2, [-0.1] * 3, [-0.1] * 3),
+    ]
+    noise = RowNoise({("tag", 2): 0.01, ("ensemble", 2): 0.01}, {("tag", 2): 0.02}, {("tag", 2): 0.015})
+    saved = results(found, noise=noise)
+    saved.save(tmp_path)
+    loaded = Results.load(tmp_path)
+    assert loaded.row_noise == noise
+    assert loaded.verdict() == saved.verdict()
+    document = json.loads((tmp_path / "results.json").read_text())
+    verdict = document["verdict"]
+    assert verdict["by_budget"]["2"]["label"] == ["tag", 2]
+    assert verdict["by_budget"]["2"]["groups"] == [
+        {"trains": ["a"], "serves": ["a"]},
+        {"trains": ["b"], "serves": ["b"]},
+    ]
+    assert verdict["better_than_copies"] is True
+    assert [one["answer"] for one in verdict["answers"]] == ["Not checked.", "Not known.", "Yes.", "Groups matter."]
+
+
+def test_files_of_older_runs_load(tmp_path: Path) -> None:
+    found = [*together(), *records("tag", 2, [-0.2] * 3, [-0.2, -0.21, -0.22])]
+    document = results(found, noise=RowNoise({("tag", 2): 0.01}, {("tag", 2): 0.02})).to_document()
+    document["noise"] = [{"method": "tag", "budget": 2, "row_stderr": 0.01}]
+    del document["verdict"], document["learning"]
+    write_document(tmp_path / "results.json", FORMAT, VERSION, document)
+    loaded = Results.load(tmp_path)
+    assert loaded.row_noise == RowNoise({("tag", 2): 0.01})
+    assert loaded.verdict() == results(found, noise={("tag", 2): 0.01}).verdict()
+    assert loaded.verdict().worth_it
 
 
 def test_the_best_of_many_needs_a_wider_interval() -> None:

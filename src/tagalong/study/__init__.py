@@ -56,13 +56,20 @@ if TYPE_CHECKING:
     from .summary import TaskChange as TaskChange
     from .text import change_text as change_text
     from .text import label_text as label_text
+    from .uncertainty import RowNoise as RowNoise
     from .uncertainty import interval_half_width as interval_half_width
     from .uncertainty import row_stderr as row_stderr
+    from .verdict import BudgetResult as BudgetResult
+    from .verdict import Change as Change
     from .verdict import Verdict as Verdict
+    from .verdict_text import Answer as Answer
 
 _HOMES = {
+    "Answer": ".verdict_text",
     "Backend": ".backend",
     "Best": ".best",
+    "BudgetResult": ".verdict",
+    "Change": ".verdict",
     "Choice": ".methods",
     "Chunk": ".executors",
     "RunComparison": ".finished_run",
@@ -84,6 +91,7 @@ _HOMES = {
     "Progress": "tagalong.progress",
     "Record": ".records",
     "Results": ".results",
+    "RowNoise": ".uncertainty",
     "Run": ".finished_run",
     "Score": "tagalong.score",
     "SearchLog": ".search_log",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import math
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -34,12 +33,11 @@ from tagalong.learn import (
     outputs_on,
     read_preparation,
 )
-from tagalong.score import Score
 
+from .candidates import picked_record, without_tasks
 from .members import member_seed, serving_network
 from .records import Label, Record, averaged_tasks, check_served, read_group
 from .saved_networks import TRAIN_AGAIN, NetworksFileError, load_network, load_tensors, save_layers, save_tensors
-from .summary import changes
 
 if TYPE_CHECKING:
     from .results import Results
@@ -296,14 +294,9 @@ def recommended_record(results: Results, label: Label | None = None) -> Record:
     if not found:
         expected = f"{wanted[0]!r} has no usable networks: with every seed, at least one network diverged"
         raise InvalidInput("", expected, hint="lower `lr`")
-    mean_records = [Record("mean", None, record.seed, (), _mean_val_scores(found), {}) for record in found]
-    change_from_mean = dict(zip((record.seed for record in found), changes(found, mean_records, "val"), strict=True))
-    return min(found, key=lambda record: (change_from_mean[record.seed], record.seed))
-
-
-def _mean_val_scores(records: Sequence[Record]) -> dict[str, Score]:
-    losses = {task: [record.val[task].loss for record in records] for task in records[0].val}
-    return {task: Score(sum(values) / len(values), math.nan) for task, values in losses.items()}
+    counted = [task for task in results.problem.tasks if task not in results.learning.unlearnt]
+    picked = picked_record(without_tasks(found, results.learning.unlearnt) if counted else found)
+    return next(record for record in found if record.seed == picked.seed)
 
 
 def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:

@@ -19,7 +19,7 @@ from tagalong.score import Score
 from .backend import Backend
 from .external_backend import PREDICTIONS_HINT
 from .learning import Learning
-from .methods import Choice, Combined, Decision, Method, no_average
+from .methods import BestOf, Choice, Combined, Decision, Method, no_average
 from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, Record, averaged_tasks
 from .search_log import format_effort
 from .store import NetworkResult
@@ -208,9 +208,10 @@ def _expected_cost(results: Sequence[NetworkResult], probabilities: Sequence[flo
 def confirm_candidate(
     backend: Backend, decisions: Decisions, records: Sequence[Record], seeds: Sequence[int], learning: Learning
 ) -> tuple[list[Record], list[int]]:
-    """Trains the verdict's candidate and one network for all tasks with fresh seeds.
+    """Trains the verdict's candidate, copies of as many networks, and one network for all tasks with fresh seeds.
 
-    If the candidate diverges, the next-best candidate is trained.
+    Copies are trained only if they are among the methods. If the candidate diverges, the next-best candidate is
+    trained. No network is shared between seeds, so the new records are independent of the others.
 
     Args:
         backend: the backend that trains the networks.
@@ -226,29 +227,38 @@ def confirm_candidate(
     lost: list[int] = []
     tried: list[Label] = [TOGETHER]
     left = list(seeds)
-    while left and (candidate := _find_candidate([*records, *found], seeds, learning)) not in (None, *tried):
-        assert candidate is not None
-        labels = [candidate] if found else [TOGETHER, candidate]
-        found += train_choices(backend, _copy_to_seeds(decisions, *labels, seeds=left), left)
+    while left:
+        verdict = decide([*records, *found], {}, confirming=seeds, learning=learning)
+        if verdict.candidate in (None, *tried):
+            break
+        done = {record.label for record in found}
+        wanted = [label for label in (TOGETHER, verdict.candidate, verdict.copies) if label and label not in done]
+        found += train_choices(backend, _decide_again(backend, decisions, wanted, left), left)
         lost += [record.seed for record in found if record.method == "mtl" and record.diverged]
         found = [record for record in found if record.seed not in lost]
         left = [seed for seed in left if seed not in lost]
-        tried.append(candidate)
+        assert verdict.candidate is not None
+        tried.append(verdict.candidate)
     return found, lost
 
 
-def _find_candidate(records: Sequence[Record], seeds: Sequence[int], learning: Learning) -> Label | None:
-    return decide(records, {}, confirming=seeds, learning=learning).candidate
+def _decide_again(backend: Backend, decisions: Decisions, labels: Sequence[Label], seeds: Sequence[int]) -> Decisions:
+    """Returns the decisions for these methods and budgets, for fresh seeds.
 
-
-def _copy_to_seeds(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> Decisions:
-    """Returns copies of the decisions for these methods and budgets, with different seeds."""
-    copied = {}
+    Groups stay the same. A method that chooses different networks for each seed, like `best-of`, chooses again.
+    """
+    copied: dict[str, tuple[Method, Decision]] = {}
     for name, budget in labels:
         method, decision = decisions[name]
-        (_, first), choice = next((at, choice) for at, choice in decision.choices.items() if at[0] == budget)
-        deciding = {seed: decision.deciding[first] for seed in seeds if first in decision.deciding}
-        copied[name] = method, Decision({(budget, seed): choice for seed in seeds}, deciding)
+        if isinstance(method, BestOf):
+            assert budget is not None
+            again = method.decide(backend, [budget], seeds)
+        else:
+            (_, first), choice = next((at, choice) for at, choice in decision.choices.items() if at[0] == budget)
+            deciding = {seed: decision.deciding[first] for seed in seeds if first in decision.deciding}
+            again = Decision({(budget, seed): choice for seed in seeds}, deciding)
+        choices = copied[name][1].choices if name in copied else {}
+        copied[name] = method, replace(again, choices={**choices, **again.choices})
     return copied
 
 

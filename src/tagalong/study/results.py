@@ -43,12 +43,14 @@ from .text import (
     networks_list,
     tasks_table,
 )
-from .verdict import Verdict, decide
+from .uncertainty import RowNoise
+from .verdict import AT_LEAST, Verdict, decide
 
 if TYPE_CHECKING:
     from .best import Best
 
 FORMAT, VERSION, FILE = "tagalong-results", 1, "results.json"
+NOISE_FIELDS = {"recipe": "row_stderr", "networks": "networks_row_stderr", "copies": "copies_row_stderr"}
 RECORD_FIELDS = ("method", "budget", "seed", "parameters", "latency", "honest")
 
 
@@ -65,7 +67,7 @@ class Results:
         records: one record per method, budget and seed.
         problem: the problem that was studied.
         noise: for each method and budget, the standard error of its change from `mtl` due to the finite number of test
-            rows (see `row_stderr`).
+            rows (see `row_stderr`), or a `RowNoise` with the noise of more comparisons.
         settings: the settings of the study. Three settings affect the results: `price_per_hour`, `confirming_seeds`
             (seeds not used to choose groups; see `decide`) and `diverged_seeds` (seeds without records because `mtl`
             diverged).
@@ -82,14 +84,15 @@ class Results:
         records: Sequence[Record],
         *,
         problem: ProblemInfo,
-        noise: Mapping[Label, float] | None = None,
+        noise: Mapping[Label, float] | RowNoise | None = None,
         settings: Mapping[str, Any] | None = None,
         out: str | Path | None = None,
         learning: Learning | None = None,
     ) -> None:
         self.records = tuple(records)
         self.problem = problem
-        self.noise = dict(noise or {})
+        self.row_noise = RowNoise.of(noise)
+        self.noise = dict(self.row_noise.recipe)
         self.settings = dict(settings or {})
         self.out = None if out is None else Path(out)
         self.learning = learning or Learning()
@@ -178,30 +181,31 @@ class Results:
 
     @cached_property
     def _default_verdict(self) -> Verdict:
-        return self._make_verdict(0.0)
+        return self._make_verdict(AT_LEAST)
 
     def _make_verdict(self, at_least: float) -> Verdict:
         confirming = self.settings.get("confirming_seeds", ())
         left_out = self.settings.get("diverged_seeds", ())
         return decide(
             self.records,
-            self.noise,
+            self.row_noise,
             at_least=at_least,
             confirming=confirming,
             excluded_seeds=left_out,
             learning=self.learning,
         )
 
-    def verdict(self, *, at_least: float = 0.0) -> Verdict:
-        """Decides whether any grouping is worth it.
+    def verdict(self, *, at_least: float = AT_LEAST) -> Verdict:
+        """Decides which networks to use, and whether more than one plain network is worth it.
 
         Args:
-            at_least: the fraction by which grouping must reduce the losses, averaged over tasks, to be worth it.
+            at_least: the fraction by which every network after the first must reduce the losses, averaged over tasks,
+                to be recommended. 0.005 is half a percent.
 
         Raises:
             InvalidInput: If there are no results for `mtl` to compare with, or `at_least` is negative.
         """
-        return self._make_verdict(at_least) if at_least else self._default_verdict
+        return self._default_verdict if at_least == AT_LEAST else self._make_verdict(at_least)
 
     def best(self, *, trust: bool = False) -> Best:
         """Loads the recommended networks from the run's folder, with heads only for the tasks that each network serves.
@@ -256,9 +260,7 @@ class Results:
         document["caution"] = disclaimer(self.problem.tasks)
         document["problem"] = self.problem.to_document()
         document["settings"] = self.settings
-        document["noise"] = [
-            {"method": method, "budget": budget, "row_stderr": value} for (method, budget), value in self.noise.items()
-        ]
+        document["noise"] = _noise_document(self.row_noise)
         document["learning"] = self.learning.to_document()
         document["records"] = [_record_document(record) for record in self.records]
         document["table"] = [_summary_document(summary) for summary in self.table()]
@@ -349,11 +351,33 @@ def _from_document(document: Mapping[str, Any], out: Path) -> Results:
     return Results(
         [_read_record(entry, problem.tasks) for entry in whole["records"].some()],
         problem=problem,
-        noise={read_label(entry): entry["row_stderr"].number_or_nan(0) for entry in whole["noise"].entries()},
+        noise=_read_noise(whole["noise"]),
         settings=document["settings"],
         out=out,
         learning=whole.get("learning").optional(lambda entry: read_learning(entry, problem.tasks)),
     )
+
+
+def _noise_document(noise: RowNoise) -> list[dict[str, Any]]:
+    return [
+        {"method": method, "budget": budget}
+        | {
+            name: getattr(noise, kind)[method, budget]
+            for kind, name in NOISE_FIELDS.items()
+            if (method, budget) in getattr(noise, kind)
+        }
+        for method, budget in dict.fromkeys([*noise.recipe, *noise.networks, *noise.copies])
+    ]
+
+
+def _read_noise(entry: Entry) -> RowNoise:
+    """Reads and checks the noise of the test rows. Older runs only know that of the recipe."""
+    found: dict[str, dict[Label, float]] = {kind: {} for kind in NOISE_FIELDS}
+    for one in entry.entries():
+        for kind, name in NOISE_FIELDS.items():
+            if name in one.mapping():
+                found[kind][read_label(one)] = one[name].number_or_nan(0)
+    return RowNoise(**found)
 
 
 def _check_settings(settings: Entry) -> None:

@@ -16,6 +16,7 @@ from tagalong.progress import Progress
 
 from .backend import TrainingBackend, open_backend
 from .best import Best, keep_best
+from .candidates import comparable_records
 from .decisions import confirm_candidate, decide_all, effort_notes, explain_decisions, train_choices, write_decisions
 from .executors import Executor, device_name, make_executor
 from .learning import LAST_EPOCHS, LateNetworks, Learning, constant_p_values
@@ -26,8 +27,7 @@ from .run_folder import check_folder, check_no_external_study, write_run_report,
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
 from .text import label_text
-from .uncertainty import row_noise
-from .verdict import comparable_records
+from .uncertainty import comparison_noise
 
 logger = logging.getLogger(__name__)
 
@@ -109,8 +109,9 @@ class Study:
             seeds: the number of seeds, or a list of seeds. Each method decides once per budget, based on all seeds.
             options: options for each method, e.g. `{"tag": {"every": 1, "update": "optimizer"}}`.
             price_per_hour: the price of an hour of compute. If given, a cost column is added to the table.
-            confirm: the number of fresh seeds used to retrain the best grouping and the network for all tasks. The
-                verdict is then based only on the fresh seeds, whose results did not influence the choice of groups.
+            confirm: the number of fresh seeds used to retrain the verdict's candidate, copies of as many networks if
+                they are among the methods, and the network for all tasks. The recipe is then judged only by the fresh
+                seeds, whose results did not influence the choice (see `Verdict`).
             effort: the effort that `auto` and `best-of` each spend on their decision, for all seeds together: a number
                 of training runs, "quick" (20), "normal" (60, the default), "thorough" (200), or a duration, e.g.
                 "10min".
@@ -221,7 +222,7 @@ class Study:
         _keep_networks(backend, records)
         learning = replace(learning, late=_count_late_networks(backend, records))
         clusters = self.problem.test.groups
-        noise = row_noise(records, backend.row_losses, clusters, request.confirming, learning.unlearnt)
+        noise = comparison_noise(records, backend.row_losses, clusters, request.confirming, learning.unlearnt)
         settings = {**settings, "spent": asdict(backend.store.spent())}
         return Results(records, problem=info, noise=noise, settings=settings, out=self.out, learning=learning)
 

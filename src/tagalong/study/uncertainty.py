@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
+from .candidates import best_copies, find_candidates, picked_record, without_tasks
 from .records import TOGETHER, Label, Record, by_label
 from .summary import mean, stderr
 
@@ -38,8 +40,17 @@ def interval_half_width(
         >>> round(interval_half_width([-1.0, 0.0, 1.0], row_stderr=2.0), 2)
         4.64
     """
-    rows = ndtri((1 + confidence) / 2) * row_stderr
-    return math.hypot(seed_half_width(changes, tried, confidence), rows)
+    return math.hypot(seed_half_width(changes, tried, confidence), row_half_width(row_stderr, confidence))
+
+
+def row_half_width(row_stderr: float, confidence: float = CONFIDENCE) -> float:
+    """Returns half the width of the confidence interval that is due to the finite number of test rows.
+
+    Example:
+        >>> round(row_half_width(1.0), 2)
+        1.96
+    """
+    return float(ndtri((1 + confidence) / 2)) * row_stderr
 
 
 def seed_half_width(
@@ -121,6 +132,52 @@ def _task_influence(candidate: NDArray[Any], mtl: NDArray[Any]) -> NDArray[np.fl
     return influence / np.count_nonzero(present)
 
 
+@dataclass(frozen=True)
+class RowNoise:
+    """Standard errors of relative changes due to the finite number of test rows, by method and budget.
+
+    Attributes:
+        recipe: of the mean change from `mtl` over paired seeds.
+        networks: of the change from the mean of all `mtl` networks to the very networks that a user gets (see
+            `picked_record`).
+        copies: of the mean change over paired seeds from the best copies with the same number of networks (see
+            `best_copies`).
+    """
+
+    recipe: Mapping[Label, float] = field(default_factory=dict)
+    networks: Mapping[Label, float] = field(default_factory=dict)
+    copies: Mapping[Label, float] = field(default_factory=dict)
+
+    @staticmethod
+    def of(noise: Mapping[Label, float] | RowNoise | None) -> RowNoise:
+        """Returns noise that may be known only for the changes from `mtl` over paired seeds."""
+        return noise if isinstance(noise, RowNoise) else RowNoise(dict(noise or {}))
+
+    def of_networks(self, label: Label, seeds: int) -> float | None:
+        """Returns the standard error for the very networks of a method, or None if unknown.
+
+        If only the noise of the mean over seeds is known, that of a single seed is at most the square root of the
+        number of seeds times as large.
+        """
+        known = _finite_or_none(self.networks.get(label))
+        mean_noise = _finite_or_none(self.recipe.get(label))
+        return known if known is not None or mean_noise is None else math.sqrt(seeds) * mean_noise
+
+    def of_copies(self, label: Label, copies: Label) -> float | None:
+        """Returns the standard error of the change from copies, or None if unknown.
+
+        If only the noise of both changes from `mtl` is known, that of their difference is at most the sum.
+        """
+        known = _finite_or_none(self.copies.get(label))
+        parts = [_finite_or_none(self.recipe.get(one)) for one in (label, copies)]
+        sums = [part for part in parts if part is not None]
+        return known if known is not None or len(sums) < 2 else sum(sums)
+
+
+def _finite_or_none(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
 def row_noise(
     records: Sequence[Record],
     get_rows: Callable[[Record], Rows],
@@ -156,3 +213,45 @@ def row_noise(
             if math.isfinite(error):  # one row tells nothing about noise
                 noise[label] = error
     return noise
+
+
+def comparison_noise(
+    records: Sequence[Record],
+    get_rows: Callable[[Record], Rows],
+    clusters: Any = None,
+    confirming_seeds: Collection[int] = (),
+    unlearnt: Collection[str] = (),
+) -> RowNoise:
+    """Returns the noise of all comparisons that the verdict makes.
+
+    The arguments are those of `row_noise`.
+    """
+
+    def get_counted_rows(record: Record) -> Rows:
+        return {task: losses for task, losses in get_rows(record).items() if task not in unlearnt}
+
+    recipe = row_noise(records, get_rows, clusters, confirming_seeds, unlearnt)
+    found = by_label(without_tasks(records, unlearnt))
+    choosing = by_label([record for some in found.values() for record in some if record.seed not in confirming_seeds])
+    known = TOGETHER in choosing and choosing[TOGETHER][0].val
+    candidates = find_candidates(choosing, {record.label for record in records if record.diverged}) if known else {}
+    plain = [get_counted_rows(record) for record in found[TOGETHER]] if candidates else []
+    average = {task: np.mean([rows[task] for rows in plain], axis=0) for task in (plain[0] if plain else ())}
+    networks, copies = {}, {}
+    for label, one in candidates.items() if average else ():
+        networks[label] = row_stderr([get_counted_rows(picked_record(found[label]))], [average], clusters)
+        other = best_copies(candidates, one.size)
+        if other is not None and not one.is_copies:
+            pairs = paired_records(found[label], found[other.label], confirming_seeds)
+            mine, theirs = ([get_counted_rows(record) for record in some] for some in zip(*pairs, strict=True))
+            copies[label] = row_stderr(mine, theirs, clusters)
+    return RowNoise(recipe, networks, copies)
+
+
+def paired_records(
+    records: Sequence[Record], references: Sequence[Record], confirming_seeds: Collection[int] = ()
+) -> list[tuple[Record, Record]]:
+    """Returns the records of two methods with the same seeds: the confirming seeds if both have any, else all."""
+    same_seed = {record.seed: record for record in references}
+    pairs = [(record, same_seed[record.seed]) for record in records if record.seed in same_seed]
+    return [pair for pair in pairs if pair[0].seed in confirming_seeds] or pairs

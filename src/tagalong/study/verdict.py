@@ -1,56 +1,150 @@
-"""The verdict of a study: whether grouping is worth it, how certain this is, and which networks to use."""
+"""The verdict of a study: are several networks worth it, do groups matter, and which networks should be used?"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from tagalong.errors import InvalidInput, first_few, pluralize
+from tagalong.errors import InvalidInput
 from tagalong.files import json_safe
 from tagalong.group import Group
 from tagalong.rendering import wrap
 
-from .learning import LAST_EPOCHS, Learning
-from .records import TOGETHER, Label, Record, averaged_tasks, by_label
-from .summary import changes, mean, stderr, summarize
-from .text import WIDTH, label_text, networks_list, percent
-from .uncertainty import CONFIDENCE, interval_half_width
+from .candidates import (
+    Candidate,
+    best_copies,
+    distinct_candidates,
+    find_candidates,
+    mean_record,
+    picked_record,
+    without_tasks,
+)
+from .learning import LAST_EPOCHS, LateNetworks, Learning
+from .records import TOGETHER, Label, Record, by_label
+from .summary import MethodSummary, changes, mean, stderr, summarize
+from .text import WIDTH, networks_list
+from .uncertainty import CONFIDENCE, RowNoise, interval_half_width, paired_records, row_half_width
+from .verdict_text import Answer, answer_questions, not_counted_sentence, recommendation, supporting_sentences
 
 MIN_SEEDS = 3
-UNPICKED_METHODS = ("auto", "ensemble")  # whose validation losses are not those of the luckiest networks
-NOT_BETTER = "on validation data, no network beats a constant (the mean or base rate) by more than the noise"
+AT_LEAST = 0.005  # by default, every additional network must reduce the losses by half a percent
 RecordsByLabel = Mapping[Label, list[Record]]
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """A recommendation on whether to group the tasks, with the evidence.
-
-    The candidate is the grouping that performed best on validation. The candidate is compared with one network for all
-    tasks (`mtl`). Tasks on which nothing was learnt do not count.
+class Change:
+    """A relative change in test loss, averaged over tasks (negative is better), with its confidence interval.
 
     Attributes:
-        worth_it: whether the candidate beats one network on the test rows by more than the noise.
+        estimate: the change.
+        low: the lower end of the interval, or None if unknown.
+        high: the upper end of the interval, or None if unknown.
+    """
+
+    estimate: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def better(self) -> bool:
+        """Whether the loss is lower by more than the noise."""
+        return self.high is not None and self.high < 0
+
+    @property
+    def worse(self) -> bool:
+        """Whether the loss is higher by more than the noise."""
+        return self.low is not None and self.low > 0
+
+
+@dataclass(frozen=True)
+class BudgetResult:
+    """The best way of using a number of networks, chosen on validation.
+
+    Attributes:
+        label: the method and budget. ("mtl", None) is one plain network.
+        groups: the networks, as picked on validation.
+        size: the number of networks in use. It can be less than the budget. A larger network counts as the number of
+            plain networks with about as many parameters.
+        expected: the expected change in loss from one plain network, from validation (see `Candidate`).
+        change: the change in test loss from one plain network: the recipe, paired by seed, with the noise of seeds and
+            rows. None if it cannot be computed.
+        copies: the method and budget of the best copies with the same number of networks, or None if there are none, or
+            these are copies themselves.
+        change_from_copies: like `change`, but from these copies.
+        seeds: the number of seeds in `change`.
+        latency: the duration in seconds of a forward pass through all networks, or None if not measured.
+        parameters: the total number of parameters in all networks, or None if unknown.
+        training_cost: the cost of training the networks, relative to training one plain network, or None if unknown.
+        deciding_cost: the cost of deciding on the networks, in the same units.
+    """
+
+    label: Label
+    groups: tuple[Group, ...]
+    size: int
+    expected: float
+    change: Change | None
+    copies: Label | None
+    change_from_copies: Change | None
+    seeds: int
+    latency: float | None
+    parameters: float | None
+    training_cost: float | None
+    deciding_cost: float | None
+
+    def to_document(self) -> dict[str, Any]:
+        """Converts the fields to a JSON document."""
+        document: dict[str, Any] = asdict(self)
+        return document | {"groups": [group.to_document(cost=False) for group in self.groups]}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A recommendation on which networks to use, with the evidence.
+
+    The candidate is the way of using several networks (groups, averaged copies, or one larger network) with the lowest
+    expected loss on validation, plus `at_least` for every additional network. It is compared with one plain network for
+    all tasks (`mtl`) in two statements. The first is about *the networks you get*: those of the seed that is best on
+    validation, which `best()` returns. They are compared with the mean over all plain networks, and the interval
+    accounts for the noise of the test rows. The second is about *the recipe*: the same plan, trained with several
+    seeds, paired with plain networks of the same seeds. Its interval accounts for the noise of seeds and rows. Networks
+    that were picked may be better than the recipe by luck, so only the recipe can show that groups matter. Tasks on
+    which nothing was learnt do not count.
+
+    Attributes:
+        worth_it: whether the recommended networks beat one plain network by more than the noise. This is the first
+            statement. If the noise of the test rows is unknown, the second one decides. One seed is never enough, and
+            the change of the recipe must be finite.
         provisional: reasons why the verdict may change, e.g. too few seeds or epochs. The tuple is empty if the verdict
             is final.
-        recommended: the method and budget of the networks to use, or ("mtl", None) if grouping is not worth it.
+        recommended: the method and budget of the candidate if it is worth it, otherwise ("mtl", None).
         groups: the networks to use.
-        candidate: the method and budget of the candidate, or None if no grouping was tried.
-        candidate_groups: the networks of the candidate.
+        candidate: the method and budget of the candidate, or None if only plain networks were tried.
+        candidate_groups: the networks of the candidate, as picked on validation.
         validation: the relative change in validation loss from one network to the candidate, averaged over tasks and
             seeds (negative is better).
-        estimate: the relative change in test loss from one network to the candidate (negative is better),
-            or None if it cannot be computed.
-        low: the lower bound of the confidence interval of `estimate`, or None if there is only one seed.
-        high: the upper bound of the confidence interval, or None if there is only one seed.
-        confidence: the confidence level of the interval.
-        seeds: the number of seeds in the comparison.
-        tried: the number of distinct groupings from which the candidate was chosen.
+        expected: `validation` without what may be due to the luck of picking (see `luck_of_picking`).
+        networks: the change in test loss for the networks you get, or None if it cannot be computed.
+        networks_seed: the seed of these networks.
+        estimate: the change in test loss for the recipe, or None if it cannot be computed.
+        low: the lower end of the confidence interval of `estimate`, or None if there is only one seed.
+        high: the upper end of the confidence interval, or None if there is only one seed. If the same seeds picked the
+            networks, it includes the luck of picking.
+        confidence: the confidence level of all intervals.
+        seeds: the number of seeds in `estimate`.
+        confirmed: whether these seeds are fresh, i.e. they were not used to choose the candidate.
+        flattered: whether `estimate` may look better than it is, because the candidate was picked with the same seeds.
+        tried: the number of distinct ways of using networks from which the candidate was chosen.
         seed_stderr: the standard error of `estimate` over seeds, or None if there is only one seed.
         row_stderr: the standard error of `estimate` due to the finite number of test rows, or None if unknown.
-        at_least: the fraction by which grouping had to reduce the losses to be worth it.
+        copies: the method and budget of the best copies with as many networks as the candidate, or None if no copies
+            were trained, or the candidate is made of copies.
+        change_from_copies: the change in test loss from these copies to the candidate's recipe, or None if unknown.
+        better_than_copies: whether the candidate's recipe beats these copies by more than the noise, so that groups
+            matter. False if the candidate is made of copies. None if no copies were trained, or it is one plain-sized
+            network.
+        at_least: the fraction by which every additional network must reduce the losses.
         training_cost: the cost of training the candidate's networks, relative to training one network, or None if
             unknown.
         deciding_cost: the cost of deciding on the candidate's networks, in the same units as `training_cost`.
@@ -59,6 +153,11 @@ class Verdict:
         diverged: the methods and budgets with a diverged network, which cannot be the candidate.
         unlearnt: the tasks that do not count, because no network beats a constant on validation by more than the noise
             (see `Learning`).
+        learning_checked: whether networks were compared with a constant on at least one task.
+        late: how many networks of `mtl` and the candidate were best in one of their last three epochs, or None if
+            unknown.
+        by_budget: the best way of using each number of networks, or an empty mapping if nothing was learnt. 1 is one
+            plain network, unless `best-of` or a slightly larger network is expected to be better.
     """
 
     worth_it: bool
@@ -76,13 +175,29 @@ class Verdict:
     tried: int = 0
     seed_stderr: float | None = None
     row_stderr: float | None = None
-    at_least: float = 0.0
+    at_least: float = AT_LEAST
     training_cost: float | None = None
     deciding_cost: float | None = None
     size: float | None = None
     searched: bool = False
     diverged: tuple[Label, ...] = ()
     unlearnt: tuple[str, ...] = ()
+    expected: float | None = None
+    networks: Change | None = None
+    networks_seed: int | None = None
+    confirmed: bool = False
+    flattered: bool = False
+    copies: Label | None = None
+    change_from_copies: Change | None = None
+    better_than_copies: bool | None = None
+    learning_checked: bool = False
+    late: LateNetworks | None = None
+    by_budget: Mapping[int, BudgetResult] = field(default_factory=dict)
+
+    @property
+    def recipe(self) -> Change | None:
+        """The change in test loss for the recipe, or None if it cannot be computed."""
+        return None if self.estimate is None else Change(self.estimate, self.low, self.high)
 
     @property
     def nothing_learnt(self) -> bool:
@@ -92,51 +207,35 @@ class Verdict:
     @property
     def not_counted(self) -> str:
         """A sentence that names the tasks that do not count, or an empty string if all tasks or no tasks count."""
-        if not self.unlearnt or self.nothing_learnt:
-            return ""
-        are = "is" if len(self.unlearnt) == 1 else "are"
-        return f"{first_few(self.unlearnt)} {are} not counted: {NOT_BETTER} there."
+        return not_counted_sentence(self)
 
     @property
     def sentence(self) -> str:
         """The recommendation and its reason, in one sentence."""
-        if self.nothing_learnt:
-            return f"Nothing was learnt: {NOT_BETTER}."
-        advice = "Train them all together in one network"
-        if self.candidate is None:
-            found = "auto found no groups that validation confirms" if self.searched else "no grouping was tried"
-            if self.diverged:
-                lost = ", ".join(map(label_text, self.diverged))
-                found += f"; {lost} diverged" if self.searched else f", but for {lost}, which diverged"
-            return f"{advice}: {found}."
-        name = label_text(self.candidate)
-        count = f"{len(self.candidate_groups)} networks of {name}"
-        if self.estimate is None:
-            why = "a test loss of the network for all tasks is zero or too close to it"
-            return f"{advice}: the change in the test losses of the {count} cannot be computed, since {why}."
-        change, interval = percent(self.estimate), _format_interval(self)
-        if self.worth_it:
-            what = "Training each task alone" if self.candidate[0] == "stl" else "Grouping"
-            what = "Averaging networks" if averaged_tasks(self.candidate_groups) else what
-            return (
-                f"{what} is worth it: the {count} change the test losses by {change} {interval}{_format_costs(self)}."
-            )
-        if self.validation is not None and self.validation >= 0:
-            best = f"the best being the {count} with {change} on test {interval}"
-            return f"{advice}: no grouping did better on validation, {best}."
-        why = "which is not better by more than the noise" if self.seeds > 1 else "and one seed cannot tell luck apart"
-        if self.high is not None and -self.at_least <= self.high < 0:
-            why = f"which is less than the {100 * self.at_least:g}% asked for"
-        return f"{advice}: the {count}, best on validation, change the test losses by {change} {interval}, {why}."
+        return recommendation(self)
+
+    def answers(self) -> tuple[Answer, ...]:
+        """Answers four questions: was anything learnt, long enough, is it worth it, and do groups matter?
+
+        Example:
+            >>> verdict = Verdict(False, (), ("mtl", None), (Group(["age", "ill"], ["age", "ill"]),))
+            >>> for question, answer, detail in verdict.answers():
+            ...     print(question, answer)
+            Was anything learnt? Not checked.
+            Were the networks trained for long enough? Not known.
+            Is more than one plain network worth it? No.
+            Do groups matter, or would copies do? Not known.
+        """
+        return answer_questions(self)
 
     def to_text(self, width: int = WIDTH) -> str:
-        """Formats the recommendation, the reasons why it is provisional, and the networks to use.
+        """Formats the recommendation, the evidence, the reasons why it is provisional, and the networks to use.
 
         Args:
             width: the maximum line length.
         """
         start = "Provisional verdict: " if self.provisional else "Verdict: "
-        text = " ".join(filter(None, (start + self.sentence, self.not_counted)))
+        text = " ".join([start + self.sentence, *supporting_sentences(self)])
         if self.provisional:
             text += f" ({'; '.join(self.provisional)}.)"
         return "\n".join([*wrap(text, width), *([] if self.nothing_learnt else networks_list(self.groups, width))])
@@ -145,55 +244,41 @@ class Verdict:
         return self.to_text()
 
     def to_document(self) -> dict[str, Any]:
-        """Converts all fields and the text to a JSON document."""
-        document: dict[str, Any] = json_safe(asdict(self))
+        """Converts all fields, the answers and the text to a JSON document."""
+        document = asdict(self)
         for name in ("groups", "candidate_groups"):
             document[name] = [group.to_document(cost=False) for group in getattr(self, name)]
-        return document | {"text": str(self)}
-
-
-def _format_costs(verdict: Verdict) -> str:
-    known = {"the training": verdict.training_cost, "the parameters": verdict.size}
-    costs = [f"{value:.3g} times {what}" for what, value in known.items() if value is not None]
-    return f", for {' and '.join(costs)}" if costs else ""
-
-
-def _format_interval(verdict: Verdict) -> str:
-    """Formats the confidence interval and the number of seeds on which it is based."""
-    seeds = pluralize(verdict.seeds, "seed")
-    if verdict.low is None or verdict.high is None:
-        return f"({seeds})" if verdict.seeds < 2 else f"({seeds}, which differ too much for an interval)"
-    return f"({100 * verdict.confidence:g}% interval {percent(verdict.low)} to {percent(verdict.high)}, {seeds})"
+        document["by_budget"] = {str(budget): one.to_document() for budget, one in self.by_budget.items()}
+        document["answers"] = [answer._asdict() for answer in self.answers()]
+        finite: dict[str, Any] = json_safe(document | {"text": str(self)})
+        return finite
 
 
 def decide(
     records: Sequence[Record],
-    noise: Mapping[Label, float],
+    noise: Mapping[Label, float] | RowNoise,
     *,
-    at_least: float = 0.0,
+    at_least: float = AT_LEAST,
     confirming: Collection[int] = (),
     excluded_seeds: Sequence[int] = (),
     learning: Learning | None = None,
 ) -> Verdict:
-    """Decides whether grouping is worth it.
+    """Decides which networks to use, and whether they are worth it.
 
-    The candidate is the grouping with the best validation losses. Test rows are not used to choose the candidate, so
-    the change in its test losses is an unbiased estimate for these networks. The confidence interval accounts for noise
-    due to the seeds and the test rows (see `interval_half_width` and `row_stderr`). However, networks may have been
-    chosen because of lucky seeds. Confirming seeds, which are trained after the choice, do not have this bias. If there
-    are any confirming seeds, only those are used for the estimate.
+    The candidate has the lowest expected loss plus `at_least` for every additional network. Expected losses come from
+    the validation rows and the seeds that are not confirming (see `find_candidates` and `luck_of_picking`). Test rows
+    are not used to choose the candidate, so the change in its test losses is an unbiased estimate for these networks.
 
-    Not every method can be the candidate. Groupings trained with a rule (e.g. "tag+pcgrad") are excluded, since the
-    effect of grouping could not be separated from the effect of the rule. The oracle, averages over groupings, and
-    groupings with a diverged network are also excluded. If `auto` found groups, the candidate is one of its groupings,
-    since `auto` has already accounted for luck, or an `ensemble`, whose copies were not picked.
+    The interval of the recipe accounts for the noise due to the seeds and the test rows, and for the number of
+    candidates (see `interval_half_width` and `row_stderr`). Confirming seeds, which are trained after the choice, need
+    no such correction. If there are any, the recipe is judged by those alone.
 
     Args:
         records: the records of a study, including those of `mtl`.
-        noise: the standard error due to the test rows, by method and budget.
-        at_least: the fraction by which grouping must reduce the losses to be worth it.
-        confirming: seeds that were not used to choose groups. Only `mtl` and the candidate need records for these
-            seeds.
+        noise: the standard errors due to the test rows.
+        at_least: the fraction by which every additional network must reduce the losses, as expected from validation.
+        confirming: seeds that were not used to choose groups. Only `mtl`, the candidate and copies of as many networks
+            need records for these seeds.
         excluded_seeds: seeds without records because `mtl` diverged.
         learning: what is known about how well networks learned. Unlearnt tasks do not count. If None, all tasks count.
 
@@ -204,110 +289,186 @@ def decide(
         raise InvalidInput("at_least", "must be a non-negative fraction", repr(at_least))
     learning = learning or Learning()
     diverged = tuple(dict.fromkeys(record.label for record in records if record.diverged))
-    records = _without_tasks(records, learning.unlearnt)
-    choosing = by_label([record for record in records if record.seed not in confirming])
-    if TOGETHER not in choosing:
-        raise InvalidInput("records", "must include results for 'mtl' as a baseline", "none", "add 'mtl' to `methods`")
-    together = choosing[TOGETHER]
-    candidates = _find_candidates(choosing, diverged) if together[0].val else {}
-    searched = any(label[0] == "auto" and some[0].deciding.networks for label, some in choosing.items())
-    left_out_note = tuple(_excluded_seeds_note(excluded_seeds))
-    if not candidates:
-        notes = (*_late_networks_note(learning, [TOGETHER]), *left_out_note)
-        verdict = Verdict(False, notes, TOGETHER, together[0].groups, seeds=len(together), at_least=at_least)
-        return replace(verdict, searched=searched, diverged=diverged, unlearnt=learning.unlearnt)
-    label = min(candidates, key=lambda label: (candidates[label], len(choosing[label][0].groups), str(label)))
-    fresh = by_label([record for record in records if record.seed in confirming])
-    confirmed = bool(changes(fresh.get(label, []), fresh.get(TOGETHER, [])))
-    different = {choosing[other][0].groups: changes(choosing[other], together) for other in candidates}
-    found, tried = (fresh, []) if confirmed else (choosing, list(different.values()))
-    rows = noise.get(label)
-    judged = _make_verdict(found, label, tried, None if rows is None else _finite(rows), candidates[label], at_least)
-    provisional = (*judged.provisional, *_late_networks_note(learning, [TOGETHER, label]), *left_out_note)
-    judged = replace(judged, tried=len(different), searched=searched, provisional=provisional, diverged=diverged)
-    return replace(judged, unlearnt=learning.unlearnt)
-
-
-def _without_tasks(records: Sequence[Record], tasks: Collection[str]) -> list[Record]:
-    return [
-        replace(
-            record,
-            val={task: score for task, score in record.val.items() if task not in tasks},
-            test={task: score for task, score in record.test.items() if task not in tasks},
-        )
-        for record in records
-    ]
-
-
-def comparable_records(records: Sequence[Record]) -> list[list[Record]]:
-    """Returns the records of `mtl` and of each distinct grouping that the verdict may recommend."""
-    found = by_label(records)
-    diverged = [record.label for record in records if record.diverged]
-    labels = [TOGETHER, *_find_candidates(found, diverged)]
-    return list({found[label][0].groups: found[label] for label in labels}.values())
-
-
-def _find_candidates(records_by_label: RecordsByLabel, diverged: Collection[Label]) -> dict[Label, float]:
-    """Returns the validation change of each grouping that can be recommended.
-
-    If `auto` found groups, these are its groupings and those whose networks were not picked.
-    """
-    found = {label: change for label, change in _candidate_changes(records_by_label).items() if label not in diverged}
-    if any(method == "auto" for method, _ in found):
-        return {label: change for label, change in found.items() if label[0] in UNPICKED_METHODS}
-    return found
-
-
-def _candidate_changes(records_by_label: RecordsByLabel) -> dict[Label, float]:
-    """Returns the validation change of each grouping that can be the candidate and has records for all seeds."""
-    together = records_by_label[TOGETHER]
-    seeds = {record.seed for record in together}
-    chosen = {}
-    for label, records in records_by_label.items():
-        plain = "+" not in label[0] and all(record.honest and len(record.groups) > 1 for record in records)
-        change = mean(changes(records, together, "val"))
-        if plain and seeds == {record.seed for record in records} and math.isfinite(change):
-            chosen[label] = change
-    return chosen
-
-
-def _make_verdict(
-    records_by_label: RecordsByLabel,
-    label: Label,
-    tried_changes: Sequence[Sequence[float]],
-    row_stderr: float | None,
-    validation: float,
-    at_least: float,
-) -> Verdict:
-    mine, together = records_by_label[label], records_by_label[TOGETHER]
-    paired = changes(mine, together)
-    average, seeds = mean(paired), len(paired)
-    estimate = _finite(average)
-    half = (
-        None
-        if seeds < 2 or estimate is None
-        else _finite(interval_half_width(paired, tried_changes, row_stderr or 0.0))
+    comparison = _Comparison(without_tasks(records, learning.unlearnt), diverged, RowNoise.of(noise), confirming)
+    verdict = _judge(comparison, at_least)
+    late = learning.late_networks(filter(None, (TOGETHER, verdict.candidate)))
+    notes = (*verdict.provisional, *_late_networks_note(late), *_excluded_seeds_note(excluded_seeds))
+    return replace(
+        verdict,
+        provisional=notes,
+        searched=any(label[0] == "auto" and some[0].deciding.networks for label, some in comparison.choosing.items()),
+        diverged=diverged,
+        unlearnt=learning.unlearnt,
+        learning_checked=bool(learning.p_values),
+        late=late if late.networks else None,
+        by_budget=dict(_results_by_budget(comparison)),
     )
-    worth_it = validation < 0 and half is not None and average + half < -at_least
-    summary = summarize([*mine, *together])[0]
+
+
+class _Comparison:
+    """The records that a verdict compares, and the changes between them."""
+
+    def __init__(
+        self, records: Sequence[Record], diverged: Collection[Label], noise: RowNoise, confirming: Collection[int]
+    ) -> None:
+        self.all = by_label(records)
+        self.choosing = by_label([record for record in records if record.seed not in confirming])
+        if TOGETHER not in self.choosing:
+            hint = "add 'mtl' to `methods`"
+            raise InvalidInput("records", "must include results for 'mtl' as a baseline", "none", hint)
+        self.noise, self.confirming = noise, confirming
+        counted = bool(self.choosing[TOGETHER][0].val)
+        self.candidates: dict[Label, Candidate] = find_candidates(self.choosing, diverged) if counted else {}
+        self.distinct = distinct_candidates(self.candidates)
+        self._tried: dict[Label, list[list[float]]] = {}
+
+    def best_candidate(self, at_least: float) -> Candidate | None:
+        return min(self.candidates.values(), key=lambda one: one.rank(at_least), default=None)
+
+    def networks(self, candidate: Candidate) -> tuple[Record, Change | None]:
+        """Returns the record whose networks a user gets, and its change from the mean over all plain networks."""
+        picked, plain = picked_record(self.all[candidate.label]), self.all[TOGETHER]
+        estimate = _finite(picked.change(mean_record(plain)))
+        if estimate is None:
+            return picked, None
+        rows = self.noise.of_networks(candidate.label, len(self.all[candidate.label]))
+        if rows is None or len(plain) < 2:  # one plain network says nothing about others
+            return picked, Change(estimate)
+        half = row_half_width(rows)
+        return picked, Change(estimate, estimate - half, estimate + half)
+
+    def pairs(self, candidate: Candidate, reference: Label = TOGETHER) -> list[tuple[Record, Record]]:
+        return paired_records(self.all[candidate.label], self.all[reference], self.confirming)
+
+    def summary(self, candidate: Candidate) -> MethodSummary:
+        """Returns the costs of a candidate, for the seeds with which it is judged."""
+        pairs = self.pairs(candidate)
+        return summarize([mine for mine, _ in pairs] + [theirs for _, theirs in pairs])[0]
+
+    def recipe(self, candidate: Candidate, reference: Label = TOGETHER) -> _Recipe:
+        """Returns the change of a candidate from a reference over paired seeds."""
+        label, pairs = candidate.label, self.pairs(candidate, reference)
+        paired = changes([mine for mine, _ in pairs], [theirs for _, theirs in pairs])
+        confirmed = bool(pairs) and pairs[0][0].seed in self.confirming
+        row_stderr = (
+            _finite(self.noise.recipe.get(label, math.nan))
+            if reference == TOGETHER
+            else self.noise.of_copies(label, reference)
+        )
+        estimate = _finite(mean(paired))
+        if len(paired) < 2 or estimate is None:
+            change = None if estimate is None else Change(estimate)
+            return _Recipe(change, len(paired), confirmed, None, row_stderr)
+        tried = [] if confirmed else self._tried_changes(reference)
+        half = _finite(interval_half_width(paired, tried, row_stderr or 0.0))
+        luck = 0.0 if confirmed else candidate.luck
+        change = Change(estimate) if half is None else Change(estimate, estimate - half, estimate + half + luck)
+        return _Recipe(change, len(paired), confirmed, _finite(stderr(paired)), row_stderr)
+
+    def _tried_changes(self, reference: Label) -> list[list[float]]:
+        """Returns the changes of all distinct candidates from a reference."""
+        if reference not in self._tried:
+            theirs = self.choosing[reference]
+            self._tried[reference] = [changes(self.choosing[one], theirs) for one in self.distinct if one != reference]
+        return self._tried[reference]
+
+    def copies(self, candidate: Candidate) -> tuple[Label | None, Change | None]:
+        """Returns the best copies with as many networks as a candidate, and its change from them."""
+        copies = None if candidate.is_copies else best_copies(self.candidates, candidate.size)
+        return (None, None) if copies is None else (copies.label, self.recipe(candidate, copies.label).change)
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    change: Change | None
+    seeds: int
+    confirmed: bool
+    seed_stderr: float | None
+    row_stderr: float | None
+
+
+def _judge(comparison: _Comparison, at_least: float) -> Verdict:
+    together = comparison.all[TOGETHER]
+    plain = picked_record(together).groups
+    candidate = comparison.best_candidate(at_least)
+    if candidate is None:
+        return Verdict(False, (), TOGETHER, plain, seeds=len(comparison.choosing[TOGETHER]), at_least=at_least)
+    picked, networks = comparison.networks(candidate)
+    recipe = comparison.recipe(candidate)
+    copies, change_from_copies = comparison.copies(candidate)
+    claim = recipe.change if networks is None or networks.high is None else networks
+    expected_better = candidate.rank(at_least)[0] < 0
+    worth_it = expected_better and recipe.change is not None and claim is not None and claim.better
+    matters = None if change_from_copies is None else expected_better and change_from_copies.better
+    summary, change = comparison.summary(candidate), recipe.change
     return Verdict(
         worth_it=worth_it,
-        provisional=tuple(_provisional_reasons(seeds, row_stderr)),
-        recommended=label if worth_it else TOGETHER,
-        groups=(mine if worth_it else together)[0].groups,
-        candidate=label,
-        candidate_groups=mine[0].groups,
-        validation=validation,
-        estimate=estimate,
-        low=None if half is None else average - half,
-        high=None if half is None else average + half,
-        seeds=seeds,
-        seed_stderr=None if seeds < 2 else _finite(stderr(paired)),
-        row_stderr=row_stderr,
+        provisional=tuple(_provisional_reasons(recipe)),
+        recommended=candidate.label if worth_it else TOGETHER,
+        groups=picked.groups if worth_it else plain,
+        candidate=candidate.label,
+        candidate_groups=picked.groups,
+        validation=candidate.validation,
+        expected=candidate.expected,
+        networks=networks,
+        networks_seed=picked.seed,
+        estimate=None if change is None else change.estimate,
+        low=None if change is None else change.low,
+        high=None if change is None else change.high,
+        seeds=recipe.seeds,
+        confirmed=recipe.confirmed,
+        flattered=not recipe.confirmed and (candidate.luck > 0 or len(comparison.distinct) > 1),
+        tried=len(comparison.distinct),
+        seed_stderr=recipe.seed_stderr,
+        row_stderr=recipe.row_stderr,
+        copies=copies,
+        change_from_copies=change_from_copies,
+        better_than_copies=False if candidate.is_copies and candidate.size > 1 else matters,
         at_least=at_least,
         training_cost=summary.training_cost,
         deciding_cost=summary.deciding_cost,
         size=summary.relative_parameters,
+    )
+
+
+def _results_by_budget(comparison: _Comparison) -> Iterator[tuple[int, BudgetResult]]:
+    """Returns the best way of using each number of networks, chosen on validation, starting with one plain network.
+
+    A method that uses fewer networks than its budget competes for both numbers.
+    """
+    together, candidates = comparison.all[TOGETHER], comparison.candidates.values()
+    if not together[0].val:  # nothing was learnt
+        return
+    sizes = {size for one in candidates for size in (one.size, one.label[1]) if size is not None}
+    for size in sorted(sizes | {1}):
+        some = [one for one in candidates if size in (one.size, one.label[1])]
+        best = min(some, key=Candidate.rank, default=None)
+        if size == 1 and (best is None or best.expected >= 0):
+            best = Candidate(TOGETHER, picked_record(together).groups, 1, 0.0, 0.0)
+        if best is not None:
+            yield size, _budget_result(comparison, best)
+
+
+def _budget_result(comparison: _Comparison, candidate: Candidate) -> BudgetResult:
+    summary = comparison.summary(candidate)
+    copies, change_from_copies = comparison.copies(candidate)
+    if candidate.label == TOGETHER:
+        recipe = _Recipe(Change(0.0, 0.0, 0.0), summary.seeds, False, None, None)
+    else:
+        recipe = comparison.recipe(candidate)
+    return BudgetResult(
+        candidate.label,
+        picked_record(comparison.all[candidate.label]).groups,
+        candidate.size,
+        candidate.expected,
+        recipe.change,
+        copies,
+        change_from_copies,
+        recipe.seeds,
+        summary.latency,
+        summary.parameters or None,
+        summary.training_cost,
+        summary.deciding_cost,
     )
 
 
@@ -320,17 +481,16 @@ def _excluded_seeds_note(excluded_seeds: Sequence[int]) -> list[str]:
     return [f"one network for all tasks diverged with {seeds}, excluded here"] if excluded_seeds else []
 
 
-def _late_networks_note(learning: Learning, labels: Sequence[Label]) -> list[str]:
-    found = learning.late_networks(labels)
+def _late_networks_note(found: LateNetworks) -> list[str]:
     were = "was" if found.late == 1 else "were"
     best = f"{found.late} of {found.networks} networks {were} best in the last {LAST_EPOCHS} epochs"
     return [f"{best}, so raise `epochs`"] if found.late else []
 
 
-def _provisional_reasons(seeds: int, row_stderr: float | None) -> list[str]:
-    reasons = []
+def _provisional_reasons(recipe: _Recipe) -> list[str]:
+    seeds, reasons = recipe.seeds, []
     if seeds < MIN_SEEDS:
         reasons.append(f"only {seeds} seed{'s' if seeds > 1 else ''}, but {MIN_SEEDS} are needed")
-    if row_stderr is None:
+    if recipe.row_stderr is None:
         reasons.append("the noise of the test rows is unknown")
     return reasons

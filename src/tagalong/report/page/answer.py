@@ -41,6 +41,9 @@ def headline(verdict: Verdict) -> str:
         method, networks = verdict.recommended[0], f"{number_in_words(len(verdict.groups))} networks"
         if method == "stl":
             return f"None of them: train each task alone, in {networks}."
+        if len(verdict.groups) == 1:
+            kind = "the best of several copies" if method == "best-of" else f"a larger one ({method})"
+            return f"All of them, in one network: {kind}."
         if averaged_tasks(verdict.groups):
             return f"Use {networks} and average their answers ({method})."
         return f"Use {networks}, grouped by {method}."
@@ -81,7 +84,8 @@ def _facts(verdict: Verdict) -> Html | None:
         "div",
         tag(
             "p",
-            f"The best grouping on validation, {label_text(verdict.candidate)}, compared with one network:",
+            f"The best on validation, {label_text(verdict.candidate)}, compared with one network over "
+            f"{_format_seeds(verdict)}:",
             class_="facts-title",
         ),
         tag("div", _interval(verdict), *facts, _fact(str(verdict.tried), "groupings tried"), class_="facts"),
@@ -131,7 +135,7 @@ def recommended_section(run: Run) -> Html:
         title = "One network for all tasks"
     other = None
     if verdict.candidate is not None and not verdict.worth_it:
-        name = f"The best grouping on validation: {label_text(verdict.candidate)}"
+        name = f"The best on validation: {label_text(verdict.candidate)}"
         cards = _cards(run, verdict.candidate, verdict.candidate_groups)
         other = tag("details", tag("summary", name), cards)
     cards = _cards(run, verdict.recommended, verdict.groups)

@@ -44,9 +44,10 @@ READING_GUIDE = (
     ),
     (
         "Verdict",
-        "Groups are chosen on validation data and judged on test data. Grouping is worth it only if the confidence "
-        "interval of its change lies below zero. The interval accounts for the noise from seeds and test rows, and for "
-        "the number of groupings that were tried.",
+        "Networks are chosen on validation data and judged on test data. They are worth it only if the confidence "
+        "interval of the change of these very networks, which accounts for the noise of test rows, lies below zero. "
+        "Whether groups matter is judged by the recipe: the same groups trained with several seeds. Its interval "
+        "accounts for the noise of seeds and test rows, and for the number of groupings that were tried.",
     ),
 )
 TIME_UNITS = ((3600, "hours"), (60, "minutes"), (1, "seconds"))

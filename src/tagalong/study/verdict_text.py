@@ -1,0 +1,225 @@
+"""Puts a verdict into words: the recommendation, the evidence, and the answers to four questions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tagalong.errors import first_few, pluralize
+
+from .candidates import COPIES, is_larger
+from .learning import LAST_EPOCHS
+from .records import averaged_tasks
+from .text import label_text, percent
+
+if TYPE_CHECKING:
+    from .verdict import Change, Verdict
+
+NOT_BETTER = "on validation data, no network beats a constant (the mean or base rate) by more than the noise"
+ONE_NETWORK = "Train them all together in one network"
+
+
+class Answer(NamedTuple):
+    """A question about a study, with a short answer and the evidence for it."""
+
+    question: str
+    answer: str
+    detail: str
+
+
+def recommendation(verdict: Verdict) -> str:
+    """Returns the recommendation and its reason, in one sentence."""
+    if verdict.nothing_learnt:
+        return f"Nothing was learnt: {NOT_BETTER}."
+    if verdict.candidate is None:
+        return f"{ONE_NETWORK}: {_what_was_found(verdict)}."
+    networks, claim = _name_networks(verdict), _claim(verdict)
+    if claim is None:
+        why = "a test loss of the network for all tasks is zero or too close to it"
+        return f"{ONE_NETWORK}: the change in the test losses of {networks} cannot be computed, since {why}."
+    verb = "changes" if len(verdict.candidate_groups) == 1 else "change"
+    change, interval = percent(claim.estimate), _claim_interval(verdict)
+    if verdict.worth_it:
+        start = f"{_name_idea(verdict)} is worth it: {networks} {verb} the test losses by {change} {interval}"
+        return f"{start}{_format_costs(verdict)}."
+    if verdict.validation is not None and verdict.validation >= 0:
+        kind = "larger network" if is_larger(verdict.candidate) else "grouping"
+        best = f"the best being {networks} with {change} on test {interval}"
+        return f"{ONE_NETWORK}: no {kind} did better on validation, {best}."
+    what = f"{networks}, best on validation, {verb} the test losses by {change} {interval}"
+    return f"{ONE_NETWORK}: {what}, {_why_not(verdict)}."
+
+
+def supporting_sentences(verdict: Verdict) -> list[str]:
+    """Returns sentences about the recipe, about copies, and about tasks that do not count, as far as they apply."""
+    recipe = _recipe_sentence(verdict) if verdict.worth_it or verdict.confirmed else ""
+    copies = _copies_sentence(verdict) if verdict.worth_it else ""
+    return [sentence for sentence in (recipe, copies, not_counted_sentence(verdict)) if sentence]
+
+
+def not_counted_sentence(verdict: Verdict) -> str:
+    """Returns a sentence that names the tasks that do not count, or an empty string if all tasks or no tasks count."""
+    if not verdict.unlearnt or verdict.nothing_learnt:
+        return ""
+    are = "is" if len(verdict.unlearnt) == 1 else "are"
+    return f"{first_few(verdict.unlearnt)} {are} not counted: {NOT_BETTER} there."
+
+
+def answer_questions(verdict: Verdict) -> tuple[Answer, ...]:
+    """Answers the questions that a study is about, in the order in which they arise."""
+    return (
+        Answer("Was anything learnt?", *_was_learnt(verdict)),
+        Answer("Were the networks trained for long enough?", *_was_long_enough(verdict)),
+        Answer("Is more than one plain network worth it?", *_is_worth_it(verdict)),
+        Answer("Do groups matter, or would copies do?", *_do_groups_matter(verdict)),
+    )
+
+
+def _was_learnt(verdict: Verdict) -> tuple[str, str]:
+    if verdict.nothing_learnt:
+        return "No.", f"{NOT_BETTER[0].upper()}{NOT_BETTER[1:]}."
+    if verdict.unlearnt:
+        return "Partly.", not_counted_sentence(verdict)
+    if verdict.learning_checked:
+        return "Yes.", "On validation data, a network beats a constant by more than the noise on every task checked."
+    return "Not checked.", "The best constants are not known here, so every task counts."
+
+
+def _was_long_enough(verdict: Verdict) -> tuple[str, str]:
+    late = verdict.late
+    if late is None:
+        return "Not known.", "The epochs in which networks were best are not known."
+    which = f"best in one of the last {LAST_EPOCHS} epochs"
+    if not late.late:
+        return "Yes.", f"None of the {late.networks} networks was {which}."
+    were = "was" if late.late == 1 else "were"
+    return "No.", f"{late.late} of {late.networks} networks {were} {which} and might improve; raise `epochs`."
+
+
+def _is_worth_it(verdict: Verdict) -> tuple[str, str]:
+    if verdict.nothing_learnt:
+        return "No.", recommendation(verdict)
+    detail = " ".join(filter(None, (recommendation(verdict), _recipe_sentence(verdict))))
+    if verdict.candidate is not None and not verdict.worth_it and _is_single_seed(verdict):
+        return "Not known.", detail
+    return ("Yes." if verdict.worth_it else "No."), detail
+
+
+def _do_groups_matter(verdict: Verdict) -> tuple[str, str]:
+    if verdict.candidate is None or verdict.nothing_learnt:
+        return "Not known.", "There are no groups to compare with copies."
+    if verdict.candidate[0] in COPIES:
+        name = label_text(verdict.candidate)
+        return "Copies do." if verdict.worth_it else "No.", f"No groups are expected to do better than {name}."
+    if verdict.better_than_copies is None:
+        count = pluralize(len(verdict.candidate_groups), "network")
+        hint = "add `ensemble` or `best-of` to the methods"
+        return "Not known.", f"No copies were trained to compare the {count} with; {hint}."
+    answer = "Copies would do."
+    if verdict.better_than_copies:
+        answer = "A larger network matters." if is_larger(verdict.candidate) else "Groups matter."
+    return answer, _copies_sentence(verdict)
+
+
+def _what_was_found(verdict: Verdict) -> str:
+    found = "auto found no groups that validation confirms" if verdict.searched else "no grouping was tried"
+    if not verdict.diverged:
+        return found
+    lost = ", ".join(map(label_text, verdict.diverged))
+    return found + (f"; {lost} diverged" if verdict.searched else f", but for {lost}, which diverged")
+
+
+def _name_networks(verdict: Verdict) -> str:
+    assert verdict.candidate is not None
+    count, name = len(verdict.candidate_groups), label_text(verdict.candidate)
+    return f"the network of {name}" if count == 1 else f"the {count} networks of {name}"
+
+
+def _name_idea(verdict: Verdict) -> str:
+    assert verdict.candidate is not None
+    if verdict.candidate[0] == "stl":
+        return "Training each task alone"
+    if is_larger(verdict.candidate):
+        return "A larger network"
+    if averaged_tasks(verdict.candidate_groups):
+        return "Averaging networks"
+    return "Grouping" if len(verdict.candidate_groups) > 1 else "Picking the best copy"
+
+
+def _claim(verdict: Verdict) -> Change | None:
+    """Returns the statement about the networks you get, or about the recipe if the noise of rows is unknown."""
+    known = verdict.networks is not None and verdict.networks.high is not None
+    return verdict.networks if known else verdict.recipe
+
+
+def _is_single_seed(verdict: Verdict) -> bool:
+    claim = _claim(verdict)
+    return verdict.seeds < 2 and (claim is None or claim.high is None)
+
+
+def _why_not(verdict: Verdict) -> str:
+    expected, price = verdict.expected or 0.0, verdict.at_least * _extra_networks(verdict)
+    if _is_single_seed(verdict):
+        return "and one seed cannot tell luck apart"
+    claim = _claim(verdict)
+    if claim is not None and claim.better:
+        if expected >= 0:
+            return "but on validation they are not better than the luck of picking explains"
+        return f"but on validation they gain less than the {100 * price:g}% asked for"
+    return "which is not better by more than the noise"
+
+
+def _extra_networks(verdict: Verdict) -> int:
+    """Returns the number of networks in addition to the first, counting a larger network by its parameters."""
+    assert verdict.candidate is not None
+    larger = is_larger(verdict.candidate) and verdict.size is not None
+    return max(1, round(verdict.size or 1)) - 1 if larger else len(verdict.candidate_groups) - 1
+
+
+def _recipe_sentence(verdict: Verdict) -> str:
+    """Returns a sentence about the recipe, or an empty string if the recommendation is already about it."""
+    recipe = verdict.recipe
+    if recipe is None or _claim(verdict) is recipe or _claim(verdict) == recipe:
+        return ""
+    change, interval = percent(recipe.estimate), _format_interval(verdict, recipe)
+    if verdict.confirmed:
+        seeds = pluralize(verdict.seeds, "fresh seed")
+        sentence = f"Trained anew with {seeds}, the same plan changes them by {change} {interval}"
+        lucky = verdict.worth_it and recipe.high is not None and not recipe.better
+        return sentence + (", so the gain may be the luck of these networks." if lucky else ".")
+    sentence = f"Over {pluralize(verdict.seeds, 'seed')}, the same plan changes them by {change} {interval}"
+    doubt = ", which picking flatters, as the same seeds chose it; `confirm` trains it anew"
+    return sentence + (f"{doubt}." if verdict.flattered else ".")
+
+
+def _copies_sentence(verdict: Verdict) -> str:
+    change = verdict.change_from_copies
+    if change is None or verdict.copies is None or verdict.candidate is None:
+        return ""
+    result = f"{percent(change.estimate)} {_format_interval(verdict, change)}".strip()
+    compared = f"compared with {label_text(verdict.copies)}, the change is {result}"
+    if verdict.better_than_copies:
+        start = "A larger network matters" if is_larger(verdict.candidate) else "Groups matter"
+        return f"{start}: {compared}."
+    return f"{'Copies would do better' if change.worse else 'Copies would do'}: {compared}."
+
+
+def _claim_interval(verdict: Verdict) -> str:
+    claim = _claim(verdict)
+    if claim is verdict.networks and claim is not None:
+        return _format_interval(verdict, claim, " over test rows")
+    seeds = pluralize(verdict.seeds, "seed")
+    if claim is None or claim.high is None:
+        return f"({seeds})" if verdict.seeds < 2 else f"({seeds}, which differ too much for an interval)"
+    return _format_interval(verdict, claim, f", {seeds}")
+
+
+def _format_interval(verdict: Verdict, change: Change, end: str = "") -> str:
+    if change.low is None or change.high is None:
+        return f"({pluralize(verdict.seeds, 'seed')})"
+    return f"({100 * verdict.confidence:g}% interval {percent(change.low)} to {percent(change.high)}{end})"
+
+
+def _format_costs(verdict: Verdict) -> str:
+    known = {"the training": verdict.training_cost, "the parameters": verdict.size}
+    costs = [f"{value:.3g} times {what}" for what, value in known.items() if value is not None]
+    return f", for {' and '.join(costs)}" if costs else ""
