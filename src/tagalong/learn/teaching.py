@@ -293,7 +293,7 @@ def _append_missing(target: Tensor, rows: int) -> Tensor:
 
 
 def _networks(problem: Problem, networks: Sequence[Network | Trained]) -> list[Network]:
-    """Returns the teachers as networks. Raises an error if one of them has no weights or no task of the problem."""
+    """Returns the teachers as networks. Raises an error if one of them has no weights."""
     if isinstance(networks, (Network, Trained)) or not networks:
         raise InvalidInput("networks", "must be a list of networks", repr(networks), "write [network]")
     problems = [
