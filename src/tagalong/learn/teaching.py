@@ -57,7 +57,7 @@ def teach(
     checkpoint: Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Trained:
-    """Trains one network on the average answer of others, so that it is nearly as good as all of them together.
+    """Trains one network on the average answer of others, to keep part of the gain of averaging them.
 
     To train several students of the same teachers, use a `Lesson`, which computes the answers only once.
 
