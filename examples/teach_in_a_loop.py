@@ -3,9 +3,9 @@ Train several networks in your own loop, and then one network that learns from t
 
 $ python examples/teach_in_a_loop.py
 
-The student costs as much to run as one network, but is nearly as good as all of its teachers together. It also learns
-from mixtures of training rows, which nobody has labelled: the teachers answer them. Only training targets change. To
-choose and judge networks, use true labels, as always.
+The student costs as much to run as one network, but keeps part of what averaging its teachers would gain. It also
+learns from mixtures of training rows, which nobody has labelled: the teachers answer them. Only training targets
+change. To choose and judge networks, use true labels, as always.
 """
 
 import argparse

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tagalong.errors import InvalidInput
-from tagalong.learn import MLP, Network, Problem, Split, Task, average_answers, average_outputs, build_network
+from tagalong.learn import MLP, Average, Network, Problem, Split, Task, average_answers, average_outputs, build_network
 from tagalong.learn.scoring import average_scores_on, scores_on
 
 LOGITS = st.lists(st.floats(-30, 30), min_size=2, max_size=5)
@@ -42,6 +42,16 @@ def test_multiclass_outputs_average_to_the_mean_probabilities(logits: list[list[
     mean = np.mean([softmax(one) for one in logits], axis=0)
     np.testing.assert_allclose(found.exp().numpy()[0], mean, rtol=1e-12)
     np.testing.assert_allclose(torch.softmax(found, 1).numpy()[0], mean, rtol=1e-12)
+
+
+@pytest.mark.parametrize("average", ["outputs", "sigmoid", "softmax"])
+def test_a_network_of_weight_three_counts_like_three_networks(average: Average) -> None:
+    members = [torch.randn(4, 3, generator=torch.Generator().manual_seed(n), dtype=torch.float64) for n in range(3)]
+    repeated = average_outputs([*members, members[1], members[1], members[2]], average)
+    torch.testing.assert_close(average_outputs(members, average, (1, 3, 2)), repeated, rtol=1e-12, atol=1e-12)
+    single = average_answers([{"a": members[0]}, {"b": members[1]}, {"b": members[2]}], {"b": average}, (5, 1, 1))
+    assert torch.equal(single["a"], members[0])
+    torch.testing.assert_close(single["b"], average_outputs(members[1:], average), rtol=1e-12, atol=1e-12)
 
 
 def test_outputs_that_are_certain_stay_finite_and_certain() -> None:

@@ -235,6 +235,16 @@ def test_students_of_convolutions_with_batch_normalization_are_trained_together_
         assert_same(trained, train(given.problem, trained.job, targets=targets[trained.job]))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_students_on_a_gpu_are_the_same_alone_and_together() -> None:
+    made = make_problem(MLP_WITH_DROPOUT, tasks=MIXED[:3])  # steps are captured as CUDA graphs
+    given = Lesson.given_by([train(made, Job(made.names, 9), device="cuda")], made, mixtures=1, device="cuda")
+    jobs = [given.student(made.names, seed, mix=mix) for seed in (0, 1) for mix in (0.5, 1)]
+    targets = {job: given.targets(job) for job in jobs}
+    for trained in train_many(given.problem, jobs, device="cuda", targets=targets):
+        assert_same(trained, train(given.problem, trained.job, device="cuda", targets=targets[trained.job]))
+
+
 def test_early_stopping_and_scores_use_true_labels() -> None:
     student = teach(problem(), teachers(), seed=4)
     network = rebuilt(student).eval()

@@ -57,7 +57,7 @@ def teach(
     checkpoint: Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Trained:
-    """Trains one network on the average answer of others, so that it is nearly as good as all of them together.
+    """Trains one network on the average answer of others, to keep part of the gain of averaging them.
 
     To train several students of the same teachers, use a `Lesson`, which computes the answers only once.
 
@@ -293,7 +293,7 @@ def _append_missing(target: Tensor, rows: int) -> Tensor:
 
 
 def _networks(problem: Problem, networks: Sequence[Network | Trained]) -> list[Network]:
-    """Returns the teachers as networks. Raises an error if one of them has no weights or no task of the problem."""
+    """Returns the teachers as networks. Raises an error if one of them has no weights."""
     if isinstance(networks, (Network, Trained)) or not networks:
         raise InvalidInput("networks", "must be a list of networks", repr(networks), "write [network]")
     problems = [
