@@ -195,9 +195,7 @@ def variants(options: argparse.Namespace) -> list[tuple[str, int, Method]]:
     if options.ablations:
         some = [effort for effort in options.efforts if effort in ABLATION_EFFORTS]
         found += [(f"auto {name}", effort, given) for name, given in ABLATIONS.items() for effort in some]
-    return [
-        (name, effort, make_method("auto", {"auto": {"effort": effort, **given}})) for name, effort, given in found
-    ]
+    return [(name, effort, make_method("auto", {"auto": {"effort": effort, **given}})) for name, effort, given in found]
 
 
 class SpendCase(Case):
@@ -284,7 +282,9 @@ def show(results: Sequence[SpendResult], kind: str) -> str:
             lines.append([problem, method, f"{effort} ({spent:.1f})", *cells])
             keys = [f"{effort} {budget}" for budget in budgets]
             if method == "auto" and kind == "very" and keys[0] in some[0].best_of:
-                lines.append([problem, "best-of", str(effort), *(_with_error([one.best_of[k] for one in some]) for k in keys)])
+                lines.append(
+                    [problem, "best-of", str(effort), *(_with_error([one.best_of[k] for one in some]) for k in keys)]
+                )
     return table(["problem", "method", "effort (spent)", *(f"k = {budget}" for budget in budgets)], lines)
 
 
@@ -364,7 +364,9 @@ def main() -> None:
             if not isinstance(prepared, Prepared):
                 continue
             case, one = SpendCase(prepared, options).run()
-            progress(f"{one.problem}, repetition {one.repetition}: {one.seconds:.0f} s ({case.seconds:.0f} s for fair.py)")
+            progress(
+                f"{one.problem}, repetition {one.repetition}: {one.seconds:.0f} s ({case.seconds:.0f} s for fair.py)"
+            )
             results.append(one)
             compared.append(case)
             if options.json:

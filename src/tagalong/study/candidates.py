@@ -101,8 +101,9 @@ def _size(label: Label, records: Sequence[Record], together: Sequence[Record]) -
         parameters = mean([record.parameters for record in records])
         plain = mean([record.parameters for record in together])
         return max(1, round(parameters / plain)) if parameters and plain else None
-    networks = min(len(record.groups) for record in records)
-    return max(len(record.groups) for record in records) if networks > (label[0] != "best-of") else None
+    if not all(record.groups for record in records) or all(r.groups == together[0].groups for r in records):
+        return None
+    return max(len(record.groups) for record in records)
 
 
 def luck_of_picking(records: Sequence[Record], together: Sequence[Record]) -> float:

@@ -38,6 +38,7 @@ from tagalong.group import Group
 from tagalong.learn import Diverged, Job, Task
 from tagalong.score import Score
 
+from .candidates import comparable_records
 from .decisions import decide_all, explain_decisions, train_choices
 from .external_backend import ExternalBackend, ExternalResult
 from .external_targets import (
@@ -59,7 +60,6 @@ from .run_folder import check_no_run, write_run_report
 from .store import NetworkResult, halve_rows
 from .study_request import Options, StudyRequest, default_budgets, with_effort
 from .uncertainty import row_noise
-from .verdict import comparable_records
 
 FORMAT, VERSION, FILE, FOLDER, LOCK = "tagalong-told", 1, "told.json", "told", ".told.lock"
 REPLAN_HINT = "plan the study again in another folder"

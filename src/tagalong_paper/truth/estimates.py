@@ -154,9 +154,7 @@ def random_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float
 
 def copies_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float]:
     """Returns the true change with averaged networks for all tasks, by budget, without the budgets not in the table."""
-    return {
-        budget: float(np.exp(table.copies[budget][-1]).mean() - 1) for budget in budgets if budget in table.copies
-    }
+    return {budget: float(np.exp(table.copies[budget][-1]).mean() - 1) for budget in budgets if budget in table.copies}
 
 
 def _estimate_from_subsets(table: TruthTable, logs: Array, cost: float) -> Estimate:

@@ -26,7 +26,7 @@ from ..search import (
     spend,
 )
 from .effort import read_effort
-from .method import Choice, Decision, Method, single_group
+from .method import Choice, Decision, Method
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem

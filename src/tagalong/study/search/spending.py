@@ -229,8 +229,8 @@ class _Spender:
         """Trains students until the effort is spent, and returns their teachers."""
         teachers = select_teachers(self.answers, MAX_TEACHERS, self.base, pool=range(len(self.members)))
         self._keys = tuple(self.members[number].result.key for number in teachers)
-        lectures = LECTURES if self.effort >= MIN_LECTURES_EFFORT else FEW_LECTURES
-        lectures = tuple(one for one in lectures if self.settings.mixtures or not one.mixtures)
+        wanted = LECTURES if self.effort >= MIN_LECTURES_EFFORT else FEW_LECTURES
+        lectures = [one for one in wanted if self.settings.mixtures or not one.mixtures]
         first = (self.effort + self.spent) / 2 if len(lectures) > 1 else self.effort
         self._train_students(lectures, first)
         if len(lectures) > 1:
@@ -284,7 +284,7 @@ class _Spender:
         results = self.backend.networks(jobs.values(), DESCRIPTIONS[kind], diverged=True)
         trained = [(group, results[job]) for group, job in jobs.items() if not results[job].diverged]
         if not self.members:  # the first ones are copies
-            self._steps = np.mean([result.steps for _, result in trained])
+            self._steps = float(np.mean([result.steps for _, result in trained]))
         added = [
             Member(kind, group, result, result.steps / self._steps if kind == "student" else 1.0)
             for group, result in trained
@@ -352,5 +352,5 @@ class _Spender:
 
 def _change(rows: dict[str, Array], reference: dict[str, Array]) -> float:
     """Returns the relative change of the mean loss, averaged over tasks."""
-    changes = [relative_change(np.nanmean(rows[task]), np.nanmean(reference[task])) for task in rows]
+    changes = [relative_change(float(np.nanmean(rows[task])), float(np.nanmean(reference[task]))) for task in rows]
     return float(np.mean(changes))
