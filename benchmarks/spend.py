@@ -15,6 +15,7 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -257,8 +258,6 @@ class SpendCase(Case):
 
 
 def _decide_together(gate: Gate, methods: Sequence[Method], budgets: Sequence[int], seed: int) -> list[Decision]:
-    from concurrent.futures import ThreadPoolExecutor
-
     def decide(method: Method) -> Decision:
         try:
             return method.decide(SearchPool(gate), budgets, [seed])

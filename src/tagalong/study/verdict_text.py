@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tagalong.errors import first_few, pluralize
+from tagalong.group import Group
 
 from .candidates import COPIES, is_larger
 from .learning import LAST_EPOCHS
@@ -114,10 +116,29 @@ def _do_groups_matter(verdict: Verdict) -> tuple[str, str]:
         count = pluralize(len(verdict.candidate_groups), "network")
         hint = "add `ensemble` or `best-of` to the methods"
         return "Not known.", f"No copies were trained to compare the {count} with; {hint}."
-    answer = "Copies would do."
-    if verdict.better_than_copies:
-        answer = "A larger network matters." if is_larger(verdict.candidate) else "Groups matter."
+    answer = f"{_what_matters(verdict)}." if verdict.better_than_copies else "Copies would do."
     return answer, _copies_sentence(verdict)
+
+
+def _what_matters(verdict: Verdict) -> str:
+    """Returns what makes the networks better than copies."""
+    assert verdict.candidate is not None
+    if is_larger(verdict.candidate):
+        return "A larger network matters"
+    if has_groups(verdict.candidate_groups):
+        return "Groups matter"
+    return "Groups do not matter, but teaching does"
+
+
+def has_groups(groups: Sequence[Group]) -> bool:
+    """Returns whether some of the networks are not trained on all tasks.
+
+    Example:
+        >>> has_groups([Group({"age", "ill"}, {"age", "ill"}), Group({"age"}, {"age"})])
+        True
+    """
+    everything = frozenset(task for group in groups for task in group.serves)
+    return any(group.trains != everything for group in groups)
 
 
 def _what_was_found(verdict: Verdict) -> str:
@@ -140,6 +161,8 @@ def _name_idea(verdict: Verdict) -> str:
         return "Training each task alone"
     if is_larger(verdict.candidate):
         return "A larger network"
+    if any(group.taught for group in verdict.candidate_groups):
+        return "Teaching networks"
     if averaged_tasks(verdict.candidate_groups):
         return "Averaging networks"
     return "Grouping" if len(verdict.candidate_groups) > 1 else "Picking the best copy"
@@ -198,8 +221,7 @@ def _copies_sentence(verdict: Verdict) -> str:
     result = f"{percent(change.estimate)} {_format_interval(verdict, change)}".strip()
     compared = f"compared with {label_text(verdict.copies)}, the change is {result}"
     if verdict.better_than_copies:
-        start = "A larger network matters" if is_larger(verdict.candidate) else "Groups matter"
-        return f"{start}: {compared}."
+        return f"{_what_matters(verdict)}: {compared}."
     return f"{'Copies would do better' if change.worse else 'Copies would do'}: {compared}."
 
 

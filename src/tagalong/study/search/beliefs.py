@@ -258,7 +258,7 @@ def _estimate_scales(inner_products: Sequence[Array], counts: NDArray[np.int64],
 
 
 def _estimate_shared_trends(inner_products: Sequence[Array], scales: Array, has_hints: bool) -> Array:
-    """Estimates the trends shared by all tasks, with shrinkage toward zero, so hints count once training confirms them."""
+    """Estimates the trends shared by all tasks, with shrinkage toward zero: hints count once networks confirm them."""
     width = len(inner_products[0]) - 1
     precision = np.full(width, 1 / 0.15**2)
     precision[0] = 1.0
