@@ -24,6 +24,7 @@ from ..backend import Backend
 from ..members import member_seed
 from ..relative_losses import relative_change
 from ..store import NetworkResult
+from ..summary import stderr
 from ..uncertainty import row_stderr
 from .answers import ALL, Answers, Array, Members
 from .committee import cross_fitted_rows, select_committee, select_teachers
@@ -102,7 +103,7 @@ class Plan:
         groups: the networks, and the tasks that each of them answers.
         expected: the expected relative change in loss from one plain network, averaged over tasks, on rows that did not
             choose the networks.
-        doubt: the standard error of `expected` due to the finite number of validation rows.
+        doubt: the standard error of `expected`, due to the finite number of validation rows and of plain networks.
         alternatives: `expected` of the best networks among the copies, among copies and students, and among all
             networks, by the name of the pool.
         pool: the name of the pool from which the networks were chosen.
@@ -317,10 +318,11 @@ class _Spender:
             task.name: np.mean([self.answers.row_losses(number, (copy,)) for copy in self._copies], axis=0)
             for number, task in enumerate(self.answers.tasks)
         }
+        expected = _change(rows[chosen], plain)
         return Plan(
             self._groups(budget, self._pools()[chosen]),
-            _change(rows[chosen], plain),
-            self._stderr(rows[chosen], plain),
+            expected,
+            math.hypot(self._stderr(rows[chosen], plain), (1 + expected) * self._plain_stderr()),
             {name: _change(some, plain) for name, some in rows.items()},
             chosen,
         )
@@ -344,6 +346,12 @@ class _Spender:
             if serves:
                 groups.append(Group(group.trains, serves, copy=group.copy, taught=group.taught))
         return tuple(sorted(groups))
+
+    def _plain_stderr(self) -> float:
+        """Returns the standard error of the loss of one plain network, relative to its mean, over the copies."""
+        losses = self.answers.losses([(number,) for number in self._copies])[:, :, ALL]
+        relative = (losses / self.base[:, ALL]).mean(1)
+        return stderr(relative.tolist()) if len(relative) > 1 else 0.0
 
     def _stderr(self, rows: dict[str, Array], reference: dict[str, Array]) -> float:
         error = row_stderr([rows], [reference], self.answers.clusters)
