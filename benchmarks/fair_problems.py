@@ -84,7 +84,7 @@ def _digit_targets(left: np.ndarray, right: np.ndarray) -> dict[str, Tensor]:
 
 
 def scenes(data: Path | None, seed: int) -> Problem:
-    """Drawn scenes of a ball before a wall, with six targets for every pixel, such as its depth and the slope of the surface."""
+    """Drawn scenes of a ball before a wall, with six targets for every pixel, such as its depth."""
     drawn = draw_scenes(SCENES, np.random.default_rng([seed, 23]))
     images, targets = drawn.pop("image"), {name: values.astype(np.float32) for name, values in drawn.items()}
     tasks = [
