@@ -3,6 +3,7 @@
     python benchmarks/fair.py --data DIR --device cuda --workers 6 --json fair.json
     python benchmarks/fair.py --data DIR --boosting --workers 8 --json boosting.json
     python benchmarks/fair.py --show fair.json boosting.json      # prints the tables of both
+    python benchmarks/fair.py --show benchmarks/fair_results.json # prints the tables of the README
     python benchmarks/fair.py nhanes faces --repetitions 2 --efforts 6,20
 
 Every repetition draws a new split (or new data) and new seeds. All numbers are changes of the test loss relative to one
@@ -516,8 +517,8 @@ def show(results: Sequence[CaseResult], kind: str) -> str:
 def _with_error(changes: Sequence[float]) -> str:
     if not changes:
         return ""
-    error = statistics.stdev(changes) / len(changes) ** 0.5 if len(changes) > 1 else float("nan")
-    return f"{statistics.mean(changes):+.1f} ± {error:.1f}".replace("-", "−")
+    error = f" ± {statistics.stdev(changes) / len(changes) ** 0.5:.1f}" if len(changes) > 1 else ""
+    return f"{statistics.mean(changes):+.1f}{error}".replace("-", "−")
 
 
 def show_convergence(results: Sequence[CaseResult]) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tagalong.learn import Job, Problem, Trained, average_scores_on, build_network, train_many
+from tagalong.learn import Job, Problem, Recipe, Trained, average_scores_on, build_network, train_many
 from tagalong_paper.truth import TruthTable, subset_members
 from truth_affinity import COSINES, ESTIMATORS, METERS, Measurements, measure, measure_joint
 from truth_linear import NAME as LINEAR
@@ -98,6 +98,7 @@ def make_table(name: str, problem: Problem, options: argparse.Namespace) -> None
         "command": command,
         "problem": problem.name,
         "load": LOADS.get(name),
+        "recipe": problem.recipe.definition,
         "fingerprint": problem.fingerprint,
         "rows": [len(split) for split in problem.splits.values()],
         "device": options.device.partition(":")[0],
@@ -145,14 +146,18 @@ def add_new_estimators(name: str, problem: Problem, options: argparse.Namespace)
 
 
 def add_copies(name: str, problem: Problem, options: argparse.Namespace) -> None:
-    """Adds the averages of networks for all tasks to an existing table, training only these networks again."""
+    """Adds the averages of networks for all tasks to an existing table, training only these networks again.
+
+    They are trained with the recipe of the table.
+    """
     path = options.out / f"{name}.npz"
     table = TruthTable.load(path)
     _check_same_data(name, problem, table)
+    problem = replace(problem, recipe=Recipe(**table.about["recipe"]))
     jobs = [Job(problem.names, seed) for seed in range(table.seeds)]
     trained = {one.job.seed: one for one in train_many(problem, jobs, device=options.device)}
     copies = average_copies(problem, [trained[seed] for seed in range(table.seeds)])
-    replace(table, copies=copies, about={**table.about, "load": LOADS.get(name)}).save(path)
+    replace(table, copies=copies).save(path)
     print(f"{name}: {path.name}, {path.stat().st_size / 1e6:.2f} MB", flush=True)
 
 
@@ -218,10 +223,9 @@ def train_all(problem: Problem, seeds: int, device: str, at_once: int | None = N
     shape = seeds, len(subsets), len(problem.names)
     val, test = np.full((seeds, 2, *shape[1:]), np.nan), np.full(shape, np.nan)
     curves, epochs = {}, np.zeros(shape[:2], dtype=np.int64)
-    starts, size = range(0, seeds, at_once or seeds), at_once or seeds
-    jobs = [
-        [Job(subset, seed) for seed in range(seeds)[start : start + size] for subset in subsets] for start in starts
-    ]
+    size = at_once or seeds
+    parts = [range(seeds)[start : start + size] for start in range(0, seeds, size)]
+    jobs = [[Job(subset, seed) for seed in part for subset in subsets] for part in parts]
     together = {}
     for trained in (trained for some in jobs for trained in train_many(problem, some, device=device)):
         if trained.job.tasks == problem.names:

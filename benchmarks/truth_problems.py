@@ -19,7 +19,7 @@ TOX21_RECIPE = Recipe(lr=1e-3, batch_size=512, epochs=30, patience=4, weight_dec
 QM9_RECIPE = Recipe(lr=5e-3, batch_size=512, patience=15, schedule="step", period=40)
 QM9_EPOCHS = {32: 300, 128: 120}  # by width; wider networks need fewer
 LOADS = {  # problems shipped with the package, so that new estimators can be measured on their tables
-    "nhanes": {"name": "nhanes", "options": {}, "hidden": NHANES_HIDDEN, "recipe": NHANES_RECIPE.definition},
+    "nhanes": {"name": "nhanes", "options": {}, "hidden": NHANES_HIDDEN},
     "faces": {"name": "faces", "options": {"rows": 4000, "pixels": 16, "channels": 6}},
 }
 

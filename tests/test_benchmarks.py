@@ -152,6 +152,57 @@ def _run(script: str, *arguments: str) -> str:
     return done.stdout
 
 
+def test_fair_compares_all_methods_from_one_pool_of_networks(tmp_path: Path) -> None:
+    out, boosting = tmp_path / "fair.json", tmp_path / "boosting.json"
+    sizes = ["--rows", "60", "--epochs", "2", "--repetitions", "1", "--device", "cpu"]
+    options = ["--efforts", "3,4", "--budgets", "1,2", *sizes]
+    printed = _run("fair.py", "digits", "tox21", "scenes", "--same-network", *options, "--json", str(out))
+    _run("fair.py", "digits", "scenes", "--boosting", *sizes, "--json", str(boosting))
+    digits, scenes = json.loads(out.read_text())  # there are no data for tox21
+    for case in (digits, scenes):
+        found = {(row["method"], row["effort"], row["budget"]) for row in case["rows"]}
+        assert found == {
+            *(("ensemble", budget, budget) for budget in (1, 2)),
+            *(("best-of", effort, budget) for effort in (3, 4) for budget in (1, 2)),
+            *(("mtl-big", 2, 2), ("tag", 1, 2), ("hoa", 21, 2), ("auto", 3, 2), ("auto", 4, 2)),
+        }
+        assert case["late"] == case["networks"] == 16  # with two epochs, every network is best in the last three
+    assert "| digits  | best-of  | 4         |" in printed
+    assert "| scenes  | 1           | 16 of 16" in printed
+    (boosted,) = json.loads(boosting.read_text())  # boosting has no dense targets
+    assert len(boosted["boosting"]) == 6
+    shown = _run("fair.py", "--show", str(out), str(boosting))
+    change = 100 * np.mean(np.divide(boosted["boosting"], digits["plain"]) - 1)
+    assert f"| digits  | boosting | 1         | {change:+.1f} ".replace("-", "−") in shown
+
+
+def test_averages_of_copies_are_those_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from fair import Copies, shorten
+    from fair_problems import PROBLEMS
+
+    from tagalong.learn import Job, average_scores_on, build_network, train_many
+
+    for name in ("digits", "scenes"):
+        problem = shorten(PROBLEMS[name].load(None, 0), 50, 2)
+        trained = list(train_many(problem, [Job(problem.names, seed) for seed in range(4)]))
+        networks = []
+        for one in trained:
+            networks.append(build_network(problem, problem.names, one.job.seed))
+            networks[-1].load_state_dict(one.state)
+        copies = Copies(problem, trained, "cpu")
+        for part, rows in (("val", problem.val), ("test", problem.test)):
+            for chosen in ([2], [0, 3], [1, 2, 3]):
+                expected = average_scores_on(problem, [networks[number] for number in chosen], rows)
+                np.testing.assert_allclose(
+                    copies.losses([chosen], part)[0], [score.loss for score in expected.values()], rtol=1e-5
+                )
+        pairs = [(a, b) for a in range(4) for b in range(a)]
+        single = copies.losses([[number] for number in range(4)], "val").mean(0)
+        values = (copies.losses(pairs, "val") / single).mean(1)
+        assert {*copies.best(range(4), 2)} == {*pairs[int(values.argmin())]}
+
+
 def test_truth_trains_every_subset_into_a_table(tmp_path: Path) -> None:
     from tagalong_paper.truth import TruthTable
 

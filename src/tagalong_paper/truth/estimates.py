@@ -205,10 +205,12 @@ def load_table_problem(table: TruthTable) -> Problem | None:
         problem = load_problem(load["name"], **load["options"])
     except ImportError:
         return None
-    if "hidden" in load:  # the network of the table, whatever the problem's default is
+    # The network and recipe of the table, whatever the problem's defaults are.
+    if "hidden" in load:
         inputs, _ = problem.train.batch(torch.tensor([0]))
-        encoder = MLP(inputs.shape[1], load["hidden"])
-        problem = replace(problem, encoder=encoder, head=None, recipe=Recipe(**load["recipe"]))
+        problem = replace(problem, encoder=MLP(inputs.shape[1], load["hidden"]), head=None)
+    if "recipe" in table.about:
+        problem = replace(problem, recipe=Recipe(**table.about["recipe"]))
     return problem if problem.fingerprint == table.about["fingerprint"] else None
 
 

@@ -20,8 +20,8 @@ from tagalong_paper.truth import (
     marginal_effects_of,
     standings,
 )
-from tagalong_paper.truth.estimates import correlation, measure_estimate, pair_gains_of
-from tagalong_paper.truth.standings import RANDOM, TRUTH
+from tagalong_paper.truth.estimates import correlation, load_table_problem, measure_estimate, pair_gains_of
+from tagalong_paper.truth.standings import COPIES, RANDOM, TRUTH
 
 
 class Drop(Estimator):
@@ -39,7 +39,8 @@ def test_every_estimator_is_scored_on_every_table() -> None:
     names = {one.estimator for one in found}
     assert set(table.affinities) < names
     assert {"pairs (HOA)", "pairs, 1/4 trained", "centered_cosine train mean", "best by validation"} < names
-    assert all(-1 <= one.pairs <= 1 for one in found if one.estimator != RANDOM)
+    assert {RANDOM, COPIES, TRUTH} < names
+    assert all(-1 <= one.pairs <= 1 for one in found if one.estimator not in (RANDOM, COPIES))
     assert all(np.isfinite(one.changes[2]) and one.cost >= 0 for one in found)
 
 
@@ -59,6 +60,23 @@ def test_random_groups_are_averaged_over_all_partitions() -> None:
     assert random.changes[2] == pytest.approx(np.mean(changes))
     assert np.isnan([random.pairs, random.marginal]).all()
     assert random.cost == 0
+
+
+def test_copies_are_averaged_over_all_sets_of_seeds() -> None:
+    table, copies = load_truth("nhanes"), find_standing(COPIES, seeds=1)
+    losses = np.exp(table.copies[2][1])
+    assert losses.shape == (28, len(table.tasks))  # pairs of eight seeds
+    assert copies.changes[2] == pytest.approx(losses.mean() - 1)
+    assert copies.changes[2] < 0
+    assert copies.cost == 0
+
+
+def test_tables_without_copies_have_no_row_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    older = replace(load_truth("nhanes"), copies={})
+    monkeypatch.setattr(standings, "load_truth", lambda name: older)
+    names = {one.estimator for one in leaderboard(["nhanes"], budgets=(2,), seeds=1)}
+    assert RANDOM in names
+    assert COPIES not in names
 
 
 def relative_losses(table: TruthTable, logs: np.ndarray) -> dict[frozenset[str], dict[str, float]]:
@@ -132,6 +150,15 @@ def test_a_failing_estimator_does_not_stop_the_others(
     assert names & set(theirs) == {"fine"}
     assert "could not measure the estimator 'breaks' on nhanes: out of ideas" in caplog.text
     assert "must have the shape (9, 9), source by target, found (2, 2)" in caplog.text
+
+
+def test_new_estimators_are_measured_with_the_network_and_recipe_of_the_table() -> None:
+    table = load_truth("nhanes")
+    problem = load_table_problem(table)
+    assert problem is not None
+    assert repr(problem.encoder) == f"MLP({problem.train.inputs.shape[1]}, hidden=(32,), dropout=0.0)"
+    assert problem.recipe.definition == table.about["recipe"]
+    assert problem.recipe.epochs == 40
 
 
 def test_a_meter_estimator_is_measured_while_all_tasks_train() -> None:

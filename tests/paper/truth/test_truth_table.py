@@ -1,6 +1,7 @@
 """Truth tables: the change of a grouping is a look-up, and saving keeps the table."""
 
 import itertools
+from math import comb
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,7 @@ def random_table(seeds: int = 3) -> TruthTable:
         {"fine-tuning": logs(seeds)},
         {"cosine": 2.0, "fine-tuning": 0.1},
         {"command": "by hand"},
+        {2: 0.1 * draw.normal(size=(2, seeds * (seeds - 1) // 2, len(TASKS)))},
     )
 
 
@@ -55,6 +57,8 @@ def test_a_file_holds_the_table_to_its_rounding(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.predictions["fine-tuning"], table.predictions["fine-tuning"], atol=2.6e-5)
     np.testing.assert_array_equal(again.epochs, table.epochs)
     np.testing.assert_allclose(again.affinities["cosine"], table.affinities["cosine"], rtol=1e-6)
+    assert list(again.copies) == [2]
+    np.testing.assert_allclose(again.copies[2], table.copies[2], atol=2.6e-5)
 
 
 def test_the_change_of_a_grouping_is_the_mean_of_ratios() -> None:
@@ -115,6 +119,10 @@ def test_shipped_tables_are_complete(name: str) -> None:
     assert np.isnan(table.test[..., ~inside]).all()
     assert table.about["command"].startswith("python benchmarks/truth.py")
     assert set(table.costs) == set(table.affinities) | set(table.predictions)
+    assert {k: logs.shape for k, logs in table.copies.items()} == {
+        k: (2, comb(table.seeds, k), len(table.tasks)) for k in (2, 3, 4)
+    }
+    assert all(np.exp(logs[1]).mean() < 1 for logs in table.copies.values())  # averages are better than one network
 
 
 def test_the_error_for_an_unknown_table_lists_the_known_ones() -> None:
