@@ -17,6 +17,7 @@ from torch.nn import functional
 from tagalong.errors import InvalidInput
 
 from .network import ModuleFactory, check_weights
+from .piecewise_linear import Edges, PiecewiseLinear, count_bins, describe_edges
 from .recipe import Recipe
 from .task import Kind, Task
 
@@ -35,17 +36,25 @@ class TabM(ModuleFactory):
         hidden: the size of each hidden layer, before multiplying by `width`.
         dropout: the dropout probability after each layer.
         members: the number of members.
+        edges: the edges of the bins of each input feature; see `MLP`.
     """
 
     def __init__(
-        self, features: int, hidden: Sequence[int] = (64, 64), dropout: float = 0.1, members: int = MEMBERS
+        self,
+        features: int,
+        hidden: Sequence[int] = (64, 64),
+        dropout: float = 0.1,
+        members: int = MEMBERS,
+        edges: Edges = (),
     ) -> None:
         self.features, self.hidden, self.dropout, self.members = features, tuple(hidden), dropout, members
+        self.edges = tuple(tuple(own) for own in edges)
 
     def __call__(self, width: float = 1.0) -> nn.Module:
-        sizes = [self.features, *(max(1, round(wanted * width)) for wanted in self.hidden)]
+        bins = count_bins(self.edges)
+        sizes = [self.features + bins, *(max(1, round(wanted * width)) for wanted in self.hidden)]
         check_weights(sizes, width)
-        layers: list[nn.Module] = []
+        layers: list[nn.Module] = [PiecewiseLinear(self.edges)] if bins else []
         for number, (size, wide) in enumerate(pairwise(sizes)):
             layers += [AdaptedLinear(size, wide, self.members, random_signs=number == 0), nn.ReLU()]
             if self.dropout:
@@ -53,7 +62,8 @@ class TabM(ModuleFactory):
         return nn.Sequential(*layers, MembersLast())
 
     def __repr__(self) -> str:
-        return f"TabM({self.features}, hidden={self.hidden}, dropout={self.dropout}, members={self.members})"
+        settings = f"hidden={self.hidden}, dropout={self.dropout}, members={self.members}"
+        return f"TabM({self.features}, {settings}{describe_edges(self.edges)})"
 
 
 class TabMHeads(ModuleFactory):
