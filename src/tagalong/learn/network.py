@@ -106,11 +106,12 @@ def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: floa
 def _make_head(problem: Problem, task: Task, features: int, seed: int, like: Tensor) -> nn.Module:
     with seeded_rng(seed, "head", task.name):
         head = task.make_head(features) if problem.head is None else problem.head(task, features)
+    head = head.to(like.dtype) if like.is_floating_point() else head
     is_own = task.head is None and (problem.head is None or isinstance(problem.head, ModuleFactory))
     if problem.recipe.start_heads == "base_rate" and is_own and task.name in (rates := base_rates(problem)):
         with torch.no_grad():
             head.bias.copy_(rates[task.name].expand_as(head.bias))  # of every member, if there are several
-    return head.to(like.dtype) if like.is_floating_point() else head
+    return head
 
 
 def feature_count(encoder: nn.Module, inputs: Tensor) -> int:

@@ -40,8 +40,9 @@ class PiecewiseLinear(nn.Module):
         self.widths: Tensor
 
     def forward(self, values: Tensor) -> Tensor:
-        codes = (values.index_select(1, self.columns) - self.lows) / self.widths
-        return torch.cat([values, codes.clamp(0, 1)], 1)
+        """Returns the columns and codes [..., columns + bins], given columns [..., columns]."""
+        codes = (values.index_select(-1, self.columns) - self.lows) / self.widths
+        return torch.cat([values, codes.clamp(0, 1)], -1)
 
     def extra_repr(self) -> str:
         return f"bins={len(self.columns)}"
