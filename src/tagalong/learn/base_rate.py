@@ -84,8 +84,6 @@ def base_rates(problem: Problem) -> dict[str, Tensor]:
         tasks = [task for task in problem.tasks if has_constant(problem, task)]
         labels = read_targets(problem.train.only([task.name for task in tasks])) if tasks else {}
         _base_rates[problem] = {
-            task.name: constant_output(task, labels[task.name])
-            for task in tasks
-            if labels[task.name].isfinite().any()
+            task.name: constant_output(task, labels[task.name]) for task in tasks if labels[task.name].isfinite().any()
         }
     return _base_rates[problem]

@@ -16,7 +16,7 @@ from tagalong._version import is_own_module
 from tagalong.errors import InvalidInput
 
 from .base_rate import base_rates
-from .piecewise_linear import Edges, PiecewiseLinear, count_bins, describe_edges
+from .piecewise_linear import Edges, PiecewiseLinear, checked_edges, count_bins, describe_edges
 from .randomness import SharedMasks, derive_seed, reseed, seeded_rng
 from .task import Task
 
@@ -201,7 +201,7 @@ class MLP(ModuleFactory):
         self, features: int, hidden: Sequence[int] = (64, 64), dropout: float = 0.0, edges: Edges = ()
     ) -> None:
         self.features, self.hidden, self.dropout = features, tuple(hidden), dropout
-        self.edges = tuple(tuple(own) for own in edges)
+        self.edges = checked_edges(edges, features)
 
     def __call__(self, width: float = 1.0) -> nn.Module:
         layers: list[nn.Module] = [PiecewiseLinear(self.edges)] if count_bins(self.edges) else []

@@ -12,6 +12,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from tagalong.errors import InvalidInput
+
 Edges = Sequence[Sequence[float]]  # for each column, the ascending edges of its bins
 
 
@@ -53,6 +55,21 @@ def count_bins(edges: Edges) -> int:
     return sum(max(0, len(own) - 1) for own in edges)
 
 
+def checked_edges(edges: Edges, features: int) -> tuple[tuple[float, ...], ...]:
+    """Returns the edges as tuples.
+
+    Raises:
+        InvalidInput: If there are edges, but not for each feature, or edges are not ascending.
+    """
+    found = tuple(tuple(map(float, own)) for own in edges)
+    if found and len(found) != features:
+        raise InvalidInput("edges", f"must be empty or a list for each of the {features} features", str(len(found)))
+    for column, own in enumerate(found):
+        if not bool((torch.tensor(own).diff() > 0).all()):
+            raise InvalidInput(f"`edges[{column}]`", "must be ascending, in single precision", repr(own))
+    return found
+
+
 def describe_edges(edges: Edges) -> str:
     """Returns the end of an encoder's `repr`, which is empty if there are no bins."""
     return f", bins={count_bins(edges)}" if count_bins(edges) else ""
@@ -77,6 +94,6 @@ def quantile_edges(inputs: Tensor, bins: int) -> tuple[tuple[float, ...], ...]:
         known = column[column.isfinite()]
         distinct = known.unique()
         edges = distinct if len(distinct) <= bins + 1 else known.quantile(shares).unique()
-        edges = edges.to(inputs.dtype).unique()  # rounding may have made edges equal
+        edges = edges.float().unique()  # in the precision of the layer, in which close edges may be equal
         found.append(tuple(edges.tolist()) if len(edges) > 2 else ())
     return tuple(found)

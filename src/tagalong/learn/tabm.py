@@ -17,7 +17,7 @@ from torch.nn import functional
 from tagalong.errors import InvalidInput
 
 from .network import ModuleFactory, check_weights
-from .piecewise_linear import Edges, PiecewiseLinear, count_bins, describe_edges
+from .piecewise_linear import Edges, PiecewiseLinear, checked_edges, count_bins, describe_edges
 from .recipe import Recipe
 from .task import Kind, Task
 
@@ -48,7 +48,7 @@ class TabM(ModuleFactory):
         edges: Edges = (),
     ) -> None:
         self.features, self.hidden, self.dropout, self.members = features, tuple(hidden), dropout, members
-        self.edges = tuple(tuple(own) for own in edges)
+        self.edges = checked_edges(edges, features)
 
     def __call__(self, width: float = 1.0) -> nn.Module:
         bins = count_bins(self.edges)
