@@ -18,11 +18,9 @@ from tagalong.errors import InvalidInput
 
 from .network import ModuleFactory, check_weights
 from .piecewise_linear import Edges, PiecewiseLinear, checked_edges, count_bins, describe_edges
-from .recipe import Recipe
 from .task import Kind, Task
 
 MEMBERS = 32
-TABM_RECIPE = Recipe(lr=2e-3, weight_decay=3e-4, patience=16)  # members need more epochs than one network
 AVERAGED_KINDS = ("binary", "multiclass", "regression")  # a custom task does not say what its outputs mean
 
 
