@@ -4,7 +4,7 @@ The rule that chooses a network is chosen on `CHOOSING` tables and judged on oth
 tables, which were not looked at before.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,11 +146,11 @@ JUDGING: Mapping[str, Callable[[Path | None, int], Problem]] = {
 TABLES = {**CHOOSING, **JUDGING}
 
 
-def export(names: list[str], splits: int, data: Path | None, folder: Path) -> None:
+def export(names: list[str], splits: Iterable[int], data: Path | None, folder: Path) -> None:
     """Writes the splits of tables to files, for machines without scikit-learn and the tables' packages."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        for seed in range(splits):
+        for seed in splits:
             problem = TABLES[name](data, seed)
             plain = replace(problem, encoder=MLP(problem.train.inputs.shape[1]))
             save_problem(plain, folder / f"{name}.{seed}.npz")

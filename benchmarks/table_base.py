@@ -27,8 +27,9 @@ import base_tables
 from markdown import progress
 from tagalong.learn import MLP, Diverged, Job, Problem, Recipe, TabM, TabMHeads, Trained, boosting_scores, train_many
 from tagalong.learn.piecewise_linear import quantile_edges
+from tagalong.learn.table_networks import batch_size_for, default_network
 
-RATES = (5e-4, 1.5e-3, 4e-3)
+RATES = (1e-3, 3e-3)
 SEEDS = (0, 1)
 MEMORY = 10 * 2**30  # of the GPU, for each process
 Run = dict[str, Any]
@@ -84,7 +85,7 @@ class Setting:
             )
         recipe = Recipe(
             weight_decay=self.decay,
-            batch_size=self.batch or batch_size(len(problem.train)),
+            batch_size=self.batch or batch_size_for(len(problem.train)),
             epochs=400,
             patience=16,
             start_heads=self.start,
@@ -93,11 +94,6 @@ class Setting:
             factor=0.5,
         )
         return replace(problem, encoder=encoder, head=head, recipe=recipe)
-
-
-def batch_size(rows: int) -> int:
-    """Returns a power of two from 32 to 256, for about 16 steps per epoch."""
-    return min(256, max(32, 1 << round(torch.tensor(rows / 16).log2().item())))
 
 
 def mlp(width: int, layers: int = 2, **others: Any) -> Setting:
@@ -113,48 +109,22 @@ def tabm(width: int, layers: int = 2, members: int = 32, **others: Any) -> Setti
 SETTINGS = {
     setting.name: setting
     for setting in (
-        mlp(64),
         mlp(128),
-        mlp(256),
-        mlp(256, 3),
-        mlp(512, dropout=0.3),
-        mlp(256, dropout=0.3),
-        mlp(256, 1, dropout=0.3),
-        mlp(256, 1, dropout=0.5),
-        mlp(512, 1, dropout=0.5, decay=0.3),
-        mlp(256, decay=0.3),
-        mlp(256, dropout=0.3, decay=0.3),
-        mlp(256, dropout=0.5, decay=0.3),
-        mlp(64, bins=16),
         mlp(128, bins=16),
         mlp(256, bins=16),
         mlp(256, bins=16, dropout=0.3),
-        mlp(256, 3, bins=16),
-        mlp(512, bins=16, dropout=0.3),
-        mlp(256, bins=8),
-        mlp(256, bins=48),
-        mlp(256, bins=16, decay=0.3),
-        mlp(256, bins=16, dropout=0.3, decay=0.3),
-        mlp(256, bins=16, start="random"),
-        mlp(256, start="random"),
-        mlp(256, bins=16, schedule="step"),
-        mlp(256, bins=16, batch=64),
-        mlp(256, bins=16, batch=512),
+        mlp(128, 1, dropout=0.3),
+        mlp(256, 1, dropout=0.5),
+        mlp(256, dropout=0.5, decay=0.3),
         tabm(64),
         tabm(128),
         tabm(128, bins=16),
         tabm(256),
         tabm(256, bins=16),
-        tabm(256, dropout=0.3),
-        tabm(256, bins=16, dropout=0.3),
-        tabm(256, bins=16, decay=0.3),
-        tabm(128, bins=16, members=16),
-        tabm(128, bins=16, members=8),
-        tabm(256, 3, bins=16),
-        tabm(256, 1, dropout=0.5),
     )
 }
-OLD = "old default"
+OLD = "old default"  # two layers of 64 units with `Recipe()`
+DEFAULTS = ("mlp", "tabm")  # the default networks now
 
 
 def run_stack(name: str, split: int, setting: str, given: argparse.Namespace, deadline: float) -> list[Run]:
@@ -166,6 +136,9 @@ def run_stack(name: str, split: int, setting: str, given: argparse.Namespace, de
     problem = base_tables.load(name, split, given.data, given.folder)
     if setting == OLD:
         chosen, rates = replace(problem, encoder=MLP(problem.train.inputs.shape[1]), head=None, recipe=Recipe()), [1e-3]
+    elif setting in DEFAULTS:
+        chosen = replace(problem, **default_network(problem.train.inputs, setting))
+        rates = [chosen.recipe.lr]
     else:
         chosen, rates = SETTINGS[setting].apply(problem), given.rates
     jobs = [Job(chosen.names, seed, lr=rate) for rate in rates for seed in given.seeds]
@@ -208,17 +181,11 @@ def run_boosting(name: str, split: int, given: argparse.Namespace) -> list[Run]:
 
 def stacks(given: argparse.Namespace) -> Iterator[tuple[str, int, str]]:
     """Yields what to train: the first splits first, in case the time is up before all are trained."""
-    settings = [OLD, *SETTINGS] if given.settings is None else given.settings
-    costly = sorted(settings, key=lambda name: not name.startswith("tabm"))
-    for split in range(given.splits):
-        for setting in costly:
-            for name in given.tables:
-                if (
-                    split < given.splits // 2
-                    or name in base_tables.CHOOSING
-                    or given.tables != list(base_tables.TABLES)
-                ):
-                    yield name, split, setting
+    settings = [OLD, *DEFAULTS, *SETTINGS] if given.settings is None else given.settings
+    for split in given.splits:
+        for name in given.tables:
+            for setting in settings:
+                yield name, split, setting
 
 
 def measure(given: argparse.Namespace) -> list[Run]:
@@ -246,8 +213,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("command", choices=["export", "networks", "boosting", "show"])
     parser.add_argument("files", nargs="*", type=Path, help="results to show")
     parser.add_argument("--tables", nargs="+", choices=base_tables.TABLES, default=list(base_tables.TABLES))
-    parser.add_argument("--settings", nargs="+", choices=[OLD, *SETTINGS])
-    parser.add_argument("--splits", type=int, default=4)
+    parser.add_argument("--settings", nargs="+", choices=[OLD, *DEFAULTS, *SETTINGS])
+    parser.add_argument("--splits", type=int, nargs="+", default=range(4))
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     parser.add_argument("--data", type=Path, help="a folder with tox21/ and qm9/")
@@ -264,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif given.command == "boosting":
         found: list[Run] = []
         for name in given.tables:
-            for split in range(given.splits):
+            for split in given.splits:
                 found += run_boosting(name, split, given)
                 progress(f"{name}, split {split}: {found[-1]['seconds']} s")
                 given.json.write_text(json.dumps(found))

@@ -35,6 +35,7 @@ from .network import ModuleFactory as ModuleFactory
 from .network import Network as Network
 from .network import build_network as build_network
 from .network import feature_count as feature_count
+from .piecewise_linear import quantile_edges as quantile_edges
 from .preparation import Preparation as Preparation
 from .preparation import Scaling as Scaling
 from .preparation import Table as Table

@@ -24,8 +24,8 @@ from .preparation import Preparation, Scaling, read_inputs
 from .recipe import Recipe
 from .rows import Split
 from .splitting import RowNumbers, RowSplit, are_fractions, check_fractions, choose_split, group_labels, one_class_notes
-from .table_warnings import Feature, log_warnings, table_warnings
 from .table_networks import default_network, default_recipe
+from .table_warnings import Feature, log_warnings, table_warnings
 from .tabm import TabM, TabMHeads, task_problems
 from .targets import Target, encoded_labels, read_target, task_names
 from .task import Task
@@ -249,7 +249,7 @@ def _network_fields(encoder: Encoder | EncoderName | None, inputs: Tensor, tasks
     if encoder is None or isinstance(encoder, str):
         return default_network(inputs, "mlp" if encoder is None else encoder)
     if isinstance(encoder, TabM):
-        return {"encoder": encoder, "head": TabMHeads(encoder.members), "recipe": default_recipe("tabm", inputs)}
+        return {"encoder": encoder, "head": TabMHeads(encoder.members), "recipe": default_recipe(inputs, "tabm")}
     return {"encoder": encoder}
 
 

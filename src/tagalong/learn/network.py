@@ -109,8 +109,9 @@ def _make_head(problem: Problem, task: Task, features: int, seed: int, like: Ten
     head = head.to(like.dtype) if like.is_floating_point() else head
     is_own = task.head is None and (problem.head is None or isinstance(problem.head, ModuleFactory))
     if problem.recipe.start_heads == "base_rate" and is_own and task.name in (rates := base_rates(problem)):
+        bias = head.get_parameter("bias")
         with torch.no_grad():
-            head.bias.copy_(rates[task.name].expand_as(head.bias))  # of every member, if there are several
+            bias.copy_(rates[task.name].expand_as(bias))  # of every member, if there are several
     return head
 
 
