@@ -13,6 +13,7 @@ per task, with as many trees as are best on the validation rows.
 import argparse
 import json
 import logging
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -24,7 +25,7 @@ from typing import Any
 import torch
 
 import base_tables
-from markdown import progress
+from markdown import progress, table
 from tagalong.learn import MLP, Diverged, Job, Problem, Recipe, TabM, TabMHeads, Trained, boosting_scores, train_many
 from tagalong.learn.piecewise_linear import quantile_edges
 from tagalong.learn.table_networks import batch_size_for, default_network
@@ -207,6 +208,36 @@ def measure(given: argparse.Namespace) -> list[Run]:
     return found
 
 
+def show(runs: list[Run]) -> str:
+    """Formats the changes of the test loss against the old default on the same split, the mean over tasks, in percent.
+
+    Losses are averaged over seeds first. Standard errors are over splits.
+    """
+    losses: dict[tuple[str, str], dict[int, list[Run]]] = {}
+    for run in runs:
+        name = f"{run['setting']}, lr {run['lr']:g}" if run["setting"] in SETTINGS else run["setting"]
+        losses.setdefault((name, run["table"]), {}).setdefault(run["split"], []).append(run["test"])
+    tables = [name for name in base_tables.TABLES if (OLD, name) in losses]
+    names = list(dict.fromkeys(name for name, _ in losses if name != OLD))
+    lines = [[name, *(_compare(losses.get((name, one), {}), losses[OLD, one]) for one in tables)] for name in names]
+    return table(["change of the test loss", *tables], lines)
+
+
+def _compare(own: dict[int, list[Run]], base: dict[int, list[Run]]) -> str:
+    changes = []
+    for split in own.keys() & base.keys():
+        before, after = (_mean_losses(found[split]) for found in (base, own))
+        changes.append(100 * statistics.mean(after[task] / before[task] - 1 for task in before))
+    if not changes:
+        return ""
+    error = f" ± {statistics.stdev(changes) / len(changes) ** 0.5:.1f}" if len(changes) > 1 else ""
+    return f"{statistics.mean(changes):+.1f}{error}%".replace("-", "−")
+
+
+def _mean_losses(runs: list[dict[str, float]]) -> dict[str, float]:
+    return {task: statistics.mean(run[task] for run in runs) for task in runs[0]}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -235,6 +266,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 found += run_boosting(name, split, given)
                 progress(f"{name}, split {split}: {found[-1]['seconds']} s")
                 given.json.write_text(json.dumps(found))
+    else:
+        print(show([run for file in given.files for run in json.loads(file.read_text())]))
 
 
 if __name__ == "__main__":
