@@ -4,6 +4,7 @@
     python benchmarks/table_base.py networks --folder runs/tables --device cuda --workers 12 --json networks.json
     python benchmarks/table_base.py boosting --folder runs/tables --json boosting.json
     python benchmarks/table_base.py show networks.json boosting.json
+    python benchmarks/table_base.py price --folder runs/tables --tables nhanes
 
 `networks` trains all settings on several splits of each table, with several seeds and learning rates. Validation rows
 decide when to stop, and test rows are only reported. `boosting` trains scikit-learn's HistGradientBoosting, one model
@@ -26,7 +27,19 @@ import torch
 
 import base_tables
 from markdown import progress, table
-from tagalong.learn import MLP, Diverged, Job, Problem, Recipe, TabM, TabMHeads, Trained, boosting_scores, train_many
+from tagalong.learn import (
+    MLP,
+    Diverged,
+    Job,
+    Problem,
+    Recipe,
+    TabM,
+    TabMHeads,
+    Trained,
+    boosting_scores,
+    train,
+    train_many,
+)
 from tagalong.learn.piecewise_linear import quantile_edges
 from tagalong.learn.table_networks import batch_size_for, default_network
 
@@ -111,6 +124,8 @@ SETTINGS = {
     setting.name: setting
     for setting in (
         mlp(128),
+        mlp(128, dropout=0.0),
+        mlp(128, bins=16, dropout=0.0),
         mlp(128, bins=16),
         mlp(256, bins=16),
         mlp(256, bins=16, dropout=0.3),
@@ -135,19 +150,23 @@ def run_stack(name: str, split: int, setting: str, given: argparse.Namespace, de
     torch.set_num_threads(1)
     logging.disable()
     problem = base_tables.load(name, split, given.data, given.folder)
-    if setting == OLD:
-        chosen, rates = replace(problem, encoder=MLP(problem.train.inputs.shape[1]), head=None, recipe=Recipe()), [1e-3]
-    elif setting in DEFAULTS:
-        chosen = replace(problem, **default_network(problem.train.inputs, setting))
-        rates = [chosen.recipe.lr]
-    else:
-        chosen, rates = SETTINGS[setting].apply(problem), given.rates
+    chosen, rates = choose(problem, setting, given.rates)
     jobs = [Job(chosen.names, seed, lr=rate) for rate in rates for seed in given.seeds]
     started = time.time()
     trained = list(_finished(train_many(chosen, jobs, device=given.device, memory=MEMORY)))
     seconds = time.time() - started
     about = {"table": name, "split": split, "setting": setting, "stack_seconds": round(seconds, 2)}
     return [about | _describe(network) for network in trained]
+
+
+def choose(problem: Problem, setting: str, rates: Sequence[float]) -> tuple[Problem, Sequence[float]]:
+    """Returns the problem with the network of a setting, and the learning rates to try."""
+    if setting == OLD:
+        return replace(problem, encoder=MLP(problem.train.inputs.shape[1]), head=None, recipe=Recipe()), [Recipe().lr]
+    if setting in DEFAULTS:
+        chosen = replace(problem, **default_network(problem.train.inputs, setting))
+        return chosen, [chosen.recipe.lr]
+    return SETTINGS[setting].apply(problem), rates
 
 
 def _finished(networks: Iterator[Trained]) -> Iterator[Trained]:
@@ -208,6 +227,20 @@ def measure(given: argparse.Namespace) -> list[Run]:
     return found
 
 
+def price(name: str, given: argparse.Namespace) -> str:
+    """Returns the CPU time of an epoch of each default network, relative to the old default."""
+    problem = base_tables.load(name, given.splits[0], given.data, given.folder)
+    seconds = {}
+    for setting in (OLD, *DEFAULTS):
+        chosen, _ = choose(problem, setting, given.rates)
+        train(chosen, Job(chosen.names, epochs=1))
+        started = time.process_time()
+        train(chosen, Job(chosen.names, epochs=2))
+        seconds[setting] = time.process_time() - started
+    ratios = [f"{setting} {seconds[setting] / seconds[OLD]:.1f}×" for setting in DEFAULTS]
+    return f"{name}, CPU time of an epoch relative to the old default: {', '.join(ratios)}"
+
+
 def show(runs: list[Run]) -> str:
     """Formats the changes of the test loss against the old default on the same split, the mean over tasks, in percent.
 
@@ -241,7 +274,7 @@ def _mean_losses(runs: list[dict[str, float]]) -> dict[str, float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["export", "networks", "boosting", "show"])
+    parser.add_argument("command", choices=["export", "networks", "boosting", "show", "price"])
     parser.add_argument("files", nargs="*", type=Path, help="results to show")
     parser.add_argument("--tables", nargs="+", choices=base_tables.TABLES, default=list(base_tables.TABLES))
     parser.add_argument("--settings", nargs="+", choices=[OLD, *DEFAULTS, *SETTINGS])
@@ -266,6 +299,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 found += run_boosting(name, split, given)
                 progress(f"{name}, split {split}: {found[-1]['seconds']} s")
                 given.json.write_text(json.dumps(found))
+    elif given.command == "price":
+        torch.set_num_threads(1)
+        for name in given.tables:
+            print(price(name, given))
     else:
         print(show([run for file in given.files for run in json.loads(file.read_text())]))
 

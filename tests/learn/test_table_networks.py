@@ -8,7 +8,7 @@ import torch
 
 from tagalong.learn import MLP, Job, Problem, Recipe, TabM, build_network, train, why_not_batched
 from tagalong.learn.piecewise_linear import count_bins
-from tagalong.learn.table_networks import BINS, default_network
+from tagalong.learn.table_networks import BINS, ROWS_PER_CODE, default_network
 
 
 def numbers(rows: int, columns: int) -> torch.Tensor:
@@ -20,7 +20,9 @@ def bits(rows: int, columns: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("encoder", ["mlp", "tabm"])
-@pytest.mark.parametrize(("rows", "codes"), [(5 * BINS * 4, 5 * BINS), (5 * BINS * 4 - 1, 0), (30, 0)])
+@pytest.mark.parametrize(
+    ("rows", "codes"), [(5 * BINS * ROWS_PER_CODE, 5 * BINS), (5 * BINS * ROWS_PER_CODE - 1, 0), (30, 0)]
+)
 def test_numbers_are_coded_if_there_are_enough_rows(encoder: Any, rows: int, codes: int) -> None:
     chosen = default_network(numbers(rows, 5), encoder)["encoder"]
     assert count_bins(chosen.edges) == codes
@@ -45,19 +47,19 @@ def test_the_batch_size_grows_with_the_number_of_rows(rows: int, batch_size: int
 
 
 def test_edges_come_from_training_rows_only() -> None:
-    inputs = np.random.default_rng(0).normal(size=(400, 2))
+    inputs = np.random.default_rng(0).normal(size=(500, 2))
     inputs[300:] += 1000
-    rows = [range(200), range(200, 300), range(300, 400)]
+    rows = [range(300), range(300, 400), range(400, 500)]
     problem = Problem.from_arrays(inputs, {"sum": inputs.sum(1) + inputs[:, 0] ** 3}, ["sum"], split=rows)
-    train_inputs = problem.train.batch(torch.arange(200))[0]
+    train_inputs = problem.train.batch(torch.arange(300))[0]
     assert isinstance(problem.encoder, MLP)
     assert [own[-1] for own in problem.encoder.edges] == train_inputs.amax(0).tolist()
 
 
 def arrays() -> tuple[Any, dict[str, Any]]:
     draw = np.random.default_rng(0)
-    inputs = draw.normal(size=(300, 2))
-    return inputs, {"size": np.abs(inputs[:, 0]) + draw.normal(size=300), "rare": draw.random(300) < 0.1}
+    inputs = draw.normal(size=(400, 2))
+    return inputs, {"size": np.abs(inputs[:, 0]) + draw.normal(size=400), "rare": draw.random(400) < 0.1}
 
 
 @pytest.mark.parametrize("encoder", [None, "mlp", "tabm", TabM(2, (4,), members=2)])
