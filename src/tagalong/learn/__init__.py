@@ -11,6 +11,8 @@ from .averaging import Average as Average
 from .averaging import average_answers as average_answers
 from .averaging import average_outputs as average_outputs
 from .balance import check_rule as check_rule
+from .base_rate import constant_output as constant_output
+from .base_rate import has_constant as has_constant
 from .batchable import why_not_batched as why_not_batched
 from .batched import train_many as train_many
 from .boosting import BoostingSettings as BoostingSettings
@@ -22,9 +24,7 @@ from .capacity import width_for as width_for
 from .column_types import Columns as Columns
 from .column_types import is_missing as is_missing
 from .column_types import read_columns as read_columns
-from .constant import constant_output as constant_output
 from .constant import constant_scores as constant_scores
-from .constant import has_constant as has_constant
 from .data_checks import LabelSummary as LabelSummary
 from .data_checks import check_data as check_data
 from .data_checks import label_summary as label_summary
@@ -36,6 +36,7 @@ from .network import ModuleFactory as ModuleFactory
 from .network import Network as Network
 from .network import build_network as build_network
 from .network import feature_count as feature_count
+from .piecewise_linear import quantile_edges as quantile_edges
 from .preparation import Preparation as Preparation
 from .preparation import Scaling as Scaling
 from .preparation import Table as Table

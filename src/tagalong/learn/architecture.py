@@ -82,10 +82,14 @@ def _describe_factory(factory: Any) -> dict[str, Any] | None:
     if not (isinstance(factory, ModuleFactory) and is_own_module(kind.__module__)):
         return None
     arguments = {name: getattr(factory, name) for name in inspect.signature(kind).parameters}
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
+    plain = {name: _as_lists(value) for name, value in arguments.items()}
     if not all(_is_plain(value) for value in plain.values()):
         return None
     return {"class": f"{kind.__module__}.{kind.__qualname__}", "arguments": plain}
+
+
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _is_plain(value: Any) -> bool:

@@ -20,7 +20,7 @@ from tagalong.errors import (
     task_name_problems,
 )
 
-from .network import MLP, Encoder, EncoderName
+from .network import Encoder, EncoderName
 from .preparation import Preparation, Scaling, read_inputs
 from .recipe import Recipe
 from .rows import Split
@@ -34,8 +34,9 @@ from .splitting import (
     one_class_notes,
     rows_without_labels,
 )
+from .table_networks import default_network, default_recipe
 from .table_warnings import Feature, log_warnings, table_warnings
-from .tabm import TABM_RECIPE, TabM, TabMHeads, task_problems
+from .tabm import TabM, TabMHeads, task_problems
 from .targets import Target, encoded_labels, read_target, task_names
 from .task import Task
 
@@ -216,7 +217,7 @@ def make_fields(
             notes.
         row_split: the row numbers of the training, validation and test rows.
         groups: the group label of each row.
-        encoder: the encoder or its name. If None, an MLP with two hidden layers is used.
+        encoder: the encoder or its name. If None, "mlp" is used; see `default_network`.
         recipe: the training recipe. If None, the default recipe of the encoder is used.
         notes: notes on the data.
         warnings: warnings about the data, which are logged and added to the notes.
@@ -245,7 +246,7 @@ def make_fields(
         "train": make_split(row_split.train),
         "val": make_split(row_split.val),
         "test": make_split(row_split.test),
-        **_network_fields(encoder, inputs, [target.task for target in targets]),
+        **_network_fields(encoder, inputs[torch.as_tensor(row_split.train)], [target.task for target in targets]),
         **({} if recipe is None else {"recipe": recipe}),
         "scales": scales,
         "table": table,
@@ -270,14 +271,20 @@ def _read_unlabelled(table: Preparation, inputs: Tensor, spare: RowNumbers | Non
 
 
 def _network_fields(encoder: Encoder | EncoderName | None, inputs: Tensor, tasks: Sequence[Task]) -> dict[str, Any]:
-    """Returns the encoder, with the heads and the recipe that it needs."""
-    if encoder is None or encoder == "mlp":
-        return {"encoder": MLP(inputs.shape[1])}
-    chosen = TabM(inputs.shape[1]) if encoder == "tabm" else encoder
-    if not isinstance(chosen, TabM):
-        return {"encoder": chosen}
-    raise_problems(task_problems(tasks))
-    return {"encoder": chosen, "head": TabMHeads(chosen.members), "recipe": TABM_RECIPE}
+    """Returns the encoder, with the heads and the recipe that it needs.
+
+    Args:
+        encoder: the encoder or its name. If None, "mlp" is used.
+        inputs: the inputs of the training rows.
+        tasks: the tasks.
+    """
+    if encoder == "tabm" or isinstance(encoder, TabM):
+        raise_problems(task_problems(tasks))
+    if encoder is None or isinstance(encoder, str):
+        return default_network(inputs, "mlp" if encoder is None else encoder)
+    if isinstance(encoder, TabM):
+        return {"encoder": encoder, "head": TabMHeads(encoder.members), "recipe": default_recipe(inputs, "tabm")}
+    return {"encoder": encoder}
 
 
 def _standardize(target: Target, scales: Mapping[str, tuple[float, float]]) -> NDArray[np.float64]:

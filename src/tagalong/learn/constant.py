@@ -2,64 +2,14 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from tagalong.score import Score
 
+from .base_rate import constant_output, has_constant, read_targets
 from .problem import Problem
-from .rows import Rows, Split
 from .scoring import score_outputs
 from .task import Task
-
-
-def has_constant(problem: Problem, task: Task) -> bool:
-    """Returns whether there is a best constant: the task has no loss of its own, and one label per row."""
-    if task.loss is not None:
-        return False
-    _, targets = problem.val.only([task.name]).batch(torch.arange(1))
-    return targets[task.name].dim() == 1
-
-
-def constant_output(task: Task, labels: Tensor) -> Tensor:
-    """Returns the output of the head that, as a constant, minimizes the mean loss over these labels.
-
-    This is the mean for regression, the log-odds of the base rate for a binary task, and the log-frequencies of the
-    classes for a multiclass task. Each label of a class counts as often as the weight of its class. No class is less
-    frequent than half a label, so that a class that does not occur here has a finite loss elsewhere.
-
-    Args:
-        task: the task (see `has_constant`).
-        labels: the labels [rows], with NaN for missing ones. At least one label must be present.
-
-    Example:
-        >>> constant_output(Task("age", kind="regression"), torch.tensor([1.0, 2.0, torch.nan])).item()
-        1.5
-        >>> round(constant_output(Task("ill"), torch.tensor([0.0, 0.0, 0.0, 1.0])).sigmoid().item(), 6)
-        0.25
-    """
-    known = labels[labels.isfinite()].double()
-    if task.kind == "regression":
-        return known.mean().reshape(1)
-    if task.kind == "multiclass":
-        counts = torch.bincount(known.long(), minlength=task.head_size).double()
-        return _frequencies(counts * _class_weights(task), len(known)).log()
-    weights = _class_weights(task)[(known > 0.5).long()]
-    counts = torch.stack([(weights * (1 - known)).sum(), (weights * known).sum()])
-    return _frequencies(counts, len(known)).log().diff()  # of the positive and the negative class
-
-
-def _class_weights(task: Task) -> Tensor:
-    classes = task.head_size if task.kind == "multiclass" else 2
-    return torch.tensor(task.class_weights or [1.0] * classes, dtype=torch.float64)
-
-
-def _frequencies(counts: Tensor, labels: int) -> Tensor:
-    """Returns the relative frequency of each class, given its weighted count. All are equal if no class counts."""
-    total = counts.sum()
-    shares = counts / total if total > 0 else torch.full_like(counts, 1 / len(counts))
-    shares = shares.clamp(min=0.5 / labels)
-    return shares / shares.sum()
 
 
 def constant_scores(problem: Problem, part: str, fit_on: str = "train") -> dict[str, Score]:
@@ -81,20 +31,13 @@ def constant_scores(problem: Problem, part: str, fit_on: str = "train") -> dict[
     """
     tasks = [task for task in problem.tasks if has_constant(problem, task)]
     names = [task.name for task in tasks]
-    fitted = _read_targets(problem.splits[fit_on].only(names))
-    scored = fitted if part == fit_on else _read_targets(problem.splits[part].only(names))
+    fitted = read_targets(problem.splits[fit_on].only(names))
+    scored = fitted if part == fit_on else read_targets(problem.splits[part].only(names))
     return {
         task.name: _score(task, fitted[task.name], scored[task.name], problem.scales.get(task.name))
         for task in tasks
         if fitted[task.name].isfinite().any()
     }
-
-
-def _read_targets(rows: Rows) -> dict[str, Tensor]:
-    if isinstance(rows, Split):
-        return {name: target.cpu().double() for name, target in rows.targets.items()}
-    parts = [targets for _, targets in rows.chunks()]
-    return {name: torch.cat([part[name].cpu().double() for part in parts]) for name in rows.tasks}
 
 
 def _score(task: Task, labels: Tensor, targets: Tensor, scale: tuple[float, float] | None) -> Score:

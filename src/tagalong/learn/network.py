@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from tagalong._version import is_own_module
 from tagalong.errors import InvalidInput
 
+from .base_rate import base_rates
+from .piecewise_linear import Edges, PiecewiseLinear, checked_edges, count_bins, describe_edges
 from .randomness import SharedMasks, derive_seed, reseed, seeded_rng
 from .task import Task
 
@@ -86,7 +88,8 @@ class Network(nn.Module):
 def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: float = 1.0) -> Network:
     """Builds a network for these tasks.
 
-    The initial weights of the encoder and of each head depend on the seed, but not on the other tasks.
+    The initial weights of the encoder and of each head depend on the seed, but not on the other tasks. Heads created by
+    user code keep their initial biases, even if the recipe lets heads start at the base rate.
     """
     wanted = set(tasks)
     chosen = [task for task in problem.tasks if task.name in wanted]
@@ -103,7 +106,13 @@ def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: floa
 def _make_head(problem: Problem, task: Task, features: int, seed: int, like: Tensor) -> nn.Module:
     with seeded_rng(seed, "head", task.name):
         head = task.make_head(features) if problem.head is None else problem.head(task, features)
-    return head.to(like.dtype) if like.is_floating_point() else head
+    head = head.to(like.dtype) if like.is_floating_point() else head
+    is_own = task.head is None and (problem.head is None or isinstance(problem.head, ModuleFactory))
+    if problem.recipe.start_heads == "base_rate" and is_own and task.name in (rates := base_rates(problem)):
+        bias = head.get_parameter("bias")
+        with torch.no_grad():
+            bias.copy_(rates[task.name].expand_as(bias))  # of every member, if there are several
+    return head
 
 
 def feature_count(encoder: nn.Module, inputs: Tensor) -> int:
@@ -185,16 +194,21 @@ class MLP(ModuleFactory):
         features: the number of input features.
         hidden: the size of each hidden layer, before multiplying by `width`.
         dropout: the dropout probability after each layer.
+        edges: for each input feature, the edges of the bins of its piecewise-linear code (see `PiecewiseLinear`). If
+            empty, the first layer receives only the features themselves.
     """
 
-    def __init__(self, features: int, hidden: Sequence[int] = (64, 64), dropout: float = 0.0) -> None:
+    def __init__(
+        self, features: int, hidden: Sequence[int] = (64, 64), dropout: float = 0.0, edges: Edges = ()
+    ) -> None:
         self.features, self.hidden, self.dropout = features, tuple(hidden), dropout
+        self.edges = checked_edges(edges, features)
 
     def __call__(self, width: float = 1.0) -> nn.Module:
-        layers: list[nn.Module] = []
-        size = self.features
+        layers: list[nn.Module] = [PiecewiseLinear(self.edges)] if count_bins(self.edges) else []
+        size = self.features + count_bins(self.edges)
         sizes = [max(1, round(wanted * width)) for wanted in self.hidden]
-        check_weights([self.features, *sizes], width)
+        check_weights([size, *sizes], width)
         for wide in sizes:
             layers += [nn.Linear(size, wide), nn.ReLU()]
             if self.dropout:
@@ -203,4 +217,4 @@ class MLP(ModuleFactory):
         return nn.Sequential(*layers)
 
     def __repr__(self) -> str:
-        return f"MLP({self.features}, hidden={self.hidden}, dropout={self.dropout})"
+        return f"MLP({self.features}, hidden={self.hidden}, dropout={self.dropout}{describe_edges(self.edges)})"

@@ -122,9 +122,9 @@ class Problem:
             targets: an array [rows, tasks], or a mapping from task names to arrays [rows, …].
             tasks: a `Task` or a name for each target. If a target is given by name, its kind is inferred.
             name: the name of the problem.
-            encoder: see `Problem`. "mlp", the default, is an MLP with two hidden layers. "tabm" is a network with 32
-                members, whose answers are averaged; it can be better, but takes much longer (see `TabM`). Both support
-                only flat inputs.
+            encoder: see `Problem`. "mlp", the default, is an MLP that depends on the size of the table. "tabm" is a
+                network with 32 members, whose answers are averaged; it can be better, but takes much longer (see
+                `TabM`). Both support only flat inputs.
             recipe: the training recipe. If None, the default recipe of the encoder is used.
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
             groups: the group label of each row. Rows of the same group stay in the same split.
@@ -207,8 +207,9 @@ class Problem:
             features_file: an npy or npz file that contains the inputs for each row, used instead of feature columns.
             name: the name of the problem. If None, the file name without its suffixes is used.
             recipe: the training recipe. If None, the default recipe of the encoder is used.
-            encoder: see `Problem`. "mlp", the default, is an MLP with two hidden layers. "tabm" is a network with 32
-                members, whose answers are averaged; it can be better, but takes much longer (see `TabM`).
+            encoder: see `Problem`. "mlp", the default, is an MLP that depends on the size of the table. "tabm" is a
+                network with 32 members, whose answers are averaged; it can be better, but takes much longer (see
+                `TabM`).
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
             seed: the seed for the split.
             unlabelled: another table with the same feature columns, whose rows have no labels (with `features_file`,
@@ -279,8 +280,9 @@ class Problem:
             features_file: an npy or npz file that contains the inputs for each row, used instead of feature columns.
             name: the name of the problem. If None, the file name without its suffixes is used.
             recipe: the training recipe. If None, the default recipe of the encoder is used.
-            encoder: see `Problem`. "mlp", the default, is an MLP with two hidden layers. "tabm" is a network with 32
-                members, whose answers are averaged; it can be better, but takes much longer (see `TabM`).
+            encoder: see `Problem`. "mlp", the default, is an MLP that depends on the size of the table. "tabm" is a
+                network with 32 members, whose answers are averaged; it can be better, but takes much longer (see
+                `TabM`).
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
             seed: the seed for the split.
             unlabelled: another table with the same feature columns, whose rows have no labels (with `features_file`,

@@ -35,6 +35,7 @@ KEY_DEFAULTS: dict[str, Any] = {
     "window": 500_000,
     "lowest_lr": 0.0,
     "amp": None,
+    "start_heads": "random",
 }
 
 
@@ -61,6 +62,9 @@ class Recipe:
         window: the number of rows in the first window.
         lowest_lr: the learning rate below which training stops.
         amp: "bf16" or "fp16" for mixed precision. If None, the precision of the inputs is used.
+        start_heads: the initial biases of linear heads. With "base_rate", they are the mean of the training labels
+            (regression), the log-odds of label 1 (binary) or the log-frequencies of the classes (multiclass), so that
+            training does not begin by learning these. With "random", they are torch's.
 
     Example:
         >>> Recipe(lr=0.1, schedule="step", period=2, factor=0.5).rates(5)
@@ -81,6 +85,7 @@ class Recipe:
     window: int = 500_000
     lowest_lr: float = 0.0
     amp: Literal["bf16", "fp16"] | None = None
+    start_heads: Literal["random", "base_rate"] = "random"
 
     def __post_init__(self) -> None:
         raise_problems(list(self._problems()))
@@ -91,6 +96,7 @@ class Recipe:
             "keep": ("best", "last"),
             "schedule": SCHEDULES,
             "amp": ("bf16", "fp16", None),
+            "start_heads": ("random", "base_rate"),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:

@@ -18,6 +18,7 @@ from tagalong.score import Score
 
 from .network import Network, evaluation_mode
 from .own_targets import Targets, to_probabilities
+from .piecewise_linear import PiecewiseLinear
 from .problem import Problem
 from .randomness import MaskGenerators, SharedMasks
 from .rows import require_in_memory
@@ -114,8 +115,12 @@ class Stack:
         return {task: torch.cat([chunk[task] for chunk in chunks], 1) for task in self.network.tasks}
 
     def _encode(self, inputs: Tensor) -> Tensor:
-        tensors = self._tensors_of("encoder.")
-        return self._call_part("encoder", self.network.encoder, tensors, inputs, shared_inputs=True)
+        encoder, tensors = self.network.encoder, self._tensors_of("encoder.")
+        if isinstance(encoder, nn.Sequential) and isinstance(encoder[0], PiecewiseLinear):
+            # It has no weights, so the codes of a row are the same for all networks, and are computed only once.
+            inputs, encoder = encoder[0](inputs), encoder[1:]
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("0.")}
+        return self._call_part("encoder", encoder, tensors, inputs, shared_inputs=True)
 
     def _apply_head(self, index: int, features: Tensor) -> Tensor:
         task, head = self.network.tasks[index], self.network.heads[index]

@@ -17,11 +17,10 @@ from torch.nn import functional
 from tagalong.errors import InvalidInput
 
 from .network import ModuleFactory, check_weights
-from .recipe import Recipe
+from .piecewise_linear import Edges, PiecewiseLinear, checked_edges, count_bins, describe_edges
 from .task import Kind, Task
 
 MEMBERS = 32
-TABM_RECIPE = Recipe(lr=2e-3, weight_decay=3e-4, patience=16)  # members need more epochs than one network
 AVERAGED_KINDS = ("binary", "multiclass", "regression")  # a custom task does not say what its outputs mean
 
 
@@ -35,17 +34,25 @@ class TabM(ModuleFactory):
         hidden: the size of each hidden layer, before multiplying by `width`.
         dropout: the dropout probability after each layer.
         members: the number of members.
+        edges: the edges of the bins of each input feature; see `MLP`.
     """
 
     def __init__(
-        self, features: int, hidden: Sequence[int] = (64, 64), dropout: float = 0.1, members: int = MEMBERS
+        self,
+        features: int,
+        hidden: Sequence[int] = (64, 64),
+        dropout: float = 0.1,
+        members: int = MEMBERS,
+        edges: Edges = (),
     ) -> None:
         self.features, self.hidden, self.dropout, self.members = features, tuple(hidden), dropout, members
+        self.edges = checked_edges(edges, features)
 
     def __call__(self, width: float = 1.0) -> nn.Module:
-        sizes = [self.features, *(max(1, round(wanted * width)) for wanted in self.hidden)]
+        bins = count_bins(self.edges)
+        sizes = [self.features + bins, *(max(1, round(wanted * width)) for wanted in self.hidden)]
         check_weights(sizes, width)
-        layers: list[nn.Module] = []
+        layers: list[nn.Module] = [PiecewiseLinear(self.edges)] if bins else []
         for number, (size, wide) in enumerate(pairwise(sizes)):
             layers += [AdaptedLinear(size, wide, self.members, random_signs=number == 0), nn.ReLU()]
             if self.dropout:
@@ -53,7 +60,8 @@ class TabM(ModuleFactory):
         return nn.Sequential(*layers, MembersLast())
 
     def __repr__(self) -> str:
-        return f"TabM({self.features}, hidden={self.hidden}, dropout={self.dropout}, members={self.members})"
+        settings = f"hidden={self.hidden}, dropout={self.dropout}, members={self.members}"
+        return f"TabM({self.features}, {settings}{describe_edges(self.edges)})"
 
 
 class TabMHeads(ModuleFactory):

@@ -1,0 +1,89 @@
+"""The outputs that a network would give without looking at its inputs, and heads that start there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from .rows import Rows, Split
+from .task import Task
+
+if TYPE_CHECKING:
+    from .problem import Problem
+
+_base_rates: WeakKeyDictionary[Problem, dict[str, Tensor]] = WeakKeyDictionary()
+
+
+def has_constant(problem: Problem, task: Task) -> bool:
+    """Returns whether there is a best constant: the task has no loss of its own, and one label per row."""
+    if task.loss is not None:
+        return False
+    _, targets = problem.val.only([task.name]).batch(torch.arange(1))
+    return targets[task.name].dim() == 1
+
+
+def constant_output(task: Task, labels: Tensor) -> Tensor:
+    """Returns the output of the head that, as a constant, minimizes the mean loss over these labels.
+
+    This is the mean for regression, the log-odds of the base rate for a binary task, and the log-frequencies of the
+    classes for a multiclass task. Each label of a class counts as often as the weight of its class. No class is less
+    frequent than half a label, so that a class that does not occur here has a finite loss elsewhere.
+
+    Args:
+        task: the task (see `has_constant`).
+        labels: the labels [rows], with NaN for missing ones. At least one label must be present.
+
+    Example:
+        >>> constant_output(Task("age", kind="regression"), torch.tensor([1.0, 2.0, torch.nan])).item()
+        1.5
+        >>> round(constant_output(Task("ill"), torch.tensor([0.0, 0.0, 0.0, 1.0])).sigmoid().item(), 6)
+        0.25
+    """
+    known = labels[labels.isfinite()].double()
+    if task.kind == "regression":
+        return known.mean().reshape(1)
+    if task.kind == "multiclass":
+        counts = torch.bincount(known.long(), minlength=task.head_size).double()
+        return _frequencies(counts * _class_weights(task), len(known)).log()
+    weights = _class_weights(task)[(known > 0.5).long()]
+    counts = torch.stack([(weights * (1 - known)).sum(), (weights * known).sum()])
+    return _frequencies(counts, len(known)).log().diff()  # of the positive and the negative class
+
+
+def _class_weights(task: Task) -> Tensor:
+    classes = task.head_size if task.kind == "multiclass" else 2
+    return torch.tensor(task.class_weights or [1.0] * classes, dtype=torch.float64)
+
+
+def _frequencies(counts: Tensor, labels: int) -> Tensor:
+    """Returns the relative frequency of each class, given its weighted count. All are equal if no class counts."""
+    total = counts.sum()
+    shares = counts / total if total > 0 else torch.full_like(counts, 1 / len(counts))
+    shares = shares.clamp(min=0.5 / labels)
+    return shares / shares.sum()
+
+
+def read_targets(rows: Rows) -> dict[str, Tensor]:
+    """Returns the targets of all rows."""
+    if isinstance(rows, Split):
+        return {name: target.cpu().double() for name, target in rows.targets.items()}
+    parts = [targets for _, targets in rows.chunks()]
+    return {name: torch.cat([part[name].cpu().double() for part in parts]) for name in rows.tasks}
+
+
+def base_rates(problem: Problem) -> dict[str, Tensor]:
+    """Returns the best constant outputs for the training labels of each task, see `constant_output`.
+
+    Tasks without a best constant or without training labels are left out. The result is remembered, since all labels
+    have to be read.
+    """
+    if problem not in _base_rates:
+        tasks = [task for task in problem.tasks if has_constant(problem, task)]
+        labels = read_targets(problem.train.only([task.name for task in tasks])) if tasks else {}
+        _base_rates[problem] = {
+            task.name: constant_output(task, labels[task.name]) for task in tasks if labels[task.name].isfinite().any()
+        }
+    return _base_rates[problem]

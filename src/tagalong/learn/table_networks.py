@@ -1,0 +1,69 @@
+"""The default networks and recipes for tables, which depend on the number of training rows and the kinds of columns.
+
+`benchmarks/README.md` says on which tables they were chosen, and how they compare with boosting.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+from .network import MLP, EncoderName
+from .piecewise_linear import count_bins, quantile_edges
+from .recipe import Recipe
+from .tabm import MEMBERS, TabM, TabMHeads
+
+UNITS = 128
+BINS, ROWS_PER_CODE = 16, 8
+MANY_COLUMNS, FEW_NUMBERS = 200, 0.1
+SMALLEST_BATCH, LARGEST_BATCH, STEPS_PER_EPOCH = 32, 256, 16
+EPOCHS, PATIENCE = 400, 16
+MLP_RATE, TABM_RATE = 1e-3, 4e-3
+
+
+def default_network(inputs: Tensor, encoder: EncoderName) -> dict[str, Any]:
+    """Returns the encoder, head and recipe of a problem.
+
+    Numeric columns get piecewise-linear codes if there are at least `ROWS_PER_CODE` training rows for each code;
+    otherwise, a network would learn them by heart. An MLP for fingerprints, i.e. hundreds of columns that mostly have
+    only two values, has one hidden layer and more dropout.
+
+    Args:
+        inputs: the inputs [rows, columns] of the training rows.
+        encoder: the kind of network, "mlp" or "tabm".
+    """
+    columns, recipe = inputs.shape[1], default_recipe(inputs, encoder)
+    edges = quantile_edges(inputs, BINS)
+    if count_bins(edges) * ROWS_PER_CODE > len(inputs):
+        edges = ()
+    if encoder == "tabm":
+        return {"encoder": TabM(columns, (UNITS, UNITS), 0.1, MEMBERS, edges), "head": TabMHeads(), "recipe": recipe}
+    if is_fingerprint(inputs):
+        return {"encoder": MLP(columns, (UNITS,), 0.3, edges), "recipe": recipe}
+    return {"encoder": MLP(columns, (UNITS, UNITS), 0.1, edges), "recipe": recipe}
+
+
+def default_recipe(inputs: Tensor, encoder: EncoderName) -> Recipe:
+    """Returns the recipe of a default network; see `default_network`."""
+    rate = TABM_RATE if encoder == "tabm" else MLP_RATE
+    batch_size = batch_size_for(len(inputs))
+    return Recipe(lr=rate, batch_size=batch_size, epochs=EPOCHS, patience=PATIENCE, start_heads="base_rate")
+
+
+def is_fingerprint(inputs: Tensor) -> bool:
+    """Returns whether there are many columns, and few of them have more than two values."""
+    columns = inputs.unbind(1)
+    return len(columns) >= MANY_COLUMNS and sum(len(one.unique()) > 2 for one in columns) < FEW_NUMBERS * len(columns)
+
+
+def batch_size_for(rows: int) -> int:
+    """Returns a power of two that gives about `STEPS_PER_EPOCH` steps per epoch, if it is neither too small nor large.
+
+    Example:
+        >>> [batch_size_for(rows) for rows in (100, 1000, 10_000)]
+        [32, 64, 256]
+    """
+    wanted = round(math.log2(max(1, rows) / STEPS_PER_EPOCH))
+    return min(LARGEST_BATCH, max(SMALLEST_BATCH, 1 << max(0, wanted)))
