@@ -14,9 +14,10 @@ import torch
 from deepctr_torch.inputs import DenseFeat, SparseFeat
 from deepctr_torch.models import MMOE, PLE, SharedBottom
 from reference import Case, main
+from torch.utils.data import DataLoader
+
 from tagalong import AffinityMeter
 from tagalong.measure import MeasuredLoader
-from torch.utils.data import DataLoader
 
 TASKS = ("click", "buy", "rating")
 

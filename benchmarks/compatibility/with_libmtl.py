@@ -17,8 +17,9 @@ from LibMTL import Trainer
 from LibMTL.loss import AbsLoss
 from LibMTL.metrics import AbsMetric
 from reference import Case, main
-from tagalong import AffinityMeter
 from torch import nn
+
+from tagalong import AffinityMeter
 
 TASKS = ("a", "b", "c")
 

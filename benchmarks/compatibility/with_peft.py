@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
-from reference import Case, main
-from tagalong import AffinityMeter
+from reference import Case, bare, main
 from transformers import GPT2Config, GPT2LMHeadModel
+
+from tagalong import AffinityMeter
 
 TASKS = ("code", "news", "poems")
 
@@ -42,10 +43,7 @@ def batches() -> list[dict[str, torch.Tensor]]:
 def train(system: System, before_step: Any, meter: Any) -> None:
     for batch in batches():
         before_step(batch)
-        if meter is None:
-            losses = system.losses(batch)
-        else:
-            losses = meter(lambda batch=batch: system.losses(batch))
+        losses = (meter or bare)(lambda batch=batch: system.losses(batch))
         torch.stack(list(losses.values())).sum().backward()
         system.optimizer.step()
         system.optimizer.zero_grad()

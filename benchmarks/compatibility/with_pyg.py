@@ -7,12 +7,13 @@ Run:   python benchmarks/compatibility/with_pyg.py
 from typing import Any
 
 import torch
-from reference import Case, main
-from tagalong import AffinityMeter
+from reference import Case, bare, main
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import BatchNorm, GATConv, GCNConv, global_mean_pool
+
+from tagalong import AffinityMeter
 
 TASKS = ("gap", "dipole", "heat")
 
@@ -48,10 +49,7 @@ def graphs() -> list[Data]:
 def train(system: System, before_step: Any, meter: Any) -> None:
     for batch in DataLoader(graphs(), batch_size=8, shuffle=True):
         before_step(batch)
-        if meter is None:
-            losses = system.losses(batch)
-        else:
-            losses = meter(lambda batch=batch: system.losses(batch))
+        losses = (meter or bare)(lambda batch=batch: system.losses(batch))
         torch.stack(list(losses.values())).sum().backward()
         system.optimizer.step()
         system.optimizer.zero_grad()

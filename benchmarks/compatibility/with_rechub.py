@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 from reference import Case, main
-from tagalong import AffinityMeter
-from tagalong.measure import MeasuredLoader
 from torch_rechub.basic.features import DenseFeature, SparseFeature
 from torch_rechub.models.multi_task import MMOE, PLE, SharedBottom
 from torch_rechub.trainers import MTLTrainer
+
+from tagalong import AffinityMeter
+from tagalong.measure import MeasuredLoader
 
 TASKS = ("click", "like", "watch")
 TYPES = ["classification", "classification", "regression"]

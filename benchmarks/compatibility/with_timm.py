@@ -8,9 +8,10 @@ from typing import Any
 
 import timm
 import torch
-from reference import Case, main
-from tagalong import AffinityMeter
+from reference import Case, bare, main
 from torch import nn
+
+from tagalong import AffinityMeter
 
 TASKS = ("hue", "shape", "size")
 
@@ -37,10 +38,7 @@ def train(system: System, before_step: Any, meter: Any) -> None:
     for _ in range(6):
         batch = torch.randn(4, 1, 32, 32, generator=generator).double(), torch.randn(4, 3, generator=generator).double()
         before_step(batch)
-        if meter is None:
-            losses = system.losses(batch)
-        else:
-            losses = meter(lambda batch=batch: system.losses(batch))
+        losses = (meter or bare)(lambda batch=batch: system.losses(batch))
         torch.stack(list(losses.values())).sum().backward()
         system.optimizer.step()
         system.optimizer.zero_grad()

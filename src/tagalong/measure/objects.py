@@ -9,7 +9,7 @@ import random
 import sys
 import types
 from collections import OrderedDict, UserDict, UserList, UserString, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence, ValuesView
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache, partial
@@ -31,8 +31,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 STATE_MEMORY = 64 * 2**20  # bytes
 MAX_OBJECTS = 50_000  # more would take too long to search; the nearest ones come first
-_MAX_ENTRIES = 1000  # containers are saved as a whole, but only this many entries are searched
-_SMALL = 4096  # tensors up to this size are restored even if they were written through .data, unseen
+_MAX_ENTRIES = {"dict": 1000, "list": 100}  # containers are saved as a whole, but long ones are rarely state inside
+_SMALL = 4096  # variables and attributes up to this size are restored even if .data was written, which leaves no mark
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
@@ -105,6 +105,7 @@ class ObjectState:
         self._saved: list[tuple[Restore, Any, Any]] = []
         self._watched: list[_Watched] = []
         self._values: list[tuple[Tensor | np.ndarray, Path]] = []
+        self._tensors: list[tuple[Tensor, Tensor, Tensor, int]] = []  # with aliases, copies and versions
         self._small: dict[tuple[torch.dtype, torch.device], tuple[list[Tensor], list[Tensor]]] = {}
 
     def add_closure(self, closure: Callable[[], Any]) -> None:
@@ -125,8 +126,7 @@ class ObjectState:
         while self._waiting:
             self._visit(*self._waiting.popleft())
         self._values.sort(key=lambda pair: pair[0].nbytes)
-        for found, at in self._values:
-            self._copy(found, at)
+        self._copy_tensors([pair for pair in self._values if self._copy_array(*pair)])
         self._values = []
 
     def snapshot(self) -> ObjectState:
@@ -139,6 +139,10 @@ class ObjectState:
     def restore(self) -> None:
         for restore, target, saved in self._saved:
             restore(target, saved)
+        for tensor, alias, copy, version in self._tensors:
+            if tensor._version != version:
+                alias.copy_(copy)
+                _set_version(tensor, version)
         for values, saved in self._small.values():
             torch._foreach_copy_(values, saved)
 
@@ -183,26 +187,31 @@ class ObjectState:
         """Puts `value` on the list of tensors and arrays to copy."""
         self._values.append((value, path))
 
-    def _copy(self, value: Tensor | np.ndarray, path: Path) -> None:
-        fits = self.reserve(value.nbytes)
-        if isinstance(value, np.ndarray):
-            if fits:
-                self.save(np.copyto, value, value.copy())
-            else:
-                self.watch(path, "an array larger than the meter's `state_memory`", value, _sample)
-        elif not fits:
-            self.watch(path, "a tensor larger than the meter's `state_memory`", value, _version)
-        else:
-            self._copy_tensor(value)
+    def _copy_array(self, value: Tensor | np.ndarray, path: Path) -> bool:
+        """Copies or watches an array, and watches a tensor that is too large. Returns whether to copy the tensor."""
+        fits, is_array = self.reserve(value.nbytes), isinstance(value, np.ndarray)
+        if not fits:
+            what = f"{'an array' if is_array else 'a tensor'} larger than the meter's `state_memory`"
+            self.watch(path, what, value, _sample if is_array else _version)
+        elif is_array:
+            self.save(np.copyto, value, value.copy())
+        return fits and not is_array
 
-    def _copy_tensor(self, tensor: Tensor) -> None:
-        alias, version = tensor.data, _unsafe_preserve_version_counter(tensor)
-        copy = torch.empty_like(alias).copy_(alias)
-        self.save(_restore_tensor, tensor, (alias, copy, tensor._version, version))
-        if tensor.numel() <= _SMALL:
-            values, copies = self._small.setdefault((tensor.dtype, tensor.device), ([], []))
-            values.append(alias)
-            copies.append(copy)
+    def _copy_tensors(self, found: Sequence[tuple[Any, Path]]) -> None:
+        kinds: dict[tuple[torch.dtype, torch.device], list[tuple[Tensor, Path]]] = {}
+        for tensor, path in found:
+            kinds.setdefault((tensor.dtype, tensor.device), []).append((tensor, path))
+        for kind, group in kinds.items():
+            aliases = [tensor.data for tensor, _ in group]
+            copies = [torch.empty_like(alias) for alias in aliases]
+            torch._foreach_copy_(copies, aliases)
+            values, saved = self._small.setdefault(kind, ([], []))
+            for (tensor, path), alias, copy in zip(group, aliases, copies, strict=True):
+                self._tensors.append((tensor, alias, copy, tensor._version))
+                if path[1] != "entry" and tensor.numel() <= _SMALL:
+                    self.save(_restore_data, tensor, alias)
+                    values.append(alias)
+                    saved.append(copy)
 
 
 _Visitor = Callable[[ObjectState, Any, Path], None]
@@ -277,7 +286,7 @@ def _save_container(state: ObjectState, value: Any, entries: Any, path: Path, re
 def _reach_entries(state: ObjectState, values: Iterable[Any], named: Iterable[tuple[Any, Any]], path: Path) -> None:
     if set(map(type, values)) <= _ATOMS:
         return
-    for key, value in islice(named, _MAX_ENTRIES):
+    for key, value in islice(named, _MAX_ENTRIES["dict" if isinstance(values, ValuesView) else "list"]):
         if type(value) not in _ATOMS:
             state.reach(value, (path, "entry", key))
 
@@ -428,7 +437,7 @@ def _visit_tensor(state: ObjectState, value: Any, path: Path) -> None:
 
 
 def _visit_array(state: ObjectState, value: Any, path: Path) -> None:
-    if value.dtype.hasobject and value.size <= _MAX_ENTRIES:
+    if value.dtype.hasobject and value.size <= _MAX_ENTRIES["dict"]:
         _visit_tuple(state, tuple(value.ravel()), path)
     if value.flags.writeable:
         state.collect(value, path)
@@ -583,20 +592,26 @@ def _restore_bits(bits: Any, saved: Any) -> None:
     bits.state = saved
 
 
-def _restore_tensor(tensor: Tensor, saved: tuple[Tensor, Tensor, int, Any]) -> None:
-    alias, copy, number, version = saved
+def _restore_data(tensor: Tensor, alias: Tensor) -> None:
     if tensor.data_ptr() != alias.data_ptr():
         tensor.data = alias
-    if tensor._version != number:
-        alias.copy_(copy)
-        # Otherwise, a backward pass would fail if its graph refers to a tensor that a replay has written.
-        version.__exit__(None, None, None)
+
+
+def _set_version(tensor: Tensor, version: int) -> None:
+    """Sets the version of `tensor`; otherwise, a backward pass would fail if its graph refers to it."""
+    keeper = _unsafe_preserve_version_counter(tensor)
+    for name, value in vars(keeper).items():
+        if name.startswith("prev_version"):
+            setattr(keeper, name, (version,) if isinstance(value, tuple) else version)
+    keeper.__exit__(None, None, None)
 
 
 def is_writable(tensor: Tensor) -> bool:
     """Whether `tensor` can be written to in place, which requires that its elements do not share memory."""
     if is_lazy(tensor) or tensor.is_inference() or tensor.layout != torch.strided:
         return False
+    if tensor.is_contiguous():
+        return True
     return all(stride or size < 2 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
