@@ -1,7 +1,7 @@
 """LibMTL: its own trainer, with EW, DWA, GradNorm, UW and PCGrad, and with HPS, MMoE and Cross-stitch.
 
-LibMTL 1.1.5, the last release, does not work with current versions of torch; its current source does. Without CUDA, this
-script replaces the device that LibMTL's trainer has built in.
+LibMTL 1.1.5, the last release, does not work with current versions of torch; its current source does. Without CUDA,
+this script replaces the device that LibMTL's trainer has built in.
 
 Needs: pip install git+https://github.com/median-research-group/LibMTL torch_geometric cvxpy qpsolvers scipy
 Run:   python benchmarks/compatibility/with_libmtl.py

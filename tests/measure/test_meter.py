@@ -1,6 +1,8 @@
 """The meter as a whole: its arguments, mixed precision, user-defined estimators, and what it reports."""
 
 import copy
+import inspect
+import re
 import subprocess
 import sys
 from queue import SimpleQueue
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 
 from tagalong import AffinityMeter
 from tagalong.measure import Auto, Cosine, Estimator, Observed, RoundRobin, estimator_names, register_estimator
+from tagalong.measure.gradients import TaskGradients
 
 
 def measured(model: TwoLayers, closure: Any, **options: Any) -> AffinityMeter:
@@ -389,3 +392,11 @@ def test_unconnected_pairs_are_right_after_unfreezing() -> None:
     layers[0].requires_grad_(True)
     meter(closure)
     assert meter.unconnected == [("a", "b")]
+
+
+def test_the_advice_for_donated_buffers_works_in_a_fresh_script() -> None:
+    source = inspect.getsource(TaskGradients._differentiate).replace('" "', "").replace("\n", " ")
+    (advice,) = re.findall(r"run\W+`(.*?)` before", re.sub(r'"\s+"', "", source))
+    check = "import sys; sys.exit(torch._functorch.config.donated_buffer)"
+    done = subprocess.run([sys.executable, "-c", f"import torch; {advice}; {check}"], timeout=120, check=False)
+    assert done.returncode == 0

@@ -156,7 +156,7 @@ total_of_module = 0
 
 
 def count_in_globals(losses: Losses) -> Losses:
-    global total_of_module, created_by_closure  # noqa: PLW0603
+    global total_of_module, created_by_closure
     total_of_module += 1
     created_by_closure = total_of_module  # type: ignore[name-defined]
     COUNTS["global"] += 1
@@ -251,8 +251,10 @@ def changing(kind: str, folder: Path) -> tuple[Any, Callable[[Any], Any]]:
 
 @pytest.mark.parametrize(
     "kind",
-    ["list iterator", "count", "generator", "enumerate", "zip", "data loader", "file", "large tensor", "large array"]
-    + ["large list", "parameter", "gradient"],
+    [
+        *("list iterator", "count", "generator", "enumerate", "zip", "data loader", "file"),
+        *("large tensor", "large array", "large list", "parameter", "gradient"),
+    ],
 )
 def test_what_cannot_be_put_back_is_refused_by_its_name(kind: str, tmp_path: Path) -> None:
     model, losses = regression()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from .meter import AffinityMeter
@@ -35,7 +36,7 @@ class MeasuredLoader:
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self.loader:
-            self.meter.measure_only(lambda batch=batch: self.task_losses(batch))
+            self.meter.measure_only(partial(self.task_losses, batch))
             yield batch
 
     def __len__(self) -> int:

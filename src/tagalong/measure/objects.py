@@ -144,7 +144,8 @@ class ObjectState:
                 alias.copy_(copy)
                 _set_version(tensor, version)
         for values, saved in self._small.values():
-            torch._foreach_copy_(values, saved)
+            if values:
+                torch._foreach_copy_(values, saved)
 
     def changes(self, known: Iterable[Tensor] = ()) -> list[tuple[str, str]]:
         """Returns the names and kinds of objects that have changed and cannot be restored, except `known` ones."""
@@ -189,13 +190,16 @@ class ObjectState:
 
     def _copy_array(self, value: Tensor | np.ndarray, path: Path) -> bool:
         """Copies or watches an array, and watches a tensor that is too large. Returns whether to copy the tensor."""
-        fits, is_array = self.reserve(value.nbytes), isinstance(value, np.ndarray)
-        if not fits:
-            what = f"{'an array' if is_array else 'a tensor'} larger than the meter's `state_memory`"
-            self.watch(path, what, value, _sample if is_array else _version)
-        elif is_array:
+        fits = self.reserve(value.nbytes)
+        if isinstance(value, Tensor):
+            if not fits:
+                self.watch(path, "a tensor larger than the meter's `state_memory`", value, _version)
+            return fits
+        if fits:
             self.save(np.copyto, value, value.copy())
-        return fits and not is_array
+        else:
+            self.watch(path, "an array larger than the meter's `state_memory`", value, _sample)
+        return False
 
     def _copy_tensors(self, found: Sequence[tuple[Any, Path]]) -> None:
         kinds: dict[tuple[torch.dtype, torch.device], list[tuple[Tensor, Path]]] = {}
@@ -497,8 +501,7 @@ _VISITORS: list[tuple[type | tuple[type, ...], _Visitor]] = [
 
 
 def _restore_list(target: list[Any], saved: list[Any]) -> None:
-    if len(target) != len(saved) or not all(map(is_, list.__iter__(target), saved)):
-        list.__setitem__(target, slice(None), saved)
+    list.__setitem__(target, slice(None), saved)  # atomic, and faster than comparing
 
 
 def _restore_deque(target: deque[Any], saved: list[Any]) -> None:
