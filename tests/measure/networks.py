@@ -363,6 +363,48 @@ def running_scale() -> Network:
     return hard_sharing(RunningScale())
 
 
+class PlainTensor(nn.Module):
+    """Writes to a tensor that is not registered as a buffer, and computes with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.mean = nn.Linear(WIDTH, HIDDEN), torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.linear(x)
+        self.mean = self.mean.to(x.device)
+        self.mean.lerp_(hidden.detach().mean(), 0.1)
+        return hidden * (1 + self.mean)
+
+
+def plain_tensor() -> Network:
+    return hard_sharing(PlainTensor())
+
+
+class Record:
+    """Keeps records in plain Python, as a loss balancer does, and weighs the first loss by them."""
+
+    def __init__(self) -> None:
+        self.losses: dict[str, list[float]] = {t: [] for t in TASKS}
+        self.average, self.draws = np.zeros(len(TASKS)), np.random.default_rng(5)
+        self.generator = torch.Generator().manual_seed(5)
+
+    def __call__(self, losses: Losses) -> Losses:
+        values = [loss.item() for loss in losses.values()]
+        for task, value in zip(TASKS, values, strict=True):
+            self.losses[task].append(value)
+        self.average += 0.1 * (np.array(values) - self.average)
+        noise = float(torch.rand((), generator=self.generator)) + self.draws.random()
+        return losses | {"a": losses["a"] * (1 + self.average[1] + 0.1 * noise + 0.1 * len(self.losses["c"]))}
+
+
+def recorded_losses() -> Network:
+    network, record = dropout(), Record()
+    inner = network.losses
+    network.losses = lambda batch: record(inner(batch))
+    return network
+
+
 def gradient_penalty() -> Network:
     """Differentiates inside the closure."""
     network = hard_sharing(nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.Tanh(), nn.Dropout(0.2)))
@@ -382,6 +424,6 @@ NETWORKS: dict[str, Callable[[], Network]] = {
     for make in (
         batchnorm, convolution, dropout, spectral_norm, old_spectral_norm, weight_norm, old_weight_norm, lstm, gru,
         transformer, tied, cross_stitch, mmoe, adapters, augmentation, bfloat16_inside, bfloat16_around, checkpointed,
-        stateful, rebinding, running_scale, gradient_penalty,
+        stateful, rebinding, running_scale, plain_tensor, recorded_losses, gradient_penalty,
     )
 }  # fmt: skip

@@ -18,7 +18,8 @@ def test_check_lists_parameters_tasks_memory_and_cost() -> None:
     assert found.tasks == ("a", "b", "c")
     assert found.shared["encoder.0.weight"] == ((6, 4), ("a", "b", "c"))
     size = sum(p.numel() * 8 for p in model.encoder.parameters())
-    assert found.memory == 3 * size
+    batch = 16 * 7 * 8 + 3 * 8  # the inputs, the labels of three tasks, and the dict of the labels
+    assert found.memory == 3 * size + 2 * batch
     assert found.ratio > 0
     assert found.overhead == pytest.approx(found.ratio / Every(20).interval)
     text = str(found)

@@ -48,6 +48,64 @@ def test_one_error_lists_all_problems() -> None:
         assert part in found
 
 
+def test_one_sentence_explains_that_task_names_must_be_strings() -> None:
+    model, closure = regression()
+    found = problems(lambda: dict(enumerate(closure().values())), model)
+    assert found.count("\n") == 1
+    assert "returns a loss for tasks 0, 1, 2, but task names must be strings; return {str(task): loss}" in found
+
+
+@pytest.mark.parametrize("due", [True, False])
+def test_one_sentence_explains_that_a_closure_takes_no_arguments(due: bool) -> None:
+    model, closure = regression()
+    meter = meter_of(model, every=2)
+    if not due:
+        meter(closure)
+    with pytest.raises(TypeError, match=r"requires `x, y`; wrap it, e\.g\. meter\(lambda: task_losses\(x, y\)\)"):
+        meter(lambda x, y, z=3: closure())  # type: ignore[misc]
+
+
+def test_type_errors_inside_the_closure_are_not_explained_away() -> None:
+    model, _ = regression()
+    with pytest.raises(TypeError, match="unsupported operand"):
+        meter_of(model)(lambda: {"a": "text" - 1})  # type: ignore[operator]
+
+
+def test_a_total_along_with_the_tasks_is_noted() -> None:
+    model, closure = regression()
+
+    def with_total() -> dict[str, Tensor]:
+        return {"loss": torch.stack(list(closure().values())).sum(), **closure()}
+
+    meter = meter_of(model, every=1)
+    with pytest.warns(UserWarning, match=r"returns `loss` along with the other tasks.*return \(losses, total\)"):
+        meter(with_total)
+    for _ in range(11):
+        meter(with_total)  # checked again after ten measurements, but warned about only once
+    assert any("`loss`" in note for note in meter.check(with_total).notes)
+    assert not any("`loss`" in note for note in meter_of(model).check(lambda: closure()).notes)
+
+
+def test_one_task_per_call_is_warned_about_after_three_measurements() -> None:
+    model, closure = regression()
+    meter = meter_of(model, every=1, tasks=["a", "b", "c"])
+    for task in "ab":
+        meter(lambda task=task: {task: closure()[task]})
+    with pytest.warns(UserWarning, match="no pair of tasks has been measured"):
+        meter(lambda: {"c": closure()["c"]})
+    for task in "abcabc":
+        meter(lambda task=task: {task: closure()[task]})
+
+
+def test_batches_with_single_tasks_among_others_are_not_warned_about() -> None:
+    model, closure = regression()
+    meter = meter_of(model, every=1, tasks=["a", "b", "c"])
+    meter(closure)
+    for task in "abcabc":
+        meter(lambda task=task: {task: closure()[task]})
+    assert meter.measured == 7
+
+
 def test_the_error_for_negative_losses_gives_the_reason_and_a_remedy() -> None:
     model, closure = regression()
     found = problems(lambda: {t: loss - 100 for t, loss in closure().items()}, model)
@@ -334,6 +392,6 @@ def test_closures_are_checked_again_later() -> None:
     meter = meter_of(model, every=1)
     for _ in range(10):
         meter(closure)
-    drawing = np.random.default_rng(0)
+    drawing = random.SystemRandom()
     with pytest.raises(ClosureError, match="is not repeatable"):
         meter(lambda: {t: loss * drawing.random() for t, loss in closure().items()})

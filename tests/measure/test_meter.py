@@ -1,8 +1,11 @@
 """The meter as a whole: its arguments, mixed precision, user-defined estimators, and what it reports."""
 
 import copy
+import inspect
+import re
 import subprocess
 import sys
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ from torch import Tensor, nn
 
 from tagalong import AffinityMeter
 from tagalong.measure import Auto, Cosine, Estimator, Observed, RoundRobin, estimator_names, register_estimator
+from tagalong.measure.gradients import TaskGradients
 
 
 def measured(model: TwoLayers, closure: Any, **options: Any) -> AffinityMeter:
@@ -35,16 +39,16 @@ def test_several_estimators_in_one_meter_agree_with_one_meter_each() -> None:
 
 def test_task_gradients_are_computed_once_for_several_estimators() -> None:
     model, closure = regression()
-    passes = []
+    passes: SimpleQueue[int] = SimpleQueue()  # unlike a list, not restored after a replay
 
     def counted() -> dict[str, Tensor]:
         losses = closure()
         for loss in losses.values():
-            loss.register_hook(lambda gradient: passes.append(1))
+            loss.register_hook(lambda gradient: passes.put(1))
         return losses
 
     measured(model, counted, estimator=["lookahead", "gradient", "cosine", "centered_cosine"])
-    assert len(passes) == 3
+    assert passes.qsize() == 3
 
 
 def test_a_user_defined_estimator_is_known_by_its_name() -> None:
@@ -106,8 +110,8 @@ def test_a_learning_rate_with_the_optimisers_own_step_is_rejected() -> None:
     [
         ([], ValueError, "contains no parameters"),
         (nn.ReLU(), ValueError, "contains no parameters"),
-        ("encoder", ValueError, "must be a Module or an iterable of Parameters, found str"),
-        (3, ValueError, "must be a Module or an iterable of Parameters, found int"),
+        ("encoder", ValueError, "patterns .* if `model` is given, found 'encoder' without `model`"),
+        (3, ValueError, "must be a Module, an iterable of Parameters, or a pattern for their names, found int"),
         (nn.Linear(2, 2).requires_grad_(False), ValueError, "only frozen parameters"),
         ([nn.Linear(2, 2).weight * 2], ValueError, "computed from other tensors"),
         (nn.LazyLinear(2), ValueError, "lazy parameter"),
@@ -388,3 +392,11 @@ def test_unconnected_pairs_are_right_after_unfreezing() -> None:
     layers[0].requires_grad_(True)
     meter(closure)
     assert meter.unconnected == [("a", "b")]
+
+
+def test_the_advice_for_donated_buffers_works_in_a_fresh_script() -> None:
+    source = inspect.getsource(TaskGradients._differentiate).replace('" "', "").replace("\n", " ")
+    (advice,) = re.findall(r"run\W+`(.*?)` before", re.sub(r'"\s+"', "", source))
+    check = "import sys; sys.exit(torch._functorch.config.donated_buffer)"
+    done = subprocess.run([sys.executable, "-c", f"import torch; {advice}; {check}"], timeout=120, check=False)
+    assert done.returncode == 0

@@ -12,6 +12,7 @@ from .estimators import Quantity as Quantity
 from .estimators import estimator_names as estimator_names
 from .estimators import make_estimator as make_estimator
 from .estimators import register_estimator as register_estimator
+from .loader import MeasuredLoader as MeasuredLoader
 from .meter import AffinityMeter as AffinityMeter
 from .schedules import About as About
 from .schedules import Auto as Auto

@@ -14,12 +14,13 @@ from torch.nn.parallel import DistributedDataParallel
 from tagalong.rendering import TextTable
 
 from .clock import Stopwatch
-from .closure import ReplayableClosure, raise_closure_problems
+from .closure import ReplayableClosure, TaskLosses, raise_closure_problems
 from .distributed import Replicas, agree_on_tasks, is_learning_static_graph
 from .gradients import gradient_bytes
 from .history import unconnected_pairs
 from .isolation import Replayer, without_caches
 from .measurement import Measurement
+from .objects import MAX_OBJECTS
 from .schedules import Schedule
 from .setup import Setup
 
@@ -32,7 +33,7 @@ class Check:
         tasks: Task names.
         shared: The shared parameters by name, each with its shape and the tasks that depend on it.
         unconnected: Pairs of tasks that do not share any parameters.
-        notes: Notes about frozen, unused, tied or untrained parameters, and about missing tasks.
+        notes: Notes about frozen, unused, tied or untrained parameters, missing tasks and rounding errors.
         memory: An upper bound on the extra bytes that a measured step needs, not counting the activations of one
             forward pass.
         ratio: The duration of a measurement divided by that of a plain step.
@@ -82,18 +83,20 @@ def dry_step(
     with without_caches():
         try:
             main.run()
+            main.save_end()
             if held_out is not None:
                 held_out_closure = setup.replayable(held_out, Replayer(), verify=True, held_out=True, wrapper=wrapper)
                 held_out_closure.run()
+                held_out_closure.save_end()
             names = agree_on_tasks(tasks, main, replicas)
             measure = partial(_measure, setup, names, main, held_out_closure, schedule, replicas)
-            touched = measure(verify=True)
+            touched, notes = measure(verify=True)
             ratio = _relative_duration(setup, main, closure, lambda: measure(verify=False))
         finally:
             if held_out_closure is not None:
                 held_out_closure.restore_start()
             main.restore_start()
-    return _summary(setup, names, touched, main, ratio, schedule, held_out is not None)
+    return _summary(setup, names, touched, notes, main, ratio, schedule, held_out is not None)
 
 
 def _measure(
@@ -105,8 +108,11 @@ def _measure(
     replicas: Replicas,
     *,
     verify: bool,
-) -> dict[str, set[int]]:
-    """Returns the parameters that each task depends on: for all tasks if `verify`, otherwise for the scheduled ones."""
+) -> tuple[dict[str, set[int]], list[str]]:
+    """Returns the parameters that each task depends on, and what is to be noted.
+
+    Covers all tasks if `verify`, otherwise the scheduled ones.
+    """
     measurement = Measurement(
         setup,
         tasks,
@@ -120,7 +126,7 @@ def _measure(
         keep_training_gradient=False,
     )
     found = measurement.run()
-    return {} if found is None else found.touched
+    return {} if found is None else found.touched, measurement.notes
 
 
 def _relative_duration(
@@ -139,7 +145,7 @@ def _relative_duration(
 
 def _plain_step_seconds(setup: Setup, closure: Callable[[], Any]) -> float:
     watch = Stopwatch(setup.parameters[0].device)
-    losses = [x for x in (v[0] if isinstance(v, tuple | list) else v for v in closure().values()) if x is not None]
+    losses = list(TaskLosses.read(closure()).losses.values())
     if losses:  # a rank may have none
         total = torch.stack([loss.reshape(()) for loss in losses]).sum()
         torch.autograd.grad(total, setup.trainable(), allow_unused=True)
@@ -150,6 +156,7 @@ def _summary(
     setup: Setup,
     tasks: Sequence[str],
     touched: dict[str, set[int]],
+    notes: Sequence[str],
     main: ReplayableClosure,
     ratio: float,
     schedule: Schedule,
@@ -166,8 +173,8 @@ def _summary(
         tuple(tasks),
         shared,
         tuple(unconnected_pairs(touched)),
-        tuple(_notes(setup, parameters, names, shared, tasks, touched)),
-        _extra_memory(setup, parameters, len(tasks) * (1 + held_out)) + 2 * main.buffer_bytes,
+        (*_notes(setup, parameters, names, shared, tasks, touched), *_closure_notes(main), *notes),
+        _extra_memory(setup, parameters, len(tasks) * (1 + held_out)) + 2 * main.copied_bytes,
         ratio,
         overhead=schedule.overhead(ratio),
     )
@@ -212,6 +219,11 @@ def _notes(
     missing = [t for t in tasks if t not in touched]
     if missing:
         yield f"this batch has no loss for {', '.join(missing)}"
+
+
+def _closure_notes(main: ReplayableClosure) -> Iterable[str]:
+    if main.truncated:
+        yield f"the closure reaches more than {MAX_OBJECTS} objects; changes to those farthest from it are not undone"
 
 
 def _extra_memory(setup: Setup, parameters: Sequence[Tensor], rows: int) -> int:

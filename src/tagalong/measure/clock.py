@@ -13,22 +13,21 @@ class Stopwatch:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._start = self._record_time()
-        self._end: float | torch.cuda.Event | None = None
+        self._times: list[float | torch.cuda.Event] = []  # starts and stops in turn
+        self.start()
+
+    def start(self) -> None:
+        """Goes on measuring after `stop()`; the time in between does not count."""
+        self._times.append(self._record_time())
 
     def stop(self) -> None:
-        self._end = self._record_time()
+        self._times.append(self._record_time())
 
     def seconds(self) -> float:
         """Returns the elapsed time in seconds, after waiting for queued work to finish."""
-        if self._end is None:
+        if len(self._times) % 2:
             self.stop()
-        if isinstance(self._start, float):
-            assert isinstance(self._end, float)
-            return self._end - self._start
-        assert isinstance(self._end, torch.cuda.Event)
-        self._end.synchronize()
-        return float(self._start.elapsed_time(self._end)) / 1000.0
+        return sum(map(_seconds_between, self._times[::2], self._times[1::2]))
 
     def _record_time(self) -> float | torch.cuda.Event:
         if self._device.type != "cuda":
@@ -36,6 +35,15 @@ class Stopwatch:
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         return event
+
+
+def _seconds_between(start: float | torch.cuda.Event, end: float | torch.cuda.Event) -> float:
+    if isinstance(start, float):
+        assert isinstance(end, float)
+        return end - start
+    assert isinstance(end, torch.cuda.Event)
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1000.0
 
 
 class TrainingClock:

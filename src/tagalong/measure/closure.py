@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from .isolation import ModuleState, RandomState, Replayer, WriteDetector, has_compiled_modules, save_used_modules
+from .objects import STATE_MEMORY, ObjectState
 
 if TYPE_CHECKING:
     from .setup import Setup
@@ -45,7 +47,7 @@ def raise_closure_problems(problems: Sequence[str]) -> None:
 
 
 class ReplayableClosure:
-    """Runs and replays a closure, saving the state of modules and random generators before and after the first run.
+    """Runs and replays a closure, saving the state of everything it reaches before and after the first run.
 
     Args:
         closure: The user's closure.
@@ -53,13 +55,15 @@ class ReplayableClosure:
         replayer: The replayer that runs the closure.
         what: The name of the closure in messages.
         graph: Whether the losses will be differentiated, which requires keeping the activations.
-        verify: Whether to detect writes that cannot be undone.
+        verify: Whether to detect writes to parameters, which cannot be undone.
+        state_memory: The number of bytes available for copies of what the closure may change outside modules.
 
     Attributes:
         what: The name of the closure in messages.
         returned: The return value of the closure, unchanged.
         losses: The losses in the return value.
-        written: Names of tensors that the closure modified and that cannot be restored.
+        written: Names of parameters that the closure modified and that cannot be restored.
+        changed: Names and kinds of other objects that the closure changed and that cannot be restored.
         lazy: Names of parameters that were uninitialized before the first run.
         start_nr: Autograd's sequence number just before the first run.
     """
@@ -67,6 +71,7 @@ class ReplayableClosure:
     returned: Any
     losses: TaskLosses
     written: list[str]
+    changed: list[tuple[str, str]]
     lazy: list[str]
 
     def __init__(
@@ -78,22 +83,29 @@ class ReplayableClosure:
         *,
         graph: bool = True,
         verify: bool = True,
+        state_memory: float = STATE_MEMORY,
     ) -> None:
         self._closure, self._replayer, self.what, self._graph = closure, replayer, what, graph
         self._writes = WriteDetector() if verify else None
-        self._modules, self._randomness = ModuleState(self._writes), RandomState()
+        objects = ObjectState(state_memory)
+        objects.add_closure(closure)
+        self._modules, self._randomness = ModuleState(objects, self._writes), RandomState()
         for model in models:
             self._modules.add(model)
         self._watch = not models
 
     def run(self) -> None:
-        """Runs the closure for the first time."""
+        """Runs the closure for the first time. Call `save_end` afterward."""
         self.start_nr = _autograd_sequence_nr()
         # Without `model`, the modules that the closure calls are detected as they are called.
         with save_used_modules(self._modules) if self._watch else nullcontext():
             self.returned = self._closure() if self._graph else self._rerun()
+
+    def save_end(self) -> None:
+        """Saves the state after the first run, and reads the losses."""
         self.written = [] if self._writes is None else self._writes.written_names()
         self.lazy = [] if self._writes is None else self._writes.lazy
+        self.changed = self._modules.objects.changes(p for module in self.modules() for p in module.parameters())
         self._modules_after, self._randomness_after = self._modules.snapshot(), RandomState()
         self.losses = TaskLosses.read(self.returned, self.what)
 
@@ -132,8 +144,13 @@ class ReplayableClosure:
         return self._modules.compiled or has_compiled_modules(self.modules())
 
     @property
-    def buffer_bytes(self) -> int:
-        return self._modules.buffer_bytes
+    def copied_bytes(self) -> int:
+        return self._modules.copied_bytes
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the closure reaches more objects than can be searched."""
+        return self._modules.objects.truncated
 
 
 def _autograd_sequence_nr() -> int:
@@ -152,15 +169,20 @@ class TaskLosses:
 
     @classmethod
     def read(cls, returned: Any, what: str = "closure") -> TaskLosses:
-        """Reads the return value of a closure. A task whose loss is None counts as missing."""
+        """Reads the return value of a closure: losses, or (losses, anything). A loss that is None counts as missing."""
         read = cls()
-        if not isinstance(returned, Mapping):
+        found = returned_losses(returned)
+        if found is None:
             read.problems.append(_mapping_problem(returned, what))
             return read
-        for name, item in returned.items():
-            if not isinstance(name, str):
-                read.problems.append(f"the {what} names a task {name!r}; task names must be strings.")
-            elif item is not None:
+        other = [name for name in found if not isinstance(name, str)]
+        if other:
+            names = f"task{'s' * (len(other) > 1)} {', '.join(map(repr, other))}"
+            read.problems.append(
+                f"the {what} returns a loss for {names}, but task names must be strings; return {{str(task): loss}}."
+            )
+        for name, item in found.items():
+            if isinstance(name, str) and item is not None:
                 read._add(name, item, what)
         return read
 
@@ -203,9 +225,18 @@ class TaskLosses:
         return torch.stack(found).to(torch.float32 if like.device.type == "mps" else torch.float64)
 
 
+def returned_losses(returned: Any) -> Mapping[Any, Any] | None:
+    """Returns the losses in what a closure returned, which may be a tuple that starts with them."""
+    losses = returned[0] if isinstance(returned, tuple) and returned else returned
+    return losses if isinstance(losses, Mapping) else None
+
+
 def _mapping_problem(returned: Any, what: str) -> str:
     found = f"a tensor of shape {tuple(returned.shape)}" if isinstance(returned, Tensor) else type(returned).__name__
-    return f"the {what} must return a dict {{task name: scalar loss}}, one entry per task, found {found}."
+    return (
+        f"the {what} must return a dict {{task name: scalar loss}}, one entry per task, or a tuple that starts with "
+        f"it, found {found}."
+    )
 
 
 def _is_weight(weight: Any) -> bool:
@@ -216,6 +247,22 @@ def _is_weight(weight: Any) -> bool:
 
 def _describe_weight(value: Any) -> str:
     return "a tensor that is not a detached real scalar" if isinstance(value, Tensor) else repr(value)[:40]
+
+
+def raise_if_it_takes_arguments(closure: Closure, error: TypeError) -> None:
+    """Raises a clear error if `closure` cannot be called without arguments."""
+    try:
+        parameters = inspect.signature(closure).parameters.values()
+    except (TypeError, ValueError):
+        return
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
+    if needed:
+        arguments = ", ".join(needed)
+        raise TypeError(
+            f"the meter calls the closure without arguments, but it requires `{arguments}`; wrap it, e.g. "
+            f"meter(lambda: task_losses({arguments}))"
+        ) from error
 
 
 def name_problems(read: TaskLosses, tasks: Sequence[str], what: str = "closure") -> Iterable[str]:
@@ -251,10 +298,11 @@ def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Seque
     """Yields the problems found in the graph of the losses and in the modules that computed them."""
     what, found = replayable.what, loss_graph(replayable.losses.losses.values(), replayable.start_nr)
     shared = {id(p) for p in setup.trainable()}
-    if len(tasks) < 2:
+    if len(tasks) < 2 and not replayable.losses.problems:
         yield (
             f"there is only one task, {list(tasks)}, but affinity is defined between tasks; return the loss of each "
-            "task by name, not their sum, or pass all task names with `tasks=[...]` if a batch has only some of them."
+            "task by name, not their sum. If a batch has labels for only some tasks, pass all names with "
+            "`tasks=[...]`; if every step trains on one task, return the losses of all tasks, each on its own batch."
         )
     if not setup.models and (found.compiled or replayable.compiled):
         yield (
@@ -269,8 +317,8 @@ def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Seque
     elif replayable.written:
         yield (
             f"the {what} modifies {', '.join(replayable.written)}, which cannot be undone when it is replayed; modify "
-            "parameters after the optimizer step, register other tensors as buffers, and use torch.autograd.grad "
-            "inside the closure instead of .backward()."
+            "parameters after the optimizer step, and use torch.autograd.grad inside the closure instead of "
+            ".backward()."
         )
     if found.cudnn_rnn and any(_has_inner_dropout(module) for module in replayable.modules()):
         yield (
@@ -294,6 +342,23 @@ def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Seque
 
 def _has_inner_dropout(module: nn.Module) -> bool:
     return isinstance(module, nn.RNNBase) and module.training and module.dropout > 0 and module.num_layers > 1
+
+
+def change_problems(replayable: ReplayableClosure) -> Iterable[str]:
+    """Yields a problem if the closure has changed objects that cannot be restored."""
+    what = replayable.what
+    advanced = [f"`{name}`" for name, kind in replayable.changed if kind == "an iterator"]
+    if advanced:
+        yield (
+            f"the {what} is not repeatable: it advances {', '.join(advanced)}, and an iterator cannot be put back; "
+            "fetch the batch outside the closure."
+        )
+    changed = [f"`{name}` ({kind})" for name, kind in replayable.changed if kind != "an iterator"]
+    if changed:
+        yield (
+            f"the {what} changes {', '.join(changed)}, which cannot be undone when it is replayed; do this outside the "
+            "closure, with what the meter returns (a closure may return `(losses, anything)`)."
+        )
 
 
 def repeat_problems(replayable: ReplayableClosure, tasks: Sequence[str]) -> Iterable[str]:

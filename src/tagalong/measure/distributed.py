@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .closure import ReplayableClosure, TaskLosses, raise_closure_problems
+from .closure import ReplayableClosure, TaskLosses, raise_closure_problems, returned_losses
 from .history import task_names
 
 T = TypeVar("T")
@@ -184,7 +184,7 @@ class AgreedLosses:
 
 def agree_on_tasks(given: tuple[str, ...] | None, main: ReplayableClosure, replicas: Replicas) -> tuple[str, ...]:
     """Returns the names of all tasks: the given ones, or else those that the closure returned on any rank."""
-    local = [name for name in main.returned if isinstance(name, str)] if isinstance(main.returned, Mapping) else []
+    local = [name for name in returned_losses(main.returned) or () if isinstance(name, str)]
     if replicas.alone:
         return given or tuple(local)
     everyone = replicas.gather((given, local))

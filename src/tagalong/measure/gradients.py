@@ -126,8 +126,9 @@ class TaskGradients:
             if "donated" not in str(error):
                 raise
             raise RuntimeError(
-                "torch.compile donated buffers that are needed for a second backward pass; set "
-                "`torch._functorch.config.donated_buffer = False` before calling the compiled model"
+                "torch.compile donated buffers that are needed for a second backward pass; run "
+                "`import torch._functorch.config; torch._functorch.config.donated_buffer = False` before calling the "
+                "compiled model"
             ) from error
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,8 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
+
+from .objects import ObjectState, is_writable
 
 
 class Replayer:
@@ -99,28 +100,25 @@ class RandomState:
         random.setstate(self._python)
 
 
-# Attributes that every Module has, except the mode; a forward pass does not change them.
-_STANDARD_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
-
-
 class ModuleState:
-    """A snapshot of the buffers, modes and plain attributes of modules.
+    """A snapshot of the buffers of modules, and of the attributes and other objects that the modules reach.
 
     Plain attributes are included because some modules keep state in them: the old ``spectral_norm`` keeps its computed
     weight, stateful layers keep their last hidden state, and DistributedDataParallel records whether buffers are
     synchronized.
 
     Args:
+        objects: The snapshot of plain objects to which those that modules reach are added.
         writes: Records the writes to modules that cannot be undone.
 
     Attributes:
         compiled: Whether torch.compile has compiled any of the modules, in which case their state cannot be saved.
+        objects: The snapshot of plain objects.
     """
 
-    def __init__(self, writes: WriteDetector | None = None) -> None:
-        self.compiled = False
-        self._attributes: dict[int, tuple[nn.Module, frozenset[str], dict[str, Any]]] = {}
-        self._containers: list[tuple[Any, Any]] = []
+    def __init__(self, objects: ObjectState, writes: WriteDetector | None = None) -> None:
+        self.compiled, self.objects = False, objects
+        self._modules: dict[int, nn.Module] = {}
         self._bound: list[tuple[nn.Module, dict[str, Tensor | None]]] = []
         self._versions: list[Any] = []
         self._values: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
@@ -129,47 +127,41 @@ class ModuleState:
         self._writes = writes
 
     def __contains__(self, module: nn.Module) -> bool:
-        return id(module) in self._attributes
+        return id(module) in self._modules
 
     def add(self, module: nn.Module) -> None:
         """Saves `module` and its submodules, unless they are already saved."""
         self._roots.append(module)
+        self.objects.add(module, type(module).__name__)
         fresh: dict[torch.dtype, list[Tensor]] = {}
         for name, part in module.named_modules():
             if part in self:
                 continue
             if self._writes is not None:
                 self._writes.watch(part, name or type(part).__name__)
-            own = {name: value for name, value in vars(part).items() if name not in _STANDARD_ATTRIBUTES}
-            self._attributes[id(part)] = part, frozenset(vars(part)), own
-            self._containers += [pair for value in own.values() for pair in saved_containers(value)]
+            self._modules[id(part)] = part
             self._trained += [(p, p.requires_grad) for p in part._parameters.values() if p is not None]
             if part._buffers:
                 self._bound.append((part, dict(part._buffers)))
-            for buffer in filter(_is_writable, part._buffers.values()):
-                self._versions.append(_unsafe_preserve_version_counter(buffer))
-                fresh.setdefault(buffer.dtype, []).append(buffer.data)
+            for buffer in part._buffers.values():
+                if buffer is not None and is_writable(buffer):
+                    self._versions.append(_unsafe_preserve_version_counter(buffer))
+                    fresh.setdefault(buffer.dtype, []).append(buffer.data)
         for dtype, values in fresh.items():
             all_values, all_saved = self._values.setdefault(dtype, ([], []))
             all_values += values
             all_saved += copy_tensors(values)
 
     def modules(self) -> list[nn.Module]:
-        return [module for module, _, _ in self._attributes.values()]
+        return list(self._modules.values())
 
     @property
-    def buffer_bytes(self) -> int:
-        return sum(saved.nbytes for _, all_saved in self._values.values() for saved in all_saved)
+    def copied_bytes(self) -> int:
+        buffers = sum(saved.nbytes for _, all_saved in self._values.values() for saved in all_saved)
+        return buffers + self.objects.copied
 
     def restore(self) -> None:
-        for module, names, own in self._attributes.values():
-            now = vars(module)
-            if now.keys() != names:
-                for name in now.keys() - names:
-                    del now[name]
-            now.update(own)
-        for container, saved in self._containers:
-            restore_container(container, saved)
+        self.objects.restore()
         for parameter, trained in self._trained:
             if parameter.requires_grad != trained:
                 parameter.requires_grad_(trained)
@@ -185,18 +177,11 @@ class ModuleState:
             version.__exit__(None, None, None)
 
     def snapshot(self) -> ModuleState:
-        """Returns a snapshot of the current state of the same modules."""
-        state = ModuleState()
+        """Returns a snapshot of the current state of the same modules and objects."""
+        state = ModuleState(self.objects.snapshot())
         for module in self._roots:
             state.add(module)
         return state
-
-
-def _is_writable(buffer: Tensor | None) -> TypeGuard[Tensor]:
-    """Whether `buffer` can be written to in place, which requires that its elements do not share memory."""
-    if buffer is None or is_lazy(buffer) or buffer.is_inference():
-        return False
-    return all(stride or size < 2 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
 
 
 def copy_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -207,37 +192,8 @@ def copy_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
     return made
 
 
-_CONTAINER_TYPES = (list, dict, set, deque, OrderedDict, defaultdict, bytearray)
-_MAX_ENTRIES = 1000  # larger containers are not searched for nested ones
-_MAX_ARRAY_SIZE = 1 << 20  # larger arrays are assumed to be data rather than state
-
-
-def saved_containers(value: Any, seen: frozenset[int] = frozenset()) -> Iterator[tuple[Any, Any]]:
-    """Yields `value` and the mutable containers in it, together with copies of them."""
-    if isinstance(value, np.ndarray):
-        if value.flags.writeable and value.size <= _MAX_ARRAY_SIZE:
-            yield value, value.copy()
-    elif type(value) in _CONTAINER_TYPES and id(value) not in seen:
-        yield value, value.copy()
-        if type(value) not in (set, bytearray) and len(value) <= _MAX_ENTRIES:
-            for inner in list(value.values() if isinstance(value, dict) else value):
-                yield from saved_containers(inner, seen | {id(value)})  # a container may contain itself
-
-
-def restore_container(container: Any, saved: Any) -> None:
-    """Restores the entries of `container` from `saved`."""
-    if isinstance(container, np.ndarray):
-        np.copyto(container, saved)
-        return
-    container.clear()
-    if isinstance(container, dict | set):
-        container.update(saved)
-    else:
-        container.extend(saved)
-
-
 class WriteDetector:
-    """Detects writes to parameters, their ``.grad`` and plain tensor attributes of modules.
+    """Detects writes to parameters and their ``.grad``.
 
     Copies of these tensors would take as much memory as the model, so closures that write to them are rejected instead.
 
@@ -255,10 +211,8 @@ class WriteDetector:
         parameters = {f"{name}.{key}": p for key, p in module.named_parameters(recurse=False)}
         self.lazy += [key for key, p in parameters.items() if is_lazy(p)]
         known = {key: p for key, p in parameters.items() if not is_lazy(p)}
-        plain = {k: v for k, v in vars(module).items() if isinstance(v, Tensor) and not v.requires_grad}
-        for key, tensor in {**{f"{name}.{k}": v for k, v in plain.items()}, **known}.items():
-            self._tensors.append((key, tensor, tensor._version))
         for key, p in known.items():
+            self._tensors.append((key, p, p._version))
             self._gradients.append((f"{key}.grad", p, p.grad, _version_counter(p.grad)))
             # Writes through .data do not increase the version, but replace the storage or change the norm.
             self._norms.append((key, p, p.data_ptr(), _norm(p)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from torch import Tensor, nn
 from .closure import (
     NO_SHARED_PARAMETER,
     ReplayableClosure,
+    change_problems,
     graph_problems,
     loss_graph,
     name_problems,
     raise_closure_problems,
     repeat_problems,
+    returned_losses,
     sign_problems,
     structure_problems,
 )
@@ -56,6 +59,7 @@ class Measurement:
     Attributes:
         capture: The sum of the task gradients, available after `run`.
         gram: The tasks and the inner products of their gradients.
+        notes: Sentences about what makes the measurement less useful, available after `run` if `verify`.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class Measurement:
         differentiable = held_out is None or setup.needs_target_gradients
         self._keep_gram = keep_gram and replicas.alone and differentiable and self._gradients_fit(len(self._tasks))
         self.gram: tuple[Sequence[str], Tensor] | None = None
+        self.notes: list[str] = []
         self.capture = GradientSum() if keep_training_gradient and replicas.alone else None
 
     def run(self) -> Reading | None:
@@ -108,6 +113,11 @@ class Measurement:
             observed.after = self._replicas.sum([observed.after])[0]
             if self._verify:
                 _warn_if_nothing_changed(context, observed.after)
+        if self._verify:
+            self.notes += _total_notes(self._tasks)
+        if context.probed is not None and observed.after is not None:
+            probed = self._replicas.sum([context.probed])[0]
+            self.notes += _rounding_notes(context.before, observed.after, probed, self._loss_precision())
         return self._reading(context, observed, main, target_losses)
 
     def _agree_on_losses(
@@ -191,7 +201,8 @@ class Measurement:
             yield from graph_problems(read, present, what)
         if looked_at and self._setup.uses_ratios:
             yield from sign_problems(values, self._tasks, what)
-        if self._verify and isinstance(replayable.returned, Mapping):
+        yield from change_problems(replayable)
+        if self._verify and returned_losses(replayable.returned) is not None:
             yield from structure_problems(replayable, self._setup, self._tasks)
 
     def _context(
@@ -222,7 +233,13 @@ class Measurement:
             null=incomplete and self._setup.uses_steps and not steps.idle,
             gradient_memory=self._setup.gradient_memory,
             own_targets=self._can_sum_slopes(),
+            probe=self._verify,
         )
+
+    def _loss_precision(self) -> float:
+        """Returns the relative rounding error of the least precise loss."""
+        losses = (self._held_out or self._main).losses.losses.values()
+        return max((torch.finfo(loss.dtype).eps for loss in losses), default=0.0) / 4
 
     def _can_sum_slopes(self) -> bool:
         """Whether to sum n² slopes over ranks instead of n held-out gradients, which only cosines need."""
@@ -276,6 +293,43 @@ def _warn_if_nothing_changed(context: StepContext, after: Tensor) -> None:
             "a step on each task changed no loss at all: either the closure does not see changes to the shared "
             "parameters (does it read a cached copy?), or the steps are too small for the precision of the losses.",
             stacklevel=5,
+        )
+
+
+SMALL_CHANGE = 0.02  # larger relative changes of a loss are not rounding errors in any precision
+
+
+def _rounding_notes(before: Tensor, after: Tensor, probed: Tensor, precision: float) -> Iterable[str]:
+    """Yields a note if rounding errors make up a large part of the changes that steps cause.
+
+    Along a small step, a smooth loss is almost a quadratic function, whose third differences are zero. The third
+    differences of rounding errors with variance σ² have variance 20σ², and a change (the difference of two losses) has
+    variance 2σ².
+    """
+    opposite, twice = probed
+    after = after[: len(opposite)]
+    change = (after - before) / before
+    third = (twice - 3 * after + 3 * before - opposite) / before
+    usable = torch.isfinite(change) & torch.isfinite(third)
+    size, rough = (float(x[usable].square().mean().sqrt()) if usable.any() else 0.0 for x in (change, third))
+    noise = max(rough / math.sqrt(10), precision)
+    if 0.0 < size < SMALL_CHANGE and noise > size / 2:
+        yield (
+            f"a large part of the lookahead affinities is rounding error: a step changes the losses by {size:.1g} of "
+            f"their value, and rounding changes them by about {noise:.1g}. Use estimator='gradient', which does not "
+            "subtract two nearly equal losses, or compute in float32."
+        )
+
+
+_NAMES_OF_TOTALS = ("loss", "total", "total_loss")
+
+
+def _total_notes(tasks: Sequence[str]) -> Iterable[str]:
+    totals = [task for task in tasks if task.lower() in _NAMES_OF_TOTALS]
+    if totals and len(tasks) > len(totals) + 1:
+        yield (
+            f"the closure returns `{totals[0]}` along with the other tasks, so it is measured as a task of its own; if "
+            "it is their total, leave it out of the dict, e.g. return (losses, total)."
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
@@ -19,7 +20,7 @@ from tagalong.plugins import unknown_name
 from .backward import TaskGramMatrix, TrainingGradient
 from .check import Check, dry_step
 from .clock import Stopwatch, TrainingClock
-from .closure import ReplayableClosure, raise_closure_problems
+from .closure import ReplayableClosure, raise_closure_problems, raise_if_it_takes_arguments
 from .distributed import (
     UNEVEN_BATCHES,
     Replicas,
@@ -33,8 +34,16 @@ from .estimators import Cosine, Estimator, resolve_estimators
 from .history import MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Measurement
+from .objects import STATE_MEMORY
 from .schedules import Schedule, as_schedule
 from .setup import Setup, Shared, Update, Weights, make_setup
+
+SINGLE_TASKS_TO_WARN = 3  # measured calls
+ONE_TASK_PER_CALL = (
+    "every measured call so far had the loss of only one task, so no pair of tasks has been measured. On measured "
+    "calls, the closure must return the losses of several tasks, each on a batch of its own (see 'One task per step' "
+    "in the documentation on measuring), or `held_out` must return those of the other tasks."
+)
 
 Log = Callable[[dict[str, float], int], Any]
 T = TypeVar("T")
@@ -54,7 +63,8 @@ class AffinityMeter:
     as it would without a meter, bit for bit.
 
     Args:
-        shared: The parameters that the tasks share, as a Module or Parameters. Frozen parameters are ignored.
+        shared: The parameters that the tasks share, as a Module, as Parameters, or as patterns for the names of
+            parameters in `model`, such as ``"*lora_*"``. Frozen parameters are ignored.
         optimizer: The optimizer or optimizers of the shared parameters.
         model: The module or modules whose buffers and modes are protected. By default, the modules that the closure
             calls are detected automatically. Required with torch.compile.
@@ -77,6 +87,8 @@ class AffinityMeter:
         max_overhead: The maximum number of seconds spent measuring per second of training, for ``every="auto"``.
         gradient_memory: The number of bytes available for the task gradients that ``"gradient"`` and ``"cosine"`` keep
             in memory. Gradients that need more memory are computed in blocks, with additional backward passes.
+        state_memory: The number of bytes available for copies of the tensors, arrays and containers that the closure
+            reaches outside modules, so that they can be restored. Closures that change larger ones are rejected.
         seed: The seed for breaking ties between round-robin sources.
         log: A function that is called with the metrics and the step number of every measurement, or an object with a
             ``log(metrics, step)`` method.
@@ -109,6 +121,7 @@ class AffinityMeter:
         tasks: Sequence[str] | None = None,
         max_overhead: float = 0.1,
         gradient_memory: float = 4 * 2**30,
+        state_memory: float = STATE_MEMORY,
         seed: int = 0,
         log: Log | Logger | None = None,
     ) -> None:
@@ -127,6 +140,7 @@ class AffinityMeter:
             scaler=scaler,
             process_group=process_group,
             gradient_memory=gradient_memory,
+            state_memory=state_memory,
         )
         self._unused_schedule: Schedule = collect(problems, as_schedule, every, max_overhead)
         self._given_tasks: tuple[str, ...] | None = None if tasks is None else collect(problems, task_names, tasks)
@@ -145,8 +159,9 @@ class AffinityMeter:
 
         Args:
             closure: A function that returns ``{task: loss}``, or ``{task: (loss, weight)}`` with a weight such as the
-                number of labels. On measured calls, the closure runs once more per task, so it must use the same batch
-                each time and have no side effects except on modules. A task without labels may be absent, None or NaN.
+                number of labels, or ``(losses, anything)``. On measured calls, the closure runs once more per task, so
+                it must use the same batch each time. What these runs change is restored. A task without labels may be
+                absent, None or NaN. Where gradients are disabled, the closure runs and the call does not count.
             held_out: A function that returns the losses on other rows, such as a validation batch. Steps are then
                 computed from `closure`, and the losses before and after them from `held_out`.
         """
@@ -155,8 +170,14 @@ class AffinityMeter:
                 f"the meter must be called with a function that computes the losses, found {type(closure).__name__}; "
                 "pass a closure, e.g. meter(lambda: task_losses(model, batch))"
             )
+        if not torch.is_grad_enabled():
+            return closure()
         call = self._begin_call(held_out)
-        returned = self._measure(closure, held_out, call) if self._is_due(call) else closure()
+        try:
+            returned = self._measure(closure, held_out, call) if self._is_due(call) else closure()
+        except TypeError as error:
+            raise_if_it_takes_arguments(closure, error)
+            raise
         self._training.losses = returned
         return returned
 
@@ -173,6 +194,8 @@ class AffinityMeter:
         Returns:
             Whether this call was measured.
         """
+        if not torch.is_grad_enabled():
+            return False
         call = self._begin_call(held_out)
         due = self._is_due(call)
         if due:
@@ -249,7 +272,8 @@ class AffinityMeter:
         self._schedule = copy.deepcopy(self._unused_schedule)
         self._history = MeterHistory(self._given_tasks)
         self._clock = TrainingClock()
-        self._calls = self._readings = 0
+        self._calls = self._readings = self._single_tasks = 0
+        self._noted: set[str] = set()
         self._held_out: bool | None = None
         self._postponed = False
 
@@ -353,10 +377,15 @@ class AffinityMeter:
         self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, measure_only: bool = False
     ) -> T:
         """Runs the closure, measures, and restores the state from after the run (or before it if `measure_only`)."""
+        watch = Stopwatch(self._setup.parameters[0].device)
         verify, wrapper = self._must_verify(), self._search.found
         main = self._setup.replayable(closure, self._replayer, verify=verify, wrapper=wrapper)
+        if not measure_only:
+            watch.stop()  # this run is part of training
         main.run()
-        watch = Stopwatch(self._setup.parameters[0].device)
+        if not measure_only:
+            watch.start()
+        main.save_end()
         held_out_closure, replicas = None, self._setup.replicas(wrapper)
         try:
             if held_out is not None:
@@ -364,6 +393,7 @@ class AffinityMeter:
                     held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper
                 )
                 held_out_closure.run()
+                held_out_closure.save_end()
             measurement = self._measurement(main, held_out_closure, verify, call, replicas)
             reading = measurement.run()
             if held_out_closure is not None and tracks_unused_parameters(wrapper):
@@ -374,6 +404,7 @@ class AffinityMeter:
             (main.restore_start if measure_only else main.restore_end)()
         if reading is not None:
             self._readings += 1
+            self._warn_about(measurement.notes, reading)
             self._record(call, reading, measurement)
             self._send_to_log(call)
         self._clock.add_measurement(watch)
@@ -415,6 +446,16 @@ class AffinityMeter:
         # `backward` must not reuse a scaled gradient that overflowed, so the flags are read now.
         if not (reading.finite and reading.overflowed()):
             self._training.capture = measurement.capture
+
+    def _warn_about(self, notes: Sequence[str], reading: Reading) -> None:
+        """Warns once about each note, and if nothing but single tasks has been measured."""
+        self._single_tasks += len({*reading.sources, *reading.targets}) < 2 and self._single_tasks == self._readings - 1
+        if self._single_tasks == self._readings == SINGLE_TASKS_TO_WARN:
+            notes = [*notes, ONE_TASK_PER_CALL]
+        for note in notes:
+            if note[:40] not in self._noted:  # numbers in a note may change
+                self._noted.add(note[:40])
+                warnings.warn(note, stacklevel=4)
 
     def _send_to_log(self, call: int) -> None:
         if self._log is None or self._history.tasks is None:

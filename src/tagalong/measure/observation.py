@@ -14,6 +14,7 @@ from .isolation import copy_tensors
 from .step_rules import ParameterSlice
 from .steps import Steps
 
+PROBED_SOURCES = 3
 ROUNDING = 1e-6  # a centered gradient this much smaller (squared) than the gradients is lost in float32
 
 
@@ -36,6 +37,9 @@ class StepContext:
         gradient_memory: The number of bytes available for gradients that are in memory at the same time.
         own_targets: Whether the target gradients, and therefore the slopes, are only this rank's contribution to the
             sum.
+        probe: Whether to take other steps in the same directions, to see how much of the changes is rounding.
+        probed: The target losses after the opposite step and after twice the step on the first few sources
+            [2, sources, targets], available after `observe`.
     """
 
     parameters: Sequence[Tensor]
@@ -50,6 +54,8 @@ class StepContext:
     null: bool
     gradient_memory: float
     own_targets: bool = False
+    probe: bool = False
+    probed: Tensor | None = None
 
     @property
     def held_out(self) -> bool:
@@ -258,14 +264,19 @@ def _lookahead(context: StepContext, kept_gradients: Sequence[tuple[ParameterBlo
     values = [p.data for p in context.parameters]
     saved = copy_tensors(values)
     pieces = [ParameterSlice(i) for i in range(len(values))]
-    found = []
+    found, probed = [], []
     try:
         for row in range(len(context.sources) + context.null):
             context.steps.add(values, pieces, _source_gradient(context, row, kept_gradients), saved)
             found.append(context.replay_targets())
+            if context.probe and row < min(PROBED_SOURCES, len(context.sources)):
+                for weight in (2.0, 3.0):  # from θ + Δθ to θ − Δθ, and from there to θ + 2Δθ
+                    torch._foreach_lerp_(values, saved, weight)
+                    probed.append(context.replay_targets())
             torch._foreach_copy_(values, saved)
     finally:
         torch._foreach_copy_(values, saved)
+    context.probed = torch.stack(probed).unflatten(0, (-1, 2)).transpose(0, 1) if probed else None
     return torch.stack(found)
 
 

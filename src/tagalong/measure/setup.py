@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import torch
@@ -13,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
-from tagalong.errors import InvalidInput, is_number, is_positive, raise_problems
+from tagalong.errors import InvalidInput, is_nonnegative, is_number, is_positive, raise_problems
 
 from .closure import Closure, ReplayableClosure
 from .distributed import Replicas
@@ -22,7 +23,7 @@ from .gradients import sparse_gradient_error
 from .isolation import Replayer, has_compiled_modules
 from .steps import Steps, check_ownership, optimizer_steps, read_optimizers, sgd_steps
 
-Shared = nn.Module | Tensor | Iterable[Tensor | nn.Module]
+Shared = nn.Module | Tensor | str | Iterable[Tensor | nn.Module | str]
 Weights = Mapping[str, float | Tensor] | Callable[[], Mapping[str, float | Tensor]]
 Update = Literal["sgd", "optimizer"]
 
@@ -42,6 +43,7 @@ class Setup:
     scaler: torch.amp.GradScaler | None
     process_group: Any
     gradient_memory: float
+    state_memory: float
 
     @property
     def needs(self) -> frozenset[Quantity]:
@@ -93,7 +95,9 @@ class Setup:
     ) -> ReplayableClosure:
         what, graph = ("held-out closure", self.needs_target_gradients) if held_out else ("closure", True)
         models = [*self.models, wrapper] if self.models and wrapper is not None else self.models
-        return ReplayableClosure(closure, models, replayer, what, graph=graph, verify=verify)
+        return ReplayableClosure(
+            closure, models, replayer, what, graph=graph, verify=verify, state_memory=self.state_memory
+        )
 
     def replicas(self, wrapper: DistributedDataParallel | None) -> Replicas:
         found = None if wrapper is None else wrapper.process_group
@@ -131,14 +135,28 @@ def make_setup(
         )
     optimizers = read_optimizers(optimizer)
     setup = Setup(
-        shared_parameters(shared), models, optimizers, estimators, _resolve_update(update, optimizers), lr, **rest
+        shared_parameters(shared, models),
+        models,
+        optimizers,
+        estimators,
+        _resolve_update(update, optimizers),
+        lr,
+        **rest,
     )
     _check_update(setup)
     return setup
 
 
 def _argument_problems(
-    *, model: Any, lr: Any, per_lr: Any, weights: Any, scaler: Any, process_group: Any, gradient_memory: Any
+    *,
+    model: Any,
+    lr: Any,
+    per_lr: Any,
+    weights: Any,
+    scaler: Any,
+    process_group: Any,
+    gradient_memory: Any,
+    state_memory: Any,
 ) -> Iterable[InvalidInput]:
     modules = [model] if isinstance(model, nn.Module) else model
     if modules is not None and not (
@@ -163,6 +181,8 @@ def _argument_problems(
         yield InvalidInput("process_group", "must be 'auto', a process group or None", repr(process_group))
     if not is_positive(gradient_memory) and gradient_memory != math.inf:
         yield InvalidInput("gradient_memory", "must be a positive number of bytes", repr(gradient_memory))
+    if not is_nonnegative(state_memory) and state_memory != math.inf:
+        yield InvalidInput("state_memory", "must be a non-negative number of bytes", repr(state_memory))
 
 
 def _resolve_update(update: str | None, optimizers: Sequence[Optimizer]) -> Update:
@@ -192,12 +212,18 @@ def _check_update(setup: Setup) -> None:
         _ = setup.steps(setup.trainable()).lr  # raises if there is more than one
 
 
-def shared_parameters(shared: Shared) -> list[Tensor]:
+def shared_parameters(shared: Shared, models: Sequence[nn.Module] = ()) -> list[Tensor]:
     """Returns the distinct parameters of `shared` in order of appearance, with each tied parameter only once.
 
     Frozen parameters are included here and skipped at each step, so that they can be unfrozen later.
+
+    Args:
+        shared: Modules, parameters, or patterns for the names of parameters.
+        models: The modules whose parameters are matched by patterns.
     """
-    found = {id(p): p for p in _iterate_parameters(shared)}
+    problems: list[InvalidInput] = []
+    found = {id(p): p for p in _iterate_parameters(shared, models, problems)}
+    raise_problems(problems)
     if not found:
         raise InvalidInput(
             "shared",
@@ -205,8 +231,8 @@ def shared_parameters(shared: Shared) -> list[Tensor]:
             hint="pass the module that the tasks share, e.g. model.encoder, or its parameters",
         )
     parameters = list(found.values())
-    problems = {problem.args: problem for p in parameters for problem in _parameter_problems(p)}
-    raise_problems(list(problems.values()))
+    distinct = {problem.args: problem for p in parameters for problem in _parameter_problems(p)}
+    raise_problems(list(distinct.values()))
     if not any(p.requires_grad for p in parameters):
         raise InvalidInput(
             "shared", "contains only frozen parameters (requires_grad=False), so there is nothing to measure"
@@ -214,22 +240,51 @@ def shared_parameters(shared: Shared) -> list[Tensor]:
     return parameters
 
 
-def _iterate_parameters(shared: Shared) -> Iterable[Tensor]:
+def _iterate_parameters(shared: Shared, models: Sequence[nn.Module], problems: list[InvalidInput]) -> Iterable[Tensor]:
     if isinstance(shared, nn.Module):
         _reject_sparse_embeddings(shared)
         yield from shared.parameters()
     elif isinstance(shared, Tensor):
         yield shared
-    elif isinstance(shared, Iterable) and not isinstance(shared, str | dict):
+    elif isinstance(shared, str):
+        yield from _matching_parameters(shared, models, problems)
+    elif isinstance(shared, Iterable) and not isinstance(shared, dict):
         for item in shared:
-            yield from _iterate_parameters(item)
+            yield from _iterate_parameters(item, models, problems)
     else:
         raise InvalidInput(
             "shared",
-            "must be a Module or an iterable of Parameters",
+            "must be a Module, an iterable of Parameters, or a pattern for their names",
             type(shared).__name__,
             "pass model.encoder or model.encoder.parameters() (not named_parameters())",
         )
+
+
+def _matching_parameters(pattern: str, models: Sequence[nn.Module], problems: list[InvalidInput]) -> Iterable[Tensor]:
+    """Yields the parameters whose name matches `pattern`; frozen ones too, unless all of them are."""
+    if not models:
+        found = f"{pattern!r} without `model`"
+        expected = "can only contain patterns for the names of parameters if `model` is given"
+        problems.append(
+            InvalidInput("shared", expected, found, "pass model=model as well, or the parameters themselves")
+        )
+        return
+    named = [pair for model in models for pair in model.named_parameters(remove_duplicate=False)]
+    matching = [p for name, p in named if fnmatchcase(name, pattern)]
+    if not matching:
+        inside = [name for name, _ in named if fnmatchcase(name, f"{pattern}.*")]
+        hint = f"use {pattern + '.*'!r} for all parameters of that module" if inside else _example_names(named)
+        problems.append(InvalidInput("shared", "must match the names of parameters of `model`", repr(pattern), hint))
+    elif not any(p.requires_grad for p in matching):
+        found = f"{pattern!r}, which matches only frozen ones ({len(matching)})"
+        hint = "unfreeze them (requires_grad=True) before creating the meter, or leave the pattern out"
+        problems.append(InvalidInput("shared", "must match parameters that are trained", found, hint))
+    yield from matching
+
+
+def _example_names(named: Sequence[tuple[str, Tensor]]) -> str:
+    shown = [name for name, _ in named[:3]]
+    return f"names look like {', '.join(map(repr, shown))}" if shown else "`model` has no parameters"
 
 
 def _parameter_problems(parameter: Tensor) -> Iterable[InvalidInput]:

@@ -1,0 +1,57 @@
+"""Lookahead subtracts nearly equal losses; the meter says so where only rounding errors are left."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tagalong import AffinityMeter
+
+TASKS = ("a", "b", "c", "d")
+
+
+def adapter(dtype: torch.dtype) -> tuple[nn.Module, Callable[[], dict[str, Tensor]]]:
+    """Returns a small adapter in float32 beside a frozen layer of the given precision, and the losses in float32."""
+    torch.manual_seed(0)
+    frozen = nn.Linear(32, 64).to(dtype).requires_grad_(False)
+    adapting = nn.Sequential(nn.Linear(32, 2), nn.Linear(2, 64))
+    heads = nn.ModuleDict({task: nn.Linear(64, 1).to(dtype) for task in TASKS})
+    x, y = torch.randn(64, 32), {task: torch.randn(64, 1) for task in TASKS}
+
+    def losses() -> dict[str, Tensor]:
+        z = torch.tanh(frozen(x.to(dtype)) + adapting(x).to(dtype))
+        return {task: (head(z).float() - y[task]).pow(2).mean() for task, head in heads.items()}
+
+    return adapting, losses
+
+
+@pytest.mark.parametrize(("dtype", "lr"), [(torch.bfloat16, 1e-3), (torch.bfloat16, 1e-5), (torch.float32, 1e-7)])
+def test_steps_too_small_for_the_precision_are_warned_about_once(dtype: torch.dtype, lr: float) -> None:
+    shared, losses = adapter(dtype)
+    meter = AffinityMeter(shared, lr=lr, every=1)
+    with pytest.warns(UserWarning, match=r"large part of the lookahead affinities is rounding .*estimator='gradient'"):
+        meter(losses)
+    for _ in range(11):
+        meter(losses)  # checked again after ten measurements
+    assert any("rounding error" in note for note in meter.check(losses).notes)
+
+
+@pytest.mark.parametrize(("dtype", "lr"), [(torch.bfloat16, 0.1), (torch.bfloat16, 1.0), (torch.float32, 1e-3)])
+def test_steps_that_are_large_enough_are_not_warned_about(dtype: torch.dtype, lr: float) -> None:
+    shared, losses = adapter(dtype)
+    meter = AffinityMeter(shared, lr=lr, every=1)
+    meter(losses)
+    assert meter.check(losses).notes == ()
+
+
+def test_losses_in_low_precision_are_warned_about() -> None:
+    shared, losses = adapter(torch.float32)
+    AffinityMeter(shared, lr=0.01)(losses)
+    with pytest.warns(UserWarning, match="rounding error"):
+        AffinityMeter(shared, lr=0.01)(lambda: {task: loss.bfloat16() for task, loss in losses().items()})
+
+
+def test_first_order_estimates_are_not_warned_about() -> None:
+    shared, losses = adapter(torch.bfloat16)
+    AffinityMeter(shared, lr=1e-5, every=1, estimator="gradient")(losses)
