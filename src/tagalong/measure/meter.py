@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from tagalong.affinity import Affinity, named_values
-from tagalong.errors import InvalidInput, collect, raise_problems
+from tagalong.errors import InvalidInput, collect, is_positive_integer, raise_problems
 from tagalong.plugins import unknown_name
 
 from .backward import TaskGramMatrix, TrainingGradient
@@ -35,6 +35,7 @@ from .isolation import Replayer, without_caches
 from .measurement import Measurement
 from .schedules import Schedule, as_schedule
 from .setup import Setup, Shared, Update, Weights, make_setup
+from .streaming import STREAMING_ESTIMATORS, GradientStream, split_estimators
 
 Log = Callable[[dict[str, float], int], Any]
 T = TypeVar("T")
@@ -62,7 +63,7 @@ class AffinityMeter:
         estimator: ``"lookahead"`` (from the paper), ``"gradient"`` (a cheaper first-order approximation), ``"cosine"``
             (the cosine between gradients), ``"cosine_kernels"`` (the same without biases and norms),
             ``"centered_cosine"`` (the same after subtracting the mean over the tasks), a custom estimator, or a list of
-            estimators.
+            estimators. ``"streaming"`` and ``"streaming_gradient"`` need no closure but `observe`.
         update: ``"optimizer"`` for the step that the optimizer would take on the task's gradient in its current state,
             or ``"sgd"`` for the plain step −lr·g of the paper. The default is ``"optimizer"`` if an optimizer is given.
         lr: The learning rate for ``update="sgd"``; the optimizer's learning rate by default.
@@ -77,7 +78,10 @@ class AffinityMeter:
         max_overhead: The maximum number of seconds spent measuring per second of training, for ``every="auto"``.
         gradient_memory: The number of bytes available for the task gradients that ``"gradient"`` and ``"cosine"`` keep
             in memory. Gradients that need more memory are computed in blocks, with additional backward passes.
-        seed: The seed for breaking ties between round-robin sources.
+        sketch_dimension: The number of numbers to which ``"streaming"`` reduces a gradient. Inner products of unit
+            vectors are then accurate to about 1/√dimension. Primes are best, because the columns of a weight matrix do
+            not always fall into the same place then.
+        seed: The seed for breaking ties between round-robin sources, and for the random signs of ``"streaming"``.
         log: A function that is called with the metrics and the step number of every measurement, or an object with a
             ``log(metrics, step)`` method.
 
@@ -109,17 +113,19 @@ class AffinityMeter:
         tasks: Sequence[str] | None = None,
         max_overhead: float = 0.1,
         gradient_memory: float = 4 * 2**30,
+        sketch_dimension: int = 1021,
         seed: int = 0,
         log: Log | Logger | None = None,
     ) -> None:
         problems: list[InvalidInput] = []
-        estimators = collect(problems, resolve_estimators, estimator)
+        streamed, others = split_estimators(estimator)
+        estimators = collect(problems, resolve_estimators, others) if others or not streamed else []
         make = partial(
             make_setup,
             shared,
             optimizer,
             model=model,
-            estimators=estimators or [Cosine()],
+            estimators=[Cosine()] if estimators is None else estimators,
             update=update,
             lr=lr,
             per_lr=per_lr,
@@ -132,8 +138,10 @@ class AffinityMeter:
         self._given_tasks: tuple[str, ...] | None = None if tasks is None else collect(problems, task_names, tasks)
         self._log: Log | None = collect(problems, _as_log_function, log)
         self._setup: Setup = collect(problems, make)
+        if not is_positive_integer(sketch_dimension):
+            problems.append(InvalidInput("sketch_dimension", "must be a positive integer", repr(sketch_dimension)))
         raise_problems(problems)
-        self._seed = seed
+        self._seed, self._streamed, self._dimension = seed, streamed, sketch_dimension
         self._replayer = Replayer()
         self._training = TrainingGradient(self._setup)
         self._gram = TaskGramMatrix(self._setup)
@@ -155,6 +163,7 @@ class AffinityMeter:
                 f"the meter must be called with a function that computes the losses, found {type(closure).__name__}; "
                 "pass a closure, e.g. meter(lambda: task_losses(model, batch))"
             )
+        self._require_closure_estimator()
         call = self._begin_call(held_out)
         returned = self._measure(closure, held_out, call) if self._is_due(call) else closure()
         self._training.losses = returned
@@ -173,12 +182,50 @@ class AffinityMeter:
         Returns:
             Whether this call was measured.
         """
+        self._require_closure_estimator()
         call = self._begin_call(held_out)
         due = self._is_due(call)
         if due:
             with without_caches():
                 self._measure(closure, held_out, call, measure_only=True)
         return due
+
+    def observe(self, task: str, loss: Tensor | float | None = None) -> None:
+        """Adds the gradient that training has just computed to the task's running mean, for ``"streaming"``.
+
+        Call this method directly after ``backward()``, before gradients are unscaled, clipped or set to zero. The
+        backward pass must be that of a single task. If gradients accumulate, call the method after each backward pass;
+        it subtracts what it has seen already. No further forward or backward pass is needed, and nothing is modified.
+
+        Under data parallelism, all ranks must train on the same task in the same step, since ``.grad`` is the average
+        over the ranks.
+
+        Args:
+            task: The task whose loss was differentiated.
+            loss: The loss whose ``backward()`` was called; only ``"streaming_gradient"`` needs it.
+
+        Example:
+            >>> encoder, x = torch.nn.Linear(3, 1), torch.randn(8, 3)
+            >>> optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
+            >>> meter = AffinityMeter(encoder, optimizer, estimator="streaming")
+            >>> for step in range(60):
+            ...     task = ("a", "b", "c")[step % 3]
+            ...     loss = (encoder(x) - x[:, "abc".index(task)]).pow(2).mean()
+            ...     loss.backward()
+            ...     meter.observe(task)
+            ...     optimizer.step()
+            ...     optimizer.zero_grad()
+            >>> meter.observed, meter.affinity().tasks
+            (60, ('a', 'b', 'c'))
+        """
+        if self._stream is None:
+            raise RuntimeError(
+                f"`observe` needs one of the estimators {', '.join(map(repr, STREAMING_ESTIMATORS))}; create the meter "
+                "with estimator='streaming'"
+            )
+        if not self._stream.observed:
+            self._search.search(self._setup.models, self._setup.parameters)
+        self._stream.observe(task, loss, self._search.found)
 
     def affinity(self, estimator: str | None = None) -> Affinity:
         """Returns the affinities measured so far, with error bars.
@@ -248,6 +295,11 @@ class AffinityMeter:
         """
         self._schedule = copy.deepcopy(self._unused_schedule)
         self._history = MeterHistory(self._given_tasks)
+        self._stream = (
+            GradientStream(self._setup, self._streamed, self._dimension, self._seed, self._given_tasks)
+            if self._streamed
+            else None
+        )
         self._clock = TrainingClock()
         self._calls = self._readings = 0
         self._held_out: bool | None = None
@@ -256,6 +308,8 @@ class AffinityMeter:
     @property
     def tasks(self) -> tuple[str, ...] | None:
         """The task names, or None before the first measured call if they were not passed to the constructor."""
+        if self._history.tasks is None and self._stream is not None and self._stream.tasks:
+            return tuple(self._stream.tasks)
         return self._history.tasks
 
     @property
@@ -267,6 +321,16 @@ class AffinityMeter:
     def measured(self) -> int:
         """The number of measured calls."""
         return self._history.measured
+
+    @property
+    def due(self) -> bool:
+        """Whether the next call will be measured, so that batches for it can be fetched only then."""
+        return self._schedule.due(self._calls) or self._postponed
+
+    @property
+    def observed(self) -> int:
+        """The number of times `observe` has been called."""
+        return 0 if self._stream is None else self._stream.observed
 
     @property
     def overhead(self) -> float:
@@ -288,6 +352,7 @@ class AffinityMeter:
             "ledger": self._history.state_dict(),
             "schedule": self._schedule.state_dict(),
             "clock": self._clock.state_dict(),
+            **({} if self._stream is None else {"stream": self._stream.state_dict()}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -306,10 +371,24 @@ class AffinityMeter:
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
         self._schedule.load_state_dict(state["schedule"])
         self._clock.load_state_dict(state["clock"])
+        if self._stream is not None:
+            self._stream.load_state_dict(state["stream"])
 
     def __repr__(self) -> str:
-        names = ", ".join(e.name for e in self._setup.estimators)
-        return f"AffinityMeter({names}; {self.measured} of {self._calls} calls measured, tasks={self.tasks})"
+        counts = f"{self.measured} of {self._calls} calls measured"
+        if self._stream is not None:
+            counts = f"{self.observed} observed" + (f", {counts}" if self._setup.estimators else "")
+        return f"AffinityMeter({', '.join(self._names())}; {counts}, tasks={self.tasks})"
+
+    def _names(self) -> list[str]:
+        return [*(e.name for e in self._setup.estimators), *self._streamed]
+
+    def _require_closure_estimator(self) -> None:
+        if not self._setup.estimators:
+            raise RuntimeError(
+                "this meter only observes gradients; call meter.observe(task) after backward(), or add an estimator "
+                "that uses a closure: estimator=['lookahead', 'streaming']"
+            )
 
     def _begin_call(self, held_out: object) -> int:
         """Starts a call and returns its index. `backward` and `gram` can no longer be used for the previous call."""
@@ -427,16 +506,28 @@ class AffinityMeter:
             self._log(metrics, call)
 
     def _affinity(self, estimator: str | None, *, last: bool = False) -> Affinity:
-        names = [e.name for e in self._setup.estimators]
+        names = self._names()
         name = names[0] if estimator is None else estimator
         if name not in names:
             raise unknown_name("estimator", "estimator of this meter", estimator, names)
+        if name in self._streamed:
+            return self._streamed_affinity(name, last=last)
         if not self.measured:
             raise RuntimeError(
                 f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, and "
                 "check its `every` argument"
             )
         return self._history.affinity(name, self._settings(name), last=last)
+
+    def _streamed_affinity(self, name: str, *, last: bool) -> Affinity:
+        assert self._stream is not None
+        if last:
+            raise InvalidInput("estimator", f"must not be {name!r}, which measures no single steps")
+        if not self._stream.observed:
+            raise RuntimeError("nothing was observed; call meter.observe(task) after each backward()")
+        settings = {"held_out": False, "per_lr": self._setup.per_lr and name == "streaming_gradient"}
+        settings |= {"estimator": name, "update": self._setup.update if self._setup.optimizers else None}
+        return self._stream.affinity(name, {**settings, "observed": self.observed})
 
     def _settings(self, name: str) -> dict[str, Any]:
         steps = next(e for e in self._setup.estimators if e.name == name).of_steps
@@ -451,9 +542,10 @@ class AffinityMeter:
     def _quantities(self) -> dict[str, Any]:
         """Returns the settings that determine what is measured."""
         return {
-            "estimators": [e.name for e in self._setup.estimators],
-            "update": self._setup.update if self._setup.uses_steps else None,
+            "estimators": self._names(),
+            "update": self._setup.update if self._setup.uses_steps or self._streamed else None,
             "per_lr": self._setup.per_lr,
+            **({"sketch": [self._dimension, self._seed]} if self._streamed else {}),
         }
 
 
