@@ -97,8 +97,12 @@ class ReplayableClosure:
         self._modules_after, self._randomness_after = self._modules.snapshot(), RandomState()
         self.losses = TaskLosses.read(self.returned, self.what)
 
-    def replay(self) -> TaskLosses:
-        """Runs the closure again, starting from the same random state, buffers and modes as the first time."""
+    def replay(self, tasks: Sequence[str] | None = None) -> TaskLosses:
+        """Runs the closure again, starting from the same random state, buffers and modes as the first time.
+
+        Args:
+            tasks: The tasks whose losses are needed; a closure that computes all losses at once ignores this.
+        """
         return TaskLosses.read(self._rerun(), self.what)
 
     def _rerun(self) -> Any:
@@ -123,6 +127,10 @@ class ReplayableClosure:
         """
         self._modules_after.restore()
         return differentiate()
+
+    def differentiable_losses(self, losses: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Returns the losses of the first run with their graph."""
+        return losses
 
     def modules(self) -> list[nn.Module]:
         return self._modules.modules()

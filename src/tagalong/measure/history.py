@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ class MeterHistory:
     Attributes:
         tasks: Task names, or None if they are not known yet.
         source_counts: How often each task has been a source.
+        pair_counts: How often each source has been measured together with each target.
         touched: The indices of the shared parameters that each task depends on.
         latest: The affinities of the last reading copied from the device, by estimator.
     """
@@ -36,6 +39,7 @@ class MeterHistory:
     def __init__(self, tasks: Sequence[str] | None) -> None:
         self.tasks = None if tasks is None else task_names(tasks)
         self.source_counts: dict[str, int] = {}
+        self.pair_counts: Counter[tuple[str, str]] = Counter()
         self.latest: dict[str, Floats] = {}
         self._records: dict[str, EstimatorHistory] = {}
         self.touched: dict[str, set[int]] = {}
@@ -45,6 +49,8 @@ class MeterHistory:
     def add(self, call: int, reading: Reading) -> None:
         for task in reading.sources:
             self.source_counts[task] = self.source_counts.get(task, 0) + 1
+        if len(reading.targets) < len(reading.tasks):  # only needed if targets are sampled
+            self.pair_counts.update(product(reading.sources, reading.targets))
         for task, indices in reading.touched.items():
             self.touched.setdefault(task, set()).update(indices)
         self._waiting = call, reading
@@ -85,6 +91,7 @@ class MeterHistory:
             "tasks": None if self.tasks is None else list(self.tasks),
             "measured": self._measured,
             "source_counts": dict(self.source_counts),
+            "pair_counts": [[*pair, number] for pair, number in self.pair_counts.items()],
             "touched": {task: sorted(indices) for task, indices in self.touched.items()},
             "records": {name: record.state_dict() for name, record in self._records.items()},
         }
@@ -96,6 +103,7 @@ class MeterHistory:
         self.tasks = self.tasks if tasks is None else tuple(tasks)
         self._measured, self._waiting = int(state["measured"]), None
         self.source_counts = dict(state["source_counts"])
+        self.pair_counts = Counter({(i, j): number for i, j, number in state.get("pair_counts", ())})
         self.touched = {task: set(indices) for task, indices in state["touched"].items()}
         self._records = {}
         for name, record in state["records"].items():
@@ -172,6 +180,7 @@ class Reading:
         before: The target losses before the step, from the training closure or the held-out closure.
         finite: Whether each gradient was finite, if this was checked.
         touched: The indices of the shared parameters that each source depends on.
+        asked: The tasks that were run as sources and as targets, or None if all were.
     """
 
     tasks: Sequence[str]
@@ -186,6 +195,7 @@ class Reading:
     before: Floats
     finite: Sequence[Tensor]
     touched: dict[str, set[int]]
+    asked: tuple[Sequence[str], Sequence[str]] | None = None
 
     def overflowed(self) -> bool:
         return bool(self.finite) and not bool(torch.stack(list(self.finite)).all())
@@ -193,7 +203,7 @@ class Reading:
     def attempted_pairs(self) -> Mask:
         """Returns the pairs that this step tried to measure."""
         tried = np.zeros((len(self.tasks), len(self.tasks)), dtype=bool)
-        tried[self._pairs()] = True
+        tried[self._pairs(self.sources, self.targets)] = True
         return tried
 
     def entries(self) -> Iterator[EstimatorEntry]:
@@ -213,21 +223,25 @@ class Reading:
             lr = self.lr or np.nan  # a warm-up may start at a learning rate of 0
             estimate, null = estimate / lr, null / lr
         values = np.full((n, n), np.nan)
-        values[self._pairs()] = estimate
+        values[self._pairs(self.sources, self.targets)] = estimate
         invalid = self.attempted_pairs() & ~np.isfinite(values)
         values[invalid] = np.nan
         return EstimatorEntry(
             estimator.name, values, np.where(np.isfinite(null), null, np.nan), self._skip_reasons(invalid, estimator)
         )
 
-    def _pairs(self) -> tuple[NDArray[np.intp], ...]:
-        rows, columns = ([self.tasks.index(t) for t in names] for names in (self.sources, self.targets))
+    def _pairs(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[NDArray[np.intp], ...]:
+        rows, columns = ([self.tasks.index(t) for t in names] for names in (sources, targets))
         return np.ix_(rows, columns)
 
     def _skip_reasons(self, invalid: Mask, estimator: Estimator) -> dict[str, Mask]:
         """Returns the pairs without a value at this step, by reason, ignoring pairs whose source was not chosen."""
         own, before = self.own[:, None], self.before[None, :]
         missing = np.isnan(own) | np.isnan(before)
+        if self.asked is not None:  # the others were not run, so their labels may well be there
+            asked = np.zeros_like(missing)
+            asked[self._pairs(*self.asked)] = True
+            missing &= asked
         infinite = ~missing & (np.isinf(own) | np.isinf(before))
         zero = invalid & (before == 0) & estimator.ratio
         other = "non-finite after the step" if estimator.of_steps else "zero gradient"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,7 @@ from .measurement import Measurement
 from .schedules import Schedule, as_schedule
 from .setup import Setup, Shared, Update, Weights, make_setup
 from .streaming import STREAMING_ESTIMATORS, GradientStream, split_estimators
+from .task_closures import LazyLosses, TaskClosure, TaskFunctions, is_task_closures
 
 Log = Callable[[dict[str, float], int], Any]
 T = TypeVar("T")
@@ -148,16 +149,35 @@ class AffinityMeter:
         self._search = WrapperFinder()
         self.reset()
 
-    def __call__(self, closure: Callable[[], T], held_out: Callable[[], Any] | None = None) -> T:
+    @overload
+    def __call__(self, closure: Callable[[], T], held_out: Callable[[], Any] | None = None) -> T: ...
+
+    @overload
+    def __call__(
+        self, closure: Mapping[str, TaskClosure], held_out: Mapping[str, TaskClosure] | None = None
+    ) -> LazyLosses: ...
+
+    def __call__(self, closure: Any, held_out: Any = None) -> Any:
         """Runs `closure`, takes a measurement if one is due, and returns the closure's result with its graph intact.
 
         Args:
             closure: A function that returns ``{task: loss}``, or ``{task: (loss, weight)}`` with a weight such as the
                 number of labels. On measured calls, the closure runs once more per task, so it must use the same batch
                 each time and have no side effects except on modules. A task without labels may be absent, None or NaN.
+                It can also be a mapping ``{task: function that returns its loss}``, for tasks that have batches of
+                their own. Then only the functions that are needed run, and only one graph is kept at a time. Instead of
+                such a function, a pair ``(fetch, loss)`` can be given: ``fetch()`` returns a batch and ``loss(batch)``
+                its loss, and `fetch` runs at most once per call, and only if the loss is needed. In this form, the
+                meter returns a mapping that computes each loss when it is first read.
             held_out: A function that returns the losses on other rows, such as a validation batch. Steps are then
-                computed from `closure`, and the losses before and after them from `held_out`.
+                computed from `closure`, and the losses before and after them from `held_out`. If `closure` is a
+                mapping, so is `held_out`.
         """
+        if is_task_closures(closure):
+            functions = TaskFunctions(closure)
+            self._measure_tasks(functions, held_out)
+            self._training.losses = losses = LazyLosses(functions)
+            return losses
         if not callable(closure):
             raise TypeError(
                 f"the meter must be called with a function that computes the losses, found {type(closure).__name__}; "
@@ -169,19 +189,25 @@ class AffinityMeter:
         self._training.losses = returned
         return returned
 
-    def measure_only(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
+    def measure_only(
+        self,
+        closure: Callable[[], Any] | Mapping[str, TaskClosure],
+        held_out: Callable[[], Any] | Mapping[str, TaskClosure] | None = None,
+    ) -> bool:
         """Takes a measurement if one is due. This method is for trainers that run the training step themselves.
 
         Buffers, modes and random states are restored afterward. The closure runs only if a measurement is due. A
         measured step therefore needs one more forward pass than with a call to the meter.
 
         Args:
-            closure: A function that returns the losses, as in a call to the meter.
-            held_out: A function that returns the held-out losses, as in a call to the meter.
+            closure: A function that returns the losses, or one per task, as in a call to the meter.
+            held_out: A function that returns the held-out losses, or one per task, as in a call to the meter.
 
         Returns:
             Whether this call was measured.
         """
+        if is_task_closures(closure):
+            return self._measure_tasks(TaskFunctions(closure), held_out)
         self._require_closure_estimator()
         call = self._begin_call(held_out)
         due = self._is_due(call)
@@ -399,6 +425,20 @@ class AffinityMeter:
         self._gram.clear()
         return call
 
+    def _measure_tasks(self, functions: TaskFunctions, held_out: Any) -> bool:
+        """Takes a measurement with one closure per task if one is due. Everything is restored afterward."""
+        self._require_closure_estimator()
+        if held_out is not None and not isinstance(held_out, Mapping):
+            expected = "must be a mapping from tasks to closures, like the closures themselves"
+            raise InvalidInput("held_out", expected, type(held_out).__name__)
+        call = self._begin_call(held_out)
+        due = self._is_due(call)
+        if due:
+            on = None if held_out is None else TaskFunctions(held_out, "held-out closure")
+            with without_caches():
+                self._measure(functions, on, call, measure_only=True)
+        return due
+
     def _check_held_out(self, held_out: object) -> None:
         if self._held_out is not None and self._held_out != (held_out is not None):
             raise InvalidInput(
@@ -429,21 +469,26 @@ class AffinityMeter:
         return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
 
     def _measure(
-        self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, measure_only: bool = False
+        self,
+        closure: Callable[[], T] | TaskFunctions,
+        held_out: Callable[[], Any] | TaskFunctions | None,
+        call: int,
+        *,
+        measure_only: bool = False,
     ) -> T:
         """Runs the closure, measures, and restores the state from after the run (or before it if `measure_only`)."""
         verify, wrapper = self._must_verify(), self._search.found
-        main = self._setup.replayable(closure, self._replayer, verify=verify, wrapper=wrapper)
+        asked = self._choose_tasks(closure, held_out) if isinstance(closure, TaskFunctions) else None
+        make = partial(self._setup.replayable, replayer=self._replayer, verify=verify, wrapper=wrapper)
+        main = make(closure, needed=None if asked is None else asked[0] if held_out else [*dict.fromkeys(sum(asked, []))])
         main.run()
         watch = Stopwatch(self._setup.parameters[0].device)
         held_out_closure, replicas = None, self._setup.replicas(wrapper)
         try:
             if held_out is not None:
-                held_out_closure = self._setup.replayable(
-                    held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper
-                )
+                held_out_closure = make(held_out, needed=asked and asked[1], held_out=True)
                 held_out_closure.run()
-            measurement = self._measurement(main, held_out_closure, verify, call, replicas)
+            measurement = self._measurement(main, held_out_closure, verify, call, replicas, asked)
             reading = measurement.run()
             if held_out_closure is not None and tracks_unused_parameters(wrapper):
                 main.replay()  # the training loop will differentiate this closure, not the held-out one
@@ -468,6 +513,7 @@ class AffinityMeter:
         verify: bool,
         call: int,
         replicas: Replicas,
+        asked: tuple[list[str], list[str]] | None,
     ) -> Measurement:
         tasks = agree_on_tasks(self._history.tasks, main, replicas) if verify else self._history.tasks or ()
         if self._history.tasks is None and tasks and not main.losses.problems:
@@ -477,15 +523,41 @@ class AffinityMeter:
             tasks,
             main,
             held_out_closure,
-            choose=lambda present: self._schedule.choose(present, self._history.source_counts, self._seed),
+            choose=self._choose_sources if asked is None else lambda present: [t for t in asked[0] if t in present],
+            choose_targets=self._choose_targets
+            if asked is None
+            else lambda present, _: [t for t in asked[1] if t in present],
+            asked=asked,
             replicas=replicas,
             call=call,
             known=self._history.touched,
             verify=verify,
             # A DDP wrapper synchronizes gradients during a real backward pass.
-            keep_training_gradient=self._training.wanted and self._search.found is None,
-            keep_gram=self._gram.wanted,
+            keep_training_gradient=self._training.wanted and self._search.found is None and asked is None,
+            keep_gram=self._gram.wanted and asked is None,
         )
+
+    def _choose_sources(self, present: Sequence[str]) -> Sequence[str]:
+        return self._schedule.choose(present, self._history.source_counts, self._seed)
+
+    def _choose_targets(self, present: Sequence[str], sources: Sequence[str]) -> Sequence[str]:
+        pairs = self._history.pair_counts
+        counts = {task: sum(pairs[source, task] for source in sources) for task in present} if pairs else {}
+        return self._schedule.choose_targets(present, counts, self._seed)
+
+    def _choose_tasks(self, closure: TaskFunctions, held_out: Any) -> tuple[list[str], list[str]]:
+        """Returns the sources and targets of a measurement with one closure per task."""
+        if not self._setup.replicas(self._search.found).alone:
+            raise_closure_problems(
+                [
+                    "one closure per task is not supported under data parallelism; pass one closure that returns the "
+                    "losses of all tasks."
+                ]
+            )
+        if self._history.tasks is None:
+            self._history.tasks = task_names(closure.tasks)
+        sources = list(self._choose_sources(closure.tasks))
+        return sources, list(self._choose_targets((closure if held_out is None else held_out).tasks, sources))
 
     def _record(self, call: int, reading: Reading, measurement: Measurement) -> None:
         self._history.flush()  # the previous reading arrived long ago

@@ -21,6 +21,7 @@ from .estimators import Estimator, Quantity
 from .gradients import sparse_gradient_error
 from .isolation import Replayer, has_compiled_modules
 from .steps import Steps, check_ownership, optimizer_steps, read_optimizers, sgd_steps
+from .task_closures import ReplayableTasks, TaskFunctions
 
 Shared = nn.Module | Tensor | Iterable[Tensor | nn.Module]
 Weights = Mapping[str, float | Tensor] | Callable[[], Mapping[str, float | Tensor]]
@@ -84,15 +85,18 @@ class Setup:
 
     def replayable(
         self,
-        closure: Closure,
+        closure: Closure | TaskFunctions,
         replayer: Replayer,
         *,
         verify: bool,
         held_out: bool = False,
         wrapper: nn.Module | None = None,
+        needed: Sequence[str] | None = None,
     ) -> ReplayableClosure:
         what, graph = ("held-out closure", self.needs_target_gradients) if held_out else ("closure", True)
         models = [*self.models, wrapper] if self.models and wrapper is not None else self.models
+        if isinstance(closure, TaskFunctions):
+            return ReplayableTasks(closure, needed or closure.tasks, models, replayer, what, verify=verify)
         return ReplayableClosure(closure, models, replayer, what, graph=graph, verify=verify)
 
     def replicas(self, wrapper: DistributedDataParallel | None) -> Replicas:
