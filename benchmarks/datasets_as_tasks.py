@@ -8,6 +8,7 @@ import argparse
 import json
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -28,9 +29,11 @@ from planted_datasets import (
     with_lora,
 )
 from tagalong import Affinity, AffinityMeter
+from tagalong.measure import RoundRobin
 
-COLUMNS = ("datasets", "tuning", "share", "steps per dataset", "nearest in family", "AUC", "accuracy", "overhead")
-CHECKPOINTS = (5, 10, 15, 20)
+COLUMNS = ("datasets", "tuning", "share", "estimator", "steps", "nearest in family", "AUC", "accuracy", "overhead")
+CHECKPOINTS = (5, 10, 20)
+TARGETS = 8  # tasks whose losses a lookahead measures at a step
 
 
 @dataclass
@@ -84,25 +87,46 @@ def quality(affinity: Affinity, family: NDArray[np.intp]) -> tuple[float, float]
     return float((groups[best] == groups).mean()), float(auc)
 
 
+def lookahead(setting: Setting, tuning: str, seed: int, steps: int) -> list[dict[str, object]]:
+    """Measures, at every step, how a step on one dataset changes the losses of a few others."""
+    run = Run(setting, tuning, seed)
+    before, names = run.accuracy(), [str(k) for k in range(setting.datasets)]
+    every = RoundRobin(every=1, sources=1, targets=TARGETS)
+    meter = AffinityMeter(run.model, run.optimizer, model=run.model, every=every, tasks=names, seed=seed)
+    losses = {task: (partial(run.data.batch, int(task)), lambda batch: loss_of(run.model, *batch)) for task in names}
+    training = measuring = 0.0
+    for _ in range(steps):
+        for dataset in run.order():
+            starts = [_now(run.model)]
+            run.step(int(dataset))
+            starts.append(_now(run.model))
+            meter.measure_only(losses)
+            training, measuring = training + starts[1] - starts[0], measuring + _now(run.model) - starts[1]
+    nearest, auc = quality(meter.affinity(), run.data.family.numpy())
+    found = {"steps": steps, "nearest": nearest, "auc": auc, "before": before, "after": run.accuracy()}
+    progress(f"{setting.datasets} {tuning} {setting.share} lookahead: {nearest:.3f} {auc:.3f}")
+    cost = {"estimator": "lookahead", "overhead": measuring / training}
+    return [{**cost, "tuning": tuning, "seed": seed, **asdict(setting), **found}]
+
+
 def overhead(run: Run, meter: AffinityMeter, rounds: int, steps: int) -> float:
     """Returns the time that `observe` adds to a step, as a fraction: the median over rounds of alternating loops."""
     found = []
     for _ in range(rounds):
         seconds = {}
         for observed in (None, meter):
-            _synchronize(run.model)
-            start = time.perf_counter()
+            start = _now(run.model)
             for k in range(steps):
                 run.step(k % run.setting.datasets, observed)
-            _synchronize(run.model)
-            seconds[observed is not None] = time.perf_counter() - start
+            seconds[observed is not None] = _now(run.model) - start
         found.append(seconds[True] / seconds[False] - 1)
     return median(found)
 
 
-def _synchronize(model: nn.Module) -> None:
+def _now(model: nn.Module) -> float:
     if next(model.parameters()).is_cuda:
         torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def measure(setting: Setting, tuning: str, seed: int, steps: int, rounds: int) -> list[dict[str, object]]:
@@ -121,7 +145,7 @@ def measure(setting: Setting, tuning: str, seed: int, steps: int, rounds: int) -
             rows.append({"steps": visit, "nearest": nearest, "auc": auc, "before": before, "after": run.accuracy()})
             progress(f"{setting.datasets} {tuning} {setting.share} {visit}: {nearest:.3f} {auc:.3f} ({seconds:.1f} s)")
     cost = overhead(run, meter, rounds, max(100, setting.datasets // 4)) if rounds else None
-    found = {"overhead": cost, "tuning": tuning, "seed": seed, **asdict(setting)}
+    found = {"estimator": "streaming", "overhead": cost, "tuning": tuning, "seed": seed, **asdict(setting)}
     return [{**found, **row} for row in rows]
 
 
@@ -134,6 +158,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20, help="steps per dataset")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5, help="rounds for the overhead; 0 to skip it")
+    parser.add_argument("--lookahead", action="store_true", help="also measure lookaheads, which takes much longer")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=32)
@@ -150,6 +175,7 @@ def main() -> None:
         for share in args.shares
         for seed in range(args.seeds)
         for row in measure(replace(base, datasets=count, share=share), tuning, seed, args.steps, args.rounds)
+        + (lookahead(replace(base, datasets=count, share=share), tuning, seed, args.steps) if args.lookahead else [])
     ]
     print(table(COLUMNS, [_cells(row) for row in rows]))
     if args.json:
@@ -162,6 +188,7 @@ def _cells(row: dict[str, object]) -> tuple[str, ...]:
         str(row["datasets"]),
         str(row["tuning"]),
         f"{row['share']:.0%}",
+        str(row["estimator"]),
         str(row["steps"]),
         f"{row['nearest']:.0%}",
         f"{row['auc']:.3f}",

@@ -30,10 +30,9 @@ class Setting:
 class PlantedDatasets:
     """Sequences of random tokens, each with a class: the largest entry for it and the token before it in two tables.
 
-    The two tables are the dataset's teacher; as in a language model, there is a loss for every token.
-    A dataset's teacher is √share · (its family's) + √(1 − share) · (its own), so `share` is the fraction of its variance
-    that comes from the family. The entries of each class sum to zero, so that classes are balanced. The first token
-    names the dataset.
+    The two tables are the dataset's teacher: √share · (its family's) + √(1 − share) · (its own), so `share` is the
+    fraction of its variance that comes from the family. The entries of each class sum to zero, so that classes are
+    balanced. As in a language model, there is a loss for every token. The first token names the dataset.
     """
 
     def __init__(self, setting: Setting, *, count: int, families: int, first_token: int, seed: int) -> None:

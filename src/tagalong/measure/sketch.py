@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._utils import _flatten_dense_tensors
 from torch.optim import Optimizer
 
 from .step_rules import iterate_chunks, select_rows
@@ -176,14 +177,15 @@ class _Part:
         if owner is not None and moments is not None:
             step = owner.step_count(self.parameters)
             beta1, beta2 = (float(beta) for beta in owner.group["betas"])
-            rate = rate * (1.0 - beta1) / (1.0 - beta1 ** (step + 1.0))
-            flat.mul_(self._inverse_root(moments, 1.0 - beta2**step, float(owner.group.get("eps", 0.0))))
+            correction = 1.0 - beta2**step  # v̂ = v / correction, which is a factor of the result
+            rate = rate * correction**0.5 * (1.0 - beta1) / (1.0 - beta1 ** (step + 1.0))
+            flat.mul_(self._inverse_root(moments, correction * float(owner.group.get("eps", 0.0)) ** 2))
         return self._fold(flat).mul_(rate**0.5)
 
-    def _inverse_root(self, moments: Sequence[Tensor | None], correction: Any, eps: float) -> Tensor:
-        """Returns 1/√√v̂, with damped moments v̂."""
-        damped = self._flatten(moments).div_(correction)
-        damped.add_(damped.sum() * (DAMPING / sum(self.sizes)) + eps**2)
+    def _inverse_root(self, moments: Sequence[Tensor | None], least: Any) -> Tensor:
+        """Returns 1/√√v, with damped moments v."""
+        damped = self._flatten(moments)
+        damped.add_(damped.sum() * (DAMPING / sum(self.sizes)) + least)
         return damped.rsqrt_().sqrt_()
 
     def _fold(self, flat: Tensor) -> Tensor:
@@ -196,11 +198,12 @@ class _Part:
         """Copies the tensors into a flat one, with zeros for missing tensors and to fill the last row."""
         size, zero = sum(self.sizes), self.signs.new_zeros(1)
         pieces = [
-            zero.expand(length) if tensor is None else (tensor if rows.stop is None else tensor[rows]).reshape(-1)
+            zero.expand(length) if tensor is None else tensor if rows.stop is None else tensor[rows]
             for tensor, rows, length in zip(tensors, self.rows, self.sizes, strict=True)
         ]
         longest = max(-(-size // length) * length for length in (len(self.signs), self.dimension))
-        return torch.cat([*pieces, zero.expand(longest - size)]).to(self.signs.dtype)
+        flat: Tensor = _flatten_dense_tensors([*pieces, zero.expand(longest - size)])
+        return flat.to(self.signs.dtype)
 
 
 def _random_signs(length: int, seed: list[int]) -> Tensor:

@@ -71,7 +71,7 @@ class GradientStream:
         self.observed = 0
         self._means = {name: RunningMeans(dimension, unit_length=name == "streaming") for name in estimators}
         self._waiting: list[_Row] = []
-        self._copying: tuple[list[_Row], HostCopy] | None = None
+        self._copying: tuple[list[_Row], list[HostCopy]] | None = None
         self._accumulated: _Accumulated | None = None
 
     def observe(self, task: str, loss: Tensor | float | None, wrapper: DistributedDataParallel | None) -> None:
@@ -80,7 +80,8 @@ class GradientStream:
             self.tasks[task_names([task])[0]] = len(self.tasks)
         self.observed += 1
         sketch = self._latest_gradient()
-        self._waiting.append(_Row(self.tasks[task], self._sketch.layout, sketch, torch.nan if loss is None else loss))
+        value = torch.nan if loss is None or sketch is None else loss.detach() if isinstance(loss, Tensor) else loss
+        self._waiting.append(_Row(self.tasks[task], self._sketch.layout, sketch, value))
         if len(self._waiting) == ROWS_PER_COPY:
             self._check_ranks(wrapper)
             self._copy_rows()
@@ -161,30 +162,29 @@ class GradientStream:
     def _copy_rows(self) -> None:
         self._finish_copy()
         rows, self._waiting = self._waiting, []
-        known = [row.values() for row in rows if row.sketch is not None]
-        if known:
-            self._copying = rows, HostCopy(torch.stack(known))
-        else:
-            self._add(rows, np.zeros((0, self._dimension + 1)))
+        sketches = [row.sketch for row in rows if row.sketch is not None]
+        losses = [row.loss.reshape(()).to(sketches[0]) for row in rows if isinstance(row.loss, Tensor)]
+        self._copying = rows, [HostCopy(torch.stack(values)) for values in (sketches, losses) if values]
 
     def _finish_copy(self) -> None:
         if self._copying is not None:
-            (rows, copy), self._copying = self._copying, None
-            self._add(rows, copy.to_numpy())
+            (rows, copies), self._copying = self._copying, None
+            self._add(rows, *(copy.to_numpy() for copy in copies))
 
     def _flush(self) -> None:
         self._copy_rows()
         self._finish_copy()
 
-    def _add(self, rows: Sequence[_Row], values: Floats) -> None:
-        found = iter(values)
+    def _add(self, rows: Sequence[_Row], sketches: Sequence[Floats] = (), losses: Sequence[float] = ()) -> None:
+        next_sketch, next_loss = iter(sketches), iter(losses)
         for row in rows:
-            value = None if row.sketch is None else next(found)
+            loss = float(next(next_loss) if isinstance(row.loss, Tensor) else row.loss)
+            sketch = None if row.sketch is None else next(next_sketch)
             for means in self._means.values():
-                if value is None:
+                if sketch is None:
                     means.skip(row.task, "no optimizer state yet")
                 else:
-                    means.add(row.task, value[:-1], float(value[-1]), row.layout)
+                    means.add(row.task, sketch, loss, row.layout)
 
     def __getstate__(self) -> dict[str, Any]:
         self._flush()
@@ -206,12 +206,6 @@ class _Row:
     layout: int
     sketch: Tensor | None
     loss: Tensor | float
-
-    def values(self) -> Tensor:
-        """Returns the projection followed by the loss."""
-        assert self.sketch is not None
-        loss = torch.as_tensor(self.loss).detach().reshape(1).to(self.sketch)
-        return torch.cat([self.sketch, loss])
 
 
 @dataclass(frozen=True)
