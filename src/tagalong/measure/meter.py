@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar, overload
@@ -13,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from tagalong.affinity import Affinity, named_values
-from tagalong.errors import InvalidInput, collect, is_positive_integer, raise_problems
+from tagalong.errors import InvalidInput, collect, is_positive, is_positive_integer, raise_problems
 from tagalong.plugins import unknown_name
 
 from .backward import TaskGramMatrix, TrainingGradient
@@ -30,7 +31,7 @@ from .distributed import (
     tracks_unused_parameters,
 )
 from .estimators import Cosine, Estimator, resolve_estimators
-from .history import MeterHistory, Reading, task_names
+from .history import HISTORY_MEMORY, MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Measurement
 from .schedules import Schedule, as_schedule
@@ -79,6 +80,9 @@ class AffinityMeter:
         max_overhead: The maximum number of seconds spent measuring per second of training, for ``every="auto"``.
         gradient_memory: The number of bytes available for the task gradients that ``"gradient"`` and ``"cosine"`` keep
             in memory. Gradients that need more memory are computed in blocks, with additional backward passes.
+        history_memory: The number of bytes available for the history of all estimators. Once it takes more, means over
+            blocks of consecutive measured steps are kept: means stay exact and standard errors valid, but medians,
+            trimmed means and parts of the history become coarser.
         sketch_dimension: The number of numbers to which ``"streaming"`` reduces a gradient. Inner products of unit
             vectors are then accurate to about 1/√dimension. Primes are best, because the columns of a weight matrix do
             not always fall into the same place then.
@@ -114,6 +118,7 @@ class AffinityMeter:
         tasks: Sequence[str] | None = None,
         max_overhead: float = 0.1,
         gradient_memory: float = 4 * 2**30,
+        history_memory: float = HISTORY_MEMORY,
         sketch_dimension: int = 1021,
         seed: int = 0,
         log: Log | Logger | None = None,
@@ -139,10 +144,13 @@ class AffinityMeter:
         self._given_tasks: tuple[str, ...] | None = None if tasks is None else collect(problems, task_names, tasks)
         self._log: Log | None = collect(problems, _as_log_function, log)
         self._setup: Setup = collect(problems, make)
+        if not is_positive(history_memory) and history_memory != math.inf:
+            problems.append(InvalidInput("history_memory", "must be a positive number of bytes", repr(history_memory)))
         if not is_positive_integer(sketch_dimension):
             problems.append(InvalidInput("sketch_dimension", "must be a positive integer", repr(sketch_dimension)))
         raise_problems(problems)
         self._seed, self._streamed, self._dimension = seed, streamed, sketch_dimension
+        self._history_memory = history_memory / max(1, len(self._setup.estimators))
         self._replayer = Replayer()
         self._training = TrainingGradient(self._setup)
         self._gram = TaskGramMatrix(self._setup)
@@ -320,7 +328,7 @@ class AffinityMeter:
             (0, 0, None)
         """
         self._schedule = copy.deepcopy(self._unused_schedule)
-        self._history = MeterHistory(self._given_tasks)
+        self._history = MeterHistory(self._given_tasks, self._history_memory)
         self._stream = (
             GradientStream(self._setup, self._streamed, self._dimension, self._seed, self._given_tasks)
             if self._streamed
