@@ -36,7 +36,7 @@ from .isolation import Replayer, without_caches
 from .measurement import Measurement
 from .schedules import Schedule, as_schedule
 from .setup import Setup, Shared, Update, Weights, make_setup
-from .streaming import STREAMING_ESTIMATORS, GradientStream, split_estimators
+from .streaming import STREAMING_ESTIMATORS, GradientStream, check_streaming, split_estimators
 from .task_closures import LazyLosses, TaskClosure, TaskFunctions, is_task_closures
 
 Log = Callable[[dict[str, float], int], Any]
@@ -144,6 +144,8 @@ class AffinityMeter:
         self._given_tasks: tuple[str, ...] | None = None if tasks is None else collect(problems, task_names, tasks)
         self._log: Log | None = collect(problems, _as_log_function, log)
         self._setup: Setup = collect(problems, make)
+        if self._setup is not None:
+            collect(problems, check_streaming, self._setup, streamed)
         if not is_positive(history_memory) and history_memory != math.inf:
             problems.append(InvalidInput("history_memory", "must be a positive number of bytes", repr(history_memory)))
         if not is_positive_integer(sketch_dimension):

@@ -21,6 +21,7 @@ from .distributed import Replicas
 from .history import HostCopy, task_names
 from .setup import Setup
 from .sketch import GradientSketch
+from .steps import check_ownership
 
 STREAMING_ESTIMATORS = ("streaming", "streaming_gradient")
 BLOCKS = 8  # parts of each task's visits, whose differences show the noise
@@ -40,6 +41,16 @@ def split_estimators(chosen: Any) -> tuple[tuple[str, ...], list[Any]]:
     items = list(chosen) if isinstance(chosen, Sequence) and not isinstance(chosen, str) else [chosen]
     streamed = [item for item in items if isinstance(item, str) and item in STREAMING_ESTIMATORS]
     return tuple(dict.fromkeys(streamed)), [item for item in items if item not in streamed]
+
+
+def check_streaming(setup: Setup, estimators: Sequence[str]) -> None:
+    """Checks that the step size is known if a streaming estimator needs it, and that the optimizers fit."""
+    if "streaming_gradient" in estimators and not setup.optimizers and setup.lr is None:
+        raise InvalidInput(
+            "", "the step size is unknown", hint="pass `optimizer`, or `lr`; only estimator='streaming' requires neither"
+        )
+    if estimators and setup.optimizers:
+        check_ownership(setup.trainable(), setup.optimizers)
 
 
 class GradientStream:
