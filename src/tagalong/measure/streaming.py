@@ -285,6 +285,7 @@ class RunningMeans:
         self._latest = np.zeros((0, dimension), dtype=np.float32)
         self._last_visit = np.zeros(0, dtype=np.int64)
         self._losses = np.zeros((0, 2))
+        self._shares = np.zeros(0)
         self._together = np.zeros((0, 0), dtype=np.int32)
         self._center, self._center_sum = np.zeros(dimension), np.zeros(dimension)
         self._visits = self._centered = self._layout = 0
@@ -310,6 +311,7 @@ class RunningMeans:
         mean = self._center / number
         self._sums[task, block] += value - mean
         self._counts[task, block] += 1
+        self._shares[task] += 1.0 / number
         self._together[task, recent] += 1
         self._center_sum += mean
         self._centered += 1
@@ -333,7 +335,10 @@ class RunningMeans:
     def estimate(self, *, first_order: bool) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Returns the affinities [source, target], their standard errors, and the number of visits behind them."""
         counts = np.minimum(self._together, self._together.T).astype(np.int64)
-        vectors = BlockVectors(self._uncentered() if first_order or len(self._sums) < 3 else self._recentered(), self._counts)
+        if first_order or len(self._sums) < 3:
+            vectors = BlockVectors(self._uncentered(), self._counts, np.zeros(len(self._sums)))
+        else:
+            vectors = BlockVectors(self._recentered(), self._counts, self._shares / np.maximum(1, self._counts.sum(1)))
         values, errors = vectors.products(self._losses) if first_order else vectors.cosines()
         known = (counts > 0) & np.isfinite(values)
         return np.where(known, values, np.nan), np.where(known, errors, np.nan), np.where(known, counts, 0)
@@ -354,7 +359,7 @@ class RunningMeans:
     def _grow(self, tasks: int) -> None:
         more = tasks - len(self._counts)
         if more > 0:
-            for name in ("sums", "counts", "latest", "last_visit", "losses"):
+            for name in ("sums", "counts", "latest", "last_visit", "losses", "shares"):
                 array = getattr(self, f"_{name}")
                 setattr(self, f"_{name}", np.concatenate([array, np.zeros((more, *array.shape[1:]), array.dtype)]))
             self._together = np.pad(self._together, (0, more))
@@ -388,7 +393,7 @@ class RunningMeans:
         return np.asarray(self._sums + self._counts[:, :, None] * (self._center_sum / max(1, self._centered)))
 
 
-_ARRAYS = ("sums", "counts", "latest", "last_visit", "losses", "together", "center", "center_sum")
+_ARRAYS = ("sums", "counts", "latest", "last_visit", "losses", "shares", "together", "center", "center_sum")
 _NUMBERS = ("visits", "centered", "layout")
 
 
@@ -398,10 +403,11 @@ class BlockVectors:
     Args:
         sums: The sums over each block (tasks × blocks × dimension).
         counts: The number of visits in each block.
+        shares: The share of each task's own gradient in the mean that was subtracted from it (0 if none was).
     """
 
-    def __init__(self, sums: Floats, counts: NDArray[np.int64]) -> None:
-        self._dimension = sums.shape[2]
+    def __init__(self, sums: Floats, counts: NDArray[np.int64], shares: Floats) -> None:
+        self._dimension, self._shares = sums.shape[2], shares
         self._sums, self._counts = sums, counts.astype(np.float64)
         self._inner = np.einsum("ibd,icd->ibc", sums, sums)
         self._left_out = [np.arange(counts.shape[1]) != b for b in range(counts.shape[1])]
@@ -438,16 +444,42 @@ class BlockVectors:
         return gram
 
     def _gram(self, kept: NDArray[np.bool_]) -> Floats:
-        counts = self._counts[:, kept].sum(axis=1, keepdims=True)
-        means = self._sums[:, kept].sum(axis=1) / np.where(counts > 0, counts, np.nan)
-        return np.asarray(means @ means.T)
+        means = self._means(kept)
+        return np.asarray(means @ means.T - self._common_noise(kept)[0])
 
     def _squares(self, kept: NDArray[np.bool_]) -> Floats:
-        """Returns the squared norms of the means, from products of different blocks; NaN for a single block."""
+        """Returns the squared norms of the means without noise; NaN for tasks with visits in one block only."""
+        return self._products_of_blocks(kept) - self._common_noise(kept)[1]
+
+    def _means(self, kept: NDArray[np.bool_]) -> Floats:
+        counts = self._counts[:, kept].sum(axis=1, keepdims=True)
+        return np.asarray(self._sums[:, kept].sum(axis=1) / np.where(counts > 0, counts, np.nan))
+
+    def _products_of_blocks(self, kept: NDArray[np.bool_]) -> Floats:
+        """Returns the mean inner product of different blocks of a task, whose noise is independent."""
         counts, inner = self._counts[:, kept], self._inner[:, kept][:, :, kept]
         own = np.einsum("ibb->i", inner)
         pairs = counts.sum(axis=1) ** 2 - (counts**2).sum(axis=1)
         return np.asarray((inner.sum(axis=(1, 2)) - own) / np.where(pairs > 0, pairs, np.nan))
+
+    def _common_noise(self, kept: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Returns the noise that centering has added to the products of two tasks, and of different blocks of a task.
+
+        The mean that is subtracted contains the noise of each task, so the noise of two tasks becomes negatively
+        correlated: with P = 1 − s·1ᵀ, where s are the shares, and D the noise of the means before centering, it is
+        P D Pᵀ. If another task is visited less often, the same gradient of it is subtracted from several blocks.
+        """
+        n, s, counts = len(self._shares), self._shares, self._counts[:, kept].sum(axis=1)
+        of_blocks = np.zeros(n)
+        if not s.any():
+            return np.zeros((n, n)), of_blocks
+        noise = np.nan_to_num((self._means(kept) ** 2).sum(axis=1) - self._products_of_blocks(kept))
+        repeated = np.maximum(0.0, 1.0 - counts / np.maximum(counts, 1.0)[:, None])  # [i, j]: how often j's repeats
+        for _ in range(3):  # the noise of rarely visited tasks hides in the products of blocks at first
+            total = (noise + of_blocks).sum() / (1.0 - s.mean())
+            own = (noise + of_blocks - s**2 * total) / np.maximum(1.0 - 2.0 * s, 0.2)
+            of_blocks = s**2 * (repeated @ np.maximum(own, 0.0))
+        return np.outer(s, s) * total - np.outer(s, own) - np.outer(own, s), of_blocks
 
 
 def _jackknife_error(samples: Sequence[Floats]) -> Floats:
