@@ -89,7 +89,9 @@ def test_projections_are_linear_and_the_same_for_the_same_seed() -> None:
     two = set_gradients(model, 2)
     second = make[0]()
     with torch.no_grad():
-        for p, g in zip(model.parameters(), torch.split(one + two, [p.numel() for p in model.parameters()]), strict=True):
+        for p, g in zip(
+            model.parameters(), torch.split(one + two, [p.numel() for p in model.parameters()]), strict=True
+        ):
             p.grad = g.view_as(p)
     torch.testing.assert_close(make[0](), first + second)
 

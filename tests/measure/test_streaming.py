@@ -449,7 +449,9 @@ def test_streaming_and_lookahead_share_a_meter() -> None:
     meter = AffinityMeter(model, optimizer, every=4, estimator=["lookahead", "streaming"], tasks=TASKS[:4])
     for step in range(24):
         task = TASKS[step % 4]
-        meter.measure_only({t: (lambda t=t: (t, torch.randn(8, INPUTS)), lambda b: _loss(losses, *b)) for t in TASKS[:4]})
+        meter.measure_only(
+            {t: (lambda t=t: (t, torch.randn(8, INPUTS)), lambda b: _loss(losses, *b)) for t in TASKS[:4]}
+        )
         losses(task).backward()
         meter.observe(task)
         optimizer.step()

@@ -132,9 +132,7 @@ class TargetHistory:
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def target_history(
-    history: Floats, null: Floats, target: int, block_counts: Ints | None = None
-) -> TargetHistory:
+def target_history(history: Floats, null: Floats, target: int, block_counts: Ints | None = None) -> TargetHistory:
     """Returns the history of one target, with raw steps shifted to the level of the relative steps.
 
     Raw steps include an effect common to all sources (momentum, weight decay), but relative steps do not. The fraction

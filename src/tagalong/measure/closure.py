@@ -128,6 +128,9 @@ class ReplayableClosure:
         self._modules_after.restore()
         return differentiate()
 
+    def loss_graph(self) -> LossGraph:
+        return loss_graph(self.losses.losses.values(), self.start_nr)
+
     def differentiable_losses(self, losses: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Returns the losses of the first run with their graph."""
         return losses
@@ -257,7 +260,7 @@ def sign_problems(values: Sequence[float], tasks: Sequence[str], what: str = "cl
 
 def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Sequence[str]) -> Iterable[str]:
     """Yields the problems found in the graph of the losses and in the modules that computed them."""
-    what, found = replayable.what, loss_graph(replayable.losses.losses.values(), replayable.start_nr)
+    what, found = replayable.what, replayable.loss_graph()
     shared = {id(p) for p in setup.trainable()}
     if len(tasks) < 2:
         yield (
@@ -343,6 +346,15 @@ class LossGraph:
     cudnn_rnn: bool = False
     earlier: dict[int, Tensor] = field(default_factory=dict)
     latest: int = 0
+
+    def update(self, other: LossGraph) -> None:
+        """Adds the leaves and properties of another graph."""
+        self.leaves.update(other.leaves)
+        self.earlier.update(other.earlier)
+        self.reentrant |= other.reentrant
+        self.compiled |= other.compiled
+        self.cudnn_rnn |= other.cudnn_rnn
+        self.latest = max(self.latest, other.latest)
 
 
 def loss_graph(losses: Iterable[Tensor], start_nr: int = 0) -> LossGraph:

@@ -14,7 +14,6 @@ from .closure import (
     NO_SHARED_PARAMETER,
     ReplayableClosure,
     graph_problems,
-    loss_graph,
     name_problems,
     raise_closure_problems,
     repeat_problems,
@@ -264,7 +263,7 @@ class Measurement:
             return
         known = {id(p) for model in self._setup.models for p in model.parameters()}
         known |= {id(p) for p in self._setup.parameters}
-        leaves = loss_graph(self._main.losses.losses.values()).leaves
+        leaves = self._main.loss_graph().leaves
         if any(isinstance(leaf, nn.Parameter) and key not in known for key, leaf in leaves.items()):
             warnings.warn(
                 "the losses depend on parameters outside `model`; if these belong to modules that have buffers or use "

@@ -490,7 +490,9 @@ class AffinityMeter:
         verify, wrapper = self._must_verify(), self._search.found
         asked = self._choose_tasks(closure, held_out) if isinstance(closure, TaskFunctions) else None
         make = partial(self._setup.replayable, replayer=self._replayer, verify=verify, wrapper=wrapper)
-        main = make(closure, needed=None if asked is None else asked[0] if held_out else [*dict.fromkeys(sum(asked, []))])
+        main = make(
+            closure, needed=None if asked is None else asked[0] if held_out else [*dict.fromkeys(sum(asked, []))]
+        )
         main.run()
         watch = Stopwatch(self._setup.parameters[0].device)
         held_out_closure, replicas = None, self._setup.replicas(wrapper)

@@ -47,7 +47,9 @@ def check_streaming(setup: Setup, estimators: Sequence[str]) -> None:
     """Checks that the step size is known if a streaming estimator needs it, and that the optimizers fit."""
     if "streaming_gradient" in estimators and not setup.optimizers and setup.lr is None:
         raise InvalidInput(
-            "", "the step size is unknown", hint="pass `optimizer`, or `lr`; only estimator='streaming' requires neither"
+            "",
+            "the step size is unknown",
+            hint="pass `optimizer`, or `lr`; only estimator='streaming' requires neither",
         )
     if estimators and setup.optimizers:
         check_ownership(setup.trainable(), setup.optimizers)

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 from torch import Tensor
 
-from .closure import ReplayableClosure, TaskLosses, raise_closure_problems
+from .closure import LossGraph, ReplayableClosure, TaskLosses, loss_graph, raise_closure_problems
 
 TaskClosure = Callable[[], Any] | tuple[Callable[[], Any], Callable[[Any], Any]]
 """A function that returns the loss of one task, or a function that fetches a batch and one that returns its loss."""
@@ -15,7 +15,9 @@ TaskClosure = Callable[[], Any] | tuple[Callable[[], Any], Callable[[Any], Any]]
 
 def is_task_closures(closure: object) -> TypeGuard[Mapping[str, TaskClosure]]:
     """Whether `closure` is a mapping from tasks to closures, as opposed to one closure or the losses themselves."""
-    firsts = [c[0] if isinstance(c, tuple) and c else c for c in closure.values()] if isinstance(closure, Mapping) else []
+    firsts = (
+        [c[0] if isinstance(c, tuple) and c else c for c in closure.values()] if isinstance(closure, Mapping) else []
+    )
     return any(map(callable, firsts))
 
 
@@ -106,7 +108,8 @@ class ReplayableTasks(ReplayableClosure):
     def __init__(self, functions: TaskFunctions, needed: Sequence[str], *arguments: Any, **options: Any) -> None:
         self._functions, self._needed = functions, list(needed)
         functions.fetch(self._needed)  # before the random state is saved, which replays start from
-        self._keep_structure = bool(options.get("verify", True))
+        self._structure: LossGraph | None = LossGraph() if options.get("verify", True) else None
+        self._first_run = True
         super().__init__(lambda: self._run_each(self._needed), *arguments, **{**options, "graph": False})
 
     def replay(self, tasks: Sequence[str] | None = None) -> TaskLosses:
@@ -115,6 +118,9 @@ class ReplayableTasks(ReplayableClosure):
             return super().replay()
         finally:
             self._needed = needed
+
+    def loss_graph(self) -> LossGraph:
+        return self._structure or LossGraph()
 
     def differentiable_losses(self, losses: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return _LossesWithGraph(self, losses)
@@ -130,10 +136,11 @@ class ReplayableTasks(ReplayableClosure):
         found = {}
         for task in tasks:
             self.restore_start()
-            found[task] = self._functions.loss(task)
-            if not self._keep_structure:
-                found[task] = _without_graph(found[task])
-        self._keep_structure = False  # only the first run is checked
+            item = self._functions.loss(task)
+            if self._first_run and self._structure is not None:
+                self._structure.update(loss_graph(TaskLosses.read({task: item}).losses.values(), self.start_nr))
+            found[task] = _without_graph(item)
+        self._first_run = False
         return found
 
 
