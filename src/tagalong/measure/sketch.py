@@ -134,9 +134,9 @@ class _Owner:
 
     def step_count(self, parameters: Sequence[Tensor]) -> Any:
         """Returns the number of steps taken, as a tensor if it is on a device."""
-        counts = [(self.optimizer.state.get(p) or {}).get("step") for p in parameters[:1]]
-        counts = [c for c in counts if c is not None] or [1.0]
-        return counts[0] if isinstance(counts[0], Tensor) and counts[0].device.type != "cpu" else float(counts[0])
+        states = (self.optimizer.state.get(p) or {} for p in parameters)
+        count: Any = next((state["step"] for state in states if "step" in state), 1.0)
+        return count if isinstance(count, Tensor) and count.device.type != "cpu" else float(count)
 
 
 @dataclass(frozen=True)
