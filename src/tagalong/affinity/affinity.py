@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -55,6 +56,9 @@ class Affinity:
             been subtracted from `history`. If a value is NaN, nothing was subtracted for that target and step.
         skipped: the number of skipped values per pair, keyed by reason.
         settings: the measurement settings (estimator, update, held_out, per_lr, average, …), as JSON-compatible values.
+        block_counts: the number of measured values behind each entry of `history`, or None if each entry is one value.
+            A meter whose history has reached `history_memory` keeps means over blocks of steps. Means, counts and
+            standard errors take the counts into account.
 
     Example:
         >>> print(Affinity.from_matrix([[2.0, 0.5], [-0.25, 1.0]], tasks=["age", "ill"]))
@@ -73,6 +77,7 @@ class Affinity:
     null: Floats
     skipped: Mapping[str, Ints] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    block_counts: Ints | None = None
 
     def __post_init__(self) -> None:
         tasks = as_names(self.tasks)
@@ -91,6 +96,7 @@ class Affinity:
             "skipped": MappingProxyType(skipped),
             "settings": checker.check_settings(self.settings),
         }
+        checked["block_counts"] = checker.check_block_counts(self.block_counts, checked["history"])
         raise_problems(checker.problems)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -105,6 +111,7 @@ class Affinity:
         null: ArrayLike | None = None,
         skipped: Mapping[str, ArrayLike] | None = None,
         settings: Mapping[str, Any] | None = None,
+        block_counts: ArrayLike | None = None,
     ) -> Affinity:
         """Creates an affinity by averaging a history of measured steps.
 
@@ -119,13 +126,15 @@ class Affinity:
             null: the effect on each target of a step with zero gradient (steps × tasks). Use NaN for unknown values.
             skipped: the number of skipped values per pair, keyed by reason.
             settings: the measurement settings. `average` and `trim` select the type of average.
+            block_counts: the number of measured values behind each entry of `history`, if entries are means over
+                blocks of steps.
 
         Example:
             >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
             >>> affinity.mean.tolist(), affinity.stderr[0, 1].item()
             ([[1.0, 3.0], [3.0, 4.0]], 1.0)
         """
-        return cls(**fields_from_history(history, tasks, steps, null, skipped, settings))
+        return cls(**fields_from_history(history, tasks, steps, null, skipped, settings, block_counts))
 
     @classmethod
     def from_matrix(
@@ -248,11 +257,13 @@ class Affinity:
         """
         self._require_history("averaged")
         chosen = Average(average, trim)
+        if chosen.name != "mean":
+            self._warn_if_coarse(f"the {chosen.name} average is computed from block means")
         settings = {key: value for key, value in self.settings.items() if key != "trim"} | chosen.settings
         return replace(
             self,
-            mean=averages(self.history, self.null, chosen),
-            stderr=standard_errors(self.history, self.null, chosen),
+            mean=averages(self.history, self.null, chosen, self.block_counts),
+            stderr=standard_errors(self.history, self.null, chosen, self.block_counts),
             settings=settings,
         )
 
@@ -270,7 +281,12 @@ class Affinity:
         """
         self._require_history("leveled")
         return Affinity.from_history(
-            level_history(self.history, self.null), self.tasks, self.steps, skipped=self.skipped, settings=self.settings
+            level_history(self.history, self.null, self.block_counts),
+            self.tasks,
+            self.steps,
+            skipped=self.skipped,
+            settings=self.settings,
+            block_counts=self.block_counts,
         )
 
     def between(self, first: int, last: int) -> Affinity:
@@ -282,6 +298,7 @@ class Affinity:
             4.0
         """
         self._require_history("between")
+        self._warn_if_coarse("`between` keeps the blocks that start in the given range")
         rows = np.flatnonzero((self.steps >= first) & (self.steps < last))
         if not len(rows):
             raise InvalidInput(
@@ -301,6 +318,7 @@ class Affinity:
         """
         self._require_history("every")
         _check_positive("n", n)
+        self._warn_if_coarse("`every` keeps every n-th block")
         return type(self)(**fields_for_steps(self, np.arange(0, len(self.steps), n)))
 
     def only(self, tasks: Iterable[str]) -> Affinity:
@@ -351,7 +369,8 @@ class Affinity:
             expected = f"must be at most {most:,} for {pluralize(len(self.tasks), 'task')}"
             hint = "for more, draw them in parts, each with its own `seed`"
             raise InvalidInput("n", expected, f"{n:,}", hint)
-        return bootstrap_averages(self.history, self.null, Average.from_settings(self.settings), n, seed)
+        average = Average.from_settings(self.settings)
+        return bootstrap_averages(self.history, self.null, average, n, seed, self.block_counts)
 
     def settled(self, budget: int, fractions: Sequence[float] = PREFIX_FRACTIONS) -> Settled:
         """Checks whether the groups have stopped changing.
@@ -404,6 +423,14 @@ class Affinity:
         # Read-only mappings cannot be pickled, and unpickled arrays are writable, so unpickling calls the constructor.
         values = (getattr(self, entry.name) for entry in fields(self))
         return type(self), tuple(dict(value) if isinstance(value, MappingProxyType) else value for value in values)
+
+    def _warn_if_coarse(self, consequence: str) -> None:
+        if self.block_counts is not None:
+            warnings.warn(
+                f"the history holds means over blocks of up to {self.settings.get('steps_per_block', 'several')} "
+                f"measured steps, because it had reached the meter's `history_memory`; {consequence}.",
+                stacklevel=3,
+            )
 
     def _require_history(self, method: str) -> None:
         if not len(self.steps):

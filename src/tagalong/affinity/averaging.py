@@ -50,9 +50,9 @@ class Average:
         return np.asarray(np.floor(counts * (self.trim if self.name == "trimmed" else 0.0)))
 
 
-def averages(history: Floats, null: Floats, average: Average) -> Floats:
+def averages(history: Floats, null: Floats, average: Average, block_counts: Ints | None = None) -> Floats:
     """Returns the matrix [source, target] of averages over a history."""
-    targets = (target_history(history, null, j) for j in range(history.shape[1]))
+    targets = (target_history(history, null, j, block_counts) for j in range(history.shape[1]))
     return np.stack([_target_averages(target, average) for target in targets], axis=1)
 
 
@@ -60,7 +60,7 @@ def _target_averages(history: TargetHistory, average: Average) -> Floats:
     if average.name == "mean":
         return history.means()
     ordered = np.sort(center_values(history), axis=0)
-    counts = history.counts()
+    counts = history.entries()
     cut = average.trim_counts(counts)
     rank = np.arange(len(ordered))[:, None]
     kept = (rank >= cut) & (rank < counts - cut)
@@ -91,12 +91,14 @@ class TargetHistory:
         relative: a mask of the steps whose values are relative to the null step. The other steps are raw, i.e. they
             include the effect of an optimizer step with zero gradient.
         others: a mask of the sources other than the target itself.
+        block_counts: the number of measured values behind each entry, or None if each entry is one value.
     """
 
     values: Floats
     present: Mask
     relative: Mask
     others: Mask
+    block_counts: Ints | None = None
 
     @property
     def is_mixed(self) -> bool:
@@ -104,19 +106,33 @@ class TargetHistory:
         measured = self.present.any(axis=1)
         return bool(self.relative[measured].any() and not self.relative[measured].all())
 
+    @property
+    def weights(self) -> NDArray[Any]:
+        """The weight of each entry in a mean: the number of values behind it."""
+        return self.present if self.block_counts is None else self.block_counts
+
+    @property
+    def weighted_values(self) -> Floats:
+        return self.values if self.block_counts is None else np.asarray(self.values * self.block_counts)
+
+    def entries(self) -> NDArray[Any]:
+        """Returns how many entries each source has, where the mean over a block of steps is one entry."""
+        return np.asarray(np.count_nonzero(self.present, axis=0))
+
     def counts(self, steps: Mask | None = None) -> NDArray[Any]:
         """Returns how many values each source has in `steps`."""
-        present = self.present if steps is None else self.present[steps]
-        return np.asarray(np.count_nonzero(present, axis=0))
+        weights = self.weights if steps is None else self.weights[steps]
+        return np.asarray(weights.sum(axis=0))
 
     def means(self, steps: Mask | None = None) -> Floats:
         """Returns the mean of each source over `steps`, or NaN for sources without values."""
         counts = self.counts(steps)
-        sums = (self.values if steps is None else self.values[steps]).sum(axis=0)
+        values = self.weighted_values
+        sums = (values if steps is None else values[steps]).sum(axis=0)
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def target_history(history: Floats, null: Floats, target: int) -> TargetHistory:
+def target_history(history: Floats, null: Floats, target: int, block_counts: Ints | None = None) -> TargetHistory:
     """Returns the history of one target, with raw steps shifted to the level of the relative steps.
 
     Raw steps include an effect common to all sources (momentum, weight decay), but relative steps do not. The fraction
@@ -127,16 +143,17 @@ def target_history(history: Floats, null: Floats, target: int) -> TargetHistory:
     present = np.isfinite(column)
     relative = np.isfinite(null[:, target])
     others = np.arange(present.shape[1]) != target
-    measured = TargetHistory(np.where(present, column, 0.0), present, relative, others)
+    counts = None if block_counts is None else np.ascontiguousarray(block_counts[:, :, target])
+    measured = TargetHistory(np.where(present, column, 0.0), present, relative, others, counts)
     if not measured.is_mixed:
         return measured
     raw = present & ~relative[:, None]
-    return TargetHistory(measured.values + level_gap(measured) * raw, present, relative, others)
+    return TargetHistory(measured.values + level_gap(measured) * raw, present, relative, others, counts)
 
 
-def level_history(history: Floats, null: Floats) -> Floats:
+def level_history(history: Floats, null: Floats, block_counts: Ints | None = None) -> Floats:
     """Returns the entire history, with raw steps shifted to the level of the relative steps."""
-    targets = (target_history(history, null, j) for j in range(history.shape[1]))
+    targets = (target_history(history, null, j, block_counts) for j in range(history.shape[1]))
     return np.stack([np.where(target.present, target.values, np.nan) for target in targets], axis=2)
 
 
@@ -176,7 +193,7 @@ def shift_influence(history: TargetHistory) -> Floats:
     shared = (history.counts(raw) > 0) & (history.counts(~raw) > 0)
     effect = np.zeros(len(raw))
     for steps, sign in ((~raw, 1.0), (raw, -1.0)):
-        deviations = (history.values[steps] - np.nan_to_num(history.means(steps))) * history.present[steps]
+        deviations = (history.values[steps] - np.nan_to_num(history.means(steps))) * history.weights[steps]
         per_source = deviations[:, shared] / history.counts(steps)[shared]
         effect[steps] = sign * per_source.sum(axis=1) / max(int(shared.sum()), 1)
     return np.asarray(effect[:, None] * (history.counts(raw) / np.maximum(history.counts(), 1)))

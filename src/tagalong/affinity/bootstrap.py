@@ -9,6 +9,7 @@ import numpy as np
 from .averaging import (
     Average,
     Floats,
+    Ints,
     TargetHistory,
     center_values,
     safe_divide,
@@ -24,12 +25,12 @@ MAX_RESAMPLES, MAX_RESAMPLED_BYTES = 100_000, 2**31  # shares of so many resampl
 MAX_CORRELATION = 0.97  # above this, the block length would exceed any history
 
 
-def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
+def standard_errors(history: Floats, null: Floats, average: Average, block_counts: Ints | None = None) -> Floats:
     """Returns standard errors [source, target].
 
     They are computed in closed form for the mean, and from resamples otherwise.
     """
-    targets = [target_history(history, null, j) for j in range(history.shape[1])]
+    targets = [target_history(history, null, j, block_counts) for j in range(history.shape[1])]
     length = block_length(targets, len(history))
     if average.name == "mean":
         return np.stack([block_stderr(_mean_influence(t), t, length) for t in targets], axis=1)
@@ -41,9 +42,11 @@ def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
     return np.stack(columns, axis=1)
 
 
-def bootstrap_averages(history: Floats, null: Floats, average: Average, n: int, seed: int) -> Floats:
+def bootstrap_averages(
+    history: Floats, null: Floats, average: Average, n: int, seed: int, block_counts: Ints | None = None
+) -> Floats:
     """Returns the averages over each of `n` resamples of the steps (n × sources × targets)."""
-    targets = [target_history(history, null, j) for j in range(history.shape[1])]
+    targets = [target_history(history, null, j, block_counts) for j in range(history.shape[1])]
     length, draw = block_length(targets, len(history)), np.random.default_rng(seed)
     some = max(1, WEIGHTS_AT_ONCE // len(history))
     parts = []
@@ -72,11 +75,11 @@ def _resampled_averages(history: TargetHistory, average: Average, weights: Float
 
 
 def _weighted_means(history: TargetHistory, weights: Floats) -> Floats:
-    sums, counts = weights @ history.values, weights @ history.present
+    sums, counts = weights @ history.weighted_values, weights @ history.weights
     if not history.is_mixed:
         return safe_divide(sums, counts)
     raw = weights * ~history.relative
-    raw_sums, raw_counts = raw @ history.values, raw @ history.present
+    raw_sums, raw_counts = raw @ history.weighted_values, raw @ history.weights
     # As in the full history, the raw steps of each resample are shifted to the level of its relative steps.
     gap = safe_divide(sums - raw_sums, counts - raw_counts) - safe_divide(raw_sums, raw_counts)
     known = np.isfinite(gap)
@@ -85,12 +88,12 @@ def _weighted_means(history: TargetHistory, weights: Floats) -> Floats:
 
 
 def _mean_influence(history: TargetHistory) -> Floats:
-    deviations = (history.values - np.nan_to_num(history.means())) * history.present
+    deviations = (history.values - np.nan_to_num(history.means())) * history.weights
     return np.asarray(deviations / np.maximum(history.counts(), 1) + shift_influence(history))
 
 
 def _level_influence(history: TargetHistory) -> Floats:
-    counts = np.maximum(history.counts(), 1)
+    counts = np.maximum(history.entries(), 1)
     levels = step_levels(history)[:, None] * history.present
     deviations = (levels - levels.sum(axis=0) / counts) * history.present
     return np.asarray(deviations / counts + shift_influence(history))
@@ -195,10 +198,10 @@ def small_sample_correction(history: TargetHistory, length: int) -> Floats:
 
     For blocks of one step, the factor is N / (N − 1). The factor is NaN for sources with fewer than two values.
     """
-    counts = history.counts()
-    blocks = _block_sums(history.present.astype(np.float64), length)
+    counts, enough = history.counts(), history.entries() > 1
+    blocks = _block_sums(history.weights.astype(np.float64), length)
     lost = (blocks**2).sum(axis=0) / (length * np.maximum(counts, 1.0) ** 2)
-    return np.where(counts > 1, 1 / (1 - np.where(counts > 1, lost, 0.0)), np.nan)
+    return np.where(enough, 1 / (1 - np.where(enough, lost, 0.0)), np.nan)
 
 
 def _block_sums(series: Floats, length: int) -> Floats:

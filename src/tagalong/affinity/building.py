@@ -36,6 +36,7 @@ def fields_from_history(
     null: ArrayLike | None = None,
     skipped: Mapping[str, ArrayLike] | None = None,
     settings: Mapping[str, Any] | None = None,
+    block_counts: ArrayLike | None = None,
 ) -> dict[str, Any]:
     """Returns the fields of an affinity with the given history."""
     names = as_names(tasks)
@@ -47,17 +48,19 @@ def fields_from_history(
     calls = checker.check_steps(np.arange(length) if steps is None else steps)
     if calls.size != length:
         checker.add_problem("steps", f"must contain {length} call numbers, one per step of `history`", str(calls.size))
+    blocks = checker.check_block_counts(block_counts, values)
     raise_problems(checker.problems)
     return {
         "tasks": names,
-        "mean": averages(values, nulls, average),
-        "stderr": standard_errors(values, nulls, average),
-        "count": np.isfinite(values).sum(axis=0),
+        "mean": averages(values, nulls, average, blocks),
+        "stderr": standard_errors(values, nulls, average, blocks),
+        "count": np.isfinite(values).sum(axis=0) if blocks is None else blocks.sum(axis=0),
         "steps": calls,
         "history": values,
         "null": nulls,
         "skipped": skipped or {},
         "settings": {**(settings or {}), **average.settings},
+        "block_counts": blocks,
     }
 
 
@@ -93,7 +96,12 @@ def fields_for_steps(affinity: Affinity, rows: NDArray[Any]) -> dict[str, Any]:
     `skipped` is omitted because it is not recorded per step.
     """
     return fields_from_history(
-        affinity.history[rows], affinity.tasks, affinity.steps[rows], affinity.null[rows], settings=affinity.settings
+        affinity.history[rows],
+        affinity.tasks,
+        affinity.steps[rows],
+        affinity.null[rows],
+        settings=affinity.settings,
+        block_counts=None if affinity.block_counts is None else affinity.block_counts[rows],
     )
 
 
@@ -109,7 +117,9 @@ def fields_for_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]
     skipped = {reason: counts[pairs] for reason, counts in affinity.skipped.items()}
     if len(affinity.steps):
         history = affinity.history[:, at][:, :, at]
-        return fields_from_history(history, names, affinity.steps, affinity.null[:, at], skipped, affinity.settings)
+        counts = None if affinity.block_counts is None else affinity.block_counts[:, at][:, :, at]
+        null = affinity.null[:, at]
+        return fields_from_history(history, names, affinity.steps, null, skipped, affinity.settings, counts)
     part = fields_from_matrix(
         affinity.mean[pairs],
         names,
@@ -159,16 +169,21 @@ def _join_histories(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -
     """Returns the two histories, concatenated."""
     length, n = len(first.steps) + len(second.steps), len(tasks)
     history, null = np.full((length, n, n), np.nan), np.full((length, n), np.nan)
+    in_blocks = first.block_counts is not None or second.block_counts is not None
+    counts = np.zeros((length, n, n), dtype=np.int64) if in_blocks else None
     start = 0
     for part in (first, second):
         at = np.array([tasks.index(task) for task in part.tasks])
         rows = np.arange(start, start + len(part.steps))
         history[np.ix_(rows, at, at)], null[np.ix_(rows, at)] = part.history, part.null
+        if counts is not None:
+            own = np.isfinite(part.history) if part.block_counts is None else part.block_counts
+            counts[np.ix_(rows, at, at)] = own
         start += len(rows)
     # Steps that are already in order, e.g. those of two windows of one run, keep their numbers.
     offset = max(0, int(first.steps[-1]) + 1 - int(second.steps[0]))
     steps = np.concatenate([first.steps, second.steps + offset])
-    return {"history": history, "tasks": tasks, "steps": steps, "null": null}
+    return {"history": history, "tasks": tasks, "steps": steps, "null": null, "block_counts": counts}
 
 
 def _pool_means(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
@@ -248,6 +263,15 @@ class FieldChecker:
         array: Ints = self.check_array(name, value, (self.n, self.n), np.int64)
         if (array < 0).any():
             self.add_problem(name, "must contain only non-negative integers", str(array.min()))
+        return array
+
+    def check_block_counts(self, value: Any, history: Floats) -> Ints | None:
+        """Checks that there is a positive count for every known entry of `history`, and zero for every other entry."""
+        if value is None:
+            return None
+        array: Ints = self.check_array("block_counts", value, history.shape, np.int64)
+        if array.shape == history.shape and ((array > 0) != np.isfinite(history)).any():
+            self.add_problem("block_counts", "must be positive where `history` is known, and 0 elsewhere")
         return array
 
     def check_errors(self, value: Any) -> Floats:

@@ -149,6 +149,8 @@ def write_json(affinity: Affinity, path: Path) -> None:
     document: dict[str, Any] = {"direction": DIRECTION, "caution": disclaimer(affinity.tasks)}
     document |= {name: getattr(affinity, name) for name in INLINE_FIELDS}
     per_step = {name: getattr(affinity, name) for name in PER_STEP_FIELDS}
+    if affinity.block_counts is not None:
+        per_step["block_counts"] = affinity.block_counts
     archive, content = None, b""
     if affinity.history.size + affinity.null.size > MAX_INLINE_VALUES:
         content = pack_arrays(per_step)
@@ -206,7 +208,8 @@ def _read_fields(path: Path) -> dict[str, Any]:
     missing = [name for name in names if name not in document]
     if missing:
         raise AffinityFileError(path, f"is missing required fields: {', '.join(missing)}", hint=SAVE_AGAIN_HINT)
-    return {name: document[name] for name in names}
+    optional = ["block_counts"] if "block_counts" in document else []
+    return {name: document[name] for name in (*names, *optional)}
 
 
 def _read_archive(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
@@ -225,7 +228,9 @@ def _read_archive(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
         problem = f"is not the history saved with {path}: the hashes differ"
         raise AffinityFileError(archive, problem, hint=SAVE_AGAIN_HINT)
     try:
-        return unpack_arrays(content, PER_STEP_FIELDS)
+        arrays = unpack_arrays(content)
+        optional = [name for name in ("block_counts",) if name in arrays]
+        return {name: arrays[name] for name in (*PER_STEP_FIELDS, *optional)}
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         problem = f"is not a valid archive with the arrays {', '.join(PER_STEP_FIELDS)}: {error}"
         raise AffinityFileError(archive, problem, hint=SAVE_AGAIN_HINT) from error

@@ -160,7 +160,9 @@ def _select_served_sets(affinity: Affinity, steps: int, budget: int) -> ServedSe
         select_groups,
     )  # imported here because an affinity is data and must load without the solvers
 
-    matrix = averages(affinity.history[:steps], affinity.null[:steps], Average.from_settings(affinity.settings))
+    counts = None if affinity.block_counts is None else affinity.block_counts[:steps]
+    average = Average.from_settings(affinity.settings)
+    matrix = averages(affinity.history[:steps], affinity.null[:steps], average, counts)
     if not np.isfinite(matrix[~np.eye(len(affinity.tasks), dtype=bool)]).all():
         return ()  # some pair has not been measured yet
     grouping = select_groups(type(affinity).from_matrix(matrix, affinity.tasks, settings=affinity.settings), budget)

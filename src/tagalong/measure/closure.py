@@ -57,6 +57,7 @@ class ReplayableClosure:
         graph: Whether the losses will be differentiated, which requires keeping the activations.
         verify: Whether to detect writes to parameters, which cannot be undone.
         state_memory: The number of bytes available for copies of what the closure may change outside modules.
+        functions: The user's functions that the closure calls; by default, the closure itself.
 
     Attributes:
         what: The name of the closure in messages.
@@ -84,11 +85,13 @@ class ReplayableClosure:
         graph: bool = True,
         verify: bool = True,
         state_memory: float = STATE_MEMORY,
+        functions: Sequence[Callable[..., Any]] | None = None,
     ) -> None:
         self._closure, self._replayer, self.what, self._graph = closure, replayer, what, graph
         self._writes = WriteDetector() if verify else None
         objects = ObjectState(state_memory)
-        objects.add_closure(closure)
+        for function in [closure] if functions is None else functions:
+            objects.add_closure(function)
         self._modules, self._randomness = ModuleState(objects, self._writes), RandomState()
         for model in models:
             self._modules.add(model)
@@ -109,8 +112,12 @@ class ReplayableClosure:
         self._modules_after, self._randomness_after = self._modules.snapshot(), RandomState()
         self.losses = TaskLosses.read(self.returned, self.what)
 
-    def replay(self) -> TaskLosses:
-        """Runs the closure again, starting from the same random state, buffers and modes as the first time."""
+    def replay(self, tasks: Sequence[str] | None = None) -> TaskLosses:
+        """Runs the closure again, starting from the same random state, buffers and modes as the first time.
+
+        Args:
+            tasks: The tasks whose losses are needed; a closure that computes all losses at once ignores this.
+        """
         return TaskLosses.read(self._rerun(), self.what)
 
     def _rerun(self) -> Any:
@@ -135,6 +142,13 @@ class ReplayableClosure:
         """
         self._modules_after.restore()
         return differentiate()
+
+    def loss_graph(self) -> LossGraph:
+        return loss_graph(self.losses.losses.values(), self.start_nr)
+
+    def differentiable_losses(self, losses: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Returns the losses of the first run with their graph."""
+        return losses
 
     def modules(self) -> list[nn.Module]:
         return self._modules.modules()
@@ -296,7 +310,7 @@ def sign_problems(values: Sequence[float], tasks: Sequence[str], what: str = "cl
 
 def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Sequence[str]) -> Iterable[str]:
     """Yields the problems found in the graph of the losses and in the modules that computed them."""
-    what, found = replayable.what, loss_graph(replayable.losses.losses.values(), replayable.start_nr)
+    what, found = replayable.what, replayable.loss_graph()
     shared = {id(p) for p in setup.trainable()}
     if len(tasks) < 2 and not replayable.losses.problems:
         yield (
@@ -400,6 +414,15 @@ class LossGraph:
     cudnn_rnn: bool = False
     earlier: dict[int, Tensor] = field(default_factory=dict)
     latest: int = 0
+
+    def update(self, other: LossGraph) -> None:
+        """Adds the leaves and properties of another graph."""
+        self.leaves.update(other.leaves)
+        self.earlier.update(other.earlier)
+        self.reentrant |= other.reentrant
+        self.compiled |= other.compiled
+        self.cudnn_rnn |= other.cudnn_rnn
+        self.latest = max(self.latest, other.latest)
 
 
 def loss_graph(losses: Iterable[Tensor], start_nr: int = 0) -> LossGraph:

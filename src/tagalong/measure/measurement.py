@@ -16,7 +16,6 @@ from .closure import (
     ReplayableClosure,
     change_problems,
     graph_problems,
-    loss_graph,
     name_problems,
     raise_closure_problems,
     repeat_problems,
@@ -49,6 +48,8 @@ class Measurement:
         main: The user's closure, which has already run.
         held_out: The closure that computes the target losses, if different from `main`; it has already run.
         choose: A function that selects the source tasks to measure from the tasks that are present.
+        choose_targets: A function that selects the target tasks from those that are present, given the sources.
+        asked: The tasks that were run as sources and as targets, if not all.
         replicas: The ranks that measure together.
         call: The number of previous calls to the meter.
         known: Tasks whose dependence on the shared parameters is already known.
@@ -70,6 +71,8 @@ class Measurement:
         held_out: ReplayableClosure | None,
         *,
         choose: Callable[[Sequence[str]], Sequence[str]],
+        choose_targets: Callable[[Sequence[str], Sequence[str]], Sequence[str]] = lambda present, _: present,
+        asked: tuple[Sequence[str], Sequence[str]] | None = None,
         replicas: Replicas,
         call: int,
         known: Collection[str],
@@ -78,7 +81,8 @@ class Measurement:
         keep_gram: bool = False,
     ) -> None:
         self._setup, self._tasks, self._main, self._held_out = setup, tuple(tasks), main, held_out
-        self._choose, self._replicas, self._call = choose, replicas, call
+        self._choose, self._choose_targets, self._asked = choose, choose_targets, asked
+        self._replicas, self._call = replicas, call
         self._known, self._verify = known, verify
         self._parameters = setup.trainable()
         differentiable = held_out is None or setup.needs_target_gradients
@@ -102,6 +106,8 @@ class Measurement:
             self._main.restore_end()
             self._warn_about_unprotected_modules()
         context = self._context(main, target_losses, sources, targets, own)
+        if not context.sources or not context.targets:
+            return None
         observed = observe(context, self._setup.needs | {"gram"} if self._keep_gram else self._setup.needs)
         if observed.gram is not None:
             self.gram = context.sources if context.held_out else context.targets, observed.gram
@@ -154,6 +160,7 @@ class Measurement:
             before=np.array(target_losses.values),
             finite=context.gradients.finite + context.target_gradients.finite,
             touched=self._touched(context),
+            asked=self._asked,
         )
 
     def _touched(self, context: StepContext) -> dict[str, set[int]]:
@@ -214,6 +221,7 @@ class Measurement:
         own: TaskGradients | None,
     ) -> StepContext:
         chosen = list(self._choose(present))
+        targets = list(self._choose_targets(targets, chosen))
         steps = self._setup.steps(self._parameters)
         own = own or self._source_gradients(main)
         replayable = self._held_out or self._main
@@ -228,7 +236,9 @@ class Measurement:
             targets,
             own,
             own if replayable is self._main else self._gradients(replayable, target_losses),
-            replay_targets=lambda: _local_contribution(replayable.replay().values(targets), share, self._replicas),
+            replay_targets=lambda: _local_contribution(
+                replayable.replay(targets).values(targets), share, self._replicas
+            ),
             before=target_losses.mean[at],
             null=incomplete and self._setup.uses_steps and not steps.idle,
             gradient_memory=self._setup.gradient_memory,
@@ -250,8 +260,9 @@ class Measurement:
         return self._gradients(self._main, agreed, weights=weights, capture=self.capture)
 
     def _gradients(self, replayable: ReplayableClosure, agreed: AgreedLosses | None, **options: Any) -> TaskGradients:
+        losses = replayable.losses.losses if agreed is None else agreed.losses.losses
         return TaskGradients(
-            replayable.losses.losses if agreed is None else agreed.losses.losses,
+            replayable.differentiable_losses(losses),
             self._parameters,
             scale=self._setup.scale(),
             shares=None
@@ -269,7 +280,7 @@ class Measurement:
             return
         known = {id(p) for model in self._setup.models for p in model.parameters()}
         known |= {id(p) for p in self._setup.parameters}
-        leaves = loss_graph(self._main.losses.losses.values()).leaves
+        leaves = self._main.loss_graph().leaves
         if any(isinstance(leaf, nn.Parameter) and key not in known for key, leaf in leaves.items()):
             warnings.warn(
                 "the losses depend on parameters outside `model`; if these belong to modules that have buffers or use "

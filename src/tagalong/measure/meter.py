@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from tagalong.affinity import Affinity, named_values
-from tagalong.errors import InvalidInput, collect, raise_problems
+from tagalong.errors import InvalidInput, collect, is_positive, is_positive_integer, raise_problems
 from tagalong.plugins import unknown_name
 
 from .backward import TaskGramMatrix, TrainingGradient
@@ -31,12 +32,14 @@ from .distributed import (
     tracks_unused_parameters,
 )
 from .estimators import Cosine, Estimator, resolve_estimators
-from .history import MeterHistory, Reading, task_names
+from .history import HISTORY_MEMORY, MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Measurement
 from .objects import STATE_MEMORY
 from .schedules import Schedule, as_schedule
 from .setup import Setup, Shared, Update, Weights, make_setup
+from .streaming import STREAMING_ESTIMATORS, GradientStream, check_streaming, split_estimators
+from .task_closures import LazyLosses, TaskClosure, TaskFunctions, is_task_closures
 
 SINGLE_TASKS_TO_WARN = 3  # measured calls
 ONE_TASK_PER_CALL = (
@@ -72,7 +75,7 @@ class AffinityMeter:
         estimator: ``"lookahead"`` (from the paper), ``"gradient"`` (a cheaper first-order approximation), ``"cosine"``
             (the cosine between gradients), ``"cosine_kernels"`` (the same without biases and norms),
             ``"centered_cosine"`` (the same after subtracting the mean over the tasks), a custom estimator, or a list of
-            estimators.
+            estimators. ``"streaming"`` and ``"streaming_gradient"`` need no closure but `observe`.
         update: ``"optimizer"`` for the step that the optimizer would take on the task's gradient in its current state,
             or ``"sgd"`` for the plain step −lr·g of the paper. The default is ``"optimizer"`` if an optimizer is given.
         lr: The learning rate for ``update="sgd"``; the optimizer's learning rate by default.
@@ -89,7 +92,13 @@ class AffinityMeter:
             in memory. Gradients that need more memory are computed in blocks, with additional backward passes.
         state_memory: The number of bytes available for copies of the tensors, arrays and containers that the closure
             reaches outside modules, so that they can be restored. Closures that change larger ones are rejected.
-        seed: The seed for breaking ties between round-robin sources.
+        history_memory: The number of bytes available for the history of all estimators. Once it takes more, means over
+            blocks of consecutive measured steps are kept: means stay exact and standard errors valid, but medians,
+            trimmed means and parts of the history become coarser.
+        sketch_dimension: The number of numbers to which ``"streaming"`` reduces a gradient. Inner products of unit
+            vectors are then accurate to about 1/√dimension. Primes are best, because the columns of a weight matrix do
+            not always fall into the same place then.
+        seed: The seed for breaking ties between round-robin sources, and for the random signs of ``"streaming"``.
         log: A function that is called with the metrics and the step number of every measurement, or an object with a
             ``log(metrics, step)`` method.
 
@@ -122,17 +131,20 @@ class AffinityMeter:
         max_overhead: float = 0.1,
         gradient_memory: float = 4 * 2**30,
         state_memory: float = STATE_MEMORY,
+        history_memory: float = HISTORY_MEMORY,
+        sketch_dimension: int = 1021,
         seed: int = 0,
         log: Log | Logger | None = None,
     ) -> None:
         problems: list[InvalidInput] = []
-        estimators = collect(problems, resolve_estimators, estimator)
+        streamed, others = split_estimators(estimator)
+        estimators = collect(problems, resolve_estimators, others) if others or not streamed else []
         make = partial(
             make_setup,
             shared,
             optimizer,
             model=model,
-            estimators=estimators or [Cosine()],
+            estimators=[Cosine()] if estimators is None else estimators,
             update=update,
             lr=lr,
             per_lr=per_lr,
@@ -146,25 +158,52 @@ class AffinityMeter:
         self._given_tasks: tuple[str, ...] | None = None if tasks is None else collect(problems, task_names, tasks)
         self._log: Log | None = collect(problems, _as_log_function, log)
         self._setup: Setup = collect(problems, make)
+        if self._setup is not None:
+            collect(problems, check_streaming, self._setup, streamed)
+        if not is_positive(history_memory) and history_memory != math.inf:
+            problems.append(InvalidInput("history_memory", "must be a positive number of bytes", repr(history_memory)))
+        if not is_positive_integer(sketch_dimension):
+            problems.append(InvalidInput("sketch_dimension", "must be a positive integer", repr(sketch_dimension)))
         raise_problems(problems)
-        self._seed = seed
+        self._seed, self._streamed, self._dimension = seed, streamed, sketch_dimension
+        self._history_memory = history_memory / max(1, len(self._setup.estimators))
         self._replayer = Replayer()
         self._training = TrainingGradient(self._setup)
         self._gram = TaskGramMatrix(self._setup)
         self._search = WrapperFinder()
         self.reset()
 
-    def __call__(self, closure: Callable[[], T], held_out: Callable[[], Any] | None = None) -> T:
+    @overload
+    def __call__(self, closure: Callable[[], T], held_out: Callable[[], Any] | None = None) -> T: ...
+
+    @overload
+    def __call__(
+        self, closure: Mapping[str, TaskClosure], held_out: Mapping[str, TaskClosure] | None = None
+    ) -> LazyLosses: ...
+
+    def __call__(self, closure: Any, held_out: Any = None) -> Any:
         """Runs `closure`, takes a measurement if one is due, and returns the closure's result with its graph intact.
 
         Args:
             closure: A function that returns ``{task: loss}``, or ``{task: (loss, weight)}`` with a weight such as the
                 number of labels, or ``(losses, anything)``. On measured calls, the closure runs once more per task, so
                 it must use the same batch each time. What these runs change is restored. A task without labels may be
-                absent, None or NaN. Where gradients are disabled, the closure runs and the call does not count.
+                absent, None or NaN. Where gradients are disabled, the closure runs and the call does not count. It can
+                also be a mapping ``{task: function that returns its loss}``, for tasks that have batches of their own.
+                Then only the functions that are needed run, and only one graph is kept at a time. Instead of such a
+                function, a pair ``(fetch, loss)`` can be given: ``fetch()`` returns a batch and ``loss(batch)`` its
+                loss, and `fetch` runs at most once per call, and only if the loss is needed. In this form, the meter
+                returns a mapping that computes each loss when it is first read.
             held_out: A function that returns the losses on other rows, such as a validation batch. Steps are then
-                computed from `closure`, and the losses before and after them from `held_out`.
+                computed from `closure`, and the losses before and after them from `held_out`. If `closure` is a
+                mapping, so is `held_out`.
         """
+        if is_task_closures(closure):
+            functions = TaskFunctions(closure)
+            if torch.is_grad_enabled():
+                self._measure_tasks(functions, held_out)
+            self._training.losses = losses = LazyLosses(functions)
+            return losses
         if not callable(closure):
             raise TypeError(
                 f"the meter must be called with a function that computes the losses, found {type(closure).__name__}; "
@@ -172,6 +211,7 @@ class AffinityMeter:
             )
         if not torch.is_grad_enabled():
             return closure()
+        self._require_closure_estimator()
         call = self._begin_call(held_out)
         try:
             returned = self._measure(closure, held_out, call) if self._is_due(call) else closure()
@@ -181,27 +221,75 @@ class AffinityMeter:
         self._training.losses = returned
         return returned
 
-    def measure_only(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
+    @overload
+    def measure_only(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool: ...
+
+    @overload
+    def measure_only(
+        self, closure: Mapping[str, TaskClosure], held_out: Mapping[str, TaskClosure] | None = None
+    ) -> bool: ...
+
+    def measure_only(self, closure: Any, held_out: Any = None) -> bool:
         """Takes a measurement if one is due. This method is for trainers that run the training step themselves.
 
         Buffers, modes and random states are restored afterward. The closure runs only if a measurement is due. A
         measured step therefore needs one more forward pass than with a call to the meter.
 
         Args:
-            closure: A function that returns the losses, as in a call to the meter.
-            held_out: A function that returns the held-out losses, as in a call to the meter.
+            closure: A function that returns the losses, or one per task, as in a call to the meter.
+            held_out: A function that returns the held-out losses, or one per task, as in a call to the meter.
 
         Returns:
             Whether this call was measured.
         """
+        if is_task_closures(closure):
+            return torch.is_grad_enabled() and self._measure_tasks(TaskFunctions(closure), held_out)
         if not torch.is_grad_enabled():
             return False
+        self._require_closure_estimator()
         call = self._begin_call(held_out)
         due = self._is_due(call)
         if due:
             with without_caches():
                 self._measure(closure, held_out, call, measure_only=True)
         return due
+
+    def observe(self, task: str, loss: Tensor | float | None = None) -> None:
+        """Adds the gradient that training has just computed to the task's running mean, for ``"streaming"``.
+
+        Call this method directly after ``backward()``, before gradients are unscaled, clipped or set to zero. The
+        backward pass must be that of a single task. If gradients accumulate, call the method after each backward pass;
+        it subtracts what it has seen already. No further forward or backward pass is needed, and nothing is modified.
+
+        Under data parallelism, all ranks must train on the same task in the same step, since ``.grad`` is the average
+        over the ranks.
+
+        Args:
+            task: The task whose loss was differentiated.
+            loss: The loss whose ``backward()`` was called; only ``"streaming_gradient"`` needs it.
+
+        Example:
+            >>> encoder, x = torch.nn.Linear(3, 1), torch.randn(8, 3)
+            >>> optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
+            >>> meter = AffinityMeter(encoder, optimizer, estimator="streaming")
+            >>> for step in range(60):
+            ...     task = ("a", "b", "c")[step % 3]
+            ...     loss = (encoder(x) - x[:, "abc".index(task)]).pow(2).mean()
+            ...     loss.backward()
+            ...     meter.observe(task)
+            ...     optimizer.step()
+            ...     optimizer.zero_grad()
+            >>> meter.observed, meter.affinity().tasks
+            (60, ('a', 'b', 'c'))
+        """
+        if self._stream is None:
+            raise RuntimeError(
+                f"`observe` needs one of the estimators {', '.join(map(repr, STREAMING_ESTIMATORS))}; create the meter "
+                "with estimator='streaming'"
+            )
+        if not self._stream.observed:
+            self._search.search(self._setup.models, self._setup.parameters)
+        self._stream.observe(task, loss, self._search.found)
 
     def affinity(self, estimator: str | None = None) -> Affinity:
         """Returns the affinities measured so far, with error bars.
@@ -270,7 +358,12 @@ class AffinityMeter:
             (0, 0, None)
         """
         self._schedule = copy.deepcopy(self._unused_schedule)
-        self._history = MeterHistory(self._given_tasks)
+        self._history = MeterHistory(self._given_tasks, self._history_memory)
+        self._stream = (
+            GradientStream(self._setup, self._streamed, self._dimension, self._seed, self._given_tasks)
+            if self._streamed
+            else None
+        )
         self._clock = TrainingClock()
         self._calls = self._readings = self._single_tasks = 0
         self._noted: set[str] = set()
@@ -280,6 +373,8 @@ class AffinityMeter:
     @property
     def tasks(self) -> tuple[str, ...] | None:
         """The task names, or None before the first measured call if they were not passed to the constructor."""
+        if self._history.tasks is None and self._stream is not None and self._stream.tasks:
+            return tuple(self._stream.tasks)
         return self._history.tasks
 
     @property
@@ -291,6 +386,16 @@ class AffinityMeter:
     def measured(self) -> int:
         """The number of measured calls."""
         return self._history.measured
+
+    @property
+    def due(self) -> bool:
+        """Whether the next call will be measured, so that batches for it can be fetched only then."""
+        return self._schedule.due(self._calls) or self._postponed
+
+    @property
+    def observed(self) -> int:
+        """The number of times `observe` has been called."""
+        return 0 if self._stream is None else self._stream.observed
 
     @property
     def overhead(self) -> float:
@@ -312,6 +417,7 @@ class AffinityMeter:
             "ledger": self._history.state_dict(),
             "schedule": self._schedule.state_dict(),
             "clock": self._clock.state_dict(),
+            **({} if self._stream is None else {"stream": self._stream.state_dict()}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -330,10 +436,24 @@ class AffinityMeter:
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
         self._schedule.load_state_dict(state["schedule"])
         self._clock.load_state_dict(state["clock"])
+        if self._stream is not None:
+            self._stream.load_state_dict(state["stream"])
 
     def __repr__(self) -> str:
-        names = ", ".join(e.name for e in self._setup.estimators)
-        return f"AffinityMeter({names}; {self.measured} of {self._calls} calls measured, tasks={self.tasks})"
+        counts = f"{self.measured} of {self._calls} calls measured"
+        if self._stream is not None:
+            counts = f"{self.observed} observed" + (f", {counts}" if self._setup.estimators else "")
+        return f"AffinityMeter({', '.join(self._names())}; {counts}, tasks={self.tasks})"
+
+    def _names(self) -> list[str]:
+        return [*(e.name for e in self._setup.estimators), *self._streamed]
+
+    def _require_closure_estimator(self) -> None:
+        if not self._setup.estimators:
+            raise RuntimeError(
+                "this meter only observes gradients; call meter.observe(task) after backward(), or add an estimator "
+                "that uses a closure: estimator=['lookahead', 'streaming']"
+            )
 
     def _begin_call(self, held_out: object) -> int:
         """Starts a call and returns its index. `backward` and `gram` can no longer be used for the previous call."""
@@ -343,6 +463,20 @@ class AffinityMeter:
         self._training.clear()
         self._gram.clear()
         return call
+
+    def _measure_tasks(self, functions: TaskFunctions, held_out: Any) -> bool:
+        """Takes a measurement with one closure per task if one is due. Everything is restored afterward."""
+        self._require_closure_estimator()
+        if held_out is not None and not isinstance(held_out, Mapping):
+            expected = "must be a mapping from tasks to closures, like the closures themselves"
+            raise InvalidInput("held_out", expected, type(held_out).__name__)
+        call = self._begin_call(held_out)
+        due = self._is_due(call)
+        if due:
+            on = None if held_out is None else TaskFunctions(held_out, "held-out closure")
+            with without_caches():
+                self._measure(functions, on, call, measure_only=True)
+        return due
 
     def _check_held_out(self, held_out: object) -> None:
         if self._held_out is not None and self._held_out != (held_out is not None):
@@ -374,12 +508,19 @@ class AffinityMeter:
         return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
 
     def _measure(
-        self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, measure_only: bool = False
+        self,
+        closure: Callable[[], T] | TaskFunctions,
+        held_out: Callable[[], Any] | TaskFunctions | None,
+        call: int,
+        *,
+        measure_only: bool = False,
     ) -> T:
         """Runs the closure, measures, and restores the state from after the run (or before it if `measure_only`)."""
         watch = Stopwatch(self._setup.parameters[0].device)
         verify, wrapper = self._must_verify(), self._search.found
-        main = self._setup.replayable(closure, self._replayer, verify=verify, wrapper=wrapper)
+        asked = self._choose_tasks(closure, held_out) if isinstance(closure, TaskFunctions) else None
+        make = partial(self._setup.replayable, replayer=self._replayer, verify=verify, wrapper=wrapper)
+        main = make(closure, needed=None if asked is None else asked[0] + (asked[1] if held_out is None else []))
         if not measure_only:
             watch.stop()  # this run is part of training
         main.run()
@@ -389,12 +530,10 @@ class AffinityMeter:
         held_out_closure, replicas = None, self._setup.replicas(wrapper)
         try:
             if held_out is not None:
-                held_out_closure = self._setup.replayable(
-                    held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper
-                )
+                held_out_closure = make(held_out, needed=asked and asked[1], held_out=True)
                 held_out_closure.run()
                 held_out_closure.save_end()
-            measurement = self._measurement(main, held_out_closure, verify, call, replicas)
+            measurement = self._measurement(main, held_out_closure, verify, call, replicas, asked)
             reading = measurement.run()
             if held_out_closure is not None and tracks_unused_parameters(wrapper):
                 main.replay()  # the training loop will differentiate this closure, not the held-out one
@@ -420,6 +559,7 @@ class AffinityMeter:
         verify: bool,
         call: int,
         replicas: Replicas,
+        asked: tuple[list[str], list[str]] | None,
     ) -> Measurement:
         tasks = agree_on_tasks(self._history.tasks, main, replicas) if verify else self._history.tasks or ()
         if self._history.tasks is None and tasks and not main.losses.problems:
@@ -429,15 +569,41 @@ class AffinityMeter:
             tasks,
             main,
             held_out_closure,
-            choose=lambda present: self._schedule.choose(present, self._history.source_counts, self._seed),
+            choose=self._choose_sources if asked is None else lambda present: [t for t in asked[0] if t in present],
+            choose_targets=self._choose_targets
+            if asked is None
+            else lambda present, _: [t for t in asked[1] if t in present],
+            asked=asked,
             replicas=replicas,
             call=call,
             known=self._history.touched,
             verify=verify,
             # A DDP wrapper synchronizes gradients during a real backward pass.
-            keep_training_gradient=self._training.wanted and self._search.found is None,
-            keep_gram=self._gram.wanted,
+            keep_training_gradient=self._training.wanted and self._search.found is None and asked is None,
+            keep_gram=self._gram.wanted and asked is None,
         )
+
+    def _choose_sources(self, present: Sequence[str]) -> Sequence[str]:
+        return self._schedule.choose(present, self._history.source_counts, self._seed)
+
+    def _choose_targets(self, present: Sequence[str], sources: Sequence[str]) -> Sequence[str]:
+        pairs = self._history.pair_counts
+        counts = {task: sum(pairs[source, task] for source in sources) for task in present} if pairs else {}
+        return self._schedule.choose_targets(present, counts, self._seed)
+
+    def _choose_tasks(self, closure: TaskFunctions, held_out: Any) -> tuple[list[str], list[str]]:
+        """Returns the sources and targets of a measurement with one closure per task."""
+        if not self._setup.replicas(self._search.found).alone:
+            raise_closure_problems(
+                [
+                    "one closure per task is not supported under data parallelism; pass one closure that returns the "
+                    "losses of all tasks."
+                ]
+            )
+        if self._history.tasks is None:
+            self._history.tasks = task_names(closure.tasks)
+        sources = list(self._choose_sources(closure.tasks))
+        return sources, list(self._choose_targets((closure if held_out is None else held_out).tasks, sources))
 
     def _record(self, call: int, reading: Reading, measurement: Measurement) -> None:
         self._history.flush()  # the previous reading arrived long ago
@@ -468,16 +634,33 @@ class AffinityMeter:
             self._log(metrics, call)
 
     def _affinity(self, estimator: str | None, *, last: bool = False) -> Affinity:
-        names = [e.name for e in self._setup.estimators]
+        names = self._names()
         name = names[0] if estimator is None else estimator
         if name not in names:
             raise unknown_name("estimator", "estimator of this meter", estimator, names)
+        if name in self._streamed:
+            return self._streamed_affinity(name, last=last)
         if not self.measured:
             raise RuntimeError(
                 f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, and "
                 "check its `every` argument"
             )
         return self._history.affinity(name, self._settings(name), last=last)
+
+    def _streamed_affinity(self, name: str, *, last: bool) -> Affinity:
+        assert self._stream is not None
+        if last:
+            raise InvalidInput("estimator", f"must not be {name!r}, which measures no single steps")
+        if not self._stream.observed:
+            raise RuntimeError("nothing was observed; call meter.observe(task) after each backward()")
+        settings = {
+            "estimator": name,
+            "update": self._setup.update if self._setup.optimizers else None,
+            "held_out": False,
+            "per_lr": self._setup.per_lr and name == "streaming_gradient",
+            "observed": self.observed,
+        }
+        return self._stream.affinity(name, settings)
 
     def _settings(self, name: str) -> dict[str, Any]:
         steps = next(e for e in self._setup.estimators if e.name == name).of_steps
@@ -492,9 +675,10 @@ class AffinityMeter:
     def _quantities(self) -> dict[str, Any]:
         """Returns the settings that determine what is measured."""
         return {
-            "estimators": [e.name for e in self._setup.estimators],
-            "update": self._setup.update if self._setup.uses_steps else None,
+            "estimators": self._names(),
+            "update": self._setup.update if self._setup.uses_steps or self._streamed else None,
             "per_lr": self._setup.per_lr,
+            **({"sketch": [self._dimension, self._seed]} if self._streamed else {}),
         }
 
 

@@ -29,6 +29,10 @@ class Schedule(ABC):
         """Returns the `present` tasks to measure as sources, given how often each task was measured before."""
         return present
 
+    def choose_targets(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
+        """Returns the `present` tasks to measure as targets, given how often each was measured with the sources."""
+        return present
+
     def overhead(self, ratio: float) -> float:
         """Returns the seconds spent measuring per second of training if each measurement takes `ratio` plain steps."""
         return ratio * self.fraction
@@ -175,15 +179,18 @@ class RoundRobin(Schedule):
     Args:
         every: The interval in calls, or another schedule.
         sources: The number of source tasks per measured step.
+        targets: The number of target tasks per measured step, chosen in the same way among the pairs with the sources;
+            all by default. This saves time only with one closure per task.
 
     Example:
         >>> RoundRobin(every=5).choose(["a", "b"], {"a": 1, "b": 0}, seed=0)
         ['b']
     """
 
-    def __init__(self, every: int | Schedule = 1, sources: int = 1) -> None:
+    def __init__(self, every: int | Schedule = 1, sources: int = 1, targets: int | None = None) -> None:
         self.inner = every if isinstance(every, Schedule) else Every(every)
         self.sources = _check_positive("sources", sources)
+        self.targets = None if targets is None else _check_positive("targets", targets)
         self.clocked = self.inner.clocked
 
     def due(self, call: int) -> bool:
@@ -193,11 +200,12 @@ class RoundRobin(Schedule):
         return self.inner.overhead(ratio)
 
     def choose(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
-        # Ties are broken at random; otherwise periodic data (one loader per task) could starve some pairs.
-        order = list(present)
-        random.Random(f"{seed} {sum(counts.values())}").shuffle(order)
-        chosen = set(sorted(order, key=lambda task: counts.get(task, 0))[: self.sources])
-        return [task for task in present if task in chosen]
+        return _least_measured(present, counts, self.sources, f"{seed} {sum(counts.values())}")
+
+    def choose_targets(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
+        if self.targets is None:
+            return present
+        return _least_measured(present, counts, self.targets, f"{seed} targets {sum(counts.values())}")
 
     def timed(self, call: int, measured_seconds: float, plain_seconds: float) -> None:
         self.inner.timed(call, measured_seconds, plain_seconds)
@@ -207,6 +215,14 @@ class RoundRobin(Schedule):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.inner.load_state_dict(state)
+
+
+def _least_measured(present: Sequence[str], counts: Mapping[str, int], number: int, seed: str) -> list[str]:
+    # Ties are broken at random; otherwise periodic data (one loader per task) could starve some pairs.
+    order = list(present)
+    random.Random(seed).shuffle(order)
+    chosen = set(sorted(order, key=lambda task: counts.get(task, 0))[:number])
+    return [task for task in present if task in chosen]
 
 
 def as_schedule(every: int | str | Schedule, max_overhead: float) -> Schedule:

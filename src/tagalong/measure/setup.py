@@ -22,6 +22,7 @@ from .estimators import Estimator, Quantity
 from .gradients import sparse_gradient_error
 from .isolation import Replayer, has_compiled_modules
 from .steps import Steps, check_ownership, optimizer_steps, read_optimizers, sgd_steps
+from .task_closures import ReplayableTasks, TaskFunctions
 
 Shared = nn.Module | Tensor | str | Iterable[Tensor | nn.Module | str]
 Weights = Mapping[str, float | Tensor] | Callable[[], Mapping[str, float | Tensor]]
@@ -86,15 +87,21 @@ class Setup:
 
     def replayable(
         self,
-        closure: Closure,
+        closure: Closure | TaskFunctions,
         replayer: Replayer,
         *,
         verify: bool,
         held_out: bool = False,
         wrapper: nn.Module | None = None,
+        needed: Sequence[str] | None = None,
     ) -> ReplayableClosure:
         what, graph = ("held-out closure", self.needs_target_gradients) if held_out else ("closure", True)
         models = [*self.models, wrapper] if self.models and wrapper is not None else self.models
+        if isinstance(closure, TaskFunctions):
+            chosen = needed or closure.tasks
+            return ReplayableTasks(
+                closure, chosen, models, replayer, what, verify=verify, state_memory=self.state_memory
+            )
         return ReplayableClosure(
             closure, models, replayer, what, graph=graph, verify=verify, state_memory=self.state_memory
         )

@@ -1,0 +1,202 @@
+"""
+Datasets as tasks: does `streaming` find planted families, and what does it cost? (See the README.)
+
+$ python benchmarks/datasets_as_tasks.py --device cuda --datasets 50 200
+"""
+
+import argparse
+import json
+import time
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from markdown import progress, table
+from planted_datasets import (
+    PRETRAINING_DATASETS,
+    VOCABULARY,
+    PlantedDatasets,
+    Setting,
+    Transformer,
+    loss_of,
+    pretrained,
+    with_lora,
+)
+from tagalong import Affinity, AffinityMeter
+from tagalong.measure import RoundRobin
+
+COLUMNS = ("datasets", "tuning", "share", "estimator", "steps", "nearest in family", "AUC", "accuracy", "overhead")
+CHECKPOINTS = (5, 10, 20)
+TIMED_STEPS = (200, 20)  # per round, on a GPU and on a CPU
+TARGETS = 8  # tasks whose losses a lookahead measures at a step
+
+
+@dataclass
+class Run:
+    """A network that is fine-tuned on one dataset per step."""
+
+    setting: Setting
+    tuning: str
+    seed: int
+
+    def __post_init__(self) -> None:
+        count, families = self.setting.datasets, self.setting.families
+        first = VOCABULARY + PRETRAINING_DATASETS
+        self.data = PlantedDatasets(self.setting, count=count, families=families, first_token=first, seed=self.seed)
+        model = pretrained(self.setting, self.seed)
+        self.model: Transformer = with_lora(model, self.setting) if self.tuning == "LoRA" else model
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=self.setting.lr)
+        self.draw = np.random.default_rng(self.seed)
+
+    def step(self, dataset: int, meter: AffinityMeter | None = None) -> None:
+        loss = loss_of(self.model, *self.data.batch(dataset))
+        loss.backward()
+        if meter is not None:
+            meter.observe(str(dataset))
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def order(self) -> NDArray[np.intp]:
+        """Returns each dataset once, in random order."""
+        return self.draw.permutation(self.setting.datasets)
+
+    @torch.no_grad()
+    def accuracy(self, datasets: int = 50) -> float:
+        batches = [self.data.batch(k) for k in range(min(datasets, self.setting.datasets))]
+        return float(torch.stack([(self.model(x).argmax(2) == y).float().mean() for x, y in batches]).mean())
+
+
+def quality(affinity: Affinity, family: NDArray[np.intp]) -> tuple[float, float]:
+    """Returns how often a task's best partner is of its family, and the AUC of the affinities for "same family"."""
+    order = [int(task) for task in affinity.tasks]
+    groups, values = family[order], affinity.mean.copy()
+    np.fill_diagonal(values, np.nan)
+    known = np.isfinite(values)
+    best = np.where(known, values, -np.inf).argmax(axis=0)
+    same = (groups[:, None] == groups)[known]
+    ranks = np.empty(len(same))
+    ranks[np.argsort(values[known])] = np.arange(1, len(same) + 1)
+    positives = same.sum()
+    auc = (ranks[same].sum() - positives * (positives + 1) / 2) / (positives * (len(same) - positives))
+    return float((groups[best] == groups).mean()), float(auc)
+
+
+def lookahead(setting: Setting, tuning: str, seed: int, steps: int) -> list[dict[str, object]]:
+    """Measures, at every step, how a step on one dataset changes the losses of a few others."""
+    run = Run(setting, tuning, seed)
+    before, names = run.accuracy(), [str(k) for k in range(setting.datasets)]
+    every = RoundRobin(every=1, sources=1, targets=TARGETS)
+    meter = AffinityMeter(run.model, run.optimizer, model=run.model, every=every, tasks=names, seed=seed)
+    losses = {task: (partial(run.data.batch, int(task)), lambda batch: loss_of(run.model, *batch)) for task in names}
+    training = measuring = 0.0
+    for _ in range(steps):
+        for dataset in run.order():
+            starts = [_now(run.model)]
+            run.step(int(dataset))
+            starts.append(_now(run.model))
+            meter.measure_only(losses)
+            training, measuring = training + starts[1] - starts[0], measuring + _now(run.model) - starts[1]
+    nearest, auc = quality(meter.affinity(), run.data.family.numpy())
+    found = {"steps": steps, "nearest": nearest, "auc": auc, "before": before, "after": run.accuracy()}
+    progress(f"{setting.datasets} {tuning} {setting.share} lookahead: {nearest:.3f} {auc:.3f}")
+    cost = {"estimator": "lookahead", "overhead": measuring / training}
+    return [{**cost, "tuning": tuning, "seed": seed, **asdict(setting), **found}]
+
+
+def overhead(run: Run, meter: AffinityMeter, rounds: int, steps: int) -> float:
+    """Returns the time that `observe` adds to a step, as a fraction: the median over rounds of alternating loops."""
+    found = []
+    for _ in range(rounds):
+        seconds = {}
+        for observed in (None, meter):
+            start = _now(run.model)
+            for k in range(steps):
+                run.step(k % run.setting.datasets, observed)
+            seconds[observed is not None] = _now(run.model) - start
+        found.append(seconds[True] / seconds[False] - 1)
+    return median(found)
+
+
+def _now(model: nn.Module) -> float:
+    if next(model.parameters()).is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def measure(setting: Setting, tuning: str, seed: int, steps: int, rounds: int) -> list[dict[str, object]]:
+    """Fine-tunes a network and returns one row per checkpoint."""
+    run = Run(setting, tuning, seed)
+    before = run.accuracy()
+    meter = AffinityMeter(run.model, run.optimizer, estimator="streaming", seed=seed)
+    rows: list[dict[str, object]] = []
+    for visit in range(1, steps + 1):
+        for dataset in run.order():
+            run.step(int(dataset), meter)
+        if visit in CHECKPOINTS or visit == steps:
+            start = time.perf_counter()
+            nearest, auc = quality(meter.affinity(), run.data.family.numpy())
+            seconds = time.perf_counter() - start
+            rows.append({"steps": visit, "nearest": nearest, "auc": auc, "before": before, "after": run.accuracy()})
+            progress(f"{setting.datasets} {tuning} {setting.share} {visit}: {nearest:.3f} {auc:.3f} ({seconds:.1f} s)")
+    cost = overhead(run, meter, rounds, TIMED_STEPS[setting.device == "cpu"]) if rounds else None
+    found = {"estimator": "streaming", "overhead": cost, "tuning": tuning, "seed": seed, **asdict(setting)}
+    return [{**found, **row} for row in rows]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--datasets", type=int, nargs="+", default=[50])
+    parser.add_argument("--tuning", nargs="+", choices=("LoRA", "full"), default=["LoRA", "full"])
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.5])
+    parser.add_argument("--steps", type=int, default=20, help="steps per dataset")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5, help="rounds for the overhead; 0 to skip it")
+    parser.add_argument("--lookahead", action="store_true", help="also measure lookaheads, which takes much longer")
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--pretraining", type=int, default=300)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    names = ("device", "width", "layers", "batch", "length", "pretraining")
+    base = Setting(**{name: getattr(args, name) for name in names})
+    rows = [
+        row
+        for count in args.datasets
+        for tuning in args.tuning
+        for share in args.shares
+        for seed in range(args.seeds)
+        for row in measure(replace(base, datasets=count, share=share), tuning, seed, args.steps, args.rounds)
+        + (lookahead(replace(base, datasets=count, share=share), tuning, seed, args.steps) if args.lookahead else [])
+    ]
+    print(table(COLUMNS, [_cells(row) for row in rows]))
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
+
+
+def _cells(row: dict[str, object]) -> tuple[str, ...]:
+    cost = row["overhead"]
+    return (
+        str(row["datasets"]),
+        str(row["tuning"]),
+        f"{row['share']:.0%}",
+        str(row["estimator"]),
+        str(row["steps"]),
+        f"{row['nearest']:.0%}",
+        f"{row['auc']:.3f}",
+        f"{row['before']:.0%} → {row['after']:.0%}",
+        "" if cost is None else f"{cost:.1%}",
+    )
+
+
+if __name__ == "__main__":
+    main()
