@@ -42,7 +42,7 @@ def test_tasks_and_size_can_be_chosen(survey) -> None:
     problem = nhanes(tasks=("lead", "systolic"), size="full", data=survey)
     assert problem.names == ("lead", "systolic")
     assert problem.encoder.hidden == (128, 128)
-    assert nhanes(data=survey).encoder.hidden == (64,)
+    assert nhanes(data=survey).encoder.hidden == (32,)
     assert "hba1c and metals are learned as natural logarithms" in problem.notes
     with pytest.raises(
         ValueError, match="`tasks` must contain only NHANES targets, found 'gold'; choose from systolic"

@@ -13,6 +13,7 @@ from torch import nn
 
 from tagalong._version import NUMERICS, is_own_module
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, build_network
+from tagalong.learn.piecewise_linear import PiecewiseLinear
 from tagalong.learn.recipe import KEY_DEFAULTS
 from tagalong.learn.tabm import AdaptedLinear, MemberHead, MembersLast
 from tagalong.measure import Cosine, Every, Window
@@ -366,6 +367,9 @@ def test_every_layer_of_the_library_shows_its_settings():
         MemberHead(4, 1, 2, "binary"),
         MemberHead(4, 1, 2, "regression"),
         MemberHead(4, 1, 3, "regression"),
+        PiecewiseLinear([[0, 1], [0, 2]]),
+        PiecewiseLinear([[0, 1], [0, 3]]),
+        PiecewiseLinear([[0, 1, 3], []]),
     ]
     assert len(set(map(with_this_layer, layers))) == len(layers)
     known = [kind for kind in subclasses(nn.Module) if not kind.__module__.startswith("tagalong.testing")]

@@ -70,8 +70,8 @@ CATEGORICAL_FEATURES = (
     "TunaEatenDuringPast30Days",
 )
 
-# A network that trains in half a second, for the demo, which trains one for every set of tasks.
-SMALL_HIDDEN, SMALL_BINS, SMALL_DROPOUT = (64,), 8, 0.2
+# A small network for the demo, which trains one for every set of tasks.
+SMALL_HIDDEN, SMALL_BINS, SMALL_DROPOUT = (32,), 8, 0.1
 SMALL_RECIPE = Recipe(lr=5e-3, batch_size=512, epochs=60, patience=6, weight_decay=0.1, start_heads="base_rate")
 
 
@@ -90,7 +90,7 @@ def nhanes(
 
     Args:
         tasks: the targets to predict, in this order. If None, all nine targets are predicted.
-        size: "small" for one hidden layer of 64 units, with large steps and little patience, or "full" for the default
+        size: "small" for one hidden layer of 32 units, with large steps and little patience, or "full" for the default
             network and recipe for tables.
         seed: the seed for the split.
         data: a file that contains the survey data. If None, the table in the installed `nhanes` package is used.
