@@ -180,7 +180,6 @@ def test_averages_of_copies_are_those_of_the_library(monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     from fair import Copies, shorten
     from fair_problems import PROBLEMS
-
     from tagalong.learn import Job, average_scores_on, build_network, train_many
 
     for name in ("digits", "scenes"):
