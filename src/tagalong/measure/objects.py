@@ -242,6 +242,8 @@ def _is_left_alone(module: object) -> bool:
 @lru_cache(maxsize=4096)
 def _is_user_code(module: object) -> bool:
     """Whether a module is neither part of the standard library nor installed as a package."""
+    if module == "__main__":  # a script or a notebook, even if a program started it
+        return True
     if not isinstance(module, str) or _is_left_alone(module):
         return False
     file = getattr(sys.modules.get(module), "__file__", None) or ""
