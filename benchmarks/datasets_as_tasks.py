@@ -33,6 +33,7 @@ from tagalong.measure import RoundRobin
 
 COLUMNS = ("datasets", "tuning", "share", "estimator", "steps", "nearest in family", "AUC", "accuracy", "overhead")
 CHECKPOINTS = (5, 10, 20)
+TIMED_STEPS = (200, 20)  # per round, on a GPU and on a CPU
 TARGETS = 8  # tasks whose losses a lookahead measures at a step
 
 
@@ -144,7 +145,7 @@ def measure(setting: Setting, tuning: str, seed: int, steps: int, rounds: int) -
             seconds = time.perf_counter() - start
             rows.append({"steps": visit, "nearest": nearest, "auc": auc, "before": before, "after": run.accuracy()})
             progress(f"{setting.datasets} {tuning} {setting.share} {visit}: {nearest:.3f} {auc:.3f} ({seconds:.1f} s)")
-    cost = overhead(run, meter, rounds, max(100, setting.datasets // 4)) if rounds else None
+    cost = overhead(run, meter, rounds, TIMED_STEPS[setting.device == "cpu"]) if rounds else None
     found = {"estimator": "streaming", "overhead": cost, "tuning": tuning, "seed": seed, **asdict(setting)}
     return [{**found, **row} for row in rows]
 

@@ -1,4 +1,4 @@
-"""A history that has reached its memory limit keeps block means: exact means, valid errors, and a word about the rest."""
+"""A history that has reached its memory limit keeps block means: means stay exact and standard errors valid."""
 
 import io
 import warnings

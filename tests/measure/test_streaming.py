@@ -428,7 +428,7 @@ def test_misuse_is_explained() -> None:
     with pytest.raises(RuntimeError, match="no shared parameter has a gradient; call `observe` after backward"):
         meter.observe("a")
     with pytest.raises(RuntimeError, match="this meter only observes gradients"):
-        meter(lambda: {})
+        meter(dict)
     with pytest.raises(RuntimeError, match="`observe` needs one of the estimators 'streaming', 'streaming_gradient'"):
         AffinityMeter(model, optimizer).observe("a")
     with pytest.raises(ValueError, match="the step size is unknown"):

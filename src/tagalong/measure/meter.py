@@ -199,11 +199,15 @@ class AffinityMeter:
         self._training.losses = returned
         return returned
 
+    @overload
+    def measure_only(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool: ...
+
+    @overload
     def measure_only(
-        self,
-        closure: Callable[[], Any] | Mapping[str, TaskClosure],
-        held_out: Callable[[], Any] | Mapping[str, TaskClosure] | None = None,
-    ) -> bool:
+        self, closure: Mapping[str, TaskClosure], held_out: Mapping[str, TaskClosure] | None = None
+    ) -> bool: ...
+
+    def measure_only(self, closure: Any, held_out: Any = None) -> bool:
         """Takes a measurement if one is due. This method is for trainers that run the training step themselves.
 
         Buffers, modes and random states are restored afterward. The closure runs only if a measurement is due. A
@@ -490,9 +494,7 @@ class AffinityMeter:
         verify, wrapper = self._must_verify(), self._search.found
         asked = self._choose_tasks(closure, held_out) if isinstance(closure, TaskFunctions) else None
         make = partial(self._setup.replayable, replayer=self._replayer, verify=verify, wrapper=wrapper)
-        main = make(
-            closure, needed=None if asked is None else asked[0] if held_out else [*dict.fromkeys(sum(asked, []))]
-        )
+        main = make(closure, needed=None if asked is None else asked[0] + (asked[1] if held_out is None else []))
         main.run()
         watch = Stopwatch(self._setup.parameters[0].device)
         held_out_closure, replicas = None, self._setup.replicas(wrapper)
@@ -609,9 +611,14 @@ class AffinityMeter:
             raise InvalidInput("estimator", f"must not be {name!r}, which measures no single steps")
         if not self._stream.observed:
             raise RuntimeError("nothing was observed; call meter.observe(task) after each backward()")
-        settings = {"held_out": False, "per_lr": self._setup.per_lr and name == "streaming_gradient"}
-        settings |= {"estimator": name, "update": self._setup.update if self._setup.optimizers else None}
-        return self._stream.affinity(name, {**settings, "observed": self.observed})
+        settings = {
+            "estimator": name,
+            "update": self._setup.update if self._setup.optimizers else None,
+            "held_out": False,
+            "per_lr": self._setup.per_lr and name == "streaming_gradient",
+            "observed": self.observed,
+        }
+        return self._stream.affinity(name, settings)
 
     def _settings(self, name: str) -> dict[str, Any]:
         steps = next(e for e in self._setup.estimators if e.name == name).of_steps

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -128,15 +129,16 @@ class _Owner:
 
     def moments(self, parameters: Sequence[Tensor]) -> list[Tensor | None] | None:
         """Returns Adam's second moments, or None if the optimizer keeps none."""
-        states = [self.optimizer.state.get(p) or {} for p in parameters]
-        found = [state.get("max_exp_avg_sq", state.get("exp_avg_sq")) for state in states]
+        states = self.optimizer.state
+        name = "max_exp_avg_sq" if self.group.get("amsgrad") else "exp_avg_sq"
+        found = [states[p].get(name) if p in states else None for p in parameters]
         return None if all(moment is None for moment in found) else found
 
     def step_count(self, parameters: Sequence[Tensor]) -> Any:
         """Returns the number of steps taken, as a tensor if it is on a device."""
-        counts = [(self.optimizer.state.get(p) or {}).get("step") for p in parameters[:1]]
-        counts = [c for c in counts if c is not None] or [1.0]
-        return counts[0] if isinstance(counts[0], Tensor) and counts[0].device.type != "cpu" else float(counts[0])
+        states = (self.optimizer.state.get(p) or {} for p in parameters)
+        count: Any = next((state["step"] for state in states if "step" in state), 1.0)
+        return count if isinstance(count, Tensor) and count.device.type != "cpu" else float(count)
 
 
 @dataclass(frozen=True)
@@ -184,26 +186,34 @@ class _Part:
 
     def _inverse_root(self, moments: Sequence[Tensor | None], least: Any) -> Tensor:
         """Returns 1/√√v, with damped moments v."""
-        damped = self._flatten(moments)
-        damped.add_(damped.sum() * (DAMPING / sum(self.sizes)) + least)
-        return damped.rsqrt_().sqrt_()
+        damped, share = self._flatten(moments), DAMPING / self.size
+        damped.add_(damped.sum().add_(least / share), alpha=share)
+        return damped.pow_(-0.25) if damped.is_cuda else damped.rsqrt_().sqrt_()  # whichever is faster there
 
     def _fold(self, flat: Tensor) -> Tensor:
         """Multiplies a flat tensor by the signs, in place, and adds up its rows."""
-        period, size = len(self.signs), sum(self.sizes)
-        flat[: -(-size // period) * period].view(-1, period).mul_(self.signs)
+        period = len(self.signs)
+        flat[: -(-self.size // period) * period].view(-1, period).mul_(self.signs)
         return self.row_signs @ flat[: len(self.row_signs) * self.dimension].view(-1, self.dimension)
 
     def _flatten(self, tensors: Sequence[Tensor | None]) -> Tensor:
         """Copies the tensors into a flat one, with zeros for missing tensors and to fill the last row."""
-        size, zero = sum(self.sizes), self.signs.new_zeros(1)
         pieces = [
-            zero.expand(length) if tensor is None else tensor if rows.stop is None else tensor[rows]
+            self.padding[:1].expand(length) if tensor is None else tensor if rows.stop is None else tensor[rows]
             for tensor, rows, length in zip(tensors, self.rows, self.sizes, strict=True)
         ]
-        longest = max(-(-size // length) * length for length in (len(self.signs), self.dimension))
-        flat: Tensor = _flatten_dense_tensors([*pieces, zero.expand(longest - size)])
+        flat: Tensor = _flatten_dense_tensors([*pieces, self.padding])
         return flat.to(self.signs.dtype)
+
+    @cached_property
+    def size(self) -> int:
+        return sum(self.sizes)
+
+    @cached_property
+    def padding(self) -> Tensor:
+        """Zeros that fill the last row, both of `dimension` numbers and of one period of the signs."""
+        longest = max(-(-(self.size + 1) // length) * length for length in (len(self.signs), self.dimension))
+        return self.signs.new_zeros(longest - self.size)
 
 
 def _random_signs(length: int, seed: list[int]) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,13 +182,14 @@ class GradientStream:
     def _finish_copy(self) -> None:
         if self._copying is not None:
             (rows, copies), self._copying = self._copying, None
-            self._add(rows, *(copy.to_numpy() for copy in copies))
+            arrays = [copy.to_numpy() for copy in copies]
+            self._add(rows, *map(list, arrays))
 
     def _flush(self) -> None:
         self._copy_rows()
         self._finish_copy()
 
-    def _add(self, rows: Sequence[_Row], sketches: Sequence[Floats] = (), losses: Sequence[float] = ()) -> None:
+    def _add(self, rows: Sequence[_Row], sketches: Iterable[Floats] = (), losses: Iterable[Any] = ()) -> None:
         next_sketch, next_loss = iter(sketches), iter(losses)
         for row in rows:
             loss = float(next(next_loss) if isinstance(row.loss, Tensor) else row.loss)
@@ -228,7 +229,8 @@ class _Accumulated:
     Attributes:
         sketch: The projection.
         steps: The sum of the version counters of the parameters, which optimizer steps increase.
-        writes: The version counter and address of one gradient, which backward passes that accumulate increase and keep.
+        writes: The version counter and the address of one gradient. A backward pass that accumulates increases the
+            former and keeps the latter.
     """
 
     sketch: Tensor

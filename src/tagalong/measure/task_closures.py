@@ -15,10 +15,8 @@ TaskClosure = Callable[[], Any] | tuple[Callable[[], Any], Callable[[Any], Any]]
 
 def is_task_closures(closure: object) -> TypeGuard[Mapping[str, TaskClosure]]:
     """Whether `closure` is a mapping from tasks to closures, as opposed to one closure or the losses themselves."""
-    firsts = (
-        [c[0] if isinstance(c, tuple) and c else c for c in closure.values()] if isinstance(closure, Mapping) else []
-    )
-    return any(map(callable, firsts))
+    given = closure.values() if isinstance(closure, Mapping) else ()
+    return any(callable(c[0] if isinstance(c, tuple) and c else c) for c in given)
 
 
 class TaskFunctions:
@@ -68,8 +66,8 @@ def _problems(task: object, closure: object, what: str) -> Iterator[str]:
 class LazyLosses(Mapping[str, Any]):
     """The losses of a call with one closure per task. Each loss is computed when it is first read.
 
-    Only the closures of the tasks that are read run, in the order in which they are read, exactly as if they were called
-    directly. To keep one graph at a time, call ``backward()`` on one loss before reading the next.
+    Only the closures of the tasks that are read run, in the order in which they are read, exactly as if they were
+    called directly. To keep one graph at a time, call ``backward()`` on one loss before reading the next.
     """
 
     def __init__(self, functions: TaskFunctions) -> None:
@@ -106,7 +104,7 @@ class ReplayableTasks(ReplayableClosure):
     """
 
     def __init__(self, functions: TaskFunctions, needed: Sequence[str], *arguments: Any, **options: Any) -> None:
-        self._functions, self._needed = functions, list(needed)
+        self._functions, self._needed = functions, list(dict.fromkeys(needed))
         functions.fetch(self._needed)  # before the random state is saved, which replays start from
         self._structure: LossGraph | None = LossGraph() if options.get("verify", True) else None
         self._first_run = True
@@ -145,7 +143,7 @@ class ReplayableTasks(ReplayableClosure):
 
 
 def _without_graph(item: Any) -> Any:
-    """Returns a loss (or a loss and its weight) without its graph, but still with the information that there was one."""
+    """Returns a loss (or a loss and its weight) without its graph, but remembers whether there was one."""
     if isinstance(item, tuple | list) and len(item) == 2:
         return _without_graph(item[0]), item[1]
     if isinstance(item, Tensor) and item.is_floating_point():
