@@ -303,6 +303,7 @@ def _build_grouping(
         budget=budget if budget is not None else (int(spent) if spent.is_integer() else spent),
         objective=request.objective,
         options={task: _scored_options(networks, task, request.sign) for task in scores.tasks},
+        unmeasured=scores.unmeasured,
     )
 
 

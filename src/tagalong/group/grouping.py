@@ -135,7 +135,10 @@ class Grouping:
         options: the score of each task in each of the chosen networks, sorted from best to worst.
         certificate: the dual prices of the linear program, which prove `certificate.bound`. This bound equals `value`
             unless branching was necessary to close a gap.
-        resampled: the result of repeating the selection on bootstrap resamples, or None if there is no history.
+        resampled: the result of repeating the selection on bootstrap resamples, or None if there is no history and all
+            pairs were measured.
+        unmeasured: the fraction of pairs of tasks that were never measured. Their scores were predicted from the other
+            pairs.
 
     Example:
         >>> from tagalong.group import select_groups
@@ -156,6 +159,7 @@ class Grouping:
     options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict, repr=False)
     certificate: Certificate | None = field(default=None, repr=False)
     resampled: Stability | None = field(default=None, repr=False)
+    unmeasured: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(sorted(self.groups)))
@@ -178,7 +182,7 @@ class Grouping:
 
     @property
     def stability(self) -> float | None:
-        """The fraction of bootstrap resamples that lead to the same grouping, or None if there is no history."""
+        """The fraction of bootstrap resamples that lead to the same grouping, or None if there are no resamples."""
         return None if self.resampled is None else self.resampled.share
 
     def served_by(self, task: str) -> Group:
@@ -223,7 +227,7 @@ class Grouping:
 
     @property
     def remarks(self) -> list[str]:
-        """Remarks about equally good groupings and about the stability of this grouping, one per line."""
+        """Remarks on equally good groupings, unmeasured pairs, and the stability of this grouping, one per line."""
         return remarks(self)
 
     def to_document(self) -> dict[str, Any]:
@@ -247,6 +251,8 @@ class Grouping:
                 "together": [list(row) for row in self.resampled.together],
                 "same": list(self.resampled.same),
             }
+        if self.unmeasured:
+            document["unmeasured"] = self.unmeasured
         return document
 
     @staticmethod
@@ -338,6 +344,7 @@ def _read_grouping(document: Entry) -> Grouping:
         },
         certificate=document.get("certificate").optional(_read_certificate),
         resampled=document.get("resampled").optional(lambda entry: _read_stability(entry, tasks)),
+        unmeasured=document.get("unmeasured").optional(lambda entry: entry.number(0)) or 0.0,
     )
 
 

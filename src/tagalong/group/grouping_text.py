@@ -44,13 +44,16 @@ def summary(grouping: Grouping) -> str:
 
 
 def remarks(grouping: Grouping) -> list[str]:
-    """Returns remarks on equally good groupings and on the stability of this grouping."""
+    """Returns remarks on equally good groupings, on unmeasured pairs, and on the stability of this grouping."""
     found = []
     if grouping.ties:
         count = len(grouping.ties)
         number = f"{'at least ' if count == MAX_TIES else ''}{count} other grouping{'s are' if count > 1 else ' is'}"
         found.append(f"{number} just as good, for example:")
         found += [f"  {group}" for group in grouping.ties[0]]
+    if grouping.unmeasured:
+        share = f"{grouping.unmeasured:.0%}" if grouping.unmeasured >= 0.005 else "less than 1%"
+        found.append(f"{share} of pairs were never measured; their scores are predictions")
     if grouping.resampled is not None:
         found.append(str(grouping.resampled))
     return found

@@ -15,6 +15,7 @@ import numpy as np
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, first_few, is_number, raise_problems, task_name_problems
 
+from .completion import Completion, complete_pairs
 from .selection_problem import Floats
 from .solvers import MAX_LISTED
 
@@ -76,6 +77,8 @@ class Scores:
             `cost` option applies.
         singles: whether single-task networks are allowed by default.
         own_costs: whether every network has its own cost, so the `cost` option is not needed.
+        completion: the predictions for pairs that were never measured, or None if all pairs were. `matrix` contains
+            the predictions.
     """
 
     tasks: tuple[str, ...]
@@ -84,6 +87,21 @@ class Scores:
     candidates: tuple[Candidate, ...] | None = None
     singles: bool = False
     own_costs: bool = False
+    completion: Completion | None = None
+
+    @property
+    def unmeasured(self) -> float:
+        """The fraction of pairs whose score was predicted because they were never measured."""
+        return 0.0 if self.completion is None else self.completion.unmeasured
+
+    @property
+    def unknown_tasks(self) -> tuple[str, ...]:
+        """The tasks without any measured pair, if the scores are a square table."""
+        n = len(self.tasks)
+        if self.matrix is None or n == 1:
+            return ()
+        missing = np.isnan(self.matrix) | np.eye(n, dtype=bool)
+        return tuple(task for i, task in enumerate(self.tasks) if missing[i].all() and missing[:, i].all())
 
     def score_of(self, task: str, trains: frozenset[str]) -> float:
         """Returns the score of a task in a network trained on the given tasks, or NaN if it is unknown."""
@@ -144,7 +162,14 @@ def read_scores(scores: Any, complete: Complete, has_costs: bool = False) -> Sco
 
 def _from_matrix(matrix: Floats, tasks: tuple[str, ...], allow_single: bool = False) -> Scores:
     order = sorted(range(len(tasks)), key=tasks.__getitem__)
-    return Scores(tuple(tasks[i] for i in order), np.array(matrix)[np.ix_(order, order)], singles=allow_single)
+    sorted_matrix = np.array(matrix)[np.ix_(order, order)]
+    completion = complete_pairs(sorted_matrix)
+    return Scores(
+        tuple(tasks[i] for i in order),
+        sorted_matrix if completion is None else completion.matrix,
+        singles=allow_single,
+        completion=completion,
+    )
 
 
 def _from_array(scores: Any) -> Scores:

@@ -6,7 +6,7 @@ Scores and options are checked and converted to a numerical problem. Its solutio
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from .grouping import Group, Grouping, Option
 from .infeasible import explain_infeasible
 from .problem_building import ScaledProblem, build_problem
 from .scores import Complete, Scores, read_scores
-from .selection_problem import Floats, InfeasibleError, Limits, NetworkChoice, Solution, tasks_in_mask
+from .selection_problem import InfeasibleError, Limits, NetworkChoice, Solution, tasks_in_mask
 from .selection_request import Cost, SelectionRequest, SolverName, read_budgets, read_links
 from .solvers import Certificate, choose_solver
 from .stability import Served, stability
@@ -61,7 +61,9 @@ def select_groups(
 
     Args:
         scores: an `Affinity`, a square array or DataFrame [source, target], a mapping from groups to results
-            `{frozenset: {task: value}}`, or a list of `Candidate` objects.
+            `{frozenset: {task: value}}`, or a list of `Candidate` objects. In an affinity or a square table, pairs that
+            were never measured are NaN. They are predicted from the measured pairs, and `Grouping.unmeasured` is their
+            fraction. Each task needs at least one measured pair.
         budget: the maximum number of networks. If networks have costs (see `cost`), this is the maximum total cost
             instead.
         objective: "max" if larger scores are better, or "min" for losses.
@@ -86,7 +88,8 @@ def select_groups(
         time_limit: the time limit in seconds, after which the best grouping found so far is returned.
         seed: the random seed for the search and the resamples.
         resamples: the number of bootstrap resamples used to assess how stable the groups are, if `scores` is an
-            affinity with a history. Defaults to 100 for up to 12 tasks, 20 for up to 40, and 0 for more.
+            affinity with a history, or if some pairs were never measured. In each resample, predicted scores are drawn
+            from their distribution. Defaults to 100 for up to 12 tasks, 20 for up to 40, and 0 for more.
         stop: a function that is called several times per second in this thread. When this function returns True, the
             selection ends as if `time_limit` had passed.
 
@@ -197,8 +200,9 @@ def select_groups_by_budget(
     read = read_scores(scores, complete, has_costs=cost is not None)
     request.check(read)
     groupings = _solve_request(read, request)
-    if isinstance(scores, Affinity) and len(scores.steps):
-        groupings = _add_stability(scores, read, request, groupings)
+    affinity = scores if isinstance(scores, Affinity) else None
+    if (affinity is not None and len(affinity.steps)) or read.completion is not None:
+        groupings = _add_stability(affinity, read, request, groupings)
     return dict(zip(request.budgets, groupings, strict=True))
 
 
@@ -262,6 +266,7 @@ def _to_grouping(
         ties=tuple(tuple(sorted(_make_groups(scores, request, scaled_problem, tie))) for tie in solution.ties),
         options={task: _scored_options(scores, scaled_problem, solution, task) for task in scores.tasks},
         certificate=_make_certificate(scores, scaled_problem, solution),
+        unmeasured=scores.unmeasured,
     )
 
 
@@ -328,9 +333,9 @@ def _make_certificate(scores: Scores, scaled_problem: ScaledProblem, solution: S
 
 
 def _add_stability(
-    affinity: Affinity, scores: Scores, request: SelectionRequest, groupings: list[Grouping]
+    affinity: Affinity | None, scores: Scores, request: SelectionRequest, groupings: list[Grouping]
 ) -> list[Grouping]:
-    """Adds the stability of each grouping, which is computed by repeating the selection on resamples of the history."""
+    """Adds the stability of each grouping, which is computed by repeating the selection on resampled scores."""
     n = len(scores.tasks)
     number = next((most for tasks, most in RESAMPLES_BY_TASKS if n <= tasks), 0)
     number = number if request.resamples is None else request.resamples
@@ -338,10 +343,10 @@ def _add_stability(
         return groupings
     quick = replace(request, solver="auto" if n <= RESAMPLES_BY_TASKS[0][0] else "search", time_limit=None)
     others: list[list[Served]] = [[] for _ in groupings]
-    for matrix in affinity.only(scores.tasks).bootstrap(number, request.seed):
+    for resampled in _resample_scores(affinity, scores, number, request.seed):
         if request.stop is not None and request.stop():
             break
-        scaled = build_problem(_resample_scores(scores, matrix), quick)
+        scaled = build_problem(resampled, quick)
         options = quick if scaled.problem.networks is None else replace(quick, solver="auto")
         _, solutions = _solve_scaled_problem(scaled, options, Limits(seed=request.seed, kicks=3, stop=request.stop))
         for found, solution in zip(others, solutions, strict=True):
@@ -354,7 +359,19 @@ def _add_stability(
     ]
 
 
-def _resample_scores(scores: Scores, matrix: Floats) -> Scores:
-    """Returns the scores of a resample. Pairs without values in the resample keep their average."""
+def _resample_scores(affinity: Affinity | None, scores: Scores, number: int, seed: int) -> Iterator[Scores]:
+    """Yields resampled scores: of the steps if there is a history, otherwise within the standard errors, if known.
+
+    Pairs without values in a resample keep their average. Predictions are drawn from their distribution.
+    """
     assert scores.matrix is not None
-    return replace(scores, matrix=np.where(np.isfinite(matrix), matrix, scores.matrix))
+    random = np.random.default_rng([seed, 1])  # independent of the bootstrap
+    if affinity is not None and len(affinity.steps):
+        matrices = iter(affinity.only(scores.tasks).bootstrap(number, seed))
+    else:
+        known = np.zeros_like(scores.matrix) if affinity is None else affinity.only(scores.tasks).stderr
+        errors = np.nan_to_num(known)
+        matrices = (scores.matrix + errors * random.standard_normal(errors.shape) for _ in range(number))
+    for matrix in matrices:
+        kept = np.where(np.isfinite(matrix), matrix, scores.matrix)
+        yield replace(scores, matrix=kept if scores.completion is None else scores.completion.draw(kept, random))
