@@ -141,10 +141,11 @@ class SearchLog:
         if not students or not self.teachers:
             return ""
         most = max(len(one.tasks) for one in self.trainings)
-        copies = sum(len(group.trains) == most for group in self.teachers)
-        sets = [f"({', '.join(sorted(group.trains))})" for group in self.teachers if len(group.trains) < most]
-        parts = [f"{pluralize(copies, 'network')} for all tasks"] if copies else []
-        parts += [f"{pluralize(len(sets), 'network')} for some tasks: {', '.join(sets)}"] if sets else []
+        trained = Counter(group.trains for group in self.teachers)
+        parts = [
+            f"{count} trained on " + ("all tasks" if len(tasks) == most else f"({', '.join(sorted(tasks))})")
+            for tasks, count in sorted(trained.items(), key=lambda item: (-len(item[0]), sorted(item[0])))
+        ]
         verb = "teaches" if len(self.teachers) == 1 else "teach"
         count = pluralize(len(self.teachers), "network")
         return f"{count} {verb} {'the student' if students == 1 else f'all {students} students'}: {_join(parts)}."

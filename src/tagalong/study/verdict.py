@@ -459,8 +459,10 @@ def _results_by_budget(comparison: _Comparison) -> Iterator[tuple[int, BudgetRes
     for size in sorted(sizes | {1}):
         some = [one for one in candidates if size in (one.size, one.label[1])]
         best = min(some, key=Candidate.rank, default=None)
-        if size == 1 and (best is None or best.expected >= 0):
-            best = Candidate(TOGETHER, picked_record(together).groups, 1, 0.0, 0.0)
+        if size == 1:
+            plain = Candidate(TOGETHER, picked_record(together).groups, 1, 0.0, 0.0)
+            best = plain if best is None or best.expected >= 0 else best
+            some.append(plain)
         if best is not None:
             found = _budget_result(comparison, best)
             yield size, replace(found, others=tuple(_other_kinds(comparison, some, found.kind)))
