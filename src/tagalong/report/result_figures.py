@@ -42,6 +42,7 @@ KIND_LABELS = {
     "larger": "one larger network",
 }
 ROW_HEIGHT = 24  # pixels
+OFFSET = 0.08  # between markers for the same number of networks
 
 
 def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "Cost and benefit") -> Figure:
@@ -316,9 +317,7 @@ def change_by_networks(results: Results, *, title: str = "What each further netw
         line={"color": "#b8b8b8", "width": 6},
     )
     kinds = {kind: _ways_of_kind(found, kind) for kind in KIND_LABELS}
-    shown = [kind for kind, ways in kinds.items() if ways]
-    offsets = {kind: 0.09 * (place - (len(shown) - 1) / 2) for place, kind in enumerate(shown)}
-    traces = [Scatter(**_kind_trace(kind, kinds[kind], offsets[kind])) for kind in shown]
+    traces = [Scatter(**_kind_trace(kind, ways)) for kind, ways in kinds.items() if ways]
     layout = {
         "title": figure_heading(
             title, "change in test loss compared with one plain network; bars: confidence intervals"
@@ -334,17 +333,22 @@ def change_by_networks(results: Results, *, title: str = "What each further netw
     return Figure([line, *traces], layout)
 
 
-def _ways_of_kind(found: Mapping[int, BudgetResult], kind: str) -> list[tuple[int, BudgetResult]]:
-    ways = [(budget, one) for budget, best in found.items() for one in (best, *best.others)]
-    return [(budget, one) for budget, one in ways if one.kind == kind and one.change is not None]
+def _ways_of_kind(found: Mapping[int, BudgetResult], kind: str) -> list[tuple[float, BudgetResult]]:
+    """Returns the places and results of a kind. Ways that are not the best lie to the right, so no bars overlap."""
+    ways = [
+        (budget + OFFSET * place, one)
+        for budget, best in found.items()
+        for place, one in enumerate((best, *best.others))
+    ]
+    return [(x, one) for x, one in ways if one.kind == kind and one.change is not None]
 
 
-def _kind_trace(kind: str, ways: Sequence[tuple[int, BudgetResult]], offset: float) -> dict[str, Any]:
-    changes = [(budget, one, one.change) for budget, one in ways if one.change is not None]
+def _kind_trace(kind: str, ways: Sequence[tuple[float, BudgetResult]]) -> dict[str, Any]:
+    changes = [(x, one, one.change) for x, one in ways if one.change is not None]
     style = marker_style(list(KIND_LABELS).index(kind))
     return {
         "name": KIND_LABELS[kind],
-        "x": [budget + offset for budget, _, _ in changes],
+        "x": [x for x, _, _ in changes],
         "y": [100 * change.estimate for _, _, change in changes],
         "error_y": {
             "type": "data",
@@ -354,7 +358,7 @@ def _kind_trace(kind: str, ways: Sequence[tuple[int, BudgetResult]], offset: flo
             "thickness": 1.5,
             "width": 4,
         },
-        "hovertext": [_way_hover_text(budget, one) for budget, one, _ in changes],
+        "hovertext": [_way_hover_text(round(x), one) for x, one, _ in changes],
         "hoverinfo": "text",
         "mode": "markers",
         "marker": style,

@@ -31,11 +31,10 @@ def answer_section(run: Run) -> Html:
 
 
 def _question(answer: Answer) -> tuple[Html, Html]:
-    detail = answer.detail.removeprefix(f"{answer.answer.removesuffix('.')}: ")  # some details repeat the answer
-    return (
-        tag("dt", answer.question),
-        tag("dd", tag("strong", answer.answer), " ", *prose(detail[:1].upper() + detail[1:])),
-    )
+    detail, repeated = answer.detail, f"{answer.answer.removesuffix('.')}: "
+    if detail.startswith(repeated):
+        detail = detail[len(repeated)].upper() + detail[len(repeated) + 1 :]
+    return tag("dt", answer.question), tag("dd", tag("strong", answer.answer), " ", *prose(detail))
 
 
 def prose(text: str) -> list[str | Html]:

@@ -49,12 +49,11 @@ def measured_section(results: Results) -> Html:
 def _budgets_table(results: Results) -> Html:
     verdict = results.verdict()
     rows: list[tuple[list[object], str]] = []
-    previous: BudgetResult | None = None
     for budget, best in verdict.by_budget.items():
+        previous = verdict.by_budget.get(budget - 1)
         recommended = best.label == verdict.recommended and best.size == budget
         rows.append(([str(budget), *_cells(best, budget, previous)], "best" if recommended else "first"))
         rows += [(["", *_cells(one, budget, None)], "other") for one in best.others]
-        previous = best
     shown = [place for place in range(len(HEADINGS)) if any(cells[place] for cells, _ in rows)]
     body = [tag("tr", *(_cell(cells[place], place) for place in shown), class_=style) for cells, style in rows]
     element = tag(
@@ -100,7 +99,7 @@ def _format_change(change: Change | None) -> str | Html:
 
 
 def _format_gain(one: BudgetResult, previous: BudgetResult | None) -> str:
-    """Formats the difference between the changes of one number of networks and of the number before it, in points."""
+    """Formats the difference from the change of one network fewer, in percentage points."""
     if previous is None or one.change is None or previous.change is None:
         return ""
     return format_percent(one.change.estimate - previous.change.estimate)
@@ -109,9 +108,7 @@ def _format_gain(one: BudgetResult, previous: BudgetResult | None) -> str:
 def _notes(results: Results) -> str:
     verdict, found = results.verdict(), results.verdict().by_budget
     notes = ["The shaded row is recommended."] if verdict.worth_it else []
-    notes.append(
-        "“One more buys” is the difference from the row of the number of networks before, in percentage points."
-    )
+    notes.append("“One more buys” is the difference from the best with one network fewer, in percentage points.")
     if any(one.training_cost for one in found.values()):
         notes.append("Costs are optimizer steps, as a multiple of training one network for all tasks.")
     if verdict.flattered:

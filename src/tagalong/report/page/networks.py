@@ -108,9 +108,10 @@ def _answers_table(run: Run, groups: Sequence[Group], changes: Mapping[str, Task
     rows = []
     for task in run.results.problem.tasks:
         answering = [number for number, group in enumerate(groups, 1) if task in group.serves]
-        rows.append(_task_row(run, changes[task], _listed(answering)))
-    head = _table_head(run, ["task", "answered by networks"])
-    element = tag("table", tag("caption", "Who answers what"), head, tag("tbody", *rows), class_="served answers")
+        name = f"{'networks' if len(answering) > 1 else 'network'} {_listed(answering)}"
+        rows.append(_task_row(run, changes[task], name))
+    head = _table_head(run, ["task"])
+    element = tag("table", tag("caption", "Who answers what"), head, tag("tbody", *rows), class_="served", id="answers")
     return tag("div", element, class_="card committee")
 
 
@@ -126,8 +127,8 @@ def _task_row(run: Run, change: TaskChange, answering: str = "", *, is_single: b
     number = error if _has_errors(run) else f"{change.loss:.4g}"
     unlearnt = change.task in run.results.verdict().unlearnt
     mark = [" ", tag("span", "not learnt", class_="chip helper")] if unlearnt else []
-    cells = [tag("th", change.task, *mark, scope="row"), *([tag("td", answering)] if answering else [])]
-    cells.append(tag("td", number))
+    below = tag("span", answering, class_="answering") if answering else None
+    cells = [tag("th", change.task, *mark, below, scope="row"), tag("td", number)]
     if not is_single:
         cells.append(tag("td", percent_text(change.change, change.stderr), class_=_css_class(change)))
     return tag("tr", *cells)
