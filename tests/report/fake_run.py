@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from tagalong import Affinity, Grouping, select_groups
-from tagalong.group import Group
-from tagalong.study import Cost, ProblemInfo, Record, Results, Score
+from tagalong.group import Group, Taught
+from tagalong.study import Cost, LateNetworks, Learning, ProblemInfo, Record, Results, RowNoise, Score
 
 SETTINGS = {
     "recipe": {"optimizer": "adamw", "lr": 0.01, "epochs": 40, "amp": None},
@@ -71,6 +71,86 @@ def fake_search(tasks: Sequence[str], budgets: Sequence[int]) -> dict:
     return {"effort": 2.5, "spent": 2.1, "measuring": 0.1, "overhead": 0.064, "chosen": chosen, "steps": steps}
 
 
+def make_taught_run(folder: Path, tasks: Sequence[str]) -> Results:
+    """Copies, and committees of taught and other networks by `auto`, for up to three networks; one task is unlearnt."""
+    made = make_run(folder, tasks)
+    imitating, learning = Taught(("k1", "k2", "k3")), Taught(("k1", "k2", "k3"), mix=0.5, mixtures=1)
+    student = Group(tasks, tasks, copy=4, taught=imitating)
+    committees = {
+        1: (student,),
+        2: (student, Group(tasks, tasks, copy=5, taught=imitating)),
+        3: (Group(tasks, tasks, copy=6, taught=learning), student, Group(tasks[:2], tasks[:1])),
+    }
+    records = [record for record in made.records if record.method == "mtl"]
+    for k, groups in committees.items():
+        copies = tuple(Group(tasks, tasks, copy=number) for number in range(k))
+        records += _records("ensemble", k, copies, -0.03 * (k - 1), tasks) if k > 1 else []
+        records += _records("auto", k, groups, -0.04 - 0.03 * k, tasks)
+    records += _records("mtl-big2", None, copies[:1], -0.01, tasks, parameters=2000)
+    labels = {record.label for record in records}
+    noise = RowNoise(*(dict.fromkeys(labels, 0.004) for _ in range(3)))
+    late = {record.label: LateNetworks(1 if record.method == "mtl" else 0, 9) for record in records}
+    learning_found = Learning({task: 0.9 if task == tasks[-1] else 1e-6 for task in tasks}, late)
+    decisions = {"decisions": {"auto": fake_spending(tasks)}, "budgets": [1, 2, 3]}
+    settings = {**made.settings, **decisions}
+    results = Results(
+        records, problem=made.problem, noise=noise, settings=settings, out=folder, learning=learning_found
+    )
+    results.save(folder)
+    return results
+
+
+def fake_spending(tasks: Sequence[str]) -> dict:
+    """A record of a search by `auto` with copies, a network for two tasks, and students."""
+
+    def trained(kind: str, seed: int, loss: float, some: Sequence[str] = tasks, **taught: float) -> dict:
+        one = {"tasks": [*some], "seed": seed, "fraction": 1.0, "effort": 1.0, "kind": kind}
+        return {**one, "val": dict.fromkeys(some, loss), **taught}
+
+    steps = [
+        [trained("copy", 0, 1.1), trained("copy", 1, 0.9)],
+        [trained("set", 1, 0.81, tasks[:2])],
+        [trained("student", 2, 0.8, mix=1.0, mixtures=0.0), trained("student", 3, 0.9, mix=1.0, mixtures=0.0)],
+        [trained("student", 4, 0.7, mix=0.5, mixtures=1.0)],
+    ]
+    curve = [(2.1, -0.02), (3.1, -0.02), (5.1, -0.04), (6.1, -0.06)]
+    chosen = {
+        str(k): {
+            "expected": (-0.04 if k < 3 else -0.07) - 0.02 * k,
+            "doubt": 0.01,
+            "pool": "taught" if k < 3 else "all",
+            "alternatives": {
+                "copies": -0.02 * k,
+                "taught": -0.04 - 0.02 * k,
+                "all": (-0.03 if k < 3 else -0.07) - 0.02 * k,
+            },
+        }
+        for k in (1, 2, 3)
+    }
+    teachers = [
+        Group(tasks, tasks),
+        Group(tasks, tasks, copy=1),
+        Group(tasks[:2], tasks[:2], copy=1),
+        Group(tasks, tasks),
+    ]
+    return {
+        "effort": 6.5,
+        "spent": 6.1,
+        "measuring": 0.1,
+        "overhead": None,
+        "chosen": chosen,
+        "teachers": [group.to_document(cost=False) for group in teachers],
+        "steps": [
+            {
+                "spent": spent,
+                "best": {str(k): best * chosen[str(k)]["expected"] / -0.06 for k in (1, 2, 3)},
+                "trained": some,
+            }
+            for (spent, best), some in zip(curve, steps, strict=True)
+        ],
+    }
+
+
 def fake_affinity(tasks: Sequence[str], steps: int) -> Affinity:
     n, rng = len(tasks), np.random.default_rng(0)
     friends = np.equal.outer(np.arange(n) % 2, np.arange(n) % 2)
@@ -92,6 +172,7 @@ def _records(
     change: float,
     tasks: Sequence[str],
     honest: bool = True,
+    parameters: int | None = None,
 ) -> list[Record]:
     count = len(groups) or budget or 1
     made = []
@@ -106,7 +187,18 @@ def _records(
         training = Cost(count, 100 * count, 20.0 * count)
         made.append(
             Record(
-                method, budget, seed, groups, outcomes(), outcomes(), deciding, training, 1000 * count, 4e-5, (), honest
+                method,
+                budget,
+                seed,
+                groups,
+                outcomes(),
+                outcomes(),
+                deciding,
+                training,
+                parameters or 1000 * count,
+                4e-5,
+                (),
+                honest,
             )
         )
     return made

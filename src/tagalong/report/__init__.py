@@ -4,6 +4,7 @@ from .affinity_history import affinity_over_training as affinity_over_training
 from .grouping_figure import grouping_figure as grouping_figure
 from .heatmap import affinity_heatmap as affinity_heatmap
 from .page import write_report as write_report
+from .result_figures import change_by_networks as change_by_networks
 from .result_figures import cost_against_error as cost_against_error
 from .result_figures import search_curve as search_curve
 from .result_figures import task_changes as task_changes

@@ -1,4 +1,4 @@
-"""Draws results: error against cost, the change for each task, and the search by `auto`."""
+"""Draws results: error against cost, the change by task and by number of networks, and the search by `auto`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import ceil, floor, hypot, isfinite, log10
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tagalong.errors import InvalidInput
-from tagalong.study import SearchLog
+from tagalong.study import SearchLog, label_text
 
 from .style import (
     BACKGROUND_COLOR,
@@ -25,7 +25,7 @@ from .style import (
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from tagalong.study import MethodSummary, Results, TaskChange
+    from tagalong.study import BudgetResult, MethodSummary, Results, TaskChange
 
 CostOf = Literal["all", "deciding", "training", "size"]
 COST_LABELS: dict[CostOf, str] = {
@@ -34,7 +34,15 @@ COST_LABELS: dict[CostOf, str] = {
     "training": "cost of training the chosen networks, relative to one network for all tasks",
     "size": "parameters of the chosen networks, relative to one network for all tasks",
 }
+KIND_LABELS = {
+    "plain": "one plain network",
+    "copies": "averaged copies",
+    "groups": "groups",
+    "taught": "taught networks",
+    "larger": "one larger network",
+}
 ROW_HEIGHT = 24  # pixels
+OFFSET = 0.08  # between markers for the same number of networks
 
 
 def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "Cost and benefit") -> Figure:
@@ -281,3 +289,95 @@ def search_curve(decision: Mapping[str, Any], *, title: str = "The search by aut
         "font": {"color": TEXT_COLOR},
     }
     return Figure(traces, layout)
+
+
+def change_by_networks(results: Results, *, title: str = "What each further network buys") -> Figure:
+    """Draws the change in test loss for each number of networks: the best way on validation, and those of other kinds.
+
+    Changes are relative to one plain network for all tasks and averaged over tasks. Bars show confidence intervals.
+
+    Args:
+        results: the results of a study whose methods include `mtl`.
+        title: the title, as plain text.
+
+    Returns:
+        A plotly figure. The first line connects the best ways, and the other traces show one kind of networks each.
+    """
+    from plotly.graph_objects import Figure, Scatter
+
+    found = results.verdict().by_budget
+    best = [(budget, one) for budget, one in found.items() if one.change is not None]
+    line = Scatter(
+        name="best on validation",
+        x=[budget for budget, _ in best],
+        y=[100 * one.change.estimate for _, one in best if one.change is not None],
+        hoverinfo="skip",
+        mode="lines",
+        marker=marker_style(6),
+        line={"color": "#b8b8b8", "width": 6},
+    )
+    kinds = {kind: _ways_of_kind(found, kind) for kind in KIND_LABELS}
+    traces = [Scatter(**_kind_trace(kind, ways)) for kind, ways in kinds.items() if ways]
+    layout = {
+        "title": figure_heading(
+            title, "change in test loss compared with one plain network; bars: confidence intervals"
+        ),
+        "xaxis": {"title": {"text": "networks"}, "tickvals": list(found), "showgrid": False, "zeroline": False},
+        "yaxis": {"title": {"text": "change in test loss, %"}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999"},
+        "legend": {"orientation": "h", "y": -0.25},
+        "width": 760,
+        "height": 420,
+        "plot_bgcolor": BACKGROUND_COLOR,
+        "font": {"color": TEXT_COLOR},
+    }
+    return Figure([line, *traces], layout)
+
+
+def _ways_of_kind(found: Mapping[int, BudgetResult], kind: str) -> list[tuple[float, BudgetResult]]:
+    """Returns the places and results of a kind. Ways that are not the best lie to the right, so no bars overlap."""
+    ways = [
+        (budget + OFFSET * place, one)
+        for budget, best in found.items()
+        for place, one in enumerate((best, *best.others))
+    ]
+    return [(x, one) for x, one in ways if one.kind == kind and one.change is not None]
+
+
+def _kind_trace(kind: str, ways: Sequence[tuple[float, BudgetResult]]) -> dict[str, Any]:
+    changes = [(x, one, one.change) for x, one in ways if one.change is not None]
+    style = marker_style(list(KIND_LABELS).index(kind))
+    return {
+        "name": KIND_LABELS[kind],
+        "x": [x for x, _, _ in changes],
+        "y": [100 * change.estimate for _, _, change in changes],
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [100 * (_known(change.high, change.estimate) - change.estimate) for *_, change in changes],
+            "arrayminus": [100 * (change.estimate - _known(change.low, change.estimate)) for *_, change in changes],
+            "thickness": 1.5,
+            "width": 4,
+        },
+        "hovertext": [_way_hover_text(round(x), one) for x, one, _ in changes],
+        "hoverinfo": "text",
+        "mode": "markers",
+        "marker": style,
+        "line": {"color": style["line"]["color"]},
+    }
+
+
+def _way_hover_text(budget: int, one: BudgetResult) -> str:
+    assert one.change is not None
+    low, high = one.change.low, one.change.high
+    change = f"{format_percent(one.change.estimate, 2)}% test loss"
+    known = low is not None and high is not None
+    interval = (
+        f"{format_percent(low or 0.0, 2)} to {format_percent(high or 0.0, 2)}%" if known else "no interval is known"
+    )
+    return "<br>".join(
+        (f"budget {budget}: {KIND_LABELS[one.kind]}", plotly_text(label_text(one.label)), change, interval)
+    )
+
+
+def _known(end: float | None, estimate: float) -> float:
+    return estimate if end is None else end

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from tagalong.entries import Entry
+from tagalong.errors import pluralize
+from tagalong.group import Group
 from tagalong.rendering import wrap
 
+from .relative_losses import relative_change
 from .text import WIDTH, percent
 
 MAX_CURVE_POINTS = 6  # points of the curve shown in a line of text
 NO_BREAK_SPACE = "\u00a0"
+KINDS = ("copy", "set", "student")
+POOLS = {"copies": "copies only", "taught": "with taught networks", "all": "with all networks"}
 
 
 @dataclass(frozen=True)
@@ -28,9 +34,15 @@ class LoggedTraining:
         seed: the seed of the network.
         fraction: the length of the training run, as a fraction of a full run.
         change: the relative change in validation loss from one network for all tasks with the same seed, averaged over
-            the network's tasks. The change is None if there is nothing to compare with or if training diverged.
+            the network's tasks. A student is compared with the mean of all copies. The change is None if there is
+            nothing to compare with or if training diverged.
         best: for each budget, the expected change of the best networks after the round that includes this training run.
         diverged: whether training diverged.
+        kind: "copy" for a network for all tasks, "set" for a network for some tasks, or "student" for a network that
+            was taught by others. None in the logs of searches without students.
+        mix: the weight of the teachers' answers in the loss of a student, or None for other networks.
+        mixtures: the number of mixtures of two training rows from which a student learned, as a multiple of the
+            training rows.
     """
 
     spent: float
@@ -40,6 +52,9 @@ class LoggedTraining:
     change: float | None
     best: dict[int, float]
     diverged: bool = False
+    kind: str | None = None
+    mix: float | None = None
+    mixtures: float = 0.0
 
     @property
     def spent_text(self) -> str:
@@ -73,25 +88,83 @@ class SearchLog:
         return {k: [(step["spent"], step["best"][str(k)]) for step in self.about["steps"]] for k in self.budgets}
 
     @property
+    def alternatives(self) -> dict[int, dict[str, float]]:
+        """For each budget, the expected validation changes of the best networks from each pool.
+
+        The pools are "copies", "taught" (copies and students) and "all". Searches without students have none.
+        """
+        return {k: dict(self.about["chosen"][str(k)].get("alternatives") or {}) for k in self.budgets}
+
+    @property
+    def teachers(self) -> tuple[Group, ...]:
+        """The networks that teach the students, in sorted order, each of them once."""
+        given = self.about.get("teachers") or ()
+        return tuple(sorted({Group(one["trains"], one["serves"], copy=one.get("copy", 0)) for one in given}))
+
+    @property
+    def students(self) -> dict[tuple[float, float], list[LoggedTraining]]:
+        """The training runs of students, by the weight of the teachers' answers and the number of mixtures."""
+        found: dict[tuple[float, float], list[LoggedTraining]] = {}
+        for one in self.trainings:
+            if one.mix is not None:
+                found.setdefault((one.mix, one.mixtures), []).append(one)
+        return found
+
+    @property
     def sentence(self) -> str:
-        """A sentence that states the effort spent, the number of task sets trained, and the measuring overhead."""
-        about, sets = self.about, {one.tasks for one in self.trainings}
+        """A sentence that states the effort spent, what it was spent on, and the measuring overhead."""
+        about = self.about
         diverged = len({one.tasks for one in self.trainings if one.diverged})
         lost = f" ({diverged} diverged)" if diverged else ""
         overhead = about.get("overhead")
         measuring = "" if overhead is None else f"; measuring affinities made the first {100 * overhead:.1f}% slower"
         spent = f"{format_effort(about['spent'])} of {format_effort(about['effort'])} trainings"
-        return f"auto spent {spent} on {len(sets)} sets of tasks, including the set of all tasks{lost}{measuring}."
+        return f"auto spent {spent} on {self._networks_text()}{lost}{measuring}."
+
+    def _networks_text(self) -> str:
+        """Describes the trained networks by their kinds, or by their sets of tasks if the kinds are unknown."""
+        kinds = Counter(one.kind for one in self.trainings)
+        if not kinds or None in kinds:
+            return f"{len({one.tasks for one in self.trainings})} sets of tasks, including the set of all tasks"
+        sets = len({one.tasks for one in self.trainings if one.kind == "set"})
+        parts = [pluralize(kinds["copy"], "network") + " for all tasks"]
+        if sets:
+            parts.append(f"{pluralize(kinds['set'], 'network')} for {pluralize(sets, 'set')} of tasks")
+        if kinds["student"]:
+            parts.append(f"{pluralize(kinds['student'], 'student')}, which other networks taught")
+        return _join(parts)
+
+    @property
+    def teaching(self) -> str:
+        """A sentence that states which networks teach the students, or an empty string if there are no students."""
+        students = sum(map(len, self.students.values()))
+        if not students or not self.teachers:
+            return ""
+        most = max(len(one.tasks) for one in self.trainings)
+        trained = Counter(group.trains for group in self.teachers)
+        parts = [
+            f"{count} trained on " + ("all tasks" if len(tasks) == most else f"({', '.join(sorted(tasks))})")
+            for tasks, count in sorted(trained.items(), key=lambda item: (-len(item[0]), sorted(item[0])))
+        ]
+        verb = "teaches" if len(self.teachers) == 1 else "teach"
+        count = pluralize(len(self.teachers), "network")
+        return f"{count} {verb} {'the student' if students == 1 else f'all {students} students'}: {_join(parts)}."
+
+    @property
+    def restriction(self) -> str:
+        """A sentence that states why answers were not averaged, or an empty string if they could be."""
+        reason = self.about.get("one_network_per_task")
+        return f"Each task is answered by one network: {reason}." if reason else ""
 
     def to_text(self, width: int = WIDTH) -> str:
-        """Formats `sentence` and, for each budget, the best expected change as a function of effort."""
-        lines = wrap(self.sentence, width)
+        """Formats the sentences and, for each budget, the alternatives and the best expected change by effort."""
+        lines = wrap(" ".join(filter(None, (self.sentence, self.restriction, self.teaching))), width)
         for budget, points in self.curve.items():
             chosen = self.about["chosen"][str(budget)]
             found = "all together"
             if chosen["expected"]:
                 found = f"{percent(chosen['expected'])} ± {100 * chosen['doubt']:.1f}"
-            text = f"  budget {budget}: {found}; {_format_curve(points)}"
+            text = f"  budget {budget}: {found}{_format_pools(self.alternatives[budget])}; {_format_curve(points)}"
             lines += [line.replace(NO_BREAK_SPACE, " ") for line in wrap(text, width, hang="    ")]
         return "\n".join(lines)
 
@@ -104,12 +177,16 @@ def check_search_log(about: Entry) -> None:
     about["spent"].number(0)
     for name in ("measuring", "overhead"):
         about.get(name).optional(lambda value: value.number(0))
+    about.get("one_network_per_task").optional(Entry.text)
+    for teacher in about.get("teachers").optional(Entry.entries) or ():
+        _check_teacher(teacher)
     chosen = about["chosen"].mapping()
     for budget, found in chosen.items():
         if not budget.isdecimal():
             raise found.error("must be named by its budget")
         if found["expected"].optional(Entry.number):
             found["doubt"].number(0)
+        _check_pools(found)
     for step in about["steps"].entries():
         step["spent"].number(0)
         best = step["best"]
@@ -122,8 +199,30 @@ def check_search_log(about: Entry) -> None:
             _check_training(trained)
 
 
+def _check_pools(found: Entry) -> None:
+    pools = found.get("alternatives").optional(Entry.mapping) or {}
+    for name, expected in pools.items():
+        if name not in POOLS:
+            raise expected.error(f"must be named by its pool, {' or '.join(map(repr, POOLS))}")
+        expected.number()
+    if found.get("pool").value is not None and found["pool"].choice(POOLS) not in pools:
+        raise found["pool"].error("must be one of the `alternatives`")
+
+
+def _check_teacher(teacher: Entry) -> None:
+    trains = teacher["trains"].names()
+    if not set(teacher["serves"].names()) <= set(trains):
+        raise teacher["serves"].error("must contain only tasks in `trains`")
+    teacher.get("copy").optional(lambda copy: copy.integer(0))
+
+
 def _check_training(trained: Entry) -> None:
     tasks = trained["tasks"].names()
+    kind = trained.get("kind").optional(lambda value: value.choice(KINDS))
+    if kind == "student":
+        if trained["mix"].number(0) > 1:
+            raise trained["mix"].error("must be at most 1")
+        trained.get("mixtures").optional(lambda value: value.number(0))
     trained["seed"].integer(0)
     trained["fraction"].number(0)
     trained["effort"].number(0)
@@ -137,24 +236,67 @@ def _check_training(trained: Entry) -> None:
 def _read_trainings(about: Mapping[str, Any]) -> Iterator[LoggedTraining]:
     trained = [one for step in about["steps"] for one in step["trained"]]
     most = max((len(one["tasks"]) for one in trained), default=0)
-    together = {(one["seed"], one["fraction"]): one["val"] for one in trained if len(one["tasks"]) == most}
+    plain = [one for one in trained if len(one["tasks"]) == most and one.get("kind") != "student"]
+    together = {(one["seed"], one["fraction"]): one["val"] for one in plain}
+    copies = _mean_losses([one["val"] for one in plain if one["val"] and one["fraction"] == 1])
     spent = float(about.get("measuring") or 0.0)
     for step in about["steps"]:
         best = {int(budget): float(value) for budget, value in step["best"].items()}
         for one in step["trained"]:
             spent += one["effort"]
-            base = together.get((one["seed"], one["fraction"])) if len(one["tasks"]) < most else None
-            diverged = not one["val"]
-            change = None if diverged or not base else _mean_change(one["val"], base)
-            yield LoggedTraining(spent, tuple(one["tasks"]), one["seed"], one["fraction"], change, best, diverged)
+            kind, diverged = one.get("kind"), not one["val"]
+            base = copies if kind == "student" else together.get((one["seed"], one["fraction"]))
+            comparable = not diverged and (kind == "student" or len(one["tasks"]) < most)
+            yield LoggedTraining(
+                spent,
+                tuple(one["tasks"]),
+                one["seed"],
+                one["fraction"],
+                _mean_change(one["val"], base) if base and comparable else None,
+                best,
+                diverged,
+                kind,
+                one["mix"] if kind == "student" else None,
+                float(one.get("mixtures") or 0.0),
+            )
+
+
+def _mean_losses(losses: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the mean loss of each task over networks."""
+    known: dict[str, list[float]] = {}
+    for one in losses:
+        for task, loss in one.items():
+            known.setdefault(task, []).append(loss)
+    return {task: sum(some) / len(some) for task, some in known.items()}
 
 
 def _mean_change(losses: Mapping[str, float], reference: Mapping[str, float]) -> float | None:
-    """Returns the geometric mean of the changes; None if a loss is zero or the losses have different signs."""
-    try:
-        return math.exp(sum(math.log(losses[task] / reference[task]) for task in losses) / len(losses)) - 1
-    except (ArithmeticError, ValueError, KeyError):
-        return None
+    """Returns the change averaged over tasks; None if a loss in the reference is zero or missing."""
+    changes = [relative_change(loss, reference[task]) for task, loss in losses.items() if task in reference]
+    mean = sum(changes) / len(changes) if len(changes) == len(losses) else math.nan
+    return mean if math.isfinite(mean) else None
+
+
+def _format_pools(alternatives: Mapping[str, float]) -> str:
+    """Formats what the best networks from each pool were expected to bring, if there was more than one pool."""
+    listed = [
+        f"{POOLS[name]} {percent(alternatives[name])}".replace(" ", NO_BREAK_SPACE)
+        for name in POOLS
+        if name in alternatives
+    ]
+    return f" ({', '.join(listed)})" if len(listed) > 1 else ""
+
+
+def _join(parts: Sequence[str]) -> str:
+    """Joins parts of a sentence.
+
+    Example:
+        >>> _join(["copies", "sets", "students"])
+        'copies, sets, and students'
+    """
+    if len(parts) < 3:
+        return " and ".join(parts)
+    return f"{', '.join(parts[:-1])}, and {parts[-1]}"
 
 
 def _format_curve(points: list[tuple[float, float]]) -> str:

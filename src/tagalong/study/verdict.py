@@ -26,7 +26,14 @@ from .records import TOGETHER, Label, Record, by_label
 from .summary import MethodSummary, changes, mean, stderr, summarize
 from .text import WIDTH, networks_list
 from .uncertainty import CONFIDENCE, RowNoise, interval_half_width, paired_records, row_half_width
-from .verdict_text import Answer, answer_questions, not_counted_sentence, recommendation, supporting_sentences
+from .verdict_text import (
+    Answer,
+    answer_questions,
+    kind_of_networks,
+    not_counted_sentence,
+    recommendation,
+    supporting_sentences,
+)
 
 MIN_SEEDS = 3
 AT_LEAST = 0.005  # by default, every additional network must reduce the losses by half a percent
@@ -78,6 +85,8 @@ class BudgetResult:
         parameters: the total number of parameters in all networks, or None if unknown.
         training_cost: the cost of training the networks, relative to training one plain network, or None if unknown.
         deciding_cost: the cost of deciding on the networks, in the same units.
+        others: the best ways of other kinds with the same number of networks, e.g. copies and a larger network if these
+            are groups, in the order of their expected changes.
     """
 
     label: Label
@@ -92,11 +101,18 @@ class BudgetResult:
     parameters: float | None
     training_cost: float | None
     deciding_cost: float | None
+    others: tuple[BudgetResult, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The kind of networks: "plain", "copies", "larger", "taught" or "groups"."""
+        return kind_of_networks(self.label, self.groups)
 
     def to_document(self) -> dict[str, Any]:
         """Converts the fields to a JSON document."""
         document: dict[str, Any] = asdict(self)
-        return document | {"groups": [group.to_document(cost=False) for group in self.groups]}
+        groups = [group.to_document(cost=False) for group in self.groups]
+        return document | {"groups": groups, "others": [one.to_document() for one in self.others]}
 
 
 @dataclass(frozen=True)
@@ -443,10 +459,23 @@ def _results_by_budget(comparison: _Comparison) -> Iterator[tuple[int, BudgetRes
     for size in sorted(sizes | {1}):
         some = [one for one in candidates if size in (one.size, one.label[1])]
         best = min(some, key=Candidate.rank, default=None)
-        if size == 1 and (best is None or best.expected >= 0):
-            best = Candidate(TOGETHER, picked_record(together).groups, 1, 0.0, 0.0)
+        if size == 1:
+            plain = Candidate(TOGETHER, picked_record(together).groups, 1, 0.0, 0.0)
+            best = plain if best is None or best.expected >= 0 else best
+            some.append(plain)
         if best is not None:
-            yield size, _budget_result(comparison, best)
+            found = _budget_result(comparison, best)
+            yield size, replace(found, others=tuple(_other_kinds(comparison, some, found.kind)))
+
+
+def _other_kinds(comparison: _Comparison, candidates: Sequence[Candidate], kind: str) -> Iterator[BudgetResult]:
+    """Returns the candidates with the lowest expected losses of each kind other than the given one."""
+    known = {kind}
+    for one in sorted(candidates, key=Candidate.rank):
+        found = _budget_result(comparison, one)
+        if found.kind not in known:
+            known.add(found.kind)
+            yield found
 
 
 def _budget_result(comparison: _Comparison, candidate: Candidate) -> BudgetResult:

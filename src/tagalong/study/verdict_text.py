@@ -10,7 +10,7 @@ from tagalong.group import Group
 
 from .candidates import COPIES, is_larger
 from .learning import LAST_EPOCHS
-from .records import averaged_tasks
+from .records import TOGETHER, Label, averaged_tasks
 from .text import label_text, percent
 
 if TYPE_CHECKING:
@@ -139,6 +139,24 @@ def has_groups(groups: Sequence[Group]) -> bool:
     """
     everything = frozenset(task for group in groups for task in group.serves)
     return any(group.trains != everything for group in groups)
+
+
+def kind_of_networks(label: Label, groups: Sequence[Group]) -> str:
+    """Returns the kind of networks: "plain", "copies", "larger", "taught" or "groups".
+
+    Example:
+        >>> kind_of_networks(("auto", 2), [Group("ab", "ab"), Group("ab", "ab", copy=1)])
+        'copies'
+        >>> kind_of_networks(("tag", 2), [Group("a", "a"), Group("b", "b")])
+        'groups'
+    """
+    if label == TOGETHER:
+        return "plain"
+    if is_larger(label):
+        return "larger"
+    if any(group.taught for group in groups):
+        return "taught"
+    return "groups" if has_groups(groups) else "copies"
 
 
 def _what_was_found(verdict: Verdict) -> str:

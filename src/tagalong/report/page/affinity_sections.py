@@ -112,8 +112,14 @@ def _format_cell(affinity: Affinity, i: int, j: int) -> str:
     return format_with_error(mean, float(affinity.stderr[i, j])) if np.isfinite(mean) else "–"
 
 
-def budget_section(groupings: Mapping[int, Grouping], shown: int) -> Html:
-    """Returns the slider for the number of networks, with placeholders for the groups and their curve."""
+def budget_section(groupings: Mapping[int, Grouping], shown: int, *, measured: bool = False) -> Html:
+    """Returns the slider for the number of networks, with placeholders for the groups and their curve.
+
+    Args:
+        groupings: the best groups by affinity for each number of networks.
+        shown: the number of networks to show first.
+        measured: whether another section answers how many networks to use, with measured results.
+    """
     place, last = 1 + list(groupings).index(shown), len(groupings)
     slider = tag(
         "input",
@@ -127,11 +133,16 @@ def budget_section(groupings: Mapping[int, Grouping], shown: int) -> Html:
     )
     return tag(
         "section",
-        tag("h2", "How many networks?", id="budget-title"),
+        tag("h2", "Groups suggested by affinity" if measured else "How many networks?", id="budget-title"),
         tag(
             "p",
             "The best groups by affinity for each number of networks. A network serves the tasks in solid chips; those "
-            "in dashed chips are trained only because they help. More networks take more training and memory.",
+            "in dashed chips are trained only because they help. "
+            + (
+                "Affinity only predicts which groups are good."
+                if measured
+                else "More networks take more training and memory."
+            ),
             class_="lead",
         ),
         tag(

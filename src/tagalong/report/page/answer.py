@@ -1,23 +1,21 @@
-"""The top of the page: the question, the answer with its uncertainty, and the recommended networks."""
+"""The top of the page: the answer in one sentence, four questions with their answers, and the uncertainty."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from math import isfinite
 
-from tagalong.group import Group
 from tagalong.rendering import Html, tag
-from tagalong.study import Label, Run, TaskChange, Verdict, averaged_tasks, label_text
+from tagalong.study import Answer, Change, Run, Verdict, averaged_tasks, label_text
 
-from ..style import format_percent, percent_text
+from ..style import format_percent
 
 HYPHEN_AS_MINUS = re.compile(r"(?<!\w)-(?=\d)")
+CODE = re.compile(r"`([a-z_-]+)`")
 NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
 def answer_section(run: Run) -> Html:
-    """Returns the header: the question, the answer in one sentence, and its confidence interval."""
+    """Returns the header: the answer in one sentence, the questions that lead to it, and confidence intervals."""
     results = run.results
     verdict, tasks = results.verdict(), len(results.problem.tasks)
     doubts = "; ".join(verdict.provisional)
@@ -26,29 +24,48 @@ def answer_section(run: Run) -> Html:
         tag("p", f"{results.problem.name} · {tasks} tasks · {_format_seeds(verdict)}", class_="eyebrow"),
         tag("h1", "Which tasks should train together?"),
         tag("p", headline(verdict), class_="answer"),
-        tag("p", HYPHEN_AS_MINUS.sub("−", verdict.sentence), class_="why"),
-        tag("p", verdict.not_counted, class_="why") if verdict.not_counted else None,
-        tag("p", tag("strong", "Provisional: "), f"{doubts}.", class_="doubt") if doubts else None,
+        tag("dl", *(part for answer in verdict.answers() for part in _question(answer)), class_="questions"),
+        tag("p", tag("strong", "Provisional: "), *prose(f"{doubts}."), class_="doubt") if doubts else None,
         _facts(verdict),
     )
+
+
+def _question(answer: Answer) -> tuple[Html, Html]:
+    detail, repeated = answer.detail, f"{answer.answer.removesuffix('.')}: "
+    if detail.startswith(repeated):
+        detail = detail[len(repeated)].upper() + detail[len(repeated) + 1 :]
+    return tag("dt", answer.question), tag("dd", tag("strong", answer.answer), " ", *prose(detail))
+
+
+def prose(text: str) -> list[str | Html]:
+    """Returns a sentence with true minus signs, and with names of options in the style of code."""
+    parts = CODE.split(HYPHEN_AS_MINUS.sub("−", text))
+    return [tag("code", part) if number % 2 else part for number, part in enumerate(parts)]
 
 
 def headline(verdict: Verdict) -> str:
     """Returns the answer in a few words."""
     if verdict.nothing_learnt:
         return "Nothing was learnt: no network beats a constant."
-    if verdict.worth_it:
-        method, networks = verdict.recommended[0], f"{number_in_words(len(verdict.groups))} networks"
-        if method == "stl":
-            return f"None of them: train each task alone, in {networks}."
-        if len(verdict.groups) == 1:
-            kind = "the best of several copies" if method == "best-of" else f"a larger one ({method})"
-            return f"All of them, in one network: {kind}."
-        if averaged_tasks(verdict.groups):
-            return f"Use {networks} and average their answers ({method})."
-        return f"Use {networks}, grouped by {method}."
-    tried = verdict.candidate is not None or verdict.searched
-    return f"All of them, in one network{': no grouping is reliably better' if tried else ''}."
+    if not verdict.worth_it:
+        tried = verdict.candidate is not None or verdict.searched
+        return f"All of them, in one network{': nothing else is reliably better' if tried else ''}."
+    method, networks = verdict.recommended[0], f"{number_in_words(len(verdict.groups))} networks"
+    if method == "stl":
+        return f"None of them: train each task alone, in {networks}."
+    if len(verdict.groups) == 1:
+        return f"All of them, in one network: {_describe_single(verdict)}."
+    taught = " that others taught" if all(group.taught for group in verdict.groups) else ""
+    if averaged_tasks(verdict.groups):
+        return f"Use {networks}{taught} and average their answers ({method})."
+    return f"Use {networks}{taught}, grouped by {method}."
+
+
+def _describe_single(verdict: Verdict) -> str:
+    method = verdict.recommended[0]
+    if verdict.groups[0].taught:
+        return f"one that others taught ({method})"
+    return "the best of several copies" if method in ("best-of", "auto") else f"a larger one ({method})"
 
 
 def number_in_words(count: int) -> str:
@@ -61,17 +78,12 @@ def number_in_words(count: int) -> str:
     return NUMBER_WORDS[count] if count < len(NUMBER_WORDS) else str(count)
 
 
-def _why_no_interval(verdict: Verdict) -> str:
-    why = "one seed" if verdict.seeds == 1 else "the seeds differ too much"
-    return f"{why}, so there is no confidence interval"
-
-
 def _format_seeds(verdict: Verdict) -> str:
     return f"{verdict.seeds} seed{'s' if verdict.seeds != 1 else ''}"
 
 
 def _facts(verdict: Verdict) -> Html | None:
-    """Returns the confidence interval and the costs of the grouping that is best on the validation rows."""
+    """Returns the changes, with their intervals, and the costs of the networks that are best on validation."""
     if verdict.candidate is None or verdict.estimate is None:
         return None
     costs = [
@@ -80,32 +92,47 @@ def _facts(verdict: Verdict) -> Html | None:
         ("parameters", verdict.size),
     ]
     facts = [_fact(f"{value:.3g}×", name) for name, value in costs if value]
+    changes = _named_changes(verdict)
+    most = 1.15 * max([1e-6, *(abs(end) for change in changes.values() for end in _ends(change))])
     return tag(
         "div",
         tag(
             "p",
-            f"The best on validation, {label_text(verdict.candidate)}, compared with one network over "
-            f"{_format_seeds(verdict)}:",
+            f"The best on validation, {label_text(verdict.candidate)}: change in test loss, averaged over tasks",
             class_="facts-title",
         ),
-        tag("div", _interval(verdict), *facts, _fact(str(verdict.tried), "groupings tried"), class_="facts"),
+        tag("div", *(_interval(verdict, name, change, most) for name, change in changes.items()), class_="facts"),
+        tag("div", *facts, _fact(str(verdict.tried), "ways of using networks tried"), class_="facts"),
         class_="candidate",
     )
+
+
+def _named_changes(verdict: Verdict) -> dict[str, Change]:
+    """Returns the statements about the networks you get, the recipe and copies, as far as they are known."""
+    seeds = f"{verdict.seeds} {'fresh ' if verdict.confirmed else ''}seed{'s' if verdict.seeds != 1 else ''}"
+    found = {
+        "the networks you get, compared with one plain network": verdict.networks,
+        f"the same plan over {seeds}, compared with one plain network": verdict.recipe,
+    }
+    if verdict.copies is not None:
+        found[f"the same plan, compared with {label_text(verdict.copies)}"] = verdict.change_from_copies
+    return {name: change for name, change in found.items() if change is not None}
+
+
+def _ends(change: Change) -> tuple[float, ...]:
+    return tuple(end for end in (change.low, change.estimate, change.high) if end is not None)
 
 
 def _fact(value: str, name: str) -> Html:
     return tag("div", tag("span", value, class_="value"), tag("span", name, class_="name"), class_="fact")
 
 
-def _interval(verdict: Verdict) -> Html:
-    """Draws the change and its interval on a line centered at zero."""
-    assert verdict.estimate is not None
-    low = verdict.estimate if verdict.low is None else verdict.low
-    high = verdict.estimate if verdict.high is None else verdict.high
-    most = 1.15 * max(abs(low), abs(high), abs(verdict.estimate), 1e-6)
-    left, right, dot = (50 + 50 * value / most for value in (low, high, verdict.estimate))
-    known = verdict.low is not None
-    interval = f"{format_percent(low)} to {format_percent(high)}%" if known else _why_no_interval(verdict)
+def _interval(verdict: Verdict, name: str, change: Change, most: float) -> Html:
+    """Draws a change and its interval on a line centered at zero."""
+    low, high = _ends(change)[0], _ends(change)[-1]
+    left, right, dot = (50 + 50 * value / most for value in (low, high, change.estimate))
+    known = change.low is not None and change.high is not None
+    interval = f"{format_percent(low)} to {format_percent(high)}%" if known else "no interval is known"
     strip = tag(
         "div",
         tag("i", class_="zero"),
@@ -113,106 +140,15 @@ def _interval(verdict: Verdict) -> Html:
         tag("i", class_="dot", style=f"left:{dot:.1f}%"),
         class_="strip",
         role="img",
-        aria_label=f"change in test loss: {format_percent(verdict.estimate)}%, {interval}",
+        aria_label=f"{name}: {format_percent(change.estimate)}%, {interval}",
     )
     ends = tag("div", tag("span", "← better"), tag("span", "worse →"), class_="ends", aria_hidden="true")
-    name = f"test loss; {100 * verdict.confidence:g}% interval: {interval}" if known else interval
+    about = f"{100 * verdict.confidence:g}% interval: {interval}" if known else interval
     return tag(
         "div",
-        tag("span", f"{format_percent(verdict.estimate)}%", class_="value"),
+        tag("span", f"{format_percent(change.estimate)}%", class_="value"),
         strip,
         ends,
-        tag("span", name, class_="name"),
+        tag("span", f"{name}; {about}", class_="name"),
         class_="fact wide",
     )
-
-
-def recommended_section(run: Run) -> Html:
-    """Returns the recommended networks, followed by the best grouping if it is not the recommended one."""
-    verdict = run.results.verdict()
-    title = "The networks to use" if len(verdict.groups) > 1 else "The network to use"
-    if verdict.nothing_learnt:
-        title = "One network for all tasks"
-    other = None
-    if verdict.candidate is not None and not verdict.worth_it:
-        name = f"The best on validation: {label_text(verdict.candidate)}"
-        cards = _cards(run, verdict.candidate, verdict.candidate_groups)
-        other = tag("details", tag("summary", name), cards)
-    cards = _cards(run, verdict.recommended, verdict.groups)
-    lead = f"{'Errors' if _has_errors(run) else 'Losses'} on test data" + (
-        ", and the change in loss compared with one network for all tasks." if verdict.worth_it else "."
-    )
-    if averaged_tasks(verdict.groups):
-        lead += " The answers of networks that serve the same task are averaged."
-    return tag(
-        "section",
-        tag("h2", title, id="networks-title"),
-        tag("p", lead, class_="lead"),
-        cards,
-        other,
-        id="networks",
-        aria_labelledby="networks-title",
-    )
-
-
-def _cards(run: Run, label: Label, groups: Sequence[Group]) -> Html:
-    changes = run.results.changes_by_task(*label)
-    numbers: dict[tuple[frozenset[str], frozenset[str]], list[int]] = {}
-    for number, group in enumerate(groups, 1):
-        numbers.setdefault((group.trains, group.serves), []).append(number)  # copies share a card
-    return tag(
-        "div",
-        *(_card(run, some, groups[some[0] - 1], changes, label[0] == "mtl") for some in numbers.values()),
-        class_="cards" if len(numbers) > 1 else "cards one",
-    )
-
-
-def _card(run: Run, members: Sequence[int], group: Group, changes: dict[str, TaskChange], is_single: bool) -> Html:
-    helpers = [tag("span", task, class_="chip helper") for task in sorted(group.helpers)]
-    rows = [_task_row(run, changes[task], is_single) for task in run.results.problem.tasks if task in group.serves]
-    numbers = ["test error", "loss change"] if _has_errors(run) else ["test loss", "change"]
-    columns = ["serves", *(numbers[:1] if is_single else numbers)]
-    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
-    return tag(
-        "article",
-        tag("h3", tag("span", class_="swatch"), "All tasks" if is_single else _card_title(members)),
-        tag("table", head, tag("tbody", *rows), class_="served"),
-        tag("p", "trained only to help: ", *_with_spaces(helpers), class_="helpers") if helpers else None,
-        class_=f"card n{(members[0] - 1) % 8}",
-    )
-
-
-def _card_title(numbers: Sequence[int]) -> str:
-    if len(numbers) == 1:
-        return f"Network {numbers[0]}"
-    return f"Networks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}: copies, averaged"
-
-
-def _task_row(run: Run, change: TaskChange, is_single: bool) -> Html:
-    measure = run.results.problem.errors.get(change.task, "")
-    error = "" if change.after != change.after else f"{change.after:.4g} {measure}".strip()
-    number = error if _has_errors(run) else f"{change.loss:.4g}"
-    unlearnt = change.task in run.results.verdict().unlearnt
-    mark = [" ", tag("span", "not learnt", class_="chip helper")] if unlearnt else []
-    cells = [tag("th", change.task, *mark, scope="row"), tag("td", number)]
-    if not is_single:
-        cells.append(tag("td", change_text(change), class_=_css_class(change)))
-    return tag("tr", *cells)
-
-
-def _has_errors(run: Run) -> bool:
-    """Returns whether errors are known in addition to losses. Errors may be missing for networks trained elsewhere."""
-    return any(isfinite(found.error) for record in run.results.records for found in record.test.values())
-
-
-def change_text(change: TaskChange) -> str:
-    """Formats a change in percent with its standard error."""
-    return percent_text(change.change, change.stderr)
-
-
-def _css_class(change: TaskChange) -> str:
-    return ("better" if change.change < 0 else "worse") if change.sure else "unsure"
-
-
-def _with_spaces(children: Sequence[Html]) -> list[object]:
-    return [part for child in children for part in (child, " ")]

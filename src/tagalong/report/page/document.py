@@ -23,17 +23,30 @@ from tagalong.study import Run, label_text, read_run
 from ..affinity_history import smooth_affinity
 from ..grouping_figure import task_order
 from ..heatmap import HeatmapCells, affinity_heatmap
-from ..result_figures import cost_against_error, known_costs, search_curve, task_changes
+from ..result_figures import change_by_networks, cost_against_error, known_costs, search_curve, task_changes
 from ..style import format_power_of_ten
 from .affinity_sections import ESTIMATOR_LABELS, budget_section, budgets_data, heatmap_section, over_time_section
-from .answer import answer_section, recommended_section
+from .answer import answer_section
 from .background import disclaimer_section, provenance_section, reading_section
-from .results_sections import auto_decision, results_section, search_section
+from .measured_budgets import has_measured_budgets, measured_section
+from .networks import recommended_section
+from .results_sections import results_section
+from .search_section import auto_decision, search_section
 
 REPORT_FILE = "report.html"
 # A bundle of plotly.js (MIT) with only lines, bars and heat maps: a third the size of the one in the Python package.
 PLOTLY_SCRIPT = "plotly-cartesian.min.js"
-PAGE_SCRIPTS = ("theme.js", "heatmap.js", "over_time.js", "budget.js", "worth.js", "search.js", "sort.js", "start.js")
+PAGE_SCRIPTS = (
+    "theme.js",
+    "heatmap.js",
+    "over_time.js",
+    "budget.js",
+    "measured.js",
+    "worth.js",
+    "search.js",
+    "sort.js",
+    "start.js",
+)
 # The browser must not load anything, even if the name of a task contains HTML.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
@@ -70,7 +83,7 @@ def render_page(run: Run, groupings: dict[int, Grouping]) -> str:
     """
     shown = run.shown_budget(groupings) if groupings else 1
     order = task_order(groupings[shown])[:MAX_TASKS] if groupings else []
-    decision = auto_decision(run)
+    decision, measured = auto_decision(run), has_measured_budgets(run.results)
     drawn = _only(run, order)
     methods = [record.method for record in run.results.records]
     body = [
@@ -79,9 +92,10 @@ def render_page(run: Run, groupings: dict[int, Grouping]) -> str:
             "main",
             answer_section(run),
             recommended_section(run),
+            measured_section(run.results) if measured else None,
             heatmap_section(drawn, order) if order else None,
             over_time_section(drawn),
-            budget_section(groupings, shown) if groupings else None,
+            budget_section(groupings, shown, measured=measured) if groupings else None,
             results_section(run.results, MAX_TASKS),
             search_section(decision) if decision else None,
             reading_section(methods),
@@ -128,6 +142,7 @@ def page_data(run: Run, groupings: Mapping[int, Grouping], shown: int) -> dict[s
         "time": over_time_data(run.affinity) if run.affinity is not None else None,
         "budgets": budgets_data(groupings, results) if groupings else [],
         "shown": 1 + list(groupings).index(shown) if groupings else 1,  # its place on the slider
+        "measured": as_plotly_json(change_by_networks(results)) if has_measured_budgets(results) else None,
         "costs": _cost_figures(run),
         "changes": _change_figures(run, order[:MAX_TASKS]),
         "search": as_plotly_json(search_curve(decision)) if (decision := auto_decision(run)) else None,

@@ -1,15 +1,14 @@
-"""The sections about results: the comparison of all methods, and how `auto` searched."""
+"""The section about results: the comparison of all methods."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from tagalong.rendering import Html, tag
-from tagalong.study import LoggedTraining, MethodSummary, Results, Run, SearchLog
+from tagalong.study import MethodSummary, Results
 
 from ..result_figures import change_error, known_costs
-from ..style import format_percent, percent_text
+from ..style import percent_text
 from .affinity_sections import omitted_tasks
 
 # heading, cell text, sort key
@@ -137,51 +136,3 @@ def _format_multiple(value: float | None) -> str:
 
 def _format_milliseconds(value: float | None) -> str:
     return "" if value is None else f"{1000 * value:.2g} ms"
-
-
-def auto_decision(run: Run) -> Mapping[str, Any] | None:
-    """Returns the record of the search by `auto`, or None if there was no search."""
-    decision: Mapping[str, Any] | None = run.results.settings.get("decisions", {}).get("auto")
-    return decision if decision and decision.get("steps") else None
-
-
-def search_section(decision: Mapping[str, Any]) -> Html:
-    """Returns the search curve, followed by a table of all training runs."""
-    return tag(
-        "section",
-        tag("h2", "How auto searched", id="search-title"),
-        tag(
-            "p",
-            SearchLog(decision).sentence + " The curve shows the change that it expected, on validation data, from "
-            "the best networks trained so far. Expectations are shrunk toward zero according to their noise, and "
-            "count only once they clearly exceed it; zero means one network for all tasks.",
-            class_="lead",
-        ),
-        tag("div", id="search-curve", class_="plot", role="img", aria_label="Expected change against effort"),
-        tag("details", tag("summary", "All training runs of the search"), _search_table(decision)),
-        id="search",
-        aria_labelledby="search-title",
-    )
-
-
-def _search_table(decision: Mapping[str, Any]) -> Html:
-    budgets = [int(budget) for budget in decision["chosen"]]
-    names = ["effort", "tasks", "seed", "vs. all together", *(f"best so far, budget {k}" for k in budgets)]
-    element = tag(
-        "table",
-        tag("caption", "Changes in validation loss, averaged over the network's tasks", class_="quiet"),
-        tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names))),
-        tag("tbody", *(_training_row(one, budgets) for one in SearchLog(decision).trainings)),
-        id="lessons",
-    )
-    return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Table of all training runs")
-
-
-def _training_row(training: LoggedTraining, budgets: list[int]) -> Html:
-    part = "" if training.fraction == 1 else f" (the first {training.fraction:.3g} of a training run)"
-    change = (
-        "diverged" if training.diverged else "" if training.change is None else f"{format_percent(training.change)}%"
-    )
-    best = [f"{format_percent(training.best[budget])}%" for budget in budgets]
-    cells = (training.spent_text, ", ".join(training.tasks) + part, str(training.seed), change, *best)
-    return tag("tr", *(tag("td", cell) for cell in cells))

@@ -4,6 +4,7 @@ const redrawAll = () => redraws.forEach((redraw) => redraw());
 drawHeatmaps();
 drawOverTime();
 drawBudgets();
+drawMeasured();
 drawWorth();
 drawSearch();
 document.querySelectorAll('table.sortable').forEach(makeSortable);
