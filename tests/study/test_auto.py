@@ -16,6 +16,9 @@ from tagalong.study.methods import AutoMethod
 from tagalong.study.search import mean_half_loss
 
 
+GROUPS = {"auto": {"average": False}}  # searches for groups in which one network answers each task
+
+
 @pytest.fixture
 def problem() -> Problem:
     """Two pairs of tasks that need different directions of an encoder of one unit."""
@@ -32,10 +35,11 @@ def _one_unit(width: float = 1.0) -> torch.nn.Module:
 
 
 def test_auto_finds_the_pairs_and_reports_its_search(problem: Problem, tmp_path: Path) -> None:
-    results = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=2, effort=14)
+    results = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=2, effort=14, options=GROUPS)
     (groups,) = {record.groups for record in results.records if record.method == "auto"}
     assert {group.serves for group in groups} == {frozenset("ab"), frozenset("cd")}
     log = results.settings["decisions"]["auto"]
+    assert log["one_network_per_task"] == "`average` is False"
     assert log["effort"] == 14
     assert log["spent"] <= 14
     assert log["chosen"]["2"]["expected"] == log["steps"][-1]["best"]["2"] < 0
@@ -45,6 +49,25 @@ def test_auto_finds_the_pairs_and_reports_its_search(problem: Problem, tmp_path:
     assert f"auto spent {log['spent']:.3g} of 14 trainings" in text
     first = next(step for step in log["steps"] if step["best"]["2"] < -0.0005)
     assert f"expected on validation by effort: {100 * first['best']['2']:.1f}% at {first['spent']:.3g}" in text
+
+
+@pytest.mark.parametrize("passes", [None, 1])
+def test_tasks_that_conflict_are_answered_by_different_networks(
+    problem: Problem, tmp_path: Path, passes: int | None
+) -> None:
+    results = Study(problem, tmp_path).run(
+        ["auto"], budgets=[1, 2], seeds=1, effort=20, options={"auto": {"passes": passes, "mixtures": False}}
+    )
+    one, two = (record for record in results.records if record.method == "auto")
+    assert [group.serves for group in one.groups] == [frozenset("abcd")]
+    assert {group.serves for group in two.groups} == {frozenset("ab"), frozenset("cd")}
+    log = results.settings["decisions"]["auto"]
+    assert {one["kind"] for step in log["steps"] for one in step["trained"]} == {"copy", "set", "student"}
+    assert log["chosen"]["2"]["expected"] == log["steps"][-1]["best"]["2"] < -0.6
+    assert log["spent"] == log["steps"][-1]["spent"] <= 21
+    mtl = next(record for record in results.records if record.method == "mtl")
+    assert sum(score.loss for score in two.test.values()) < 0.4 * sum(score.loss for score in mtl.test.values())
+    assert f"auto spent {log['spent']:.3g} of 20 trainings" in " ".join(str(results).split())
 
 
 def test_the_lesson_of_a_training_is_its_change_relative_to_one_network() -> None:
@@ -131,7 +154,9 @@ def test_an_early_look_is_the_start_of_the_whole_training(problem: Problem) -> N
 def test_validation_rows_that_cannot_be_halved_confirm_nothing(problem: Problem, tmp_path: Path) -> None:
     rows = problem.val
     together = replace(rows, groups=torch.zeros(len(rows), dtype=torch.int64))
-    results = Study(replace(problem, val=together), tmp_path).run(["auto"], budgets=[2], seeds=1, effort=8)
+    results = Study(replace(problem, val=together), tmp_path).run(
+        ["auto"], budgets=[2], seeds=1, effort=8, options=GROUPS
+    )
     assert {len(record.groups) for record in results.records} == {1}
     assert results.settings["decisions"]["auto"]["chosen"]["2"]["agreement"] == 0
 
@@ -140,7 +165,9 @@ def test_a_task_without_labels_in_one_half_is_compared_on_the_other(problem: Pro
     rows = problem.val
     few = torch.where(torch.arange(len(rows)) % 2 == 0, rows.targets["d"], torch.nan)
     halved = replace(rows, targets={**rows.targets, "d": few})
-    results = Study(replace(problem, val=halved), tmp_path).run(["auto"], budgets=[2], seeds=2, effort=14)
+    results = Study(replace(problem, val=halved), tmp_path).run(
+        ["auto"], budgets=[2], seeds=2, effort=14, options=GROUPS
+    )
     (groups,) = {record.groups for record in results.records if record.method == "auto"}
     assert {group.serves for group in groups} == {frozenset("ab"), frozenset("cd")}
 
@@ -156,7 +183,7 @@ def test_a_task_with_zero_loss_can_be_compared() -> None:
 
 def test_affinities_are_measured_in_the_first_training_which_is_not_repeated(problem: Problem, tmp_path: Path) -> None:
     executor = _RecordingExecutor()
-    results = Study(problem, tmp_path, executor=executor).run(["auto"], budgets=[2], seeds=2, effort=5)
+    results = Study(problem, tmp_path, executor=executor).run(["auto"], budgets=[2], seeds=2, effort=6, options=GROUPS)
     everything = [chunk for chunk in executor.trained if problem.names in [job.tasks for job in chunk.jobs]]
     assert [(chunk.jobs[0].seed, chunk.meter is not None) for chunk in everything] == [(0, True), (1, False)]
     networks = sum(len(chunk.jobs) for chunk in executor.trained)
@@ -172,7 +199,8 @@ def test_networks_of_all_tasks_are_trained_in_one_request_with_the_metered_one(
     problem: Problem, tmp_path: Path
 ) -> None:
     recording = _RecordingExecutor()
-    Study(problem, tmp_path, executor=recording, device="cpu").run(["auto"], budgets=[2], seeds=3, effort=12)
+    study = Study(problem, tmp_path, executor=recording, device="cpu")
+    study.run(["auto"], budgets=[2], seeds=3, effort=12, options=GROUPS)
     first, second, *_ = recording.requests
     assert {(job.tasks, job.seed) for job in first} == {(("a", "b", "c", "d"), seed) for seed in range(3)}
     assert len(second) == 3, "12 trainings in four rounds, since networks this small are free on any device"
@@ -181,12 +209,13 @@ def test_networks_of_all_tasks_are_trained_in_one_request_with_the_metered_one(
 def test_networks_that_cannot_be_trained_together_are_proposed_in_more_rounds(problem: Problem, tmp_path: Path) -> None:
     recording = _RecordingExecutor()
     one_by_one = replace(problem, recipe=replace(problem.recipe, schedule="windows", epochs=1))
-    Study(one_by_one, tmp_path, executor=recording, device="cpu").run(["auto"], budgets=[2], seeds=2, effort=12)
+    study = Study(one_by_one, tmp_path, executor=recording, device="cpu")
+    study.run(["auto"], budgets=[2], seeds=2, effort=12, options=GROUPS)
     assert [len(request) for request in recording.requests[1:4]] == [2, 2, 2]
 
 
 def test_the_cost_of_deciding_counts_every_training_and_the_measuring(problem: Problem, tmp_path: Path) -> None:
-    results = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=1, effort=5)
+    results = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=1, effort=6, options={"auto": {"teach": False}})
     log = results.settings["decisions"]["auto"]
     mtl, auto = results.records
     trained = [one for step in log["steps"] for one in step["trained"]]

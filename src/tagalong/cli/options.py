@@ -72,6 +72,11 @@ def complete_problems(incomplete: str) -> list[str]:
     return _with_prefix(names, incomplete)
 
 
+def complete_tables(incomplete: str) -> list[str]:
+    """Completes the names of table files."""
+    return _with_prefix(_matching_files(incomplete, lambda path: path.suffix in TABLE_SUFFIXES), incomplete)
+
+
 def complete_methods(incomplete: str) -> list[str]:
     """Completes comma-separated method names, and the names of training rules after a plus sign."""
     before, comma, last = incomplete.rpartition(",")
@@ -143,6 +148,16 @@ FeaturesFileOption = Annotated[
         TABLE, "--features-file", metavar="FILE", text="An npy or npz file with the input features of each row."
     ),
 ]
+UnlabelledOption = Annotated[
+    Path | None,
+    make_option(
+        TABLE,
+        "--unlabelled",
+        metavar="FILE",
+        text="A table with the same input columns and no labels, for networks that others teach.",
+        complete=complete_tables,
+    ),
+]
 EncoderOption = _text_option(
     TABLE,
     "--encoder",
@@ -178,6 +193,16 @@ EffortOption = _text_option(
     "NUMBER|quick|10min",
     "Training runs that auto and best-of each may use: 60 by default; quick means 20, thorough 200.",
 )
+PassesOption = Annotated[
+    int | None,
+    make_option(
+        COMPARISON,
+        "--passes",
+        metavar="NUMBER",
+        parser=integer_option,
+        text="Most networks of auto that answer a task; no limit by default.",
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     make_option(

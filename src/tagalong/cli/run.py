@@ -55,6 +55,7 @@ def run(
     split_column: options.SplitOption = None,
     group_column: options.GroupOption = None,
     features_file: options.FeaturesFileOption = None,
+    unlabelled: options.UnlabelledOption = None,
     encoder: options.EncoderOption = None,
     tasks: options.TasksOption = None,
     size: options.SizeOption = None,
@@ -63,6 +64,7 @@ def run(
     budgets: options.BudgetsOption = None,
     seeds: options.SeedsOption = None,
     effort: options.EffortOption = None,
+    passes: options.PassesOption = None,
     set_: options.SetOption = None,
     price_per_hour: options.PriceOption = None,
     confirm: options.ConfirmOption = 0,
@@ -96,6 +98,7 @@ def run(
         "split_column": split_column,
         "group_column": group_column,
         "features_file": features_file,
+        "unlabelled": unlabelled,
         "encoder": arguments.parse_encoder(encoder),
     }
     check_folder(out)  # before loading the problem, which can take minutes
@@ -114,6 +117,7 @@ def run(
         budgets=None if budgets is None else parse_integer_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         effort=effort,
+        passes=passes,
         settings=arguments.parse_method_options(set_ or []),
         price_per_hour=price_per_hour,
         confirm=confirm,

@@ -65,6 +65,7 @@ from .tabm import TabM as TabM
 from .tabm import TabMHeads as TabMHeads
 from .task import Task as Task
 from .teaching import Lesson as Lesson
+from .teaching import can_be_taught as can_be_taught
 from .teaching import mix_rows as mix_rows
 from .teaching import mix_targets as mix_targets
 from .teaching import teach as teach

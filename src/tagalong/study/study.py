@@ -97,6 +97,7 @@ class Study:
         price_per_hour: float | None = None,
         confirm: int = 0,
         effort: Any = None,
+        passes: int | None = None,
     ) -> Results:
         """Trains the networks that the methods need, unless they are already in the folder, and compares the methods.
 
@@ -115,6 +116,8 @@ class Study:
             effort: the effort that `auto` and `best-of` each spend on their decision, for all seeds together: a number
                 of training runs, "quick" (20), "normal" (60, the default), "thorough" (200), or a duration, e.g.
                 "10min".
+            passes: the maximum number of networks of `auto` that answer a task, or None for no limit. With 1, each task
+                is answered by a single network, which is cheapest if only one task is needed at a time.
 
         Raises:
             ValueError: If the input is invalid. The message lists every problem, and nothing is trained.
@@ -123,7 +126,7 @@ class Study:
             OSError: If the disk is full. Networks trained so far are kept. Nothing is raised if only the recommended
                 networks, the results or the report cannot be written; see `unwritten`.
         """
-        options = with_effort(options, effort, methods)
+        options = with_effort(options, effort, methods, passes)
         request = self._checked_request(methods, budgets, seeds, options, price_per_hour, confirm)
         with open_backend(
             self.problem, self.out, executor=self._executor, device=self._device, progress=self._progress
@@ -150,7 +153,8 @@ class Study:
             budgets: see `run`.
             **more: the other arguments of `run`.
         """
-        options = with_effort(more.pop("options", None), more.pop("effort", None), methods)
+        given = more.pop("options", None), more.pop("effort", None), methods, more.pop("passes", None)
+        options = with_effort(*given)
         self._checked_request(methods, budgets, options=options, **more)
 
     def results(self) -> Results:

@@ -28,6 +28,17 @@ MAX_BUDGETS, MAX_SEEDS, MAX_NETWORKS = 10_000, 10_000, 1_000_000
 MAX_COPIES = 1_000  # the largest budget above the number of tasks
 EFFORT_METHODS = ("auto", "best-of")  # those that have the option `effort`
 Options = Mapping[str, Mapping[str, Any]]
+# The arguments of `Study.run` that become options of `auto`, and the problems if no method uses them.
+AUTO_ARGUMENTS = {
+    "effort": InvalidInput(
+        "effort",
+        "applies only to 'auto' and 'best-of', neither of which is among `methods`",
+        hint="add one of them or omit `effort`",
+    ),
+    "passes": InvalidInput(
+        "passes", "applies only to 'auto', which is not among `methods`", hint="add it or omit `passes`"
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -98,7 +109,9 @@ def check_request(
         usual = default_methods(problem, _valid_budgets(wanted))
         methods, notes = usual.names, usual.notes
         options = {
-            name: one for name, one in (options or {}).items() if name not in usual.left_out or [*one] != ["effort"]
+            name: one
+            for name, one in (options or {}).items()
+            if name not in usual.left_out or one.keys() - AUTO_ARGUMENTS
         }
     made = _read_methods(["mtl"] if methods is None else methods, options, found)
     for method in made:
@@ -143,29 +156,36 @@ def check_options(options: object) -> None:
 
 
 def with_effort(
-    options: Options | None, effort: Any, methods: Sequence[str | Method] | None = ("auto",)
+    options: Options | None,
+    effort: Any,
+    methods: Sequence[str | Method] | None = ("auto",),
+    passes: int | None = None,
 ) -> Options | None:
-    """Adds an effort, unless it is None, to the options of the methods that have one, `auto` and `best-of`.
+    """Adds an effort to the options of the methods that have one, `auto` and `best-of`, and `passes` to those of `auto`.
 
-    If neither is among the methods, the options of `auto` are changed, and `check_request` reports it.
+    If these are not among the methods, the options of `auto` are changed, and `check_request` reports it.
 
     Args:
         options: the options of each method.
-        effort: the effort.
+        effort: the effort, or None to add none.
         methods: the methods of the study, or None for the default methods.
+        passes: the maximum number of networks that answer a task, or None to add none.
 
     Example:
         >>> with_effort({"tag": {"every": 1}}, "quick", ["tag", "auto", "best-of"])
         {'tag': {'every': 1}, 'auto': {'effort': 'quick'}, 'best-of': {'effort': 'quick'}}
     """
     check_options(options)
-    if effort is None:
+    if effort is None and passes is None:
         return options
     given = {name: dict(one) for name, one in (options or {}).items()}
     listed = methods if isinstance(methods, Sequence) else ()
     names = EFFORT_METHODS if methods is None else {str(entry).partition("+")[0] for entry in listed}
-    for name in [name for name in EFFORT_METHODS if name in names] or EFFORT_METHODS[:1]:
-        given.setdefault(name, {})["effort"] = effort
+    if effort is not None:
+        for name in [name for name in EFFORT_METHODS if name in names] or EFFORT_METHODS[:1]:
+            given.setdefault(name, {})["effort"] = effort
+    if passes is not None:
+        given.setdefault("auto", {})["passes"] = passes
     return given
 
 
@@ -189,9 +209,8 @@ def _read_methods(
         made[method.name] = method
     known = {str(entry) for entry in methods} | {str(entry).partition("+")[0] for entry in methods}
     unused = [name for name in options or {} if name not in known]
-    if unused == ["auto"] and set((options or {})["auto"]) == {"effort"}:
-        expected = "applies only to 'auto' and 'best-of', neither of which is among `methods`"
-        problems.append(InvalidInput("effort", expected, hint="add one of them or omit `effort`"))
+    if unused == ["auto"] and not (options or {})["auto"].keys() - AUTO_ARGUMENTS:
+        problems += [AUTO_ARGUMENTS[argument] for argument in (options or {})["auto"]]
     elif unused:
         listed = ", ".join(map(repr, unused))
         problems.append(InvalidInput("options", "must only refer to methods in the comparison", listed))

@@ -113,6 +113,7 @@ class AutoMethod(Method):
             spending = spend(backend, budgets, effort, seeds[0], settings=wanted, **given)
             choices = {budget: Choice(plan.groups) for budget, plan in spending.plans.items()}
             jobs = [member.result.job for step in spending.rounds for member in step.members]
+            jobs += [result.job for step in spending.rounds for result, _ in step.others]
             found = _spending_document(spending, backend.tasks)
         else:
             searched = search(backend, _possible_budgets(budgets, backend), effort, seeds, settings=settings, **given)
@@ -237,6 +238,16 @@ def _spending_round_document(step: SpendingRound, tasks: Sequence[str]) -> dict[
             }
             | ({} if taught is None else {"mix": taught.mix, "mixtures": taught.mixtures})
         )
+    trained += [
+        {
+            "tasks": list(result.job.tasks),
+            "seed": result.job.seed,
+            "fraction": 1.0 if result.diverged else effort,
+            "effort": effort,
+            "val": {} if result.diverged else {task: score.loss for task, score in result.val.items()},
+        }
+        for result, effort in step.others
+    ]
     return {"spent": step.spent, "best": {str(k): value for k, value in step.best.items()}, "trained": trained}
 
 

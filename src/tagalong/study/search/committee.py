@@ -87,7 +87,7 @@ def select_teachers(answers: Answers, size: int, base: Array, *, pool: Collectio
     members: Members = ()
     best, chosen = np.inf, members
     for _ in range(size):
-        values = _value(answers.losses_with(members, candidates)[:, :, ALL], base[:, ALL])
+        values = mean_relative_loss(answers.losses_with(members, candidates)[:, :, ALL], base[:, ALL])
         members = (*members, candidates[int(np.argmin(values))])
         if values.min() < best - MIN_GAIN:
             best, chosen = float(values.min()), members
@@ -135,7 +135,7 @@ class _Climb:
         losses = self.answers.losses_with(members, candidates)[:, :, self.part]
         if self.passes is not None and len(members) >= self.passes:
             losses = self._lowest_losses(members, candidates)
-        return _value(losses, self.base)
+        return mean_relative_loss(losses, self.base)
 
     def _lowest_losses(self, members: Members, candidates: Sequence[int]) -> Array:
         """Returns the losses if the best few of `members` and a candidate answer each task."""
@@ -147,12 +147,13 @@ class _Climb:
         return lowest
 
 
-def _value(losses: Array, base: Array) -> Array:
-    """Returns losses [averages, tasks] relative to the base, averaged over tasks.
+def mean_relative_loss(losses: Array, base: Array) -> Array:
+    """Returns losses [averages, tasks] relative to the base, averaged over tasks. Lower is better for any sign.
 
-    Tasks without an answer count as much worse than any answer, so that networks for them are added first.
+    Tasks that no network answers (whose losses are infinite) count as much worse than any answer, so that networks for
+    them are added first. Tasks without labels (whose losses are NaN if answered) say nothing.
     """
-    ratios = 1 + (losses - base) / np.where(base == 0, 1, np.abs(base))
+    ratios = np.where(np.isnan(losses), 1.0, 1 + (losses - base) / np.where(base == 0, 1, np.abs(base)))
     known = np.abs(ratios[np.isfinite(ratios)])
     return np.asarray(np.where(np.isfinite(ratios), ratios, MISSING_TASK_FACTOR * (1 + known.max(initial=0))).mean(-1))
 

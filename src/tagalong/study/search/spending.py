@@ -19,26 +19,28 @@ from typing import Literal
 import numpy as np
 
 from tagalong.group import Group, Taught
+from tagalong.learn import Split, can_be_taught
 
 from ..backend import Backend
 from ..members import member_seed
-from ..relative_losses import relative_change
+from ..relative_losses import MAX_RATIO, relative_change
 from ..store import NetworkResult
 from ..summary import stderr
 from ..uncertainty import row_stderr
 from .answers import ALL, Answers, Array, Members
-from .committee import cross_fitted_rows, select_committee, select_teachers
+from .committee import cross_fitted_rows, mean_relative_loss, select_committee, select_teachers
 from .recommendation import SearchSettings
 from .search import search
 
 MIN_TEACHING_EFFORT, MIN_LECTURES_EFFORT = 3, 12  # of everything: for any students, and for several ways of teaching
 MIN_SEARCH_EFFORT = 8  # of the pool
 MAX_TEACHERS = 10
-STUDENT_COST = 1.5  # in full training runs, before any student was trained and without mixtures
+STUDENT_COST = 1.5  # in full training runs, before any student was trained and without additional rows
 DESCRIPTIONS = {"copy": "copies", "set": "networks proposed by auto", "student": "networks taught by others"}
 # Standard errors by which the networks of a larger pool must be better than those of the smaller ones, on rows that did
 # not choose them. Students are rarely worse than copies, but sets of tasks often are.
 REQUIRED_GAIN = {"copies": 0.0, "taught": -0.5, "all": 2.0}
+REQUIRED_SINGLE_GAIN = 2.0  # the same, for one network to answer each task instead of all that were trained on it
 
 
 @dataclass(frozen=True)
@@ -121,12 +123,15 @@ class SpendingRound:
     """Networks that were trained together.
 
     Attributes:
-        members: the networks.
+        members: the networks that converged.
+        others: the results and efforts of networks that cannot be recommended, since they diverged or were trained only
+            in part.
         spent: the total effort after this round.
         best: for each budget, the expected change of the best networks so far.
     """
 
     members: tuple[Member, ...]
+    others: tuple[tuple[NetworkResult, float], ...]
     spent: float
     best: dict[int, float]
 
@@ -187,6 +192,7 @@ class _Spender:
     settings: SpendingSettings
     members: list[Member] = field(default_factory=list)
     rounds: list[SpendingRound] = field(default_factory=list)
+    copies: int = 0  # of networks for all tasks, including students and those that diverged
 
     def run(self) -> Spending:
         self.tasks, problem = self.backend.tasks, self.backend.problem
@@ -200,7 +206,16 @@ class _Spender:
 
     @property
     def _can_teach(self) -> bool:
-        return self.settings.teach and self.backend.can_teach and self.effort >= MIN_TEACHING_EFFORT
+        problem = self.backend.problem
+        if (
+            not self.settings.teach
+            or self.effort < MIN_TEACHING_EFFORT
+            or not self.backend.can_teach
+            or problem is None
+        ):
+            return False
+        rows = problem.train
+        return isinstance(rows, Split) and any(can_be_taught(task, rows.targets[task.name]) for task in problem.tasks)
 
     def _fill_pool(self) -> None:
         """Trains copies, and networks for the sets of tasks that a search proposes."""
@@ -209,10 +224,12 @@ class _Spender:
         searching = self.settings.sets and effort >= MIN_SEARCH_EFFORT and len(self.tasks) > 1
         copies = math.ceil(effort / 2) if searching else effort
         self._train([Group(self.tasks, self.tasks, copy=number) for number in range(copies)], "copy")
+        self.copies = copies
         if not searching:
             return
         seeds = [member_seed(self.seed, number) for number in range(copies)]
         converged = [seeds[member.group.copy] for member in self.members]
+        effort -= copies - len(converged)
         settings = replace(self.settings.search, together=len(converged) / effort, reserved=0.0)
         budget = min(max(2, *self.budgets), len(self.tasks))
         found = search(
@@ -224,31 +241,43 @@ class _Spender:
             for trial in step.results
             if trial.fraction == 1 and len(trial.tasks) < len(self.tasks)
         ]
-        self._train(sets, "set")
+        partly = [
+            (result, step.efforts[trial])
+            for step in found.steps
+            for trial, result in step.results.items()
+            if trial.fraction < 1
+        ]
+        self._train(sets, "set", partly)
 
     def _teach_students(self) -> Members:
         """Trains students until the effort is spent, and returns their teachers."""
         teachers = select_teachers(self.answers, MAX_TEACHERS, self.base, pool=range(len(self.members)))
         self._keys = tuple(self.members[number].result.key for number in teachers)
         wanted = LECTURES if self.effort >= MIN_LECTURES_EFFORT else FEW_LECTURES
-        lectures = [one for one in wanted if self.settings.mixtures or not one.mixtures]
+        lectures = [one for one in wanted if self._can_mix or not one.mixtures]
         first = (self.effort + self.spent) / 2 if len(lectures) > 1 else self.effort
         self._train_students(lectures, first)
         if len(lectures) > 1:
             self._train_students(self._best_lectures(lectures), self.effort)
         return teachers
 
+    @property
+    def _can_mix(self) -> bool:
+        assert self.backend.problem is not None
+        rows = self.backend.problem.train
+        return self.settings.mixtures and isinstance(rows, Split) and rows.inputs.is_floating_point()
+
     def _train_students(self, lectures: Sequence[Lecture], until: float) -> None:
         """Trains as many students as the effort allows, by each of the lectures in turn; at least one."""
         groups: list[Group] = []
         expected = self.spent
-        copy = 1 + max(member.group.copy for member in self.members)
         while True:
             lecture = lectures[len(groups) % len(lectures)]
             expected += self._expected_cost(lecture)
             if expected > until and (groups or self._students):
                 break
-            groups.append(Group(self.tasks, self.tasks, copy=copy + len(groups), taught=self._taught(lecture)))
+            groups.append(Group(self.tasks, self.tasks, copy=self.copies + len(groups), taught=self._taught(lecture)))
+        self.copies += len(groups)
         self._train(groups, "student")
 
     def _taught(self, lecture: Lecture) -> Taught:
@@ -259,7 +288,12 @@ class _Spender:
     def _expected_cost(self, lecture: Lecture) -> float:
         """Returns the mean cost of students that were taught alike, or a guess."""
         known = [member.effort for member in self._students if member.group.taught == self._taught(lecture)]
-        return float(np.mean(known)) if known else STUDENT_COST * (1 + lecture.mixtures)
+        if known:
+            return float(np.mean(known))
+        problem = self.backend.problem
+        assert problem is not None
+        unlabelled = 0 if problem.unlabelled is None else len(problem.unlabelled) / len(problem.train)
+        return STUDENT_COST * (1 + lecture.mixtures + unlabelled)
 
     @property
     def _students(self) -> list[Member]:
@@ -277,9 +311,14 @@ class _Spender:
             return math.inf
         sets = [(one,) for one in pool] if size == 1 else [(one, two) for one in pool for two in pool if one < two]
         losses = self.answers.losses(sets or [(pool[0],)])[:, :, ALL]
-        return float((losses / self.base[:, ALL]).mean())
+        return float(mean_relative_loss(losses, self.base[:, ALL]).mean())
 
-    def _train(self, groups: Sequence[Group], kind: Literal["copy", "set", "student"]) -> None:
+    def _train(
+        self,
+        groups: Sequence[Group],
+        kind: Literal["copy", "set", "student"],
+        partly: Sequence[tuple[NetworkResult, float]] = (),
+    ) -> None:
         """Trains networks and adds those that converged."""
         jobs = {group: self.backend.group_job(group, self.seed) for group in groups}
         results = self.backend.networks(jobs.values(), DESCRIPTIONS[kind], diverged=True)
@@ -294,10 +333,11 @@ class _Spender:
         for member in added:
             self.answers.add(outputs[member.result.job])
         self.members += added
-        self.spent += sum(member.effort for member in added) + (len(groups) - len(added))
+        others = [*partly, *((results[job], 1.0) for job in jobs.values() if results[job].diverged)]
+        self.spent += sum(member.effort for member in added) + sum(effort for _, effort in others)
         self.base = self.answers.losses([(number,) for number in self._copies]).mean(0)
         best = {budget: self._plan(budget).expected for budget in self.budgets}
-        self.rounds.append(SpendingRound(tuple(added), self.spent, best))
+        self.rounds.append(SpendingRound(tuple(added), tuple(others), self.spent, best))
 
     @property
     def _copies(self) -> list[int]:
@@ -305,10 +345,8 @@ class _Spender:
 
     def _plan(self, budget: int) -> Plan:
         """Returns the best networks of the smallest pool that no larger one clearly beats."""
-        rows = {
-            name: cross_fitted_rows(self.answers, budget, self.base, pool=pool, passes=self.settings.passes)
-            for name, pool in self._pools().items()
-        }
+        found = {name: self._rows_and_passes(budget, pool) for name, pool in self._pools().items()}
+        rows = {name: own for name, (own, _) in found.items()}
         chosen = next(iter(rows))
         for name in rows:
             gain = -_change(rows[name], rows[chosen])
@@ -320,12 +358,30 @@ class _Spender:
         }
         expected = _change(rows[chosen], plain)
         return Plan(
-            self._groups(budget, self._pools()[chosen]),
+            self._groups(budget, self._pools()[chosen], found[chosen][1]),
             expected,
             math.hypot(self._stderr(rows[chosen], plain), (1 + expected) * self._plain_stderr()),
             {name: _change(some, plain) for name, some in rows.items()},
             chosen,
         )
+
+    def _rows_and_passes(self, budget: int, pool: Sequence[int]) -> tuple[dict[str, Array], int | None]:
+        """Returns the losses of the best networks of a pool, and the limit on the networks that answer a task.
+
+        Without a limit, each task is answered by all networks that were trained on it, unless it is clearly better to
+        choose one network for each task, e.g. because tasks conflict.
+        """
+
+        def fitted(passes: int | None) -> dict[str, Array]:
+            return cross_fitted_rows(self.answers, budget, self.base, pool=pool, passes=passes)
+
+        passes = self.settings.passes
+        rows = fitted(passes)
+        if passes is None and budget > 1:
+            single = fitted(1)
+            if -_change(single, rows) > REQUIRED_SINGLE_GAIN * self._stderr(single, rows):
+                return single, 1
+        return rows, passes
 
     def _pools(self) -> dict[str, list[int]]:
         """Returns the networks to choose from, with the safest first."""
@@ -337,8 +393,8 @@ class _Spender:
             pools["all"] = list(range(len(kinds)))
         return pools
 
-    def _groups(self, budget: int, pool: Sequence[int]) -> tuple[Group, ...]:
-        chosen = select_committee(self.answers, budget, self.base, pool=pool, passes=self.settings.passes)
+    def _groups(self, budget: int, pool: Sequence[int], passes: int | None) -> tuple[Group, ...]:
+        chosen = select_committee(self.answers, budget, self.base, pool=pool, passes=passes)
         groups = []
         for number in chosen.members:
             group = self.members[number].group
@@ -360,5 +416,6 @@ class _Spender:
 
 def _change(rows: dict[str, Array], reference: dict[str, Array]) -> float:
     """Returns the relative change of the mean loss, averaged over tasks."""
-    changes = [relative_change(float(np.nanmean(rows[task])), float(np.nanmean(reference[task]))) for task in rows]
-    return float(np.mean(changes))
+    labelled = [task for task in rows if not np.isnan(rows[task]).all()]
+    changes = [relative_change(float(np.nanmean(rows[task])), float(np.nanmean(reference[task]))) for task in labelled]
+    return float(np.mean(np.clip(changes, -MAX_RATIO, MAX_RATIO))) if labelled else 0.0
