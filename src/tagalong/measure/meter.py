@@ -330,6 +330,7 @@ class AffinityMeter:
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
         self._schedule.load_state_dict(state["schedule"])
         self._clock.load_state_dict(state["clock"])
+        self._single_tasks = -1 if self.measured else 0  # pairs may have been measured before
 
     def __repr__(self) -> str:
         names = ", ".join(e.name for e in self._setup.estimators)
