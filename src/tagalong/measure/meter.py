@@ -438,6 +438,7 @@ class AffinityMeter:
         self._clock.load_state_dict(state["clock"])
         if self._stream is not None:
             self._stream.load_state_dict(state["stream"])
+        self._single_tasks = -1 if self.measured else 0  # pairs may have been measured before
 
     def __repr__(self) -> str:
         counts = f"{self.measured} of {self._calls} calls measured"
