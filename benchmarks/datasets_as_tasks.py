@@ -125,8 +125,10 @@ def overhead(run: Run, meter: AffinityMeter, rounds: int, steps: int) -> float:
 
 
 def _now(model: nn.Module) -> float:
-    if next(model.parameters()).is_cuda:
-        torch.cuda.synchronize()
+    """Returns the time; on a CPU, that of this process, so that other jobs on the machine do not count."""
+    if not next(model.parameters()).is_cuda:
+        return time.process_time()
+    torch.cuda.synchronize()
     return time.perf_counter()
 
 

@@ -27,6 +27,17 @@ def test_measure_cost_compares_all_contenders(tmp_path: Path) -> None:
     assert lookahead["own_memory"] <= lookahead["memory_limit"]
 
 
+def test_datasets_as_tasks_compares_streaming_with_lookaheads(tmp_path: Path) -> None:
+    out = tmp_path / "datasets.json"
+    sizes = ["--width", "16", "--layers", "1", "--batch", "4", "--length", "4", "--pretraining", "2", "--rounds", "1"]
+    runs = ["--datasets", "9", "--steps", "3", "--tuning", "LoRA", "--lookahead", "--json", str(out)]
+    done = run_script(ROOT / "benchmarks" / "datasets_as_tasks.py", *sizes, *runs)
+    assert done.returncode == 0, done.stderr
+    streaming, lookahead = json.loads(out.read_text())
+    assert (streaming["estimator"], lookahead["estimator"]) == ("streaming", "lookahead")
+    assert all(0 <= row["nearest"] <= 1 and 0 <= row["auc"] <= 1 for row in (streaming, lookahead))
+
+
 def test_many_networks_compares_batched_with_serial_training(tmp_path: Path) -> None:
     out = tmp_path / "many.json"
     sizes = ["--device", "cpu", "--tasks", "3", "--rows", "200", "--epochs", "2", "--sample", "2", "--threads", "1"]

@@ -300,6 +300,19 @@ def test_one_task_after_the_other_is_skipped_and_counted() -> None:
     assert means.skipped_pairs()["no other task nearby"][0, 0] == 300
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 3, 4])
+def test_few_visits_give_bounded_cosines_or_none(rounds: int) -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        means = RunningMeans(30, unit_length=True)
+        for task in [t for _ in range(rounds) for t in draw.permutation(6)]:
+            means.add(int(task), draw.normal(size=30), math.nan, layout=0)
+        values, errors, counts = means.estimate(first_order=False)
+        assert (np.abs(values[counts > 0]) <= 1).all()
+        assert not (errors[np.isfinite(errors)] > 200).any()
+        assert rounds > 1 or np.isnan(values).all()
+
+
 def test_two_tasks_have_a_plain_cosine() -> None:
     draw = np.random.default_rng(0)
     means = RunningMeans(40, unit_length=True)

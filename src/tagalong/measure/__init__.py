@@ -20,3 +20,4 @@ from .schedules import Every as Every
 from .schedules import RoundRobin as RoundRobin
 from .schedules import Schedule as Schedule
 from .schedules import Window as Window
+from .task_closures import LazyLosses as LazyLosses

@@ -421,8 +421,7 @@ class BlockVectors:
         everything = np.ones(self._counts.shape[1], dtype=bool)
         squares, samples = self._squares(everything), [self._squares(kept) for kept in self._left_out]
         samples = [np.where(np.isfinite(sample), sample, squares) for sample in samples]
-        # A norm that cannot be told from noise is taken to be as large as its standard error.
-        floor = _jackknife_error(samples)
+        floor = self._least_squares(_jackknife_error(samples))
         cosines = [
             self._gram(kept) / _outer_root(np.maximum(square, floor))
             for kept, square in zip([everything, *self._left_out], [squares, *samples], strict=True)
@@ -431,6 +430,16 @@ class BlockVectors:
         error = np.hypot(_jackknife_error(cosines[1:]), (1.0 - values**2) / self._dimension**0.5)
         diagonal = np.eye(len(values), dtype=bool) & np.isfinite(squares)
         return np.where(diagonal, 1.0, values), np.where(diagonal, 0.0, error)
+
+    def _least_squares(self, error: Floats) -> Floats:
+        """Returns the least squared norms that are used, given the standard errors of the squared norms.
+
+        A norm that cannot be told from noise is taken to be as large as its standard error, and one whose standard
+        error is unknown, because there are only two visits, is not corrected.
+        """
+        uncorrected = (self._means(np.ones(self._counts.shape[1], dtype=bool)) ** 2).sum(axis=1)
+        floor = np.where((self._counts > 0).sum(axis=1) > 2, np.fmax(error, 0.01 * uncorrected), uncorrected)
+        return np.where(floor > 0, floor, np.nan)
 
     def products(self, losses: Floats) -> tuple[Floats, Floats]:
         """Returns inner products as fractions of the target's mean loss, given sums and numbers of losses."""
@@ -492,5 +501,5 @@ def _jackknife_error(samples: Sequence[Floats]) -> Floats:
 
 
 def _outer_root(squares: Floats) -> Floats:
-    roots = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
+    roots = np.sqrt(squares)
     return np.outer(roots, roots)
