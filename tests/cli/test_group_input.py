@@ -30,12 +30,10 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
         (SQUARE.replace("a,b,c", "a,b,b"), "line 1 must have unique column names, found 'b' more than once"),
         (SQUARE.replace("\nb,", "\na,"), "file.csv must have exactly one row for 'a', found several"),
         (SQUARE.replace("1", "inf"), "line 2, column 'b' must be a finite number or empty, found 'inf'"),
-        (SQUARE.replace("1", "n/a"), "file.csv must be finite, found nan for the score of 'a' on 'b'"),
         (
-            SQUARE.replace("1", ""),
-            "file.csv must be finite, found nan for the score of 'a' on 'b'; measure that pair, or omit",
+            "source,a,b,c\na,0,,2\nb,n/a,0,\nc,5,nan,0\n",
+            "file.csv must contain at least one measured pair of every task, found none from or onto 'b'; measure some",
         ),
-        (SQUARE.replace("1", "nan"), "file.csv must be finite, found nan for the score of 'a' on 'b'"),
         (
             SQUARE.replace("1", '"1,5"'),
             "line 2, column 'b' must be a finite number or empty, found '1,5'; if commas are decimal separators, "
@@ -54,6 +52,15 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
 def test_square_tables_are_checked(tagalong: Terminal, text: str, message: str) -> None:
     Path("file.csv").write_text(text, encoding="utf-8")
     assert message in tagalong.error_of("group", "file.csv", "--budget", "2")
+
+
+@pytest.mark.parametrize("cell", ["", "n/a", "nan"])
+def test_an_empty_cell_of_a_square_table_is_an_unmeasured_pair(tagalong: Terminal, cell: str) -> None:
+    Path("file.csv").write_text(SQUARE.replace("1", cell), encoding="utf-8")
+    status, out, _ = tagalong("group", "file.csv", "--budget", "2", "--json")
+    assert status == 0
+    assert json.loads(out)["unmeasured"] == pytest.approx(1 / 6)
+    assert "17% of pairs were never measured; their scores are predictions" in tagalong("group", "file.csv")[1]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +103,7 @@ def test_results_are_checked(tagalong: Terminal, text: str, message: str) -> Non
         ([1, 2], "must be a saved affinity"),
         ({"matrix": [[1, 2], [3]]}, "the matrix must be square, found 2 rows of 1, 2 values"),
         ({"matrix": [[1, "x"], [3, 4]]}, "row 1, column 2 must be a finite number or null, found 'x'"),
-        ({"matrix": [[1, None], [3, 4]]}, "file.json must be finite, found nan for the score of '0' on '1'"),
+        ({"matrix": [[1, None], [None, 4]]}, "at least one measured pair of every task, found none from or onto '0', '1'"),
         ({"tasks": ["a", "a"], "matrix": [[1, 2], [3, 4]]}, "tasks must be distinct, found 'a' more than once"),
         ({"tasks": ["a"], "matrix": [[1, 2], [3, 4]]}, "file.json: 'tasks' must contain 2 names, one per row"),
         (

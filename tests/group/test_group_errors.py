@@ -20,8 +20,11 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
         (np.zeros((0, 0)), "`scores` must be square"),
         ("affinity.csv", "`scores` must be an Affinity, a square table, .*found str"),
         (None, "`scores` must be"),
-        (GAPS, "`scores` must be finite, found nan for the score of '0' on '1' and 1 more; measure that pair"),
-        (Affinity.from_matrix(GAPS[:2, :2], ["a", "b"]), "found nan for the score of 'a' on 'b'; measure"),
+        (GAPS, "`scores` must be finite, found inf for the score of '1' on '2'; measure that pair"),
+        (
+            Affinity.from_matrix(np.full((2, 2), np.nan), ["a", "b"]),
+            "`scores` must contain at least one measured pair of every task, found none from or onto 'a', 'b'; measure",
+        ),
         (Frame(MATRIX, ["a", "b", "b"], ["a", "b", "b"]), "column names must be distinct, found 'b' more than once"),
         (Frame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "found 'c', 'd' in only one of them"),
         (Frame(np.array([["x"]]), ["a"], ["a"]), "`scores` must contain only numbers"),

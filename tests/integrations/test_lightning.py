@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ranks import on_ranks
-from tagalong import Affinity, select_groups
+from tagalong import Affinity, AffinityMeter, select_groups
 from tagalong.measure import RoundRobin
 
 if importlib.util.find_spec("lightning") is None:
@@ -23,6 +23,7 @@ if importlib.util.find_spec("lightning") is None:
 import lightning.pytorch as pl
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.utilities import CombinedLoader
 
 from tagalong.integrations.lightning import AffinityCallback
 
@@ -71,7 +72,7 @@ def callback(**options: Any) -> AffinityCallback:
 
 
 def fit(
-    folder: Path, module: pl.LightningModule, *callbacks: pl.Callback, resume: str | None = None, **options: Any
+    folder: Path, module: pl.LightningModule, *callbacks: pl.Callback, resume: str | None = None, loader: Any = None, **options: Any
 ) -> pl.Trainer:
     torch.manual_seed(1)
     options = {"max_epochs": 2, "logger": False, "enable_checkpointing": False} | options
@@ -83,7 +84,7 @@ def fit(
         enable_model_summary=False,
         **options,
     )
-    loader = DataLoader(TensorDataset(*machine.rows()), batch_size=8)
+    loader = DataLoader(TensorDataset(*machine.rows()), batch_size=8) if loader is None else loader
     trainer.fit(module, loader, ckpt_path=resume, weights_only=True if resume else None)
     return trainer
 
@@ -188,10 +189,18 @@ def test_an_invalid_budget_is_rejected_before_training(budget: Any) -> None:
 def test_groups_that_cannot_be_selected_do_not_fail_a_finished_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    measuring = callback(every=RoundRobin(every=1000))  # only one source is ever measured
+    measuring = callback(tasks=(*machine.TASKS, "never seen"))
     fit(tmp_path, AutomaticOptimization(), measuring)
     assert measuring.grouping is None
-    assert "could not select groups: `scores` must be finite" in caplog.text
+    expected = "could not select groups: `scores` must contain at least one measured pair of every task, found none "
+    assert f"{expected}from or onto 'never seen'" in caplog.text
+
+
+def test_groups_are_selected_even_if_only_one_source_was_measured(tmp_path: Path) -> None:
+    measuring = callback(every=RoundRobin(every=1000))
+    fit(tmp_path, AutomaticOptimization(), measuring)
+    assert measuring.grouping is not None
+    assert measuring.grouping.unmeasured == pytest.approx(2 / 3)
 
 
 def test_another_fit_discards_the_grouping_of_the_previous_one(tmp_path: Path) -> None:
@@ -232,3 +241,91 @@ def test_ddp_ranks_share_one_affinity_and_leave_no_trace(tmp_path: Path) -> None
     assert ranks[0]["grouping"] is not None
     for found in ranks:
         assert machine.equal_states(found["plain"], found["metered"])
+
+
+class OneTaskPerStep(AutomaticOptimization):
+    """Each batch is (task, rows)."""
+
+    def training_step(self, batch: Any, _: int) -> Tensor:
+        task, rows = batch["task"], batch["rows"]
+        return self.task_losses(rows)[task if isinstance(task, str) else machine.TASKS[int(task[0])]]
+
+
+class OneTask(Dataset[Any]):
+    """A dataset whose batches belong to one task each, in turn."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        x, y = machine.rows()
+        chosen = slice(8 * (index % 8), 8 * (index % 8) + 8)
+        return {"task": torch.full((8,), index % 3), "rows": [x[chosen], y[chosen]]}
+
+
+def observing(**options: Any) -> AffinityCallback:
+    return AffinityCallback(None, **({"shared": "machine.encoder", "task_of": "task", "tasks": machine.TASKS} | options))
+
+
+def fit_in_turn(folder: Path, module: pl.LightningModule, *callbacks: pl.Callback, **options: Any) -> pl.Trainer:
+    return fit(folder, module, *callbacks, loader=DataLoader(OneTask(), batch_size=None), **options)
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_one_dataset_per_step_is_observed_after_its_backward_pass(tmp_path: Path, accumulate: int) -> None:
+    plain, metered, measuring = OneTaskPerStep(), OneTaskPerStep(), observing()
+    fit_in_turn(tmp_path, plain, accumulate_grad_batches=accumulate)
+    fit_in_turn(tmp_path, metered, measuring, accumulate_grad_batches=accumulate)
+    assert machine.equal_states(plain.state_dict(), metered.state_dict())
+    assert measuring.meter is not None
+    assert (measuring.meter.observed, measuring.meter.tasks) == (24, machine.TASKS)
+    assert Affinity.load(tmp_path / "affinity.json").settings["estimator"] == "streaming"
+    assert measuring.grouping == select_groups(measuring.meter.affinity(), 2)
+
+
+def test_observing_equals_a_plain_loop(tmp_path: Path) -> None:
+    measuring, module = observing(estimator="streaming_gradient"), OneTaskPerStep()
+    fit_in_turn(tmp_path, OneTaskPerStep(), measuring, max_epochs=1)
+    optimizer = module.configure_optimizers()
+    meter = AffinityMeter(
+        module.machine.encoder, optimizer, model=module, estimator="streaming_gradient", tasks=machine.TASKS
+    )
+    torch.manual_seed(1)
+    for batch in DataLoader(OneTask(), batch_size=None):
+        loss = module.training_step(batch, 0)
+        loss.backward()
+        meter.observe(machine.TASKS[int(batch["task"][0])], loss)
+        optimizer.step()
+        optimizer.zero_grad()
+    assert measuring.meter is not None
+    np.testing.assert_allclose(measuring.meter.affinity().mean, meter.affinity().mean, rtol=1e-6)
+
+
+def test_a_batch_of_several_tasks_cannot_be_observed(tmp_path: Path) -> None:
+    mixed = observing(task_of=lambda batch: torch.arange(2))
+    with pytest.raises(ValueError, match="the same task for all rows of a batch, found 'heat', 'noise'; draw each"):
+        fit_in_turn(tmp_path, OneTaskPerStep(), mixed)
+
+
+class FromCombinedLoader(AutomaticOptimization):
+    """Each batch is a dict with the rows of each task; None once a loader is exhausted."""
+
+    def task_losses(self, batch: dict[str, Any]) -> dict[str, Tensor]:  # type: ignore[override]
+        return {task: super(FromCombinedLoader, self).task_losses(rows)[task] for task, rows in batch.items() if rows}
+
+
+def test_a_combined_loader_gives_one_batch_per_task(tmp_path: Path) -> None:
+    def loader() -> CombinedLoader:
+        x, y = machine.rows()
+        sizes = dict(zip(machine.TASKS, (64, 48, 32), strict=True))
+        loaders = {t: DataLoader(TensorDataset(x[:n], y[:n]), batch_size=8) for t, n in sizes.items()}
+        return CombinedLoader(loaders, mode="max_size")
+
+    plain, metered, measuring = FromCombinedLoader(), FromCombinedLoader(), callback(every=1)
+    fit(tmp_path, plain, loader=loader())
+    fit(tmp_path, metered, measuring, loader=loader())
+    assert machine.equal_states(plain.state_dict(), metered.state_dict())
+    assert measuring.meter is not None
+    count = measuring.meter.affinity().count
+    np.testing.assert_array_equal(np.diag(count), [16, 12, 8])
+    assert measuring.grouping is not None

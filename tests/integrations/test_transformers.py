@@ -157,3 +157,106 @@ def test_ddp_ranks_share_one_affinity_and_leave_no_trace(tmp_path: Path) -> None
     for found in ranks:
         assert found["wrapped"] == "DistributedDataParallel"
         assert machine.equal_states(found["plain"], found["metered"])
+
+
+class OneTaskModel(Model):
+    """Trains on the task of the batch, which is recognizable by its labels: the others are NaN."""
+
+    def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:  # the column `task` never gets here
+        (task,) = torch.isfinite(labels[0]).nonzero()[0].tolist()
+        return {"loss": machine.losses(self.machine, x, labels)[machine.TASKS[task]]}
+
+
+def rows_in_turn(mixed: bool = False) -> list[dict[str, Any]]:
+    """Returns rows of interleaved datasets: eight rows of one task, then eight of the next."""
+    x, y = machine.rows(96)
+    tasks = [(k if mixed else k // 8) % 3 for k in range(96)]
+    labels = torch.where(torch.nn.functional.one_hot(torch.tensor(tasks), 3).bool(), y, torch.nan)
+    return [{"x": x[k], "labels": labels[k], "task": tasks[k]} for k in range(96)]
+
+
+def trainer_in_turn(folder: Path, kind: type[Trainer], dataset: Any = None, **options: Any) -> Any:
+    class InOrder(kind):  # type: ignore[misc, valid-type]
+        def _get_train_sampler(self, *_: Any) -> Any:
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    observing = {"task_of": "task", "shared": "machine.encoder", "meter_options": {"tasks": machine.TASKS}}
+    return InOrder(
+        model=OneTaskModel(),
+        args=TrainingArguments(
+            output_dir=str(folder), per_device_train_batch_size=8, use_cpu=True, report_to=[], disable_tqdm=True,
+            seed=3, learning_rate=0.01, dataloader_pin_memory=False,
+            **({"num_train_epochs": 2, "save_strategy": "no", "logging_strategy": "no"} | options),
+        ),
+        train_dataset=rows_in_turn() if dataset is None else dataset,
+        **(observing if issubclass(kind, AffinityMixin) else {}),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_interleaved_datasets_are_observed_by_their_task_column(tmp_path: Path, accumulation: int) -> None:
+    plain = trainer_in_turn(tmp_path, Trainer, gradient_accumulation_steps=accumulation)
+    plain.train()
+    metered = trainer_in_turn(tmp_path, AffinityTrainer, gradient_accumulation_steps=accumulation)
+    metered.train()
+    assert machine.equal_states(plain.model.state_dict(), metered.model.state_dict())
+    assert (metered.meter.observed, metered.meter.tasks) == (24, machine.TASKS)
+    assert metered.grouping == select_groups(metered.meter.affinity(), 2)
+
+
+def test_observations_are_saved_and_restored_with_checkpoints(tmp_path: Path) -> None:
+    options = {"num_train_epochs": 3, "save_strategy": "epoch"}
+    whole = trainer_in_turn(tmp_path / "whole", AffinityTrainer, **options)
+    whole.train()
+    first = trainer_in_turn(tmp_path / "parts", AffinityTrainer, **options)
+    first.add_callback(StopAfterFirstEpoch())
+    first.train()
+    second = trainer_in_turn(tmp_path / "parts", AffinityTrainer, **options)
+    second.train(resume_from_checkpoint=True)
+    assert second.meter.observed == whole.meter.observed == 36
+    np.testing.assert_array_equal(second.meter.affinity().mean, whole.meter.affinity().mean)
+
+
+def test_rows_of_several_tasks_cannot_be_observed(tmp_path: Path) -> None:
+    trainer = trainer_in_turn(tmp_path, AffinityTrainer, rows_in_turn(mixed=True))
+    with pytest.raises(ValueError, match="the same task for all rows of a batch, found 'heat', 'noise', 'wear'; draw"):
+        trainer.train()
+
+
+def test_a_task_column_that_the_collator_drops_is_reported(tmp_path: Path) -> None:
+    rows = [row | {"task": machine.TASKS[row["task"]]} for row in rows_in_turn()]
+    with pytest.raises(ValueError, match=r"column of the batch \('task'\), found .*collator drops strings"):
+        trainer_in_turn(tmp_path, AffinityTrainer, rows).train()
+
+
+def test_task_losses_receive_the_task_column_of_mixed_rows(tmp_path: Path) -> None:
+    def by_row(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        y = inputs["labels"].nan_to_num()
+        error = torch.stack(list(model.machine(inputs["x"]).values()), 1) - y
+        return {
+            task: (error[inputs["task"] == k, k] ** 2).mean()
+            for k, task in enumerate(machine.TASKS)
+            if (inputs["task"] == k).any()
+        }
+
+    class MixedTrainer(AffinityTrainer):
+        def compute_loss(self, model: Any, inputs: Any, **_: Any) -> Tensor:
+            assert "task" not in inputs
+            known = inputs["labels"].isfinite()
+            return (torch.stack(list(model.machine(inputs["x"]).values()), 1) - inputs["labels"])[known].pow(2).mean()
+
+    trainer = MixedTrainer(
+        model=Model(), args=TrainingArguments(
+            output_dir=str(tmp_path), per_device_train_batch_size=8, use_cpu=True, report_to=[], disable_tqdm=True,
+            num_train_epochs=1, save_strategy="no", logging_strategy="no", dataloader_pin_memory=False,
+        ),
+        train_dataset=rows_in_turn(mixed=True), task_losses=by_row, task_of="task", shared="machine.encoder",
+    )  # fmt: skip
+    trainer.train()
+    assert trainer.meter.measured
+    assert set(trainer.meter.tasks) == set(machine.TASKS)
+
+
+def test_either_losses_or_tasks_are_required() -> None:
+    with pytest.raises(ValueError, match="`task_losses` is required unless `task_of` names the task of each batch"):
+        AffinityTrainer(model=Model())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, is_positive_integer
 from tagalong.group import Grouping, select_groups
 from tagalong.measure import AffinityMeter
@@ -18,6 +19,17 @@ def check_budget(budget: int | None) -> int | None:
     return budget
 
 
+def final_affinity(meter: AffinityMeter | None) -> Affinity | None:
+    """Returns the affinity of the meter's first estimator, or None if nothing was measured."""
+    if meter is None or not (meter.measured or meter.observed):
+        return None
+    try:
+        return meter.affinity()
+    except RuntimeError as error:  # only another estimator has measured something
+        log.warning("no affinity: %s", error)
+        return None
+
+
 def select_final_groups(meter: AffinityMeter | None, budget: int | None) -> Grouping | None:
     """Selects groups based on the measured affinities. Failures are only logged, because training has already finished.
 
@@ -27,11 +39,11 @@ def select_final_groups(meter: AffinityMeter | None, budget: int | None) -> Grou
 
     Returns:
         The grouping, or None if there is no budget or nothing was measured. It is also None if the selection fails, for
-        example because some pairs of tasks were never measured.
+        example because nothing is known of some task.
     """
-    if budget is None or meter is None or not meter.measured:
+    affinity = None if budget is None else final_affinity(meter)
+    if budget is None or affinity is None:
         return None
-    affinity = meter.affinity()
     try:
         return select_groups(affinity, min(budget, len(affinity.tasks)))
     except ValueError as error:

@@ -8,11 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from tagalong.errors import missing_package
 from tagalong.group import Grouping
 from tagalong.measure import AffinityMeter
 
-from .final_grouping import check_budget, select_final_groups
+from .batch_task import TaskOf, check_task_options, find_task
+from .final_grouping import check_budget, final_affinity, select_final_groups
 from .model_parts import resolve_part
 
 try:
@@ -31,10 +34,15 @@ class AffinityCallback(Callback):
     parallelism. With gradient accumulation, each micro-batch counts as one call of the meter. The meter's state is
     saved in checkpoints and restored from them.
 
+    If each batch comes from one dataset, pass `task_of` and ``task_losses=None``. The callback then observes the
+    gradient of every backward pass (see `AffinityMeter.observe`), which needs no further pass.
+
     Args:
         task_losses: A function that computes ``{task: loss}`` from the module and a batch, or the name of a method of
             the module. It is called several times per measured step, so it should not call ``self.log``.
         shared: The part of the module that the tasks share, given as its name or as a function of the module.
+        task_of: The key of the batch that contains the task, or a function of the batch that returns it. All rows of a
+            batch must belong to the same task. Numbers are replaced by the names in the option `tasks`, if given.
         path: The file to which the affinity is written after training. Defaults to ``affinity.json`` in the trainer's
             folder.
         budget: The maximum number of groups to select after training. If None, no groups are selected.
@@ -52,16 +60,20 @@ class AffinityCallback(Callback):
 
     def __init__(
         self,
-        task_losses: TaskLosses | str = "task_losses",
+        task_losses: TaskLosses | str | None = "task_losses",
         shared: str | Callable[[Any], Any] = "encoder",
         *,
+        task_of: TaskOf | None = None,
         path: str | Path | None = None,
         budget: int | None = 2,
         log: bool = True,
         **options: Any,
     ) -> None:
-        self._task_losses, self._shared = task_losses, shared
-        self._path, self._budget, self._log, self._options = path, check_budget(budget), log, options
+        self._options = check_task_options(task_losses, task_of, options)
+        self._task_losses, self._task_of, self._shared = task_losses, task_of, shared
+        self._path, self._budget, self._log = path, check_budget(budget), log
+        self._task: str | None = None
+        self._loss: Tensor | None = None
         self._state: dict[str, Any] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -79,7 +91,11 @@ class AffinityCallback(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         assert self.meter is not None
+        if self._task_of is not None and self.meter.observes:
+            self._task = find_task(batch, self._task_of, self._options.get("tasks"))
         given = self._task_losses
+        if given is None:
+            return
         losses_of = (
             resolve_part(pl_module, given, "task_losses") if isinstance(given, str) else partial(given, pl_module)
         )
@@ -92,21 +108,25 @@ class AffinityCallback(Callback):
             for logger in trainer.loggers:
                 logger.log_metrics(self.meter.latest().metrics(), step=trainer.global_step)
 
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        self._loss = loss.detach()
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._task is not None and self.meter is not None:
+            self.meter.observe(self._task, self._loss)
+
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.meter is None or not self.meter.measured:
+        affinity = final_affinity(self.meter)
+        if affinity is None:
             return
         self.grouping = select_final_groups(self.meter, self._budget)
         if trainer.is_global_zero:
-            self._save_affinity(Path(self._path or Path(trainer.default_root_dir) / "affinity.json"))
+            path = Path(self._path or Path(trainer.default_root_dir) / "affinity.json")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            affinity.save(path)
+            log.info("%s\naffinity written to %s", affinity, path)
             if self.grouping is not None:
                 log.info("%s", self.grouping)
-
-    def _save_affinity(self, path: Path) -> None:
-        assert self.meter is not None
-        affinity = self.meter.affinity()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        affinity.save(path)
-        log.info("%s\naffinity written to %s", affinity, path)
 
     def state_dict(self) -> dict[str, Any]:
         return self._state if self.meter is None else self.meter.state_dict()

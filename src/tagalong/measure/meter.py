@@ -393,6 +393,11 @@ class AffinityMeter:
         return self._schedule.due(self._calls) or self._postponed
 
     @property
+    def observes(self) -> bool:
+        """Whether one of the estimators uses the gradients passed to `observe`."""
+        return self._stream is not None
+
+    @property
     def observed(self) -> int:
         """The number of times `observe` has been called."""
         return 0 if self._stream is None else self._stream.observed
