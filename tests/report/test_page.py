@@ -344,7 +344,7 @@ def test_the_page_shows_what_averaging_and_teaching_brought(taught: tuple[Result
         "on 2 networks for all tasks, 1 network for 1 set of tasks, and 3 students, which other networks taught",
         "networks copies only with taught networks with all networks recommended",
         "1 −2.0% −6.0% −5.0% −6.0 ± 1.0% 2 −4.0% −8.0% −7.0% −8.0 ± 1.0% 3 −6.0% −10.0% −13.0% −13.0 ± 1.0%",
-        "3 networks teach all 3 students: 2 trained on all tasks and 1 trained on (<b>, age).",
+        "3 networks teach the 3 students: 2 trained on all tasks and 1 trained on (<b>, age).",
         "answers 2 −15.0% −20.0%",  # alone, they have losses of 0.8 and 0.9, and the copies 0.9 and 1.1
         "answers (50%) and labels, 1 mixture per row 1 −30.0% −30.0%",
         "3.1 age, <b> some tasks 1 −10.0%",
