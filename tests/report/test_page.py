@@ -1,6 +1,7 @@
 """The content and the size of the page."""
 
 import ast
+import html
 import json
 import math
 import re
@@ -14,12 +15,13 @@ from typing import Any
 
 import pytest
 from browser_page import HOSTILE
-from fake_run import fake_affinity, make_run
+from fake_run import fake_affinity, make_run, make_taught_run
 
 import tagalong.report
 from tagalong.group import Group, select_groups_by_budget
 from tagalong.report import write_report
 from tagalong.report.page.document import to_script_json
+from tagalong.report.style import format_percent
 from tagalong.study import Cost, Results, Score, read_run
 
 
@@ -31,7 +33,18 @@ def data_of(page: Path) -> dict:
 
 def test_the_page_has_all_sections(hostile_page: Path) -> None:
     text = hostile_page.read_text(encoding="utf-8").partition('<script type="application/json"')[0]
-    for part in ("networks", "affinity", "time", "budget", "worth", "search", "reading", "care", "obtained"):
+    for part in (
+        "networks",
+        "measured",
+        "affinity",
+        "time",
+        "budget",
+        "worth",
+        "search",
+        "reading",
+        "care",
+        "obtained",
+    ):
         assert f'id="{part}"' in text
     for words in (
         "Grouping is worth it", "Use three networks", "tagalong run table.csv --targets &#x27;a b,c&#x27;",
@@ -57,6 +70,102 @@ def test_copies_share_a_card(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert words in text, words
     assert text.count("copies, averaged") == 1
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
+    """A run whose best networks are taught by others and averaged, and its page."""
+    folder = tmp_path_factory.mktemp("taught")
+    results = make_taught_run(folder, ["age", "<b>", "ill", "noise"])
+    return results, write_report(folder)
+
+
+def page_text(page: Path) -> str:
+    """The page as text, without tags, scripts and styles."""
+    body = page.read_text(encoding="utf-8").partition("<body>")[2].partition("<script")[0]
+    return html.unescape(" ".join(re.sub(r"<[^>]*>", " ", body).split()))
+
+
+def test_the_page_asks_and_answers_four_questions(taught: tuple[Results, Path]) -> None:
+    results, page = taught
+    shown = page_text(page)
+    for question, answer, detail in results.verdict().answers():
+        words = re.sub(r"(?<!\w)-(?=\d)", "−", detail).replace("`", " ").removeprefix(f"{answer[:-1]}: ")
+        start = f"{question} {answer} "
+        found = shown.partition(start)[2].replace(" .", ".")
+        assert found.lower().startswith(" ".join(words.split()).replace(" .", ".").lower()), question
+    answers = [answer for _, answer, _ in results.verdict().answers()]
+    assert answers == ["Partly.", "No.", "Yes.", "Groups matter."]
+    assert "Groups matter. Compared with ensemble (budget 3)" in shown
+    assert "Partly. noise is not counted" in shown
+
+
+def test_the_page_states_the_networks_the_recipe_and_copies_separately(taught: tuple[Results, Path]) -> None:
+    results, page = taught
+    verdict, text = results.verdict(), page.read_text(encoding="utf-8")
+    for name, change in (
+        ("the networks you get, compared with one plain network", verdict.networks),
+        ("the same plan over 3 seeds, compared with one plain network", verdict.recipe),
+        ("the same plan, compared with ensemble (budget 3)", verdict.change_from_copies),
+    ):
+        numbers = [format_percent(value) for value in (change.estimate, change.low, change.high)]
+        assert 'aria-label="{}: {}%, {} to {}%"'.format(name, *numbers) in text
+
+
+def test_measured_budgets_show_what_each_further_network_buys(taught: tuple[Results, Path]) -> None:
+    results, page = taught
+    found = results.verdict().by_budget
+    assert {k: (one.kind, [other.kind for other in one.others]) for k, one in found.items()} == {
+        1: ("taught", ["plain"]), 2: ("taught", ["copies", "larger"]), 3: ("taught", ["copies"]),
+    }  # fmt: skip
+    shown = page_text(page).partition("What each further network buys")[2]
+    for before, k in ((1, 2), (2, 3)):
+        one, gain = found[k], found[k].change.estimate - found[before].change.estimate
+        numbers = [format_percent(value) for value in (one.change.estimate, one.change.low, one.change.high, gain)]
+        assert "{} taught networks (auto) {}% {} to {} {} ".format(k, *numbers) in shown
+        copies = one.others[0]
+        assert f"averaged copies (ensemble) {format_percent(copies.change.estimate)}%" in shown
+    traces = {trace["name"]: trace for trace in data_of(page)["measured"]["data"]}
+    assert traces["best on validation"]["x"] == traces["taught networks"]["x"] == [1, 2, 3]
+    assert traces["averaged copies"]["x"] == [2.08, 3.08]
+    assert len(page_text(page).split("How many networks?")) == 2
+    assert "Groups suggested by affinity" in page_text(page)
+
+
+def test_without_measured_networks_only_affinity_answers_how_many(tmp_path: Path) -> None:
+    made = make_run(tmp_path, ["a", "b", "c"])
+    plain = [record for record in made.records if record.method == "mtl"]
+    Results(plain, problem=made.problem, settings=made.settings).save(tmp_path)
+    page = write_report(tmp_path)
+    assert data_of(page)["measured"] is None
+    assert "How many networks? The best groups by affinity" in page_text(page)
+
+
+def test_a_committee_shows_who_answers_what_and_who_was_taught(taught: tuple[Results, Path]) -> None:
+    _, page = taught
+    shown = page_text(page).partition("The networks to use")[2]
+    assert "Taught by 3 networks, half by labels, with 1 mixture per row." in shown
+    assert "Network 3 age trained only to help: <b>" in shown
+    who = shown.partition("Who answers what")[2]
+    assert "age networks 1, 2 and 3 " in who
+    assert "<b> networks 1 and 2 " in who
+    assert "noise not learnt networks 1 and 2 " in who
+
+
+@pytest.mark.parametrize(
+    ("budget", "headline"),
+    [
+        (1, "All of them, in one network: one that others taught (auto)."),
+        (2, "Use two networks that others taught and average their answers (auto)."),
+    ],
+)
+def test_students_are_named_in_the_answer(tmp_path: Path, budget: int, headline: str) -> None:
+    made = make_taught_run(tmp_path, ["a", "b", "c"])
+    kept = [record for record in made.records if record.label in (("mtl", None), ("auto", budget))]
+    Results(kept, problem=made.problem, noise=made.row_noise, settings=made.settings).save(tmp_path)
+    shown = page_text(write_report(tmp_path))
+    assert headline in shown
+    assert ("Networks 1 and 2: students, averaged" in shown) == (budget == 2)
 
 
 class Tags(HTMLParser):
@@ -226,6 +335,31 @@ def test_the_page_shows_how_auto_searched(tmp_path: Path) -> None:
         assert words in text, words
     lines = data_of(page)["search"]["data"]
     assert [(line["x"], line["y"]) for line in lines] == [([1.1, 2.1], [0.0, -6.0])] * 2
+
+
+def test_the_page_shows_what_averaging_and_teaching_brought(taught: tuple[Results, Path]) -> None:
+    _, page = taught
+    shown = page_text(page).partition("How auto searched")[2]
+    for words in (
+        "on 2 networks for all tasks, 1 network for 1 set of tasks, and 3 students, which other networks taught",
+        "networks copies only with taught networks with all networks recommended",
+        "1 −2.0% −6.0% −5.0% −6.0 ± 1.0% 2 −4.0% −8.0% −7.0% −8.0 ± 1.0% 3 −6.0% −10.0% −13.0% −13.0 ± 1.0%",
+        "3 networks teach the 3 students: 2 trained on all tasks and 1 trained on (<b>, age).",
+        "answers 2 −15.0% −20.0%",  # alone, they have losses of 0.8 and 0.9, and the copies 0.9 and 1.1
+        "answers (50%) and labels, 1 mixture per row 1 −30.0% −30.0%",
+        "3.1 age, <b> some tasks 1 −10.0%",
+        "student: answers (50%) and labels, 1 mixture per row",
+    ):
+        assert words in shown, words
+    used = re.findall(r'<td class="best">(.*?)</td>', page.read_text(encoding="utf-8"))
+    assert used == ["−6.0%", "−8.0%", "−13.0%"]
+
+
+def test_the_page_says_why_answers_are_not_averaged(tmp_path: Path) -> None:
+    made = make_run(tmp_path, ["a", "b", "c"])
+    made.settings["decisions"]["auto"]["one_network_per_task"] = "the rows are read from files"
+    made.save(tmp_path)
+    assert "Each task is answered by one network: the rows are read from files." in page_text(write_report(tmp_path))
 
 
 def test_the_page_needs_no_torch(tmp_path: Path) -> None:

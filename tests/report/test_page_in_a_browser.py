@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from browser_page import HOSTILE, BrowserPage
-from fake_run import make_run
+from fake_run import make_run, make_taught_run
 
 from tagalong.report import write_report
 
 OpenPage = Callable[..., BrowserPage]
-PLOTS = ("heatmap", "over-time", "budget-curve", "cost", "changes", "search-curve")
+PLOTS = ("measured-curve", "heatmap", "over-time", "budget-curve", "cost", "changes", "search-curve")
 PHONE = {"viewport": {"width": 375, "height": 800}, "has_touch": True, "is_mobile": True}
 
 
@@ -155,6 +155,36 @@ def test_a_phone_needs_no_horizontal_scrolling(hostile_page: Path, open_page: Op
     for details in opened.page.locator("summary").all():
         details.click()
     assert opened.page.evaluate("document.documentElement.scrollWidth") == 375
+
+
+@pytest.fixture(scope="module")
+def taught_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a run whose best networks are taught by others and averaged."""
+    folder = tmp_path_factory.mktemp("runs") / "taught"
+    make_taught_run(folder, HOSTILE)
+    return write_report(folder)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_taught_networks_fit_on_a_phone(taught_page: Path, open_page: OpenPage, scheme: str) -> None:
+    opened = open_page(taught_page, **PHONE, color_scheme=scheme)
+    for name in ("measured-curve", "search-curve"):
+        assert opened.drawn_plot(name).bounding_box()["height"] > 200
+    for details in opened.page.locator("summary").all():
+        details.click()
+    assert opened.page.evaluate("document.documentElement.scrollWidth") == 375
+    question = opened.page.locator(".questions dt").first.bounding_box()
+    answer = opened.page.locator(".questions dd").first.bounding_box()
+    assert answer["y"] >= question["y"] + question["height"]
+    assert answer["width"] > 300
+
+
+def test_tables_of_taught_networks_scroll_by_keyboard(taught_page: Path, open_page: OpenPage) -> None:
+    opened = open_page(taught_page, **PHONE)
+    region = opened.page.locator(".scroll:has(> #measured-table)")
+    region.focus()
+    opened.page.keyboard.press("ArrowRight")
+    opened.page.wait_for_function("document.activeElement.scrollLeft > 0")
 
 
 def test_dark_mode_is_dark_and_follows_the_system(hostile_page: Path, open_page: OpenPage) -> None:

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from fake_run import make_run
+from fake_run import make_run, make_taught_run
 
 from tagalong import select_groups
-from tagalong.report import affinity_heatmap, cost_against_error, grouping_figure, task_changes
-from tagalong.study import Run, read_run
+from tagalong.report import affinity_heatmap, change_by_networks, cost_against_error, grouping_figure, task_changes
+from tagalong.study import Results, Run, read_run
 
 TASKS = ("age", "<b>ill</b>", "tall", "thin")
 
@@ -74,3 +74,28 @@ def test_groups_are_next_to_each_other_in_the_heat_map(run: Run) -> None:
     figure = affinity_heatmap(run.affinity, grouping=run.groupings[2])
     assert figure.layout.xaxis.ticktext == ("&lt;b&gt;ill&lt;/b&gt;", "thin", "age", "tall")
     assert [(shape.x0, shape.x1) for shape in figure.layout.shapes] == [(-0.5, 1.5), (1.5, 3.5)]
+
+
+def test_changes_by_number_of_networks_have_intervals(tmp_path: Path) -> None:
+    results = make_taught_run(tmp_path, TASKS)
+    figure = change_by_networks(results)
+    best, plain, copies, taught, larger = figure.data
+    assert [trace.name for trace in figure.data] == [
+        "best on validation", "one plain network", "averaged copies", "taught networks", "one larger network",
+    ]  # fmt: skip
+    found = results.verdict().by_budget
+    assert best.y == taught.y == tuple(100 * one.change.estimate for one in found.values())
+    assert (plain.y, plain.error_y.array, plain.error_y.arrayminus) == ((0.0,), (0.0,), (0.0,))
+    change = found[3].others[0].change
+    assert copies.y[1] + copies.error_y.array[1] == pytest.approx(100 * change.high)
+    assert copies.y[1] - copies.error_y.arrayminus[1] == pytest.approx(100 * change.low)
+    assert larger.hovertext[0].startswith("budget 2: one larger network<br>mtl-big2<br>")
+    assert figure.layout.xaxis.tickvals == (1, 2, 3)
+
+
+def test_a_change_without_an_interval_has_no_bar(tmp_path: Path) -> None:
+    made = make_run(tmp_path, TASKS)
+    results = Results([record for record in made.records if record.seed == 0], problem=made.problem)
+    groups = next(trace for trace in change_by_networks(results).data if trace.name == "groups")
+    assert set(groups.error_y.array) == set(groups.error_y.arrayminus) == {0.0}
+    assert groups.hovertext[0].endswith("no interval is known")

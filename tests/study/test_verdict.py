@@ -328,6 +328,11 @@ def test_the_best_networks_of_each_budget_are_chosen_on_validation() -> None:
     assert (found[3].copies, found[3].size, found[3].parameters) == (("ensemble", 3), 3, 3060)
     assert found[3].change_from_copies.estimate == pytest.approx(0.93 / 0.94 - 1)
     assert (found[2].seeds, found[2].deciding_cost, found[2].training_cost, found[2].latency) == (3, 0, 2, None)
+    kinds = {budget: (one.kind, [(other.kind, other.label) for other in one.others]) for budget, one in found.items()}
+    assert kinds == {
+        1: ("plain", []), 2: ("copies", [("groups", ("tag", 2))]), 3: ("larger", [("copies", ("ensemble", 3))]),
+    }  # fmt: skip
+    assert found[2].others[0].change.estimate == pytest.approx(-0.9)
 
 
 def test_a_larger_network_costs_as_much_as_the_networks_it_replaces() -> None:
@@ -403,6 +408,7 @@ def test_budgets_answers_and_noise_survive_a_file(tmp_path: Path) -> None:
         {"trains": ["a"], "serves": ["a"]},
         {"trains": ["b"], "serves": ["b"]},
     ]
+    assert [one["label"] for one in verdict["by_budget"]["2"]["others"]] == [["ensemble", 2]]
     assert verdict["better_than_copies"] is True
     assert [one["answer"] for one in verdict["answers"]] == ["Not checked.", "Not known.", "Yes.", "Groups matter."]
 

@@ -148,7 +148,7 @@ class SearchLog:
         ]
         verb = "teaches" if len(self.teachers) == 1 else "teach"
         count = pluralize(len(self.teachers), "network")
-        return f"{count} {verb} {'the student' if students == 1 else f'all {students} students'}: {_join(parts)}."
+        return f"{count} {verb} {'the student' if students == 1 else f'the {students} students'}: {_join(parts)}."
 
     @property
     def restriction(self) -> str:

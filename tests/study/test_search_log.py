@@ -1,0 +1,132 @@
+"""The log of `auto`: its text, and what is checked in a log that was edited by hand."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tagalong.entries import Entry, EntryError
+from tagalong.group import Group
+from tagalong.study import SearchLog
+from tagalong.study.search_log import check_search_log
+
+
+def trained(kind: str | None, tasks: str, seed: int, *, effort: float = 1.0, **more: Any) -> dict:
+    losses = more.pop("val")
+    one = {
+        "tasks": [*tasks],
+        "seed": seed,
+        "fraction": 1.0,
+        "effort": effort,
+        "val": dict(zip(tasks, losses, strict=True)),
+    }
+    return one | ({} if kind is None else {"kind": kind}) | more
+
+
+def log() -> dict:
+    """A log with two copies, two sets of tasks, and two students."""
+    alternatives = {"copies": -0.01, "taught": -0.05, "all": -0.04}
+    chosen = {"2": {"expected": -0.05, "doubt": 0.01, "pool": "taught", "alternatives": alternatives}}
+    teachers = [Group("ab", "ab"), Group("ab", "ab", copy=1), Group("ab", "ab"), Group("b", "b")]
+    pool = [trained("copy", "ab", 0, val=[1.0, 4.0]), trained("copy", "ab", 1, val=[3.0, 4.0])]
+    sets = [trained("set", "a", 0, val=[0.9]), trained("set", "b", 1, val=[5.0])]
+    students = [
+        trained("student", "ab", 2, val=[1.0, 3.0], effort=1.5, mix=1.0, mixtures=0.0),
+        trained("student", "ab", 3, val=[1.8, 4.0], effort=3.0, mix=0.5, mixtures=1.0),
+    ]
+    return {
+        "effort": 9,
+        "spent": 8.5,
+        "measuring": 0.0,
+        "overhead": None,
+        "chosen": chosen,
+        "teachers": [group.to_document(cost=False) for group in teachers],
+        "steps": [
+            {"spent": 4.0, "best": {"2": -0.01}, "trained": pool + sets},
+            {"spent": 8.5, "best": {"2": -0.05}, "trained": students},
+        ],
+    }
+
+
+def test_the_text_states_what_was_trained_who_teaches_and_the_alternatives() -> None:
+    text = " ".join(SearchLog(log()).to_text().split())
+    assert text == (
+        "auto spent 8.5 of 9 trainings on 2 networks for all tasks, 2 networks for 2 sets of tasks, and 2 students, "
+        "which other networks taught. 3 networks teach the 2 students: 2 trained on all tasks and 1 trained on (b). "
+        "budget 2: -5.0% ± 1.0 (copies only -1.0%, with taught networks -5.0%, with all networks -4.0%); expected on "
+        "validation by effort: -1.0% at 4, -5.0% at 8.5"
+    )
+
+
+def test_students_are_compared_with_the_mean_of_the_copies() -> None:
+    trainings = SearchLog(log()).trainings
+    assert [one.kind for one in trainings] == ["copy", "copy", "set", "set", "student", "student"]
+    # Sets are compared with the copy of the same seed; students with losses of 2 and 4, and the mean over tasks counts.
+    assert [one.change for one in trainings] == [
+        None, None, pytest.approx(-0.1), pytest.approx(0.25), pytest.approx(-0.375), pytest.approx(-0.05),
+    ]  # fmt: skip
+    assert trainings[-1].spent == pytest.approx(8.5)
+    students = SearchLog(log()).students
+    assert {way: [one.seed for one in some] for way, some in students.items()} == {(1.0, 0.0): [2], (0.5, 1.0): [3]}
+
+
+def test_the_log_of_a_search_without_students_has_no_teachers_and_no_alternatives() -> None:
+    older = log()
+    del older["teachers"]
+    older["chosen"] = {"2": {"expected": -0.05, "doubt": 0.01}}
+    older["steps"][1]["trained"] = []
+    for one in older["steps"][0]["trained"]:
+        del one["kind"]
+    older["one_network_per_task"] = "`average` is False"
+    check_search_log(Entry(older))
+    found = SearchLog(older)
+    assert (found.teachers, found.students, found.teaching, found.alternatives) == ((), {}, "", {2: {}})
+    text = " ".join(found.to_text().split())
+    assert text.startswith(
+        "auto spent 8.5 of 9 trainings on 3 sets of tasks, including the set of all tasks. Each task is answered by "
+        "one network: `average` is False. budget 2: -5.0% ± 1.0; expected"
+    )
+
+
+def edit_first_student(name: str, value: Any) -> Callable[[dict], None]:
+    return lambda document: document["steps"][1]["trained"][0].update({name: value})
+
+
+def edit_chosen(name: str, value: Any) -> Callable[[dict], None]:
+    return lambda document: document["chosen"]["2"].update({name: value})
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (edit_first_student("kind", "pupil"), r"trained\[0\].kind must be 'copy' or 'set' or 'student', found"),
+        (edit_first_student("mix", None), r"steps\[1\].trained\[0\].mix must be at least 0, found None"),
+        (edit_first_student("mix", 1.5), r"steps\[1\].trained\[0\].mix must be at most 1, found 1.5"),
+        (edit_first_student("mixtures", -1), r"steps\[1\].trained\[0\].mixtures must be at least 0, found -1"),
+        (lambda document: document["steps"][1]["trained"][0].pop("mix"), r"steps\[1\].trained\[0\].mix is missing"),
+        (edit_chosen("alternatives", [1]), r"must be an object, found \[1\]"),
+        (edit_chosen("alternatives", {"some": 0.1}), "must be named by its pool, 'copies' or 'taught' or 'all'"),
+        (edit_chosen("alternatives", {"taught": "x"}), "taught must be a finite number, found 'x'"),
+        (edit_chosen("alternatives", None), "pool must be one of the `alternatives`, found 'taught'"),
+        (edit_chosen("pool", "best"), "pool must be 'copies' or 'taught' or 'all', found 'best'"),
+        (lambda document: document.update(teachers="all"), "teachers must be a list, found 'all'"),
+        (lambda document: document["teachers"][0].pop("trains"), r"teachers\[0\].trains is missing"),
+        (lambda document: document["teachers"][3].update(serves=["a"]), r"teachers\[3\].serves must contain only"),
+        (lambda document: document["teachers"][0].update(copy=-1), r"teachers\[0\].copy must be at least 0, found -1"),
+        (lambda document: document.update(one_network_per_task=7), "one_network_per_task must be a string, found 7"),
+    ],
+)  # fmt: skip
+def test_edited_logs_are_rejected(edit: Callable[[dict], object], said: str) -> None:
+    check_search_log(Entry(log()))
+    edited = copy.deepcopy(log())
+    edit(edited)
+    with pytest.raises(EntryError, match=said):
+        check_search_log(Entry(edited))
+
+
+def test_networks_with_losses_of_zero_have_no_change() -> None:
+    document = log()
+    document["steps"][0]["trained"][0]["val"]["a"] = 0.0
+    document["steps"][0]["trained"][1]["val"]["a"] = 0.0
+    assert [one.change for one in SearchLog(document).trainings if one.kind == "student"] == [None, None]
