@@ -71,7 +71,12 @@ def callback(**options: Any) -> AffinityCallback:
 
 
 def fit(
-    folder: Path, module: pl.LightningModule, *callbacks: pl.Callback, resume: str | None = None, loader: Any = None, **options: Any
+    folder: Path,
+    module: pl.LightningModule,
+    *callbacks: pl.Callback,
+    resume: str | None = None,
+    loader: Any = None,
+    **options: Any,
 ) -> pl.Trainer:
     torch.manual_seed(1)
     options = {"max_epochs": 2, "logger": False, "enable_checkpointing": False} | options
@@ -263,7 +268,9 @@ class OneTask(Dataset[Any]):
 
 
 def observing(**options: Any) -> AffinityCallback:
-    return AffinityCallback(None, **({"shared": "machine.encoder", "task_of": "task", "tasks": machine.TASKS} | options))
+    return AffinityCallback(
+        None, **({"shared": "machine.encoder", "task_of": "task", "tasks": machine.TASKS} | options)
+    )
 
 
 def fit_in_turn(folder: Path, module: pl.LightningModule, *callbacks: pl.Callback, **options: Any) -> pl.Trainer:

@@ -1,8 +1,8 @@
 """Predicts the scores of unmeasured pairs from the measured ones.
 
-The model is score[i, j] = μ + aᵢ + bⱼ + uᵢ·vⱼ: some tasks help more than others, some are helped more than others, and a
-low-rank term describes which ones go together. It is fitted by alternating ridge regressions. The rank and the ridge are
-those that predict held-out pairs best, and the error on held-out pairs is the uncertainty of the predictions.
+The model is score[i, j] = μ + aᵢ + bⱼ + uᵢ·vⱼ: some tasks help more than others, some are helped more than others, and
+a low-rank term describes which ones go together. It is fitted by alternating ridge regressions. The rank and the ridge
+are those that predict held-out pairs best, and the error on held-out pairs is the uncertainty of the predictions.
 """
 
 from __future__ import annotations
