@@ -1,6 +1,6 @@
 """Groups from tables with unmeasured pairs."""
 
-import time
+import re
 from typing import Any
 
 import numpy as np
@@ -136,9 +136,8 @@ def test_a_task_without_measured_pairs_is_refused_by_name() -> None:
         "its pairs, or omit the task"
     )
     for refuse in (lambda: select_groups(affinity, 2), lambda: score_grouping(affinity, [set("abcde")])):
-        with pytest.raises(ValueError) as caught:
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             refuse()
-        assert str(caught.value) == message
 
 
 def test_the_answer_says_how_many_pairs_were_never_measured() -> None:
@@ -177,10 +176,10 @@ def test_predictions_vary_beside_resamples_of_the_history() -> None:
     assert gaps.resampled.share < 0.9
 
 
-def test_a_thousand_tasks_are_completed_in_seconds() -> None:
-    table = with_gaps(planted(1000, 8, 0.3), 0.5)
-    start = time.process_time()
-    found = complete_pairs(table)
+def test_a_thousand_tasks_are_completed() -> None:
+    table = planted(1000, 8, 0.3)
+    found = complete_pairs(with_gaps(table, 0.5))
     assert found is not None
-    assert np.isfinite(found.matrix).all()
-    assert time.process_time() - start < 60  # seconds of computing, not of waiting; usually about five
+    error = (found.matrix - table)[found.predicted]
+    assert np.sqrt((error**2).mean()) < 0.32  # the noise alone is 0.3
+    assert 0.64 < (np.abs(error) < found.stderr[found.predicted]).mean() < 0.72
