@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -579,10 +580,13 @@ def main() -> None:
     known = {(one.problem, one.repetition) for one in results}
     cases = [(name, repetition) for repetition in range(options.repetitions) for name in options.problems]
     missing = [(*case, options) for case in cases if case not in known]
-    end = time.monotonic() + options.limit_seconds
-    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:  # leaving it ends the workers
-        for found in _until(end, pool.imap(prepare, missing)):
-            one = None if found is None else finish(found, options)
+    with ExitStack() as stack:
+        found = map(prepare, missing)  # in this process, case by case
+        if options.workers > 1:  # leaving the pool ends its workers
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(options.workers))
+            found = pool.imap(prepare, missing)
+        for prepared in _until(time.monotonic() + options.limit_seconds, found):
+            one = None if prepared is None else finish(prepared, options)
             if one is None:
                 continue
             progress(f"{one.problem}, repetition {one.repetition}: {one.trained} networks, {one.seconds:.0f} s")
@@ -595,10 +599,10 @@ def main() -> None:
 
 
 def _until(end: float, found: Any) -> Iterator[Any]:
-    """Yields what workers found until all are finished or the time is over."""
+    """Yields prepared cases until there are no more or the time is over."""
     try:
         while (left := end - time.monotonic()) > 0:
-            yield found.next(left)
+            yield next(found) if isinstance(found, map) else found.next(left)
     except StopIteration:
         return
     except multiprocessing.TimeoutError:
