@@ -36,7 +36,7 @@ from tagalong.affinity import Affinity
 from tagalong.group import Group
 from tagalong.learn import Diverged, Job, Problem, Trained, build_network, outputs_on, train, train_many
 from tagalong.learn.boosting import boosting_scores
-from tagalong.learn.tabm import TABM_RECIPE, TabM, TabMHeads
+from tagalong.learn.table_networks import default_network
 from tagalong.study import Backend, Cost, Decision, Method, NetworkResult, make_method
 from tagalong.study.learning import LAST_EPOCHS
 from tagalong.study.methods.auto import METER_SETTINGS, measuring_interval
@@ -412,8 +412,7 @@ class Case:
         old, new = PROBLEMS[self.result.problem].load, default
         loads = {"old network": old} if self.options.base == "default" else {"default network": new}
         problems = {name: load(self.options.data, self.result.repetition) for name, load in loads.items()}
-        encoder = TabM(self.problem.train.inputs.shape[1])
-        problems["TabM"] = replace(self.problem, encoder=encoder, head=TabMHeads(encoder.members), recipe=TABM_RECIPE)
+        problems["TabM"] = replace(self.problem, **default_network(self.problem.train.inputs, "tabm"))
         for name, problem in problems.items():
             if self.options.rows:
                 problem = shorten(problem, self.options.rows, self.options.epochs)
