@@ -109,7 +109,9 @@ def check_request(
         usual = default_methods(problem, _valid_budgets(wanted))
         methods, notes = usual.names, usual.notes
         options = {
-            name: one for name, one in (options or {}).items() if name not in usual.left_out or one.keys() - AUTO_ARGUMENTS
+            name: one
+            for name, one in (options or {}).items()
+            if name not in usual.left_out or one.keys() - AUTO_ARGUMENTS
         }
     made = _read_methods(["mtl"] if methods is None else methods, options, found)
     for method in made:

@@ -30,9 +30,7 @@ def some_answers(seed: int, order: tuple[int, ...] = (0, 1, 2)) -> Answers:
         "c": torch.randint(3, (ROWS,), generator=draw).float(),
     }
     signal = {"a": 0.5 * targets["a"][:, None], "b": targets["b"][:, None], "c": torch.zeros(ROWS, 3)}
-    noise = [
-        {name: torch.randn(some.shape, generator=draw) for name, some in signal.items()} for _ in range(NETWORKS)
-    ]
+    noise = [{name: torch.randn(some.shape, generator=draw) for name, some in signal.items()} for _ in range(NETWORKS)]
     targets["a"][:5] = torch.nan
     answers = Answers([TASKS[place] for place in order], targets)
     for number, own in enumerate(noise):
@@ -75,7 +73,9 @@ def test_committees_are_nearly_as_good_as_those_of_enumeration(size: int, passes
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.integers(0, 10_000), st.integers(1, 4), st.sampled_from([None, 1, 2, 9]), st.sampled_from([ALL, FIRST, SECOND]))
+@given(
+    st.integers(0, 10_000), st.integers(1, 4), st.sampled_from([None, 1, 2, 9]), st.sampled_from([ALL, FIRST, SECOND])
+)
 def test_every_task_is_answered_by_members_that_were_trained_on_it(
     seed: int, size: int, passes: int | None, part: int
 ) -> None:

@@ -150,7 +150,9 @@ class DivergingWorld(World):
     """Networks with some seeds, or for some tasks, diverge."""
 
     def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
-        return {job: self._lost(one) if self.loses(job) else one for job, one in super().find_results(jobs, what).items()}
+        return {
+            job: self._lost(one) if self.loses(job) else one for job, one in super().find_results(jobs, what).items()
+        }
 
     def loses(self, job: Job) -> bool:
         return (job.seed != 0 and job.seed % 3 == 0) or job.tasks == ("a",)

@@ -206,7 +206,12 @@ class _Spender:
     @property
     def _can_teach(self) -> bool:
         problem = self.backend.problem
-        if not self.settings.teach or self.effort < MIN_TEACHING_EFFORT or not self.backend.can_teach or problem is None:
+        if (
+            not self.settings.teach
+            or self.effort < MIN_TEACHING_EFFORT
+            or not self.backend.can_teach
+            or problem is None
+        ):
             return False
         rows = problem.train
         return isinstance(rows, Split) and any(can_be_taught(task, rows.targets[task.name]) for task in problem.tasks)
