@@ -161,7 +161,7 @@ def with_effort(
     methods: Sequence[str | Method] | None = ("auto",),
     passes: int | None = None,
 ) -> Options | None:
-    """Adds an effort to the options of the methods that have one, `auto` and `best-of`, and `passes` to those of `auto`.
+    """Adds an effort to the options of `auto` and `best-of`, and `passes` to those of `auto`.
 
     If these are not among the methods, the options of `auto` are changed, and `check_request` reports it.
 

@@ -1,7 +1,6 @@
 """How an effort is spent: on copies, networks for sets of tasks, and students."""
 
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,21 +10,30 @@ import pytest
 import torch
 from reduced_rank import World
 
-from tagalong.learn import Job, Problem, Recipe, Split, Task
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task
 from tagalong.study import NetworkResult, Score, open_backend
 from tagalong.study.backend import TrainingBackend
 from tagalong.study.search import Spending, SpendingSettings, spend
-
-sys.path.append(str(Path(__file__).parents[1]))
-from study_small import small_problem
 
 BUDGETS = (1, 2, 5)
 EFFORT = 18
 
 
+def linear_problem() -> Problem:
+    """Three linear regression tasks with noise, in float64."""
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(160, 4))
+    targets = inputs @ draw.normal(size=(4, 3)) + 0.5 * draw.normal(size=(160, 3))
+    tasks = [Task(name, kind="regression") for name in "abc"]
+    recipe = Recipe(optimizer="sgd", lr=0.1, batch_size=16, epochs=3, patience=2)
+    return Problem.from_arrays(
+        inputs, targets, tasks, encoder=MLP(4, hidden=(5,)), recipe=recipe, split=(0.6, 0.2, 0.2)
+    )
+
+
 @pytest.fixture(scope="module")
 def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainingBackend]:
-    with open_backend(small_problem(rows=96), tmp_path_factory.mktemp("run"), device="cpu") as backend:
+    with open_backend(linear_problem(), tmp_path_factory.mktemp("run"), device="cpu") as backend:
         yield backend
 
 
@@ -134,7 +142,7 @@ def test_inputs_that_cannot_be_mixed_are_not(tmp_path: Path) -> None:
 
 
 def test_tasks_that_cannot_be_taught_have_no_students(tmp_path: Path) -> None:
-    problem = small_problem()
+    problem = linear_problem()
     tasks = [Task(name, kind="regression", loss=lowered_square, average="outputs") for name in problem.names]
     own = replace(problem, tasks=tuple(tasks))
     with open_backend(own, tmp_path, device="cpu") as backend:
