@@ -174,8 +174,8 @@ def test_warnings_about_the_data_are_shown_once_before_training(tagalong: Termin
         (["--effort", "1000000000000000000"], "--effort must be at most 10,000 training runs"),
         (["--passes", "0"], "--passes must be a positive integer or None, found 0"),
         (["--passes", "1", "--methods", "tag"], "--passes applies only to 'auto', which is not among --methods"),
-        (["--unlabelled", "none.csv"], "--unlabelled"),
-        (["--unlabelled", "narrow.csv"], "--unlabelled"),
+        (["--unlabelled", "none.csv"], "none.csv does not exist"),
+        (["--unlabelled", "narrow.csv"], "narrow.csv must have the same columns as the training table, found no 'y'"),
         (["--executor", "processes:1000000"], "workers of --executor must be at most"),
         (["--recipe", "epochs=1000000000000"], "epochs must be at most 1,000,000, found 1000000000000"),
         (["--recipe", f"batch_size={10**30}"], "batch_size must be at most 1,000,000,000,000"),
@@ -202,7 +202,7 @@ def test_networks_learn_from_rows_without_labels(tagalong: Terminal) -> None:
     write("table.csv", columns())
     write("more.csv", {name: columns()[name] for name in ("x", "y")})
     more = ("--unlabelled", "more.csv", "--methods", "auto", "--passes", "1", "--effort", "3", "--budgets", "2")
-    quick = ("--seeds", "1", "--recipe", "epochs=2", "--device", "cpu", "--json")
+    quick = ("--seeds", "1", "--recipe", "epochs=2", "--recipe", "batch_size=8", "--device", "cpu", "--json")
     result = tagalong("run", "table.csv", "--targets", "age,ill", *more, *quick)
     assert result.status == 0, result.err
     settings = loads(result.out)["settings"]
