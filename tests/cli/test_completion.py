@@ -34,6 +34,8 @@ def completions(line: str, folder: Path) -> list[str]:
         ("tagalong run nhanes --methods mtl,op", ["mtl,optimal"]),
         ("tagalong run nhanes --methods tag+pc", ["tag+pcgrad"]),
         ("tagalong run nhanes --executor pr", ["processes"]),
+        ("tagalong run nhanes --pas", ["--passes"]),
+        ("tagalong run table.csv --unlabelled ta", ["table.csv"]),
         ("tagalong group a.csv --solver co", ["columns"]),
         ("tagalong paper over", ["over-time"]),
         ("tagalong paper main --problem c", ["celeba"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from json import loads
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ def test_a_table_that_cannot_be_learnt_from_is_rejected(tagalong: Terminal, case
         *(
             "--group-column",
             "--features-file",
+            "--unlabelled",
             "--encoder",
             "--tasks",
             "--methods",
@@ -170,6 +172,10 @@ def test_warnings_about_the_data_are_shown_once_before_training(tagalong: Termin
         (["--confirm", "100000000"], "--confirm must be at most 10,000 seeds"),
         (["--budgets", "1-100000000000"], "--budgets must be at most 10,000 numbers, found '1-100000000000'"),
         (["--effort", "1000000000000000000"], "--effort must be at most 10,000 training runs"),
+        (["--passes", "0"], "--passes must be a positive integer or None, found 0"),
+        (["--passes", "1", "--methods", "tag"], "--passes applies only to 'auto', which is not among --methods"),
+        (["--unlabelled", "none.csv"], "none.csv does not exist"),
+        (["--unlabelled", "narrow.csv"], "narrow.csv must have the same columns as the training table, found no 'y'"),
         (["--executor", "processes:1000000"], "workers of --executor must be at most"),
         (["--recipe", "epochs=1000000000000"], "epochs must be at most 1,000,000, found 1000000000000"),
         (["--recipe", f"batch_size={10**30}"], "batch_size must be at most 1,000,000,000,000"),
@@ -187,8 +193,23 @@ def test_invalid_settings_are_rejected(tagalong: Terminal, more: list[str], word
     np.save("short.npy", inputs[1:])
     inputs[0, 1] = np.nan
     np.save("nan.npy", inputs)
+    write("narrow.csv", {"x": columns()["x"]})
     assert words in tagalong.error_of("run", "table.csv", "--targets", "age,ill", *more)
     assert not Path("runs").exists()
+
+
+def test_networks_learn_from_rows_without_labels(tagalong: Terminal) -> None:
+    write("table.csv", columns())
+    write("more.csv", {name: columns()[name] for name in ("x", "y")})
+    more = ("--unlabelled", "more.csv", "--methods", "auto", "--passes", "1", "--effort", "3", "--budgets", "2")
+    quick = ("--seeds", "1", "--recipe", "epochs=2", "--recipe", "batch_size=8", "--device", "cpu", "--json")
+    result = tagalong("run", "table.csv", "--targets", "age,ill", *more, *quick)
+    assert result.status == 0, result.err
+    settings = loads(result.out)["settings"]
+    assert settings["options"]["auto"] == {"effort": "3", "passes": 1}
+    copy, other, student = (one for step in settings["decisions"]["auto"]["steps"] for one in step["trained"])
+    assert (copy["kind"], other["kind"], student["kind"]) == ("copy", "copy", "student")
+    assert student["effort"] > 1.5, "its epochs have more steps, since they include the rows without labels"
 
 
 def test_errors_call_problems_and_runs_by_their_argument_names(tagalong: Terminal) -> None:

@@ -3,18 +3,19 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from study_small import small_problem
 
 from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
-from tagalong.study import Chunk, NetworkResult, Score, SearchLog, Store, Study
+from tagalong.study import Chunk, NetworkResult, Results, Score, SearchLog, Store, Study
 from tagalong.study.executors import Advance, Serial
 from tagalong.study.keys import Keys
 from tagalong.study.methods import AutoMethod
 from tagalong.study.search import mean_half_loss
-
 
 GROUPS = {"auto": {"average": False}}  # searches for groups in which one network answers each task
 
@@ -56,7 +57,7 @@ def test_tasks_that_conflict_are_answered_by_different_networks(
     problem: Problem, tmp_path: Path, passes: int | None
 ) -> None:
     results = Study(problem, tmp_path).run(
-        ["auto"], budgets=[1, 2], seeds=1, effort=20, options={"auto": {"passes": passes, "mixtures": False}}
+        ["auto"], budgets=[1, 2], seeds=1, effort=20, passes=passes, options={"auto": {"mixtures": False}}
     )
     one, two = (record for record in results.records if record.method == "auto")
     assert [group.serves for group in one.groups] == [frozenset("abcd")]
@@ -104,6 +105,65 @@ def test_auto_trains_nothing_again(problem: Problem, tmp_path: Path) -> None:
     again = Study(problem, tmp_path, progress=progress).run(["auto"], budgets=[2], seeds=2, effort=8)
     assert progress.trained == 0
     assert again.settings["decisions"] == first.settings["decisions"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return _run_small(tmp_path_factory.mktemp("whole"))
+
+
+def _run_small(out: Path, **study: Any) -> Results:
+    return Study(small_problem(), out, device="cpu", **study).run(["auto"], budgets=[1, 4], seeds=2, effort=6)
+
+
+def _what_was_found(results: Results) -> object:
+    decisions = {**results.settings["decisions"]["auto"], "overhead": None}
+    return decisions, [(record.label, record.groups, record.val, record.test) for record in results.records]
+
+
+@pytest.mark.parametrize("requests", [1, 2, 3])
+def test_a_stopped_study_continues_with_the_same_results(uninterrupted: Results, tmp_path: Path, requests: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _run_small(tmp_path, executor=_StoppingExecutor(requests))
+    assert _what_was_found(_run_small(tmp_path)) == _what_was_found(uninterrupted)
+
+
+def test_other_seeds_have_the_same_teachers_and_networks_of_their_own(uninterrupted: Results) -> None:
+    first, second = (record for record in uninterrupted.records if record.label == ("auto", 4))
+    assert first.groups == second.groups
+    assert not set(first.networks) & set(second.networks)
+
+
+def test_recommended_networks_can_be_trained_with_a_rule(tmp_path: Path) -> None:
+    results = Study(small_problem(), tmp_path, device="cpu").run(["auto", "auto+pcgrad"], [2], seeds=1, effort=4)
+    plain, ruled = (record for record in results.records if record.method != "mtl")
+    assert ruled.groups == plain.groups
+    assert not ruled.diverged
+    assert not set(ruled.networks) & set(plain.networks)
+
+
+class _StoppingExecutor(Serial):
+    """Is interrupted after a number of requests."""
+
+    def __init__(self, requests: int) -> None:
+        self.left = requests
+
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
+        if not self.left:
+            raise KeyboardInterrupt
+        self.left -= 1
+        yield from super().map(chunks, advance)
+
+
+@pytest.mark.parametrize("passes", [0, -1, 1.5, True, "one"])
+def test_invalid_passes_are_rejected(problem: Problem, tmp_path: Path, passes: Any) -> None:
+    with pytest.raises(ValueError, match=r"`passes` must be a positive integer or None"):
+        Study(problem, tmp_path).run(["auto"], budgets=[2], passes=passes)
+
+
+def test_passes_without_auto_are_rejected(problem: Problem, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`passes` applies only to 'auto', which is not among `methods`"):
+        Study(problem, tmp_path).check(["best-of"], budgets=[2], effort=8, passes=1)
 
 
 class _CountingProgress:

@@ -5,17 +5,19 @@ seed is which rows all its networks leave out of training; the noise of a networ
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from tagalong.affinity import Affinity
-from tagalong.learn import Job
+from tagalong.learn import Job, Task
 from tagalong.study import Backend, Cost, NetworkResult, Score
 
 WHOLE = 1000  # steps of a training
+PARTS = ("train", "val", "test")
 WORLDS = ("shuffled", "independent", "twins", "conflict")
 
 
@@ -49,7 +51,7 @@ class World(Backend):
         signal = directions[:, list(used[self.kind])] if self.kind in used else np.zeros((features, n))
         self.units = {"conflict": 1, "shuffled": 2}.get(self.kind, n)
         self.inputs = [draw.normal(size=(count, features)) for count in self.rows]
-        self.targets = [some @ signal + 0.5 * draw.normal(size=(len(some), n)) for some in self.inputs]
+        self.labels = [some @ signal + 0.5 * draw.normal(size=(len(some), n)) for some in self.inputs]
 
     def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
         return {job: self._result(job) for job in jobs}
@@ -69,16 +71,32 @@ class World(Backend):
     ) -> tuple[Affinity, dict[int, Cost]]:
         raise NotImplementedError
 
+    def task(self, name: str) -> Task:
+        return Task(name, kind="regression")
+
+    def targets(self, part: str) -> dict[str, torch.Tensor]:
+        labels = torch.as_tensor(self.labels[PARTS.index(part)])
+        return {task: labels[:, column] for column, task in enumerate(self.tasks)}
+
+    def outputs(self, jobs: Iterable[Job], part: str) -> dict[Job, dict[str, torch.Tensor]]:
+        found = {job: torch.as_tensor(self.predict(job.tasks, job.seed, PARTS.index(part))) for job in jobs}
+        return {job: {task: some[:, [at]] for at, task in enumerate(job.tasks)} for job, some in found.items()}
+
     def losses_of_rows(self, tasks: Sequence[str], seed: int, part: int) -> np.ndarray:
         """Returns losses [rows, tasks of the network] on the validation (1) or test (2) rows."""
         columns = [j for j, task in enumerate(self.tasks) if task in tasks]
+        return (self.predict(tasks, seed, part) - self.labels[part][:, columns]) ** 2
+
+    def predict(self, tasks: Sequence[str], seed: int, part: int) -> np.ndarray:
+        """Returns predictions [rows, tasks of the network] for the validation (1) or test (2) rows."""
+        columns = [j for j, task in enumerate(self.tasks) if task in tasks]
         there = np.random.default_rng([seed, 0]).random(self.rows[0]) < 0.8
         there &= np.random.default_rng([seed, *map(ord, "".join(sorted(tasks)))]).random(len(there)) < 0.95
-        inputs, targets = self.inputs[0][there], self.targets[0][there][:, columns]
+        inputs, targets = self.inputs[0][there], self.labels[0][there][:, columns]
         weights = np.linalg.solve(inputs.T @ inputs + np.eye(inputs.shape[1]), inputs.T @ targets)
         _, _, right = np.linalg.svd(inputs @ weights, full_matrices=False)
         kept = right[: self.units]
-        return (self.inputs[part] @ weights @ kept.T @ kept - self.targets[part][:, columns]) ** 2
+        return np.asarray(self.inputs[part] @ weights @ kept.T @ kept)
 
     def change(self, serves: dict[str, frozenset[str]], seeds: Sequence[int]) -> float:
         """Returns the change on test rows relative to one network for all tasks."""

@@ -132,9 +132,10 @@ class _Climb:
 
     def values(self, members: Members, candidates: Sequence[int]) -> Array:
         """Returns the value of `members` together with each candidate."""
-        losses = self.answers.losses_with(members, candidates)[:, :, self.part]
-        if self.passes is not None and len(members) >= self.passes:
+        if self.passes is not None and members:
             losses = self._lowest_losses(members, candidates)
+        else:
+            losses = self.answers.losses_with(members, candidates)[:, :, self.part]
         return mean_relative_loss(losses, self.base)
 
     def _lowest_losses(self, members: Members, candidates: Sequence[int]) -> Array:

@@ -1,0 +1,232 @@
+"""How an effort is spent: on copies, networks for sets of tasks, and students."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from reduced_rank import World
+
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task
+from tagalong.study import NetworkResult, Score, open_backend
+from tagalong.study.backend import TrainingBackend
+from tagalong.study.search import Spending, SpendingSettings, spend
+
+BUDGETS = (1, 2, 5)
+EFFORT = 18
+
+
+def linear_problem() -> Problem:
+    """Three linear regression tasks with noise, in float64."""
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(160, 4))
+    targets = inputs @ draw.normal(size=(4, 3)) + 0.5 * draw.normal(size=(160, 3))
+    tasks = [Task(name, kind="regression") for name in "abc"]
+    recipe = Recipe(optimizer="sgd", lr=0.1, batch_size=16, epochs=3, patience=2)
+    return Problem.from_arrays(
+        inputs, targets, tasks, encoder=MLP(4, hidden=(5,)), recipe=recipe, split=(0.6, 0.2, 0.2)
+    )
+
+
+@pytest.fixture(scope="module")
+def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainingBackend]:
+    with open_backend(linear_problem(), tmp_path_factory.mktemp("run"), device="cpu") as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def spending(backend: TrainingBackend) -> Spending:
+    return spend(backend, BUDGETS, EFFORT, 0)
+
+
+def tasks_answered(found: Spending, budget: int) -> list[str]:
+    return sorted(task for group in found.plans[budget].groups for task in group.serves)
+
+
+def test_every_kind_of_network_is_trained_within_the_effort(spending: Spending) -> None:
+    members = [member for step in spending.rounds for member in step.members]
+    kinds = [member.kind for member in members]
+    assert set(kinds) == {"copy", "set", "student"}
+    assert kinds.count("copy") + kinds.count("set") == EFFORT / 2
+    assert spending.spent == pytest.approx(sum(member.effort for member in members))
+    assert spending.spent <= EFFORT + 2  # students may take longer than expected
+    assert [step.spent for step in spending.rounds] == sorted(step.spent for step in spending.rounds)
+    assert spending.rounds[-1].best == {budget: plan.expected for budget, plan in spending.plans.items()}
+
+
+def test_every_plan_answers_every_task_with_at_most_as_many_networks_as_the_budget(spending: Spending) -> None:
+    for budget, plan in spending.plans.items():
+        assert set(tasks_answered(spending, budget)) == {"a", "b", "c"}
+        assert 1 <= len(plan.groups) <= budget
+        assert len({(group.trains, group.copy, group.taught) for group in plan.groups}) == len(plan.groups)
+        assert plan.expected == plan.alternatives[plan.pool]
+        assert math.isfinite(plan.doubt)
+        assert plan.doubt > 0
+
+
+def test_students_learn_from_networks_of_the_pool_in_the_store(spending: Spending, backend: TrainingBackend) -> None:
+    pool = {m.result.key: m.group for step in spending.rounds for m in step.members if m.kind != "student"}
+    students = [m for step in spending.rounds for m in step.members if m.kind == "student"]
+    for student in students:
+        assert student.group.taught is not None
+        assert set(student.group.taught.teachers) <= pool.keys()
+        assert backend.store.results(student.group.taught.teachers).keys() == set(student.group.taught.teachers)
+    (teachers,) = {student.group.taught.teachers for student in students if student.group.taught}
+    assert {pool[key] for key in teachers} == set(spending.teachers)
+
+
+def test_copies_have_seeds_of_their_own(spending: Spending) -> None:
+    whole = [m.result.job.seed for step in spending.rounds for m in step.members if m.kind != "set"]
+    assert len(set(whole)) == len(whole)
+
+
+def test_spending_again_trains_nothing_and_finds_the_same(spending: Spending, backend: TrainingBackend) -> None:
+    before = len(backend.store)
+    again = spend(backend, BUDGETS, EFFORT, 0)
+    assert len(backend.store) == before
+    assert again.plans == spending.plans
+
+
+def test_one_pass_means_that_one_network_answers_each_task(spending: Spending, backend: TrainingBackend) -> None:
+    single = spend(backend, BUDGETS, EFFORT, 0, settings=SpendingSettings(passes=1))
+    for budget in BUDGETS:
+        assert tasks_answered(single, budget) == ["a", "b", "c"]
+    assert single.plans[1].groups == spending.plans[1].groups
+
+
+@pytest.mark.parametrize(
+    ("settings", "kinds"),
+    [
+        (SpendingSettings(teach=False), {"copy", "set"}),
+        (SpendingSettings(sets=False, mixtures=False), {"copy", "student"}),
+        (SpendingSettings(sets=False, teach=False), {"copy"}),
+    ],
+)
+def test_what_the_settings_exclude_is_not_trained(
+    backend: TrainingBackend, settings: SpendingSettings, kinds: set[str]
+) -> None:
+    found = spend(backend, [2], 16, 0, settings=settings)
+    members = [member for step in found.rounds for member in step.members]
+    assert {member.kind for member in members} == kinds
+    assert not any(member.group.taught and member.group.taught.mixtures for member in members)
+    assert bool(found.teachers) == ("student" in kinds)
+
+
+@pytest.mark.parametrize(("effort", "kinds"), [(1, "c"), (1.4, "c"), (2, "cc"), (3, "ccs"), (4, "cccs")])
+def test_small_efforts_train_copies_first(backend: TrainingBackend, effort: float, kinds: str) -> None:
+    found = spend(backend, [1, 4], effort, 0)
+    assert "".join(member.kind[0] for step in found.rounds for member in step.members) == kinds
+    assert len(found.plans[4].groups) <= len(kinds)
+    assert set(tasks_answered(found, 1)) == {"a", "b", "c"}
+
+
+def test_inputs_that_cannot_be_mixed_are_not(tmp_path: Path) -> None:
+    draw = torch.Generator().manual_seed(0)
+
+    def split(rows: int) -> Split:
+        words = torch.randint(5, (rows, 2), generator=draw)
+        return Split(words, {"a": (words[:, 0] < 2).float(), "b": words.sum(1).float()})
+
+    def encoder(width: float = 1.0) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Embedding(5, 3), torch.nn.Flatten())
+
+    tasks = (Task("a"), Task("b", kind="regression"))
+    problem = Problem("words", tasks, split(60), split(30), split(30), encoder=encoder, recipe=Recipe(epochs=2))
+    with open_backend(problem, tmp_path, device="cpu") as backend:
+        found = spend(backend, [1], 12, 0, settings=SpendingSettings(sets=False))
+    students = [m.group.taught for step in found.rounds for m in step.members if m.group.taught]
+    assert {taught.mixtures for taught in students} == {0}
+
+
+def test_tasks_that_cannot_be_taught_have_no_students(tmp_path: Path) -> None:
+    problem = linear_problem()
+    tasks = [Task(name, kind="regression", loss=lowered_square, average="outputs") for name in problem.names]
+    own = replace(problem, tasks=tuple(tasks))
+    with open_backend(own, tmp_path, device="cpu") as backend:
+        found = spend(backend, [2], 4, 0)
+    assert [member.kind for step in found.rounds for member in step.members] == ["copy"] * 4
+
+
+def lowered_square(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (outputs.reshape(targets.shape) - targets) ** 2 - 10  # negative, which must not matter
+
+
+class DivergingWorld(World):
+    """Networks with some seeds, or for some tasks, diverge."""
+
+    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+        return {
+            job: self._lost(one) if self.loses(job) else one for job, one in super().find_results(jobs, what).items()
+        }
+
+    def loses(self, job: Job) -> bool:
+        return (job.seed != 0 and job.seed % 3 == 0) or job.tasks == ("a",)
+
+    def _lost(self, result: NetworkResult) -> NetworkResult:
+        return replace(result, val=dict.fromkeys(result.val, Score(math.nan, math.nan)), halves={}, best_epoch=-1)
+
+
+def test_diverged_networks_count_but_are_never_recommended() -> None:
+    world = DivergingWorld("conflict", 0, tasks=("a", "b", "c"))
+    found = spend(world, [2, 3], 16, 0)
+    lost = [result.job for step in found.rounds for result, _ in step.others]
+    assert lost
+    assert all(world.loses(job) for job in lost)
+    assert not any(world.loses(member.result.job) for step in found.rounds for member in step.members)
+    trained = sum(len(step.members) + len(step.others) for step in found.rounds)
+    assert found.spent == trained <= 16
+
+
+def test_a_single_task_is_answered_by_copies() -> None:
+    found = spend(World("twins", 0, tasks=("a",)), [1, 3], 10, 0)
+    assert {member.kind for step in found.rounds for member in step.members} == {"copy"}
+    assert [len(found.plans[budget].groups) for budget in (1, 3)] == [1, 3]
+    assert found.plans[3].expected < 0
+
+
+class PerfectWorld(World):
+    """Every network predicts the first task perfectly."""
+
+    def outputs(self, jobs: Sequence[Job], part: str) -> dict[Job, dict[str, torch.Tensor]]:
+        found = super().outputs(jobs, part)
+        targets = self.targets(part)[self.tasks[0]][:, None]
+        return {job: {**some, self.tasks[0]: targets} for job, some in found.items()}
+
+
+def test_a_task_without_any_loss_can_be_compared() -> None:
+    found = spend(PerfectWorld("twins", 0, tasks=("a", "b")), [2], 6, 0, settings=SpendingSettings(sets=False))
+    assert -1 < found.plans[2].expected < 0
+
+
+class UnlabelledWorld(World):
+    """The first task has no labels in the validation rows."""
+
+    def targets(self, part: str) -> dict[str, torch.Tensor]:
+        found = super().targets(part)
+        return {**found, self.tasks[0]: torch.full_like(found[self.tasks[0]], torch.nan)}
+
+
+def test_a_task_without_validation_labels_is_answered_too() -> None:
+    found = spend(UnlabelledWorld("conflict", 0, tasks=("a", "b", "c")), [2], 16, 0)
+    assert set(tasks_answered(found, 2)) == {"a", "b", "c"}
+    assert math.isfinite(found.plans[2].expected)
+
+
+@pytest.mark.parametrize("passes", [None, 1])
+def test_tasks_that_conflict_are_answered_by_different_networks(passes: int | None) -> None:
+    for seed in range(2):
+        found = spend(World("conflict", seed, ("a", "b", "c", "d")), [2], 20, 0, settings=SpendingSettings(passes))
+        assert found.plans[2].pool == "all"
+        assert {group.serves for group in found.plans[2].groups} == {frozenset("ab"), frozenset("cd")}
+        assert found.plans[2].expected < -0.3
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "independent"])
+def test_copies_are_chosen_where_sets_of_tasks_are_not_better(kind: str) -> None:
+    plans = [spend(World(kind, seed, ("a", "b", "c", "d")), [2], 16, 0).plans[2] for seed in range(3)]
+    assert [plan.pool for plan in plans] == ["copies"] * 3
+    assert all(len(group.trains) == 4 for plan in plans for group in plan.groups)
+    assert np.mean([plan.expected for plan in plans]) < 0.01
