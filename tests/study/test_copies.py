@@ -29,6 +29,7 @@ from tagalong.study import (
     open_backend,
 )
 from tagalong.study.candidates import comparable_records, find_candidates
+from tagalong.study.decisions import effort_notes
 from tagalong.study.keys import Keys
 from tagalong.study.members import member_seed
 from tagalong.study.methods import BestOf, ensemble
@@ -511,6 +512,12 @@ def test_auto_and_best_of_spend_the_same_number_of_trainings(tmp_path: Path) -> 
     assert [record.deciding.networks for record in results.records_of(("best-of", 2))] == [3, 2, 2]
     sentence = "auto and best-of each spend 7 trainings on deciding; best-of chooses from 2 or 3 copies"
     assert sentence in " ".join(str(results).split())
+
+
+def test_a_single_copy_per_seed_is_named_as_such() -> None:
+    decision = Decision({}, about={"copies": [1, 1], "trainings": 2})
+    (note,) = effort_notes({"best-of": (BestOf(), decision)})
+    assert note == "best-of spends 2 trainings on deciding; best-of chooses from 1 copy of one network for each seed."
 
 
 class Timed(Backend):

@@ -24,7 +24,7 @@ from tagalong.group import Group
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, outputs_on
 from tagalong.study import ExternalBackend, ExternalStudy, Results, Study, open_backend
 from tagalong.study.external import check_told_predictions
-from tagalong.study.external_targets import check_targets
+from tagalong.study.external_targets import check_predictions, check_targets
 from tagalong.study.members import member_seed, serving_network
 
 METHODS, OPTIONS = ["stl", "ensemble", "best-of"], {"best-of": {"copies": 4}}
@@ -233,6 +233,17 @@ def test_certain_predictions_have_no_loss() -> None:
     result = check_told_predictions(Job(("ill", "kind"), 0), targets, told, told)
     assert [score.loss for score in result.test.values()] == pytest.approx([0.0, 0.0], abs=1e-300)
     assert np.isnan(result.test["ill"].rows).tolist() == [False, False, True]
+
+
+def test_a_trailing_dimension_of_one_is_ignored() -> None:
+    targets = check_targets(TASKS, TARGETS)
+    predicted = predictions_of(NAMES, 0, "val")
+    problems: list[InvalidInput] = []
+    found = check_predictions(
+        problems, targets, "val", {task: one[..., None] for task, one in predicted.items()}, NAMES
+    )
+    assert problems == []
+    assert all(np.array_equal(found[task], predicted[task]) for task in NAMES)
 
 
 def test_dense_targets_are_averaged() -> None:

@@ -11,7 +11,7 @@ from scipy import stats
 from verdict_records import APART, HELPED, TOGETHER, records, results, together
 
 from tagalong.files import write_document
-from tagalong.group import Group
+from tagalong.group import Group, Taught
 from tagalong.report import write_report
 from tagalong.report.page.answer import headline
 from tagalong.study import (
@@ -387,6 +387,24 @@ def test_four_questions_are_answered() -> None:
     assert unlearnt.by_budget == {}
     one_seed = verdict_on(records("tag", 2, [-0.2], [-0.2]))
     assert one_seed.answers()[2].answer == "Not known."
+
+
+def test_copies_and_students_of_auto_are_not_called_groups() -> None:
+    better, noise = ([-0.2] * 3, [-0.2, -0.21, -0.22]), {("auto", 2): 0.001, ("ensemble", 2): 0.001, ("auto", 1): 0.001}
+    averaged, divided = (
+        (Group("ab", "ab", copy=4), Group("ab", "ab", copy=5)),
+        (Group("ab", "a"), Group("ab", "b", copy=1)),
+    )
+    ensemble = copies("ensemble", 2, [-0.1] * 3, [-0.1, -0.1, -0.1])
+    verdict = verdict_on(records("auto", 2, *better, averaged), ensemble, noise=noise)
+    assert verdict.answers()[3].answer == "Groups do not matter, but the choice of copies does."
+    verdict = verdict_on(records("auto", 2, *better, divided), ensemble, noise=noise)
+    assert verdict.sentence.startswith("Picking the best copy for each task is worth it: the 2 networks of auto")
+    student = (Group("ab", "ab", copy=3, taught=Taught(("key",))),)
+    verdict = verdict_on(records("auto", 1, *better, student), ensemble, noise=noise)
+    assert verdict.answers()[3][1:] == ("No.", "auto (budget 1) is one network for all tasks.")
+    verdict = verdict_on(records("auto", 1, [0.1] * 3, better[1], student), noise=noise)
+    assert "no taught network did better on validation" in verdict.sentence
 
 
 def test_budgets_answers_and_noise_survive_a_file(tmp_path: Path) -> None:

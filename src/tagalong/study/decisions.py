@@ -280,8 +280,8 @@ def effort_notes(decisions: Decisions) -> list[str]:
         same = int(searched) == trainings
         who = "auto and best-of each spend " if same else f"auto spends {format_effort(searched)} and best-of "
         who += pluralize(trainings, "training")
-    choice = " or ".join(map(str, sorted(set(copies))))
-    return [f"{who} on deciding; best-of chooses from {choice} copies of one network for each seed."]
+    choice = " or ".join(map(str, sorted(set(copies)))) + (" copy" if max(copies) == 1 else " copies")
+    return [f"{who} on deciding; best-of chooses from {choice} of one network for each seed."]
 
 
 def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> None:

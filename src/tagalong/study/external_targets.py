@@ -202,7 +202,7 @@ def _fit_predictions(
     labels = targets.labels[part][task.name]
     shape = (len(labels), task.classes) if task.kind == "multiclass" else labels.shape
     if values.shape == (*shape, 1):
-        values = values.reshape(labels.shape)
+        values = values.reshape(shape)
     if values.ndim and len(values) != len(labels):
         expected = f"must have {pluralize(len(labels), 'row')}, one for each {PARTS[part]} label"
         return values, [InvalidInput(place, expected, str(len(values)))]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NOT_BETTER = "on validation data, no network beats a constant (the mean or base rate) by more than the noise"
 ONE_NETWORK = "Train them all together in one network"
+NAMES_OF_KINDS = {"larger": "larger network", "taught": "taught network", "groups": "grouping", "copies": "copies"}
 
 
 class Answer(NamedTuple):
@@ -44,7 +45,7 @@ def recommendation(verdict: Verdict) -> str:
         start = f"{_name_idea(verdict)} is worth it: {networks} {verb} the test losses by {change} {interval}"
         return f"{start}{_format_costs(verdict)}."
     if verdict.validation is not None and verdict.validation >= 0:
-        kind = "larger network" if is_larger(verdict.candidate) else "grouping"
+        kind = NAMES_OF_KINDS[kind_of_networks(verdict.candidate, verdict.candidate_groups)]
         best = f"the best being {networks} with {change} on test {interval}"
         return f"{ONE_NETWORK}: no {kind} did better on validation, {best}."
     what = f"{networks}, best on validation, {verb} the test losses by {change} {interval}"
@@ -112,6 +113,8 @@ def _do_groups_matter(verdict: Verdict) -> tuple[str, str]:
     if verdict.candidate[0] in COPIES:
         name = label_text(verdict.candidate)
         return "Copies do." if verdict.worth_it else "No.", f"No groups are expected to do better than {name}."
+    if verdict.better_than_copies is None and not _extra_networks(verdict):
+        return "No.", f"{label_text(verdict.candidate)} is one network for all tasks."
     if verdict.better_than_copies is None:
         count = pluralize(len(verdict.candidate_groups), "network")
         hint = "add `ensemble` or `best-of` to the methods"
@@ -127,7 +130,8 @@ def _what_matters(verdict: Verdict) -> str:
         return "A larger network matters"
     if has_groups(verdict.candidate_groups):
         return "Groups matter"
-    return "Groups do not matter, but teaching does"
+    taught = any(group.taught for group in verdict.candidate_groups)
+    return f"Groups do not matter, but {'teaching' if taught else 'the choice of copies'} does"
 
 
 def has_groups(groups: Sequence[Group]) -> bool:
@@ -183,7 +187,9 @@ def _name_idea(verdict: Verdict) -> str:
         return "Teaching networks"
     if averaged_tasks(verdict.candidate_groups):
         return "Averaging networks"
-    return "Grouping" if len(verdict.candidate_groups) > 1 else "Picking the best copy"
+    if has_groups(verdict.candidate_groups):
+        return "Grouping"
+    return "Picking the best copy" + (" for each task" if len(verdict.candidate_groups) > 1 else "")
 
 
 def _claim(verdict: Verdict) -> Change | None:
