@@ -4,6 +4,7 @@ import copy
 import io
 import math
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tagalong import AffinityMeter
+from tagalong.measure.setup import Setup
 from tagalong.measure.streaming import BLOCKS, RunningMeans
 
 FAMILIES, MEMBERS, INPUTS = 4, 6, 16
@@ -381,6 +383,59 @@ def test_gradients_set_to_zero_without_a_step_are_not_taken_for_accumulated_ones
     assert torch.equal(one.sketch, two.sketch)  # type: ignore[arg-type]
 
 
+def test_accumulated_gradients_are_told_apart_if_tasks_use_different_parameters() -> None:
+    torch.manual_seed(0)
+    parts, x = nn.ModuleList(nn.Linear(INPUTS, 1) for _ in range(2)), torch.randn(8, INPUTS)
+    meter, alone = (AffinityMeter(parts, estimator="streaming", sketch_dimension=101) for _ in range(2))
+    for k in (0, 1):
+        parts[k](x).sum().backward()
+        meter.observe(str(k))
+    parts.zero_grad()
+    parts[1](x).sum().backward()
+    alone.observe("1")
+    second, expected = meter._stream._waiting[1].sketch, alone._stream._waiting[0].sketch  # type: ignore[union-attr]
+    torch.testing.assert_close(second, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_observing_twice_after_one_backward_pass_counts_once() -> None:
+    model, x = full_network(), torch.randn(8, INPUTS)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    meter = AffinityMeter(model, optimizer, estimator="streaming", sketch_dimension=101)
+    for _ in range(6):
+        for k, task in enumerate("abc"):
+            optimizer.zero_grad()
+            (model(x) - k).pow(2).mean().backward()
+            meter.observe(task)
+            meter.observe(task)
+            optimizer.step()
+    affinity = meter.affinity()
+    assert affinity.count.max() == 6
+    assert affinity.skipped["zero gradient"].diagonal().tolist() == [6, 6, 6]
+
+
+def test_ranks_that_take_the_same_tasks_in_different_orders_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank numbers tasks in the order in which it sees them, so numbers must not be compared."""
+    model, x = full_network(), torch.randn(8, INPUTS)
+    gathered: list[int] = []
+
+    def gather(value: int) -> list[int]:
+        gathered.append(value)
+        return gathered
+
+    streams = []
+    for order in ("abc", "bca"):
+        meter = AffinityMeter(model, estimator="streaming", sketch_dimension=101)
+        for task in order:
+            model.zero_grad()
+            model(x).sum().backward()
+            meter.observe(task)
+        streams.append(meter._stream)
+    monkeypatch.setattr(Setup, "replicas", lambda *_: SimpleNamespace(alone=False, gather=gather))
+    streams[0]._check_ranks(None)  # type: ignore[union-attr]
+    with pytest.raises(RuntimeError, match="ranks have trained on different tasks in the same step"):
+        streams[1]._check_ranks(None)  # type: ignore[union-attr]
+
+
 def test_the_scale_of_a_grad_scaler_is_removed() -> None:
     torch.manual_seed(0)
     model, x = full_network(), torch.randn(8, INPUTS)
@@ -451,9 +506,14 @@ def test_misuse_is_explained() -> None:
     model(torch.ones(2, INPUTS)).sum().backward()
     with pytest.raises(ValueError, match="`loss` is required by estimator='streaming_gradient'"):
         AffinityMeter(model, optimizer, estimator="streaming_gradient").observe("a")
+    for loss in ("0.5", torch.ones(3)):
+        with pytest.raises(ValueError, match=r"`loss` must be the scalar loss whose backward\(\) was called"):
+            meter.observe("a", loss)  # type: ignore[arg-type]
     meter.observe("a")
     with pytest.raises(ValueError, match="measures no single steps"):
         meter.latest()
+    with pytest.raises(RuntimeError, match="this meter only observes gradients"):
+        meter.check(dict)
 
 
 def test_streaming_and_lookahead_share_a_meter() -> None:

@@ -338,7 +338,16 @@ class AffinityMeter:
         return self._gram.matrix(self._training.losses)
 
     def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check:
-        """Measures one step without recording it, and reports what would be measured and at what cost."""
+        """Measures one step without recording it, and reports what would be measured and at what cost.
+
+        With one closure per task, pass a closure that calls them all: ``lambda: {t: c() for t, c in closures.items()}``.
+        """
+        self._require_closure_estimator()
+        if not callable(closure):
+            raise TypeError(
+                f"`check` must be called with a function that computes the losses, found {type(closure).__name__}; with "
+                "one closure per task, pass lambda: {task: closure() for task, closure in closures.items()}"
+            )
         return dry_step(self._setup, self._history.tasks, closure, held_out, self._schedule, self._wrapper())
 
     def reset(self) -> None:

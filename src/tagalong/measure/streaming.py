@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -135,6 +137,9 @@ class GradientStream:
                 "is required by estimator='streaming_gradient', which measures steps as fractions of the loss",
                 hint="pass the loss whose backward() was called: meter.observe(task, loss)",
             )
+        if not _is_scalar(loss):
+            found = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise InvalidInput("loss", "must be the scalar loss whose backward() was called", found)
         if all(p.grad is None for p in self._setup.parameters):
             raise RuntimeError(
                 "no shared parameter has a gradient; call `observe` after backward() and before zero_grad(), and check "
@@ -165,7 +170,8 @@ class GradientStream:
         replicas: Replicas = self._setup.replicas(wrapper)
         if replicas.alone:
             return
-        names = repr([row.task for row in self._waiting])
+        by_number = list(self.tasks)  # ranks may have numbered the tasks differently
+        names = repr([by_number[row.task] for row in self._waiting])
         if len(set(replicas.gather(zlib.crc32(names.encode())))) > 1:
             raise RuntimeError(
                 "ranks have trained on different tasks in the same step, and their gradients were averaged before "
@@ -229,25 +235,40 @@ class _Accumulated:
     Attributes:
         sketch: The projection.
         steps: The sum of the version counters of the parameters, which optimizer steps increase.
-        writes: The version counter and the address of one gradient. A backward pass that accumulates increases the
-            former and keeps the latter.
+        gradients: The gradient of each parameter that has one. A backward pass that accumulates keeps these tensors.
+        writes: The version counters of these gradients, which a backward pass that accumulates increases.
     """
 
     sketch: Tensor
     steps: int
-    writes: tuple[int, int]
+    gradients: dict[int, weakref.ref[Tensor]]
+    writes: dict[int, int]
 
     @classmethod
     def now(cls, parameters: Sequence[Tensor], sketch: Tensor) -> _Accumulated:
-        gradient = next(p.grad for p in parameters if p.grad is not None)
-        return cls(sketch, sum(p._version for p in parameters), (gradient._version, gradient.data_ptr()))
+        gradients = {k: p.grad for k, p in enumerate(parameters) if p.grad is not None}
+        return cls(
+            sketch,
+            sum(p._version for p in parameters),
+            {k: weakref.ref(gradient) for k, gradient in gradients.items()},
+            {k: gradient._version for k, gradient in gradients.items()},
+        )
 
     def subtract_from(self, later: _Accumulated) -> Tensor:
         """Returns the later projection without this one, if the later gradient still contains this one."""
-        same_gradient = later.writes[1] == self.writes[1] and later.writes[0] > self.writes[0]
-        if later.steps != self.steps or not same_gradient or later.sketch.shape != self.sketch.shape:
+        same_gradients = all(
+            gradient() is not None and k in later.gradients and gradient() is later.gradients[k]()
+            for k, gradient in self.gradients.items()
+        )
+        if later.steps != self.steps or not same_gradients or later.sketch.shape != self.sketch.shape:
             return later.sketch
+        if later.writes == self.writes:  # no backward pass has reached the shared parameters since
+            return torch.zeros_like(later.sketch)
         return later.sketch - self.sketch.nan_to_num(0.0, 0.0, 0.0)
+
+
+def _is_scalar(loss: object) -> bool:
+    return loss is None or isinstance(loss, Real) or (isinstance(loss, Tensor) and loss.numel() == 1)
 
 
 def _scale(setup: Setup, like: Tensor) -> Tensor | float:
