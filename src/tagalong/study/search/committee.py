@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -132,11 +133,19 @@ class _Climb:
 
     def values(self, members: Members, candidates: Sequence[int]) -> Array:
         """Returns the value of `members` together with each candidate."""
-        if self.passes is not None and members:
+        if self.passes == 1:
+            losses = self._single_losses[[*candidates]]
+            losses = np.minimum(losses, self._single_losses[[*members]].min(0)) if members else losses
+        elif self.passes is not None and members:
             losses = self._lowest_losses(members, candidates)
         else:
             losses = self.answers.losses_with(members, candidates)[:, :, self.part]
         return mean_relative_loss(losses, self.base)
+
+    @cached_property
+    def _single_losses(self) -> Array:
+        """The losses [networks, tasks] of all networks alone, which are all that matters if one answers each task."""
+        return self.answers.losses_with((), range(len(self.answers)))[:, :, self.part]
 
     def _lowest_losses(self, members: Members, candidates: Sequence[int]) -> Array:
         """Returns the losses if the best few of `members` and a candidate answer each task."""

@@ -201,8 +201,7 @@ class _Spender:
         self.answers = Answers(known, self.backend.targets("val"), clusters)
         self._fill_pool()
         teachers = self._teach_students() if self._can_teach else ()
-        plans = {budget: self._plan(budget) for budget in self.budgets}
-        return Spending(plans, tuple(self.rounds), self.spent, tuple(self.members[one].group for one in teachers))
+        return Spending(self.plans, tuple(self.rounds), self.spent, tuple(self.members[one].group for one in teachers))
 
     @property
     def _can_teach(self) -> bool:
@@ -336,7 +335,8 @@ class _Spender:
         others = [*partly, *((results[job], 1.0) for job in jobs.values() if results[job].diverged)]
         self.spent += sum(member.effort for member in added) + sum(effort for _, effort in others)
         self.base = self.answers.losses([(number,) for number in self._copies]).mean(0)
-        best = {budget: self._plan(budget).expected for budget in self.budgets}
+        self.plans = {budget: self._plan(budget) for budget in self.budgets}
+        best = {budget: plan.expected for budget, plan in self.plans.items()}
         self.rounds.append(SpendingRound(tuple(added), tuple(others), self.spent, best))
 
     @property
