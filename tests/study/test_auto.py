@@ -15,7 +15,6 @@ from tagalong.study.keys import Keys
 from tagalong.study.methods import AutoMethod
 from tagalong.study.search import mean_half_loss
 
-
 GROUPS = {"auto": {"average": False}}  # searches for groups in which one network answers each task
 
 
