@@ -315,7 +315,7 @@ def conflicting_problem() -> Problem:
 def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Results:
     study = Study(conflicting_problem(), tmp_path_factory.mktemp("confirmed"), device="cpu")
     methods = ["mtl", "stl", "best-of"]
-    return study.run(methods, [2], seeds=2, confirm=3, options={"best-of": {"copies": 3}})
+    return study.run(methods, [2], seeds=2, confirm=3, effort=6)
 
 
 def test_records_of_different_seeds_share_no_network(confirmed: Results) -> None:
@@ -345,7 +345,7 @@ def test_fresh_seeds_compare_groups_with_one_network_and_with_copies(confirmed: 
 
 def test_best_of_picks_again_for_fresh_seeds(confirmed: Results) -> None:
     choices = {record.seed: record.groups for record in confirmed.records_of(("best-of", 2))}
-    assert all(record.deciding.networks == 3 for record in confirmed.records_of(("best-of", 2)))
+    assert all(record.deciding.networks == 3 for record in confirmed.records_of(("best-of", 2))), "6 for 2 seeds"
     assert len({tuple(group.copy for group in groups) for groups in choices.values()}) > 1, "other seeds, other copies"
 
 

@@ -245,14 +245,14 @@ def confirm_candidate(
 def _decide_again(backend: Backend, decisions: Decisions, labels: Sequence[Label], seeds: Sequence[int]) -> Decisions:
     """Returns the decisions for these methods and budgets, for fresh seeds.
 
-    Groups stay the same. A method that chooses different networks for each seed, like `best-of`, chooses again.
+    Groups stay the same. `best-of`, which chooses different networks for each seed, chooses again from as many copies.
     """
     copied: dict[str, tuple[Method, Decision]] = {}
     for name, budget in labels:
         method, decision = decisions[name]
         if isinstance(method, BestOf):
             assert budget is not None
-            again = method.decide(backend, [budget], seeds)
+            again = BestOf(copies=max(decision.about["copies"])).decide(backend, [budget], seeds)
         else:
             (_, first), choice = next((at, choice) for at, choice in decision.choices.items() if at[0] == budget)
             deciding = {seed: decision.deciding[first] for seed in seeds if first in decision.deciding}
