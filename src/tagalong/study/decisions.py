@@ -211,7 +211,7 @@ def confirm_candidate(
     """Trains the verdict's candidate, copies of as many networks, and one network for all tasks with fresh seeds.
 
     Copies are trained only if they are among the methods. If the candidate diverges, the next-best candidate is
-    trained. No network is shared between seeds, so the new records are independent of the others.
+    trained. No network is shared between seeds, except that networks which are taught keep their teachers.
 
     Args:
         backend: the backend that trains the networks.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..backend import Backend
 
 METER_SETTINGS: dict[str, Any] = {"estimator": "cosine"}
-MIN_MEASURED_EFFORT = 6  # training runs
+MIN_MEASURED_EFFORT = {True: 16, False: 6}  # training runs for a search, if answers are averaged and if not
 MAX_OVERHEAD = 0.1  # of measuring, as a fraction of the first training
 MAX_ANSWER_BYTES = 256 * 2**20  # of the answers of all networks on the validation rows
 SCREEN_FRACTIONS = (0.125, 0.25, 0.5)
@@ -132,7 +132,8 @@ class AutoMethod(Method):
     def _measures(self, backend: Backend) -> bool:
         """Whether affinities are measured, which pays only if the effort is enough for a search."""
         trainings = read_effort(self.effort).trainings
-        return self.affinity and len(backend.tasks) > 1 and (trainings is None or trainings >= MIN_MEASURED_EFFORT)
+        enough = trainings is None or trainings >= MIN_MEASURED_EFFORT[self.average]
+        return self.affinity and len(backend.tasks) > 1 and enough and (self.sets or not self.average)
 
     def _measure_with_extra_cost(self, backend: Backend, seed: int, mtl_cost: Cost) -> tuple[Affinity | None, Cost]:
         """Returns the affinity and the additional cost of measuring it."""
@@ -174,7 +175,11 @@ def why_not_averaged(backend: Backend, effort: float) -> str | None:
     if backend.problem is not None and not isinstance(backend.problem.val, Split):
         return "the rows are read from files"
     targets = backend.targets("val")
-    values = sum(targets[name].numel() * task.head_size for name, task in tasks.items() if task is not None)
+    values = sum(
+        targets[name].numel() * (task.head_size if task.kind == "multiclass" else 1)
+        for name, task in tasks.items()
+        if task is not None
+    )
     if 8 * values * effort > MAX_ANSWER_BYTES:
         return f"the answers on the validation rows would take more than {MAX_ANSWER_BYTES >> 20} MB"
     return None

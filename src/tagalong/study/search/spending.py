@@ -256,8 +256,9 @@ class _Spender:
         lectures = [one for one in wanted if self._can_mix or not one.mixtures]
         first = (self.effort + self.spent) / 2 if len(lectures) > 1 else self.effort
         self._train_students(lectures, first)
-        if len(lectures) > 1:
-            self._train_students(self._best_lectures(lectures), self.effort)
+        best = self._best_lectures(lectures) if len(lectures) > 1 else lectures
+        while self._train_students(best, self.effort):
+            pass
         return teachers
 
     @property
@@ -266,8 +267,11 @@ class _Spender:
         rows = self.backend.problem.train
         return self.settings.mixtures and isinstance(rows, Split) and rows.inputs.is_floating_point()
 
-    def _train_students(self, lectures: Sequence[Lecture], until: float) -> None:
-        """Trains as many students as the effort allows, by each of the lectures in turn; at least one."""
+    def _train_students(self, lectures: Sequence[Lecture], until: float) -> bool:
+        """Trains as many students as the effort allows, by each of the lectures in turn, and returns whether any.
+
+        At least one is trained in all.
+        """
         groups: list[Group] = []
         expected = self.spent
         while True:
@@ -276,12 +280,16 @@ class _Spender:
             if expected > until and (groups or self._students):
                 break
             groups.append(Group(self.tasks, self.tasks, copy=self.copies + len(groups), taught=self._taught(lecture)))
+        if not groups:
+            return False
         self.copies += len(groups)
         self._train(groups, "student")
+        return True
 
     def _taught(self, lecture: Lecture) -> Taught:
+        """Returns how students are taught. Unlabelled rows join mixtures, so validation decides about both."""
         assert self.backend.problem is not None
-        unlabelled = self.backend.problem.unlabelled is not None
+        unlabelled = self.backend.problem.unlabelled is not None and lecture.mixtures > 0
         return Taught(self._keys, mix=lecture.mix, mixtures=lecture.mixtures, unlabelled=unlabelled)
 
     def _expected_cost(self, lecture: Lecture) -> float:
@@ -291,7 +299,8 @@ class _Spender:
             return float(np.mean(known))
         problem = self.backend.problem
         assert problem is not None
-        unlabelled = 0 if problem.unlabelled is None else len(problem.unlabelled) / len(problem.train)
+        joins = problem.unlabelled is not None and lecture.mixtures > 0
+        unlabelled = len(problem.unlabelled) / len(problem.train) if joins and problem.unlabelled is not None else 0
         return STUDENT_COST * (1 + lecture.mixtures + unlabelled)
 
     @property
