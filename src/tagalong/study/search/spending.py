@@ -415,7 +415,7 @@ class _Spender:
     def _plain_stderr(self) -> float:
         """Returns the standard error of the loss of one plain network, relative to its mean, over the copies."""
         losses = self.answers.losses([(number,) for number in self._copies])[:, :, ALL]
-        relative = (losses / self.base[:, ALL]).mean(1)
+        relative = mean_relative_loss(losses, self.base[:, ALL])
         return stderr(relative.tolist()) if len(relative) > 1 else 0.0
 
     def _stderr(self, rows: dict[str, Array], reference: dict[str, Array]) -> float:
