@@ -341,12 +341,12 @@ class AffinityMeter:
     def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check:
         """Measures one step without recording it, and reports what would be measured and at what cost.
 
-        With one closure per task, pass a closure that calls them all: ``lambda: {t: c() for t, c in closures.items()}``.
+        With one closure per task, pass a closure that calls them all: ``lambda: {t: c() for t, c in all.items()}``.
         """
         self._require_closure_estimator()
         if not callable(closure):
             raise TypeError(
-                f"`check` must be called with a function that computes the losses, found {type(closure).__name__}; with "
+                f"`check` must be called with a function that computes the losses, found {type(closure).__name__}; for "
                 "one closure per task, pass lambda: {task: closure() for task, closure in closures.items()}"
             )
         return dry_step(self._setup, self._history.tasks, closure, held_out, self._schedule, self._wrapper())
