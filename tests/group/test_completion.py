@@ -127,6 +127,14 @@ def test_a_few_pairs_are_enough_if_every_task_has_one(table: Any) -> None:
     assert found.resampled is not None
 
 
+@pytest.mark.parametrize("dtype", [object, "Float64"])
+def test_missing_values_of_a_frame_are_unmeasured_pairs(dtype: Any) -> None:
+    pandas = pytest.importorskip("pandas")
+    names = ["a", "b", "c"]
+    frame = pandas.DataFrame([[0, 1, pandas.NA], [2, 0, 3], [1, 1, 0]], index=names, columns=names, dtype=dtype)
+    assert select_groups(frame, 2).unmeasured == pytest.approx(1 / 6)
+
+
 def test_a_task_without_measured_pairs_is_refused_by_name() -> None:
     table = planted(5, 2, 0.1)
     table[3, :] = table[:, 3] = np.nan

@@ -238,6 +238,9 @@ def changing(kind: str, folder: Path) -> tuple[Any, Callable[[Any], Any]]:
         "generator": ((number for number in range(9)), next),
         "enumerate": (enumerate([1, 2, 3]), next),
         "zip": (zip([1, 2, 3], "abc", strict=True), next),
+        "chain": (itertools.chain([1, 2], [3]), next),
+        "cycle": (itertools.cycle([1, 2, 3]), next),
+        "islice": (itertools.islice(iter([1, 2, 3]), 2), next),
         "data loader": (iter(loader), next),
         "file": (file, lambda file: file.write("x")),
         "large tensor": (torch.zeros(1000), lambda tensor: tensor.add_(1)),
@@ -252,7 +255,7 @@ def changing(kind: str, folder: Path) -> tuple[Any, Callable[[Any], Any]]:
 @pytest.mark.parametrize(
     "kind",
     [
-        *("list iterator", "count", "generator", "enumerate", "zip", "data loader", "file"),
+        *("list iterator", "count", "generator", "enumerate", "zip", "chain", "cycle", "islice", "data loader", "file"),
         *("large tensor", "large array", "large list", "parameter", "gradient"),
     ],
 )
@@ -333,6 +336,32 @@ def test_a_large_structure_is_searched_up_to_a_limit(monkeypatch: pytest.MonkeyP
     meter = measured(closure, model, calls=1)
     assert near == [1]
     assert any("reaches more than" in note for note in meter.check(closure).notes)
+
+
+def test_one_record_per_task_is_restored_for_many_tasks() -> None:
+    model, losses = regression()
+    records: list[list[int]] = [[] for _ in range(800)]
+
+    def closure() -> Losses:
+        records[799].append(1)
+        return losses()
+
+    measured(closure, model)
+    assert records[799] == [1, 1, 1]
+
+
+def test_the_owner_of_a_builtin_method_is_restored() -> None:
+    model, losses = regression()
+    record: list[int] = []
+    append = record.append
+    del record
+
+    def closure() -> Losses:
+        append(1)
+        return losses()
+
+    measured(closure, model)
+    assert append.__self__ == [1, 1, 1]  # type: ignore[attr-defined]
 
 
 def test_containers_of_plain_values_are_not_searched_one_by_one() -> None:

@@ -361,7 +361,7 @@ def _has_inner_dropout(module: nn.Module) -> bool:
 def change_problems(replayable: ReplayableClosure) -> Iterable[str]:
     """Yields a problem if the closure has changed objects that cannot be restored."""
     what = replayable.what
-    advanced = [f"`{name}`" for name, kind in replayable.changed if kind == "an iterator"]
+    advanced = list(dict.fromkeys(f"`{name}`" for name, kind in replayable.changed if kind == "an iterator"))
     if advanced:
         yield (
             f"the {what} is not repeatable: it advances {', '.join(advanced)}, and an iterator cannot be put back; "

@@ -91,7 +91,8 @@ class AffinityMeter:
         gradient_memory: The number of bytes available for the task gradients that ``"gradient"`` and ``"cosine"`` keep
             in memory. Gradients that need more memory are computed in blocks, with additional backward passes.
         state_memory: The number of bytes available for copies of the tensors, arrays and containers that the closure
-            reaches outside modules, so that they can be restored. Closures that change larger ones are rejected.
+            reaches outside modules, so that they can be restored. Closures that change others are rejected if it can be
+            seen.
         history_memory: The number of bytes available for the history of all estimators. Once it takes more, means over
             blocks of consecutive measured steps are kept: means stay exact and standard errors valid, but medians,
             trimmed means and parts of the history become coarser.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import dis
+import gc
 import io
+import itertools
 import random
 import sys
 import types
 from collections import OrderedDict, UserDict, UserList, UserString, deque
-from collections.abc import Callable, Iterable, Sequence, ValuesView
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache, partial
@@ -31,7 +33,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 STATE_MEMORY = 64 * 2**20  # bytes
 MAX_OBJECTS = 50_000  # more would take too long to search; the nearest ones come first
-_MAX_ENTRIES = {"dict": 1000, "list": 100}  # containers are saved as a whole, but long ones are rarely state inside
+MAX_ENTRIES = 1000  # containers are saved as a whole, but the entries of longer ones are rarely state
 _SMALL = 4096  # variables and attributes up to this size are restored even if .data was written, which leaves no mark
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
@@ -43,7 +45,7 @@ _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 _ATOMS = frozenset(
     {
         *(int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range, slice),
-        *(torch.dtype, torch.device, torch.Size, types.CodeType, types.BuiltinFunctionType, types.ModuleType),
+        *(torch.dtype, torch.device, torch.Size, types.CodeType, types.ModuleType),
     }
 )
 _OPAQUE = (Enum, PurePath, BaseException, np.generic, np.dtype, Optimizer, LRScheduler, DataLoader)
@@ -59,6 +61,7 @@ _ITERATORS: tuple[type, ...] = (
     *(type(iter(x)) for x in _EMPTY),
     *(count, reversed, type(reversed([])), types.GeneratorType, _BaseDataLoaderIter),
 )
+_ITERTOOLS = tuple(x for x in vars(itertools).values() if isinstance(x, type))
 
 Path = tuple["Path | None", str, Any]  # parent, kind, key
 Restore = Callable[[Any, Any], None]
@@ -292,7 +295,7 @@ def _save_container(state: ObjectState, value: Any, entries: Any, path: Path, re
 def _reach_entries(state: ObjectState, values: Iterable[Any], named: Iterable[tuple[Any, Any]], path: Path) -> None:
     if set(map(type, values)) <= _ATOMS:
         return
-    for key, value in islice(named, _MAX_ENTRIES["dict" if isinstance(values, ValuesView) else "list"]):
+    for key, value in islice(named, MAX_ENTRIES):
         if type(value) not in _ATOMS:
             state.reach(value, (path, "entry", key))
 
@@ -426,6 +429,11 @@ def _visit_method(state: ObjectState, value: Any, path: Path) -> None:
     state.reach(value.__func__, path)
 
 
+def _visit_builtin(state: ObjectState, value: Any, path: Path) -> None:
+    if not isinstance(value.__self__, types.ModuleType):  # such as `append = record.append`
+        state.reach(value.__self__, path)
+
+
 def _visit_partial(state: ObjectState, value: Any, path: Path) -> None:
     for content in (value.func, value.args, value.keywords):
         state.reach(content, path)
@@ -443,7 +451,7 @@ def _visit_tensor(state: ObjectState, value: Any, path: Path) -> None:
 
 
 def _visit_array(state: ObjectState, value: Any, path: Path) -> None:
-    if value.dtype.hasobject and value.size <= _MAX_ENTRIES["dict"]:
+    if value.dtype.hasobject and value.size <= MAX_ENTRIES:
         _visit_tuple(state, tuple(value.ravel()), path)
     if value.flags.writeable:
         state.collect(value, path)
@@ -472,6 +480,11 @@ def _visit_composed_iterator(state: ObjectState, value: Any, path: Path) -> None
         state.reach(content, path)
 
 
+def _visit_itertool(state: ObjectState, value: Any, path: Path) -> None:
+    for content in gc.get_referents(value):  # the iterators that it draws from, which it does not show otherwise
+        state.reach(content, path)
+
+
 def _visit_file(state: ObjectState, value: Any, path: Path) -> None:
     state.watch(path, "a file", value, _file_position)
 
@@ -486,6 +499,7 @@ _VISITORS: list[tuple[type | tuple[type, ...], _Visitor]] = [
     (types.FunctionType, _visit_function),
     (types.CellType, _visit_cell),
     (types.MethodType, _visit_method),
+    (types.BuiltinFunctionType, _visit_builtin),
     (partial, _visit_partial),
     (type, _visit_class),
     (np.ndarray, _visit_array),
@@ -495,6 +509,7 @@ _VISITORS: list[tuple[type | tuple[type, ...], _Visitor]] = [
     (random.Random, _visit_python_generator),
     (_COMPOSED_ITERATORS, _visit_composed_iterator),
     (_ITERATORS, _visit_iterator),
+    (_ITERTOOLS, _visit_itertool),
     (io.IOBase, _visit_file),
 ]
 
