@@ -285,7 +285,7 @@ def _regress(
     upper = np.triu_indices(k)
     normal = np.empty((len(values), k, k))
     normal[:, upper[0], upper[1]] = normal[:, upper[1], upper[0]] = weights @ (x[:, upper[0]] * x[:, upper[1]])
-    inverses: Floats = np.linalg.inv(normal + ridge * np.eye(k))
+    inverses = np.asarray(np.linalg.inv(normal + ridge * np.eye(k)), dtype=np.float64)
     found = np.einsum("ikl,il->ik", inverses, values @ x - weights @ (offsets[:, None] * x))
     return found[:, 0], found[:, 1:], inverses
 
