@@ -243,7 +243,7 @@ class Measurement:
             null=incomplete and self._setup.uses_steps and not steps.idle,
             gradient_memory=self._setup.gradient_memory,
             own_targets=self._can_sum_slopes(),
-            probe=self._verify,
+            probe=self._verify and self._loss_precision() > DOUBLE_PRECISION,
         )
 
     def _loss_precision(self) -> float:
@@ -307,6 +307,7 @@ def _warn_if_nothing_changed(context: StepContext, after: Tensor) -> None:
         )
 
 
+DOUBLE_PRECISION = 1e-12  # rounding is never a problem for losses with smaller rounding errors
 SMALL_CHANGE = 0.02  # larger relative changes of a loss are not rounding errors in any precision
 
 
