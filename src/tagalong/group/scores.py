@@ -193,7 +193,9 @@ def _from_frame(frame: Any) -> Scores:
         problems.append(InvalidInput("scores", expected, f"{apart} in only one of them"))
     raise_problems(problems)
     try:
-        matrix = np.where(frame.isna(), np.nan, frame.to_numpy(dtype=object)).astype(np.float64)
+        values = frame.to_numpy(dtype=object) if hasattr(frame, "isna") else np.asarray(frame.to_numpy(), dtype=object)
+        missing = frame.isna() if hasattr(frame, "isna") else np.zeros(values.shape, dtype=bool)
+        matrix = np.where(missing, np.nan, values).astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInput("scores", "must contain only numbers", str(error)) from None
     return _from_matrix(matrix[[rows.index(name) for name in columns]], columns)

@@ -32,7 +32,6 @@ from .splitting import (
     choose_split,
     group_labels,
     one_class_notes,
-    rows_without_labels,
 )
 from .table_networks import default_network, default_recipe
 from .table_warnings import Feature, log_warnings, table_warnings
@@ -74,7 +73,6 @@ def fields_from_arrays(
         recipe=recipe,
         notes=notes,
         warnings=warnings,
-        spare=rows_without_labels(known, len(raw)) if are_fractions(split) else None,
         unlabelled=unlabelled,
     )
 
@@ -205,7 +203,6 @@ def make_fields(
     recipe: Recipe | None = None,
     notes: Sequence[str] = (),
     warnings: Sequence[str] = (),
-    spare: RowNumbers | None = None,
     unlabelled: Any = None,
 ) -> dict[str, Any]:
     """Returns the fields of a problem.
@@ -221,7 +218,6 @@ def make_fields(
         recipe: the training recipe. If None, the default recipe of the encoder is used.
         notes: notes on the data.
         warnings: warnings about the data, which are logged and added to the notes.
-        spare: the numbers of rows that have no label and are in no split, or None.
         unlabelled: more rows without labels, in the form that the fitted preparation reads, or None.
     """
     log_warnings(name, warnings)
@@ -236,7 +232,7 @@ def make_fields(
         index = torch.as_tensor(rows)
         return Split(inputs[index], own, None if clusters is None else clusters[index])
 
-    without_labels = _read_unlabelled(table, inputs, spare, unlabelled)
+    without_labels = _read_unlabelled(table, unlabelled)
     if without_labels is not None:
         count = pluralize(len(without_labels), "row")
         more = [*more, f"{count} without any label, used only by networks that others teach"]
@@ -258,16 +254,15 @@ def make_fields(
     }
 
 
-def _read_unlabelled(table: Preparation, inputs: Tensor, spare: RowNumbers | None, unlabelled: Any) -> Tensor | None:
-    """Returns the inputs of all rows without labels, or None if there are none."""
-    parts = [] if spare is None or not len(spare) else [inputs[torch.as_tensor(spare)]]
-    if unlabelled is not None:
-        try:
-            parts.append(table.inputs(unlabelled))
-        except InvalidInput as error:
-            error.show_as({"rows": "`unlabelled`"})
-            raise
-    return torch.cat(parts) if parts else None
+def _read_unlabelled(table: Preparation, unlabelled: Any) -> Tensor | None:
+    """Returns the inputs of the given rows without labels, or None if there are none."""
+    if unlabelled is None:
+        return None
+    try:
+        return table.inputs(unlabelled)
+    except InvalidInput as error:
+        error.show_as({"rows": "`unlabelled`"})
+        raise
 
 
 def _network_fields(encoder: Encoder | EncoderName | None, inputs: Tensor, tasks: Sequence[Task]) -> dict[str, Any]:

@@ -33,8 +33,6 @@ def choose_split(
 ) -> RowSplit:
     """Returns the given split, or a random split in which every task has enough labels and classes.
 
-    A random split does not contain rows without any label (see `rows_without_labels`).
-
     Raises:
         InvalidInput: If the split or the labels of its rows are invalid; the message lists all problems.
     """
@@ -42,32 +40,18 @@ def choose_split(
         row_split = read_split(split, rows, groups)
         raise_problems(_label_problems(targets, row_split))
         return row_split
-    chosen = np.delete(np.arange(rows), rows_without_labels(targets, rows))
-    groups = None if groups is None else groups[chosen]
-    check_fractions(split, len(chosen), groups)
-
-    def split_chosen(own_seed: int) -> RowSplit:
-        return RowSplit(*(chosen[part] for part in split_rows(len(chosen), split, groups, own_seed)))
-
+    check_fractions(split, rows, groups)
     usable = None
     for attempt in range(MAX_ATTEMPTS):
-        row_split = split_chosen(derive_seed(seed, "attempt", attempt) if attempt else seed)
+        row_split = split_rows(rows, split, groups, derive_seed(seed, "attempt", attempt) if attempt else seed)
         if not _label_problems(targets, row_split):
             usable = usable or row_split
             if not one_class_notes(targets, row_split):
                 return row_split
     if usable is None:
-        raise_problems(_label_problems(targets, split_chosen(seed)))
+        raise_problems(_label_problems(targets, split_rows(rows, split, groups, seed)))
     assert usable is not None
     return usable
-
-
-def rows_without_labels(targets: Sequence[Target], rows: int) -> RowNumbers:
-    """Returns the numbers of the rows that have no label for any task."""
-    labelled = np.zeros(rows, dtype=bool)
-    for target in targets:
-        labelled |= (~np.isnan(target.values)).reshape(rows, -1).any(1)
-    return np.flatnonzero(~labelled)
 
 
 def are_fractions(split: Sequence[Any]) -> bool:

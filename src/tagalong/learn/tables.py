@@ -29,7 +29,6 @@ from .splitting import (
     check_fractions,
     choose_split,
     group_labels,
-    rows_without_labels,
 )
 from .table_warnings import Feature, category_feature, table_warnings
 from .targets import Target, encoded_labels, read_target, task_names, with_error_measure
@@ -103,7 +102,6 @@ def fields_from_table(
         encoder=encoder,
         recipe=recipe,
         warnings=warnings,
-        spare=rows_without_labels(known, columns.rows) if are_fractions(split) else None,
         unlabelled=unlabelled,
     )
 

@@ -247,9 +247,15 @@ class Measurement:
         )
 
     def _loss_precision(self) -> float:
-        """Returns the relative rounding error of the least precise loss."""
-        losses = (self._held_out or self._main).losses.losses.values()
-        return max((torch.finfo(loss.dtype).eps for loss in losses), default=0.0) / 4
+        """Returns the relative rounding error of the least precise loss, parameter or autocast region."""
+        closure = self._held_out or self._main
+        losses = [*closure.losses.losses.values()]
+        parameters = [p for module in closure.modules() for p in module.parameters() if p.is_floating_point()]
+        dtypes = {tensor.dtype for tensor in (*losses, *parameters)}
+        device = losses[0].device.type if losses else "cpu"
+        if torch.is_autocast_enabled(device):
+            dtypes.add(torch.get_autocast_dtype(device))
+        return max((torch.finfo(dtype).eps for dtype in dtypes), default=0.0) / 4
 
     def _can_sum_slopes(self) -> bool:
         """Whether to sum n² slopes over ranks instead of n held-out gradients, which only cosines need."""
@@ -308,6 +314,7 @@ def _warn_if_nothing_changed(context: StepContext, after: Tensor) -> None:
 
 
 DOUBLE_PRECISION = 1e-12  # rounding is never a problem for losses with smaller rounding errors
+MAX_AMPLIFICATION = 1000  # of rounding errors by a network; larger third differences are due to curvature
 SMALL_CHANGE = 0.02  # larger relative changes of a loss are not rounding errors in any precision
 
 
@@ -324,7 +331,7 @@ def _rounding_notes(before: Tensor, after: Tensor, probed: Tensor, precision: fl
     third = (twice - 3 * after + 3 * before - opposite) / before
     usable = torch.isfinite(change) & torch.isfinite(third)
     size, rough = (float(x[usable].square().mean().sqrt()) if usable.any() else 0.0 for x in (change, third))
-    noise = max(rough / math.sqrt(10), precision)
+    noise = min(max(rough / math.sqrt(10), precision), MAX_AMPLIFICATION * precision)
     if 0.0 < size < SMALL_CHANGE and noise > size / 2:
         yield (
             f"a large part of the lookahead affinities is rounding error: a step changes the losses by {size:.1g} of "

@@ -132,8 +132,9 @@ class AutoMethod(Method):
     def _measures(self, backend: Backend) -> bool:
         """Whether affinities are measured, which pays only if the effort is enough for a search."""
         trainings = read_effort(self.effort).trainings
-        enough = trainings is None or trainings >= MIN_MEASURED_EFFORT[self.average]
-        return self.affinity and len(backend.tasks) > 1 and enough and (self.sets or not self.average)
+        averaged = self.average and why_not_averaged(backend, trainings or 1) is None
+        enough = trainings is None or trainings >= MIN_MEASURED_EFFORT[averaged]
+        return self.affinity and len(backend.tasks) > 1 and enough and (self.sets or not averaged)
 
     def _measure_with_extra_cost(self, backend: Backend, seed: int, mtl_cost: Cost) -> tuple[Affinity | None, Cost]:
         """Returns the affinity and the additional cost of measuring it."""

@@ -50,15 +50,17 @@ class Lecture:
     Attributes:
         mix: the weight of the teachers' answers in the loss.
         mixtures: the number of mixtures of two training rows to learn from, as a multiple of the training rows.
+        unlabelled: whether to learn from rows without labels, if there are any.
     """
 
     mix: float
     mixtures: int
+    unlabelled: bool = True
 
 
 # Students that only imitate are best alone; those that also learn from labels differ more, and are best together.
 FEW_LECTURES = (Lecture(0.5, 0),)
-LECTURES = (Lecture(0.5, 1), Lecture(1.0, 1), Lecture(0.5, 0), Lecture(1.0, 0))
+LECTURES = (Lecture(0.5, 1), Lecture(1.0, 1), Lecture(0.5, 0, False), Lecture(1.0, 0, False))
 
 
 @dataclass(frozen=True)
@@ -287,9 +289,9 @@ class _Spender:
         return True
 
     def _taught(self, lecture: Lecture) -> Taught:
-        """Returns how students are taught. Unlabelled rows join mixtures, so validation decides about both."""
+        """Returns how students of a lecture are taught."""
         assert self.backend.problem is not None
-        unlabelled = self.backend.problem.unlabelled is not None and lecture.mixtures > 0
+        unlabelled = self.backend.problem.unlabelled is not None and lecture.unlabelled
         return Taught(self._keys, mix=lecture.mix, mixtures=lecture.mixtures, unlabelled=unlabelled)
 
     def _expected_cost(self, lecture: Lecture) -> float:
@@ -299,8 +301,8 @@ class _Spender:
             return float(np.mean(known))
         problem = self.backend.problem
         assert problem is not None
-        joins = problem.unlabelled is not None and lecture.mixtures > 0
-        unlabelled = len(problem.unlabelled) / len(problem.train) if joins and problem.unlabelled is not None else 0
+        rows = problem.unlabelled if lecture.unlabelled else None
+        unlabelled = 0 if rows is None else len(rows) / len(problem.train)
         return STUDENT_COST * (1 + lecture.mixtures + unlabelled)
 
     @property
