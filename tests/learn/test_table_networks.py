@@ -47,19 +47,19 @@ def test_the_batch_size_grows_with_the_number_of_rows(rows: int, batch_size: int
 
 
 def test_edges_come_from_training_rows_only() -> None:
-    inputs = np.random.default_rng(0).normal(size=(500, 2))
-    inputs[300:] += 1000
-    rows = [range(300), range(300, 400), range(400, 500)]
+    inputs = np.random.default_rng(0).normal(size=(900, 2))
+    inputs[700:] += 1000
+    rows = [range(700), range(700, 800), range(800, 900)]
     problem = Problem.from_arrays(inputs, {"sum": inputs.sum(1) + inputs[:, 0] ** 3}, ["sum"], split=rows)
-    train_inputs = problem.train.batch(torch.arange(300))[0]
+    train_inputs = problem.train.batch(torch.arange(700))[0]
     assert isinstance(problem.encoder, MLP)
     assert [own[-1] for own in problem.encoder.edges] == train_inputs.amax(0).tolist()
 
 
 def arrays() -> tuple[Any, dict[str, Any]]:
     draw = np.random.default_rng(0)
-    inputs = draw.normal(size=(400, 2))
-    return inputs, {"size": np.abs(inputs[:, 0]) + draw.normal(size=400), "rare": draw.random(400) < 0.1}
+    inputs = draw.normal(size=(1000, 2))
+    return inputs, {"size": np.abs(inputs[:, 0]) + draw.normal(size=1000), "rare": draw.random(1000) < 0.1}
 
 
 @pytest.mark.parametrize("encoder", [None, "mlp", "tabm", TabM(2, (4,), members=2)])

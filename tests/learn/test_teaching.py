@@ -420,7 +420,8 @@ def test_a_student_of_four_noisy_teachers_beats_the_plain_network() -> None:
     noisy = torch.where(torch.arange(1600) < 600, signal + 0.7 * torch.randn(1600, generator=draw), signal)
     split = [np.arange(300), np.arange(300, 600), np.arange(600, 1600)]
     recipe = Recipe(epochs=60, batch_size=32, lr=5e-3)
-    made = Problem.from_arrays(inputs, noisy, [Task("y", "regression")], split=split, recipe=recipe)
+    encoder = MLP(4)
+    made = Problem.from_arrays(inputs, noisy, [Task("y", "regression")], split=split, encoder=encoder, recipe=recipe)
     jobs = [Job(("y",), seed) for seed in range(12)]
     plain = {trained.job.seed: trained for trained in train_many(made, jobs)}
     given = Lesson.given_by([plain[seed] for seed in range(4)], made)

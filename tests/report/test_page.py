@@ -165,6 +165,8 @@ def test_students_are_named_in_the_answer(tmp_path: Path, budget: int, headline:
     Results(kept, problem=made.problem, noise=made.row_noise, settings=made.settings).save(tmp_path)
     shown = page_text(write_report(tmp_path))
     assert headline in shown
+    single = "Do groups matter, or would copies do? No. auto (budget 1) is one network for all tasks"
+    assert (single in shown) == (budget == 1)
     assert ("Networks 1 and 2: students, averaged" in shown) == (budget == 2)
 
 

@@ -182,9 +182,11 @@ def test_taught_networks_fit_on_a_phone(taught_page: Path, open_page: OpenPage, 
 def test_tables_of_taught_networks_scroll_by_keyboard(taught_page: Path, open_page: OpenPage) -> None:
     opened = open_page(taught_page, **PHONE)
     region = opened.page.locator(".scroll:has(> #measured-table)")
+    region.evaluate("(one) => one.addEventListener('scroll', () => { one.dataset.left = one.scrollLeft; })")
     region.focus()
     opened.page.keyboard.press("ArrowRight")
-    opened.page.wait_for_function("document.activeElement.scrollLeft > 0")
+    opened.page.wait_for_selector(".scroll[data-left]:has(> #measured-table)")
+    assert float(region.get_attribute("data-left")) > 0
 
 
 def test_dark_mode_is_dark_and_follows_the_system(hostile_page: Path, open_page: OpenPage) -> None:

@@ -114,7 +114,7 @@ def _do_groups_matter(verdict: Verdict) -> tuple[str, str]:
         name = label_text(verdict.candidate)
         return "Copies do." if verdict.worth_it else "No.", f"No groups are expected to do better than {name}."
     if verdict.better_than_copies is None and not _extra_networks(verdict):
-        return "No.", f"{label_text(verdict.candidate)} is one network for all tasks."
+        return "No.", f"{label_text(verdict.candidate)} is one network for all tasks, so there are no groups."
     if verdict.better_than_copies is None:
         count = pluralize(len(verdict.candidate_groups), "network")
         hint = "add `ensemble` or `best-of` to the methods"

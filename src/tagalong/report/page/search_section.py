@@ -64,8 +64,8 @@ def _pools_part(log: SearchLog) -> Html:
     lead = (
         "The expected change of the best networks from each pool. With copies only, all that further networks add "
         "comes from averaging; what taught networks and networks for some tasks add to that is in the next columns. "
-        "The shaded pool was used: a larger one must be better on rows that did not choose the networks, and networks "
-        "for some tasks must be clearly better. ± is one standard error over validation rows."
+        "The shaded pool was used: taught networks unless copies are better on rows that did not choose the networks, "
+        "and networks for some tasks only if they are clearly better. ± is one standard error over validation rows."
     )
     return Html(
         tag("h3", "What averaging and teaching brought")
