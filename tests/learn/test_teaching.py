@@ -15,6 +15,7 @@ from torch.nn import functional
 from tagalong.errors import InvalidInput
 from tagalong.group import Taught
 from tagalong.learn import (
+    MLP,
     Job,
     Lesson,
     Network,

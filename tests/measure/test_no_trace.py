@@ -45,7 +45,11 @@ ESTIMATORS: dict[str, str | list[str]] = {
 }
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 Trace = dict[str, Any]
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    # True in bfloat16; here, only traces matter.
+    pytest.mark.filterwarnings("ignore:a large part of the lookahead affinities is rounding error"),
+]
 
 
 @pytest.fixture(params=DEVICES)

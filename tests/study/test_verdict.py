@@ -402,7 +402,7 @@ def test_copies_and_students_of_auto_are_not_called_groups() -> None:
     assert verdict.sentence.startswith("Picking the best copy for each task is worth it: the 2 networks of auto")
     student = (Group("ab", "ab", copy=3, taught=Taught(("key",))),)
     verdict = verdict_on(records("auto", 1, *better, student), ensemble, noise=noise)
-    assert verdict.answers()[3][1:] == ("No.", "auto (budget 1) is one network for all tasks.")
+    assert verdict.answers()[3][1:] == ("No.", "auto (budget 1) is one network for all tasks, so there are no groups.")
     verdict = verdict_on(records("auto", 1, [0.1] * 3, better[1], student), noise=noise)
     assert "no taught network did better on validation" in verdict.sentence
 
