@@ -103,7 +103,14 @@ def test_every_method_decides_the_same_if_networks_are_trained_elsewhere(
 @pytest.mark.parametrize("effort", [9, 14])
 def test_auto_decides_the_same_if_networks_are_trained_elsewhere(tmp_path: Path, effort: int) -> None:
     mine, theirs, trained = compare(
-        _pairs(), tmp_path, ["affinity.json"], methods=["auto"], budgets=[2], seeds=2, effort=effort
+        _pairs(),
+        tmp_path,
+        ["affinity.json"],
+        methods=["auto"],
+        budgets=[2],
+        seeds=2,
+        effort=effort,
+        options={"auto": {"average": False}},
     )
     assert comparable(mine).records == comparable(theirs).records
     assert mine.settings["decisions"] == theirs.settings["decisions"]
@@ -113,6 +120,7 @@ def test_auto_decides_the_same_if_networks_are_trained_elsewhere(tmp_path: Path,
 def test_auto_and_cs_each_use_their_own_affinity_elsewhere(tmp_path: Path) -> None:
     files = {"auto": "affinity-auto.json", "cs": "affinity-cs.json", "tag": "affinity.json"}
     request: dict[str, Any] = {"methods": ["tag", "cs", "auto"], "budgets": [2], "seeds": 2, "effort": 14}
+    request["options"] = {"auto": {"average": False}}
     mine, theirs, _ = compare(_pairs(), tmp_path, files, **request)
     assert comparable(mine).records == comparable(theirs).records
     assert mine.settings["decisions"] == theirs.settings["decisions"]
@@ -127,7 +135,7 @@ def test_affinities_for_other_methods_are_an_error(tmp_path: Path) -> None:
 
 
 def test_auto_needs_no_affinity_elsewhere(tmp_path: Path) -> None:
-    options = {"auto": {"affinity": False}}
+    options = {"auto": {"affinity": False, "average": False}}
     request: dict[str, Any] = {"methods": ["auto"], "budgets": [2], "seeds": 2, "effort": 9}
     mine, theirs, _ = compare(_pairs(), tmp_path, [], options=options, **request)
     assert mine.settings["decisions"] == theirs.settings["decisions"]
