@@ -6,6 +6,7 @@ import copy
 import io
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -208,33 +209,20 @@ class _TrainingRun:
         return self
 
     def _step(self) -> None:
-        x, y = _random_batch(self._done)
-        held = _random_batch(self._done + 100)
-
-        def closure() -> Losses:
-            return self._losses(x, y)
-
+        # The closures must not reach the estimator through `self`, or the meter would restore what it changes.
+        missing = self._missing.get(self._done, {})
+        losses_of = partial(_task_losses, self.model, tuple(self._order), dict(self._scales), missing)
+        closure = partial(losses_of, *_random_batch(self._done))
         self.optimizer.zero_grad()
         if self._make is None:
             losses = closure()
         else:
-            held_out = [lambda: self._losses(*held)] if self._held_out else []
+            held_out = [partial(losses_of, *_random_batch(self._done + 100))] if self._held_out else []
             losses = self.meter(closure, *held_out)
         present = [loss for loss in losses.values() if loss is not None and bool(loss.isfinite())]
         torch.stack(present).sum().backward()
         self.optimizer.step()
         self._done += 1
-
-    def _losses(self, x: Tensor, y: Tensor) -> Losses:
-        features = self.model.encoder(x)
-        found: Losses = {}
-        for task in self._order:
-            factor = self._missing.get(self._done, {}).get(task, 1.0)
-            if factor is not ABSENT:
-                error = self.model.heads[task](features).squeeze(1) - y[:, TASKS.index(task)]
-                loss = error.square().mean() * self._scales.get(task, 1.0)
-                found[task] = None if factor is None else loss * factor
-        return found
 
     def state(self) -> dict[str, Any]:
         """Returns everything that a measurement must not change, by name."""
@@ -249,6 +237,25 @@ class _TrainingRun:
         legacy = np.random.get_state()  # noqa: NPY002
         found |= {"torch's random numbers": torch.get_rng_state(), "Python's random numbers": random.getstate()}
         return found | {"numpy's random numbers": repr(legacy)}
+
+
+def _task_losses(
+    model: _SmallNetwork,
+    order: Sequence[str],
+    scales: Mapping[str, float],
+    factors: Mapping[str, Any],
+    x: Tensor,
+    y: Tensor,
+) -> Losses:
+    features = model.encoder(x)
+    found: Losses = {}
+    for task in order:
+        factor = factors.get(task, 1.0)
+        if factor is not ABSENT:
+            error = model.heads[task](features).squeeze(1) - y[:, TASKS.index(task)]
+            loss = error.square().mean() * scales.get(task, 1.0)
+            found[task] = None if factor is None else loss * factor
+    return found
 
 
 class _SideEffectRecorder(Estimator):
