@@ -3,6 +3,7 @@
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -37,13 +38,17 @@ def _single(rows: object) -> object:
     return replace(rows, inputs=rows.inputs.float(), targets={name: own.float() for name, own in rows.targets.items()})
 
 
+METHODS = ["stl", "tag", "auto"]
+SEARCH: dict[str, Any] = {"effort": 6, "options": {"auto": {"average": False}}}  # copies have seeds of their own
+
+
 def test_seeds_with_which_all_tasks_together_diverge_are_left_out_and_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     problem, bad, good = unlucky_problem()
     seeds = [bad[0], *good[:3]]
     with caplog.at_level(logging.WARNING):
-        results = Study(problem, tmp_path).run(["stl", "tag", "auto"], budgets=[2], seeds=seeds, effort=6)
+        results = Study(problem, tmp_path).run(METHODS, budgets=[2], seeds=seeds, **SEARCH)
     assert {record.seed for record in results.records} == set(seeds[1:])
     assert results.settings["seeds"] == seeds
     assert results.settings["diverged_seeds"] == seeds[:1]
@@ -53,7 +58,7 @@ def test_seeds_with_which_all_tasks_together_diverge_are_left_out_and_named(
     assert f"a, b with seed {bad[0]} diverged" in caplog.text
     assert str(Results.load(tmp_path)) == str(results)
     assert not list(tmp_path.glob("partial/*"))
-    without = Study(problem, tmp_path / "without").run(["stl", "tag", "auto"], budgets=[2], seeds=seeds[1:], effort=6)
+    without = Study(problem, tmp_path / "without").run(METHODS, budgets=[2], seeds=seeds[1:], **SEARCH)
     assert [record.test for record in without.records] == [record.test for record in results.records]
 
 
