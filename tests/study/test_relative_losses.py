@@ -28,7 +28,7 @@ def test_a_study_of_negative_losses_chooses_what_the_verdict_compares(tmp_path):
     assert by_label["optimal", 3].validation <= min(others) + 1e-12, "no grouping does better on validation"
     assert by_label["optimal", 1].validation == 0
     grouped = {label: line.validation for label, line in by_label.items() if label != ("mtl", None)}
-    assert grouped[results.verdict().candidate] <= min(grouped.values()) + 1e-12
+    assert grouped[results.verdict(at_least=0.0).candidate] <= min(grouped.values()) + 1e-12
 
 
 def test_lower_is_better_on_both_sides_of_zero():
