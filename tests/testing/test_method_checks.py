@@ -18,8 +18,8 @@ from tagalong.testing import FailedChecks, check_method
 
 OWN = [name for name in method_names() if type(make_method(name)).__module__.startswith("tagalong.")]
 
-# The effort is enough for copies, sets of tasks and students. Teachers are averaged in an order that depends on the order
-# of tasks, and training amplifies the rounding errors of their answers, so students may differ.
+# The effort is enough for copies, sets of tasks and students. The order of tasks determines the order in which teachers
+# are averaged, and training amplifies the rounding errors of their answers, so students may differ.
 OPTIONS: dict[str, dict[str, Any]] = {"auto": {"effort": 16, "ordered": True}}
 
 
