@@ -13,6 +13,7 @@ import pytest
 import torch
 from small import regression
 from torch import Tensor, nn
+from torch.nn.modules import module as module_hooks
 from torch.nn.utils import parametrizations, parametrize
 
 from tagalong import AffinityMeter
@@ -71,6 +72,41 @@ def test_measuring_in_several_threads_leaves_the_module_class_unchanged() -> Non
     for thread in threads:
         thread.join()
     assert (nn.Module.train, nn.Module.__getattr__) == before
+
+
+def test_a_measurement_that_ends_during_another_one_leaves_no_hook() -> None:
+    first_runs, second_runs, second_replays, first_is_done = (threading.Event() for _ in range(4))
+
+    def measure(on_call: Callable[[], object]) -> None:
+        torch.manual_seed(0)
+        model = UsedThroughAMethod().double()
+        AffinityMeter(model.encoder, lr=0.1, every=1)(lambda: (on_call(), model.losses())[1])
+
+    def wait_for_the_second() -> None:
+        first_runs.set()
+        second_replays.wait(10)
+
+    def wait_for_the_first() -> None:
+        if second_runs.is_set():
+            second_replays.set()
+            first_is_done.wait(10)
+        second_runs.set()
+
+    def first() -> None:
+        measure(wait_for_the_second)
+        first_is_done.set()
+
+    def second() -> None:
+        first_runs.wait(10)
+        measure(wait_for_the_first)
+
+    threads = [threading.Thread(target=function) for function in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert first_is_done.is_set()
+    assert not module_hooks._global_forward_pre_hooks
 
 
 @pytest.mark.parametrize("how", ["copy", "rebind"])

@@ -117,7 +117,9 @@ class ObjectState:
             self.add(closure.__self__, "self")
         self.add(closure, "closure" if isinstance(closure, types.FunctionType) else "self")
         for name in _GLOBAL_HOOKS:
-            self.add(getattr(module_hooks, name), name)
+            # Only the hooks: a meter in another thread may add its own hook to the table, and remove it, at any time.
+            for hook in tuple(getattr(module_hooks, name).values()):
+                self.add(hook, name)
 
     def add(self, value: Any, name: str) -> None:
         """Saves what `value` reaches, unless it is already saved. `name` is used in messages."""
