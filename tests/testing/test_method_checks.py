@@ -20,7 +20,7 @@ OWN = [name for name in method_names() if type(make_method(name)).__module__.sta
 
 # The effort is enough for copies, sets of tasks and students. The order of tasks determines the order in which teachers
 # are averaged, and training amplifies the rounding errors of their answers, so students may differ.
-OPTIONS: dict[str, dict[str, Any]] = {"auto": {"effort": 16, "ordered": True}}
+OPTIONS: dict[str, dict[str, Any]] = {"auto": {"effort": 16, "ordered": True}, "boosting": {"max_trees": 60}}
 
 
 @pytest.mark.parametrize("name", [*OWN, "tag+pcgrad", "hoa+uw", "mtl-wide2", "mtl-big2", "mgda"])
