@@ -4,7 +4,6 @@ import copy
 import io
 import math
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from tagalong import AffinityMeter
-from tagalong.measure.setup import Setup
 from tagalong.measure.streaming import BLOCKS, RunningMeans
 
 FAMILIES, MEMBERS, INPUTS = 4, 6, 16
@@ -411,29 +409,6 @@ def test_observing_twice_after_one_backward_pass_counts_once() -> None:
     affinity = meter.affinity()
     assert affinity.count.max() == 6
     assert affinity.skipped["zero gradient"].diagonal().tolist() == [6, 6, 6]
-
-
-def test_ranks_that_take_the_same_tasks_in_different_orders_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each rank numbers tasks in the order in which it sees them, so numbers must not be compared."""
-    model, x = full_network(), torch.randn(8, INPUTS)
-    gathered: list[int] = []
-
-    def gather(value: int) -> list[int]:
-        gathered.append(value)
-        return gathered
-
-    streams = []
-    for order in ("abc", "bca"):
-        meter = AffinityMeter(model, estimator="streaming", sketch_dimension=101)
-        for task in order:
-            model.zero_grad()
-            model(x).sum().backward()
-            meter.observe(task)
-        streams.append(meter._stream)
-    monkeypatch.setattr(Setup, "replicas", lambda *_: SimpleNamespace(alone=False, gather=gather))
-    streams[0]._check_ranks(None)  # type: ignore[union-attr]
-    with pytest.raises(RuntimeError, match="ranks have trained on different tasks in the same step"):
-        streams[1]._check_ranks(None)  # type: ignore[union-attr]
 
 
 def test_the_scale_of_a_grad_scaler_is_removed() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch._utils import _flatten_dense_tensors
 from torch.optim import Optimizer
 
+from .preconditioners import GroupState
 from .step_rules import iterate_chunks, select_rows
 
 CHUNK_SIZE = 1 << 24  # elements that are copied at once, which bounds the memory for temporaries
@@ -26,9 +27,9 @@ DAMPING = 1e-4
 class GradientSketch:
     """Projects the shared gradient g to a few numbers whose inner products estimate ⟨g_i, P g_j⟩.
 
-    P is the diagonal matrix that turns a gradient into the optimizer's step: η for SGD, and for Adam
-    η (1−β₁)/(1−β₁ᵗ) / √v̂. The projected vector is √P g. Momentum and weight decay are the same for all tasks and are
-    left out. Without an optimizer, P is 1 (or `lr`).
+    P is the diagonal matrix that turns a gradient into the optimizer's step (`preconditioners`): η for SGD, and for
+    Adam η (1−β₁)/(1−β₁ᵗ) / √v̂. The projected vector is √P g. Momentum and weight decay are the same for all tasks and
+    are left out. Without an optimizer, P is 1 (or `lr`).
 
     The gradient is multiplied by random signs, cut into rows of `dimension` numbers, and the rows are added up
     (a count sketch whose buckets are i mod `dimension`). The sign of element i is b[i mod q]·a[i div `dimension`]:
@@ -41,7 +42,7 @@ class GradientSketch:
         optimizers: The optimizers of the shared parameters, or none.
         dimension: The number of numbers in a projection.
         seed: The seed of the signs.
-        precondition: Whether P contains Adam's second moments.
+        precondition: Whether P is that of the optimizer's step, or only the learning rate.
         lr: A learning rate that replaces those of the optimizers.
         per_lr: Whether to leave the learning rate out of P.
     """
@@ -64,13 +65,13 @@ class GradientSketch:
         self._parts: list[_Part] = []
 
     def __call__(self) -> Tensor | None:
-        """Returns the projection of the current ``.grad``, or None if Adam has not taken a step yet."""
+        """Returns the projection of the current ``.grad``, or None if the optimizer has no state for it yet."""
         self._plan()
-        if self._precondition and not all(part.has_metric() for part in self._parts):
+        parts = [(part, part.state()) for part in self._parts if part.has_gradient()]
+        if self._precondition and not all(state is None or state.is_ready for _, state in parts):
             return None
-        found = [part.project(self._precondition, self._lr) for part in self._parts]
         home = self._parameters[0].device
-        projections = [projection.to(home) for projection in found if projection is not None]
+        projections = [part.project(state, self._precondition, self._lr).to(home) for part, state in parts]
         return sum(projections[1:], projections[0]) if projections else torch.zeros(self._dimension, device=home)
 
     @property
@@ -122,24 +123,6 @@ class _Owner:
     optimizer: Optimizer
     number: int
 
-    @property
-    def group(self) -> Mapping[str, Any]:
-        group: Mapping[str, Any] = self.optimizer.param_groups[self.number]
-        return group
-
-    def moments(self, parameters: Sequence[Tensor]) -> list[Tensor | None] | None:
-        """Returns Adam's second moments, or None if the optimizer keeps none."""
-        states = self.optimizer.state
-        name = "max_exp_avg_sq" if self.group.get("amsgrad") else "exp_avg_sq"
-        found = [states[p].get(name) if p in states else None for p in parameters]
-        return None if all(moment is None for moment in found) else found
-
-    def step_count(self, parameters: Sequence[Tensor]) -> Any:
-        """Returns the number of steps taken, as a tensor if it is on a device."""
-        states = (self.optimizer.state.get(p) or {} for p in parameters)
-        count: Any = next((state["step"] for state in states if "step" in state), 1.0)
-        return count if isinstance(count, Tensor) and count.device.type != "cpu" else float(count)
-
 
 @dataclass(frozen=True)
 class _Part:
@@ -163,32 +146,32 @@ class _Part:
     signs: Tensor
     row_signs: Tensor
 
-    def has_metric(self) -> bool:
-        """Whether P is known; Adam has no moments before its first step."""
-        return self.owner is None or "betas" not in self.owner.group or bool(self.owner.optimizer.state)
+    def has_gradient(self) -> bool:
+        return any(p.grad is not None for p in self.parameters)
+
+    def state(self) -> GroupState | None:
+        """Returns the optimizer's current state of the parameters, or None if they have no optimizer."""
+        if self.owner is None:
+            return None
+        return GroupState(self.owner.optimizer, self.owner.optimizer.param_groups[self.owner.number], self.parameters)
 
     @torch.no_grad()
-    def project(self, precondition: bool, lr: float | None) -> Tensor | None:
-        """Returns the projection of √P g, or None if no parameter has a gradient."""
-        gradients = [p.grad for p in self.parameters]
-        if all(g is None for g in gradients):
-            return None
-        flat, owner = self._flatten(gradients), self.owner
-        rate = lr if lr is not None else 1.0 if owner is None else owner.group.get("lr", 1.0)
-        moments = owner.moments(self.parameters) if owner is not None and precondition else None
-        if owner is not None and moments is not None:
-            step = owner.step_count(self.parameters)
-            beta1, beta2 = (float(beta) for beta in owner.group["betas"])
-            correction = 1.0 - beta2**step  # v̂ = v / correction, which is a factor of the result
-            rate = rate * correction**0.5 * (1.0 - beta1) / (1.0 - beta1 ** (step + 1.0))
-            flat.mul_(self._inverse_root(moments, correction * float(owner.group.get("eps", 0.0)) ** 2))
+    def project(self, state: GroupState | None, precondition: bool, lr: float | None) -> Tensor:
+        """Returns the projection of √P g."""
+        flat = self._flatten([p.grad for p in self.parameters])
+        rate = lr if lr is not None else 1.0 if state is None else state.settings.get("lr", 1.0)
+        if state is not None and precondition:
+            found = state.preconditioner(self._flatten)
+            rate = rate * found.factor
+            if found.squares is not None:
+                flat.mul_(self._inverse_root(found.squares, found.least))
         return self._fold(flat).mul_(rate**0.5)
 
-    def _inverse_root(self, moments: Sequence[Tensor | None], least: Any) -> Tensor:
-        """Returns 1/√√v, with damped moments v."""
-        damped, share = self._flatten(moments), DAMPING / self.size
-        damped.add_(damped.sum().add_(least / share), alpha=share)
-        return damped.pow_(-0.25) if damped.is_cuda else damped.rsqrt_().sqrt_()  # whichever is faster there
+    def _inverse_root(self, squares: Tensor, least: Any) -> Tensor:
+        """Returns 1/√√v in place, with damped squares v."""
+        share = DAMPING / self.size
+        squares.add_(squares.sum().add_(least / share), alpha=share)
+        return squares.pow_(-0.25) if squares.is_cuda else squares.rsqrt_().sqrt_()  # whichever is faster there
 
     def _fold(self, flat: Tensor) -> Tensor:
         """Multiplies a flat tensor by the signs, in place, and adds up its rows."""
