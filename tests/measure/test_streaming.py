@@ -3,6 +3,7 @@
 import copy
 import io
 import math
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -135,6 +136,47 @@ def test_observing_leaves_no_trace(trained: tuple[nn.Module, AffinityMeter]) -> 
     plain, _ = train(observe=False)
     for one, two in zip(plain.parameters(), trained[0].parameters(), strict=True):
         assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "AdamW", "RMSprop", "Adagrad"])
+def test_gradients_states_and_random_numbers_are_as_without_observing(kind: str) -> None:
+    """Trains with dropout, BatchNorm, mixed precision and accumulated gradients of two tasks per step."""
+
+    def run(observe: bool) -> list[Any]:
+        torch.manual_seed(0)
+        layers = nn.Linear(INPUTS, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Dropout(0.5), nn.Linear(32, 1)
+        losses, scaler = FamilyLosses(nn.Sequential(*layers)), torch.amp.GradScaler("cpu", init_scale=256.0)
+        optimizer = getattr(torch.optim, kind)(losses.model.parameters(), lr=0.01)
+        meter = AffinityMeter(
+            losses.model, optimizer, estimator=["streaming", "streaming_gradient"], scaler=scaler, sketch_dimension=101
+        )
+        seen = []
+        for step in range(70):  # more than the meter copies at once
+            for k in (0, 1):
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    loss = losses(TASKS[(2 * step + k) % 5])
+                scaler.scale(loss).backward()
+                if observe:
+                    meter.observe(TASKS[(2 * step + k) % 5], loss)
+                seen += [(p.grad.clone(), p.grad._version) for p in losses.model.parameters()]
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        assert meter.observed == 140 * observe
+        states = losses.model.state_dict(), optimizer.state_dict(), scaler.state_dict()
+        return [seen, *states, torch.get_rng_state(), np.random.get_state(), random.getstate()]  # noqa: NPY002
+
+    assert _as_bytes(run(True)) == _as_bytes(run(False))
+
+
+def _as_bytes(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {key: _as_bytes(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_as_bytes(value) for value in values]
+    if isinstance(values, Tensor | np.ndarray):
+        return np.asarray(values).tobytes()
+    return values
 
 
 @pytest.mark.parametrize("step", [1, 64, 101])

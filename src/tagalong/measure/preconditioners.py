@@ -41,6 +41,7 @@ class GroupState:
     def __init__(self, optimizer: Optimizer, settings: Mapping[str, Any], parameters: Sequence[Tensor]) -> None:
         self._optimizer, self.settings, self._parameters = optimizer, settings, parameters
         self._states: list[Mapping[str, Any]] = [optimizer.state.get(p, {}) for p in parameters]
+        self._tensors: dict[str, list[Tensor | None]] = {}
 
     def preconditioner(self, flatten: Flatten) -> Preconditioner:
         return _rule_of(self._optimizer).precondition(self, flatten)
@@ -66,7 +67,9 @@ class GroupState:
         return any(state.get(name) is not None for state in self._states)
 
     def tensors(self, name: str) -> list[Tensor | None]:
-        return [state.get(name) for state in self._states]
+        if name not in self._tensors:
+            self._tensors[name] = [state.get(name) for state in self._states]
+        return self._tensors[name]
 
     def number(self, name: str, default: float = math.inf) -> Any:
         """Returns a number that is the same for all parameters, as a tensor if it is on a device."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import count
+from functools import partial
+from itertools import accumulate, count
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors
 from torch.optim import Optimizer
 
-from .preconditioners import GroupState
-from .step_rules import iterate_chunks, select_rows
+from .preconditioners import GroupState, Preconditioner
 
-CHUNK_SIZE = 1 << 24  # elements that are copied at once, which bounds the memory for temporaries
+# Elements that are projected at once. On a CPU, a tile stays in the cache for all operations; elsewhere, a tile bounds
+# the memory for temporaries.
+CPU_TILE, TILE = 1 << 16, 1 << 24
 # Relative to the mean of Adam's second moments. Moments far below the mean come from parameters that have had almost no
 # gradient yet, such as LoRA's A while B is zero; dividing by them would amplify noise.
 DAMPING = 1e-4
@@ -87,14 +87,16 @@ class GradientSketch:
         self._trainable, self._parts = trainable, []
         signs = _random_signs(self._period, [self._seed, 0])
         for owner, parameters in self._parameter_groups():
-            for positions, rows in iterate_chunks(parameters, CHUNK_SIZE):
-                here = select_rows(parameters, positions, rows)
-                size = sum(p.numel() for p in here)
-                row_signs = _random_signs(-(-size // self._dimension), [self._seed, 1, self.layout, len(self._parts)])
-                dtype = torch.float64 if any(p.dtype == torch.float64 for p in here) else torch.float32
-                tables = [table.to(here[0].device, dtype) for table in (signs, row_signs)]
-                whole = [parameters[k] for k in positions]
-                self._parts.append(_Part(whole, rows, [p.numel() for p in here], owner, self._dimension, *tables))
+            size = sum(p.numel() for p in parameters)
+            if not size:
+                continue
+            rows = _random_signs(-(-size // self._dimension), [self._seed, 1, self.layout, len(self._parts)])
+            dtype = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
+            tiles = _tiles([p.numel() for p in parameters], self._dimension, parameters[0].device)
+            # Repeated, so that the signs of a tile are a slice, wherever in a period the tile starts.
+            repeated = signs.repeat(-(-tiles[0].padded_size // self._period) + 1)
+            tables = [table.to(parameters[0].device, dtype) for table in (repeated, rows)]
+            self._parts.append(_Part(parameters, owner, self._dimension, self._period, tiles, *tables))
 
     def _parameter_groups(self) -> list[tuple[_Owner | None, list[Tensor]]]:
         """Returns the trainable parameters by device and by the parameter group of their optimizer."""
@@ -125,24 +127,61 @@ class _Owner:
 
 
 @dataclass(frozen=True)
+class _Tile:
+    """A range of the elements of some parameters, one after the other.
+
+    Attributes:
+        start: The number of elements before the range; a multiple of the dimension.
+        size: The number of elements in the range.
+        padding: The number of zeros that fill the last row.
+        pieces: The numbers of the parameters that the range covers, and which elements of each (None for all).
+    """
+
+    start: int
+    size: int
+    padding: int
+    pieces: list[tuple[int, slice | None]]
+
+    @property
+    def padded_size(self) -> int:
+        return self.size + self.padding
+
+
+def _tiles(sizes: Sequence[int], dimension: int, device: torch.device) -> list[_Tile]:
+    """Divides parameters with the given numbers of elements into tiles."""
+    limit = max(1, (CPU_TILE if device.type == "cpu" else TILE) // dimension) * dimension
+    starts = [0, *accumulate(sizes)]
+    tiles = []
+    for first in range(0, starts[-1], limit):
+        last = min(first + limit, starts[-1])
+        pieces: list[tuple[int, slice | None]] = []
+        for k, (start, size) in enumerate(zip(starts, sizes, strict=False)):
+            here = slice(max(first - start, 0), min(last - start, size))
+            if here.start < here.stop:
+                pieces.append((k, None if here == slice(0, size) else here))
+        tiles.append(_Tile(first, last - first, -(last - first) % dimension, pieces))
+    return tiles
+
+
+@dataclass(frozen=True)
 class _Part:
-    """Parameters (or rows of them) on one device and in one parameter group, which are projected together.
+    """Parameters on one device and in one parameter group, which are projected together.
 
     Attributes:
         parameters: The parameters.
-        rows: The rows of each parameter that belong to this part.
-        sizes: The number of elements in these rows.
         owner: The optimizer of the parameters.
         dimension: The number of numbers in a projection.
-        signs: The signs b, which repeat.
+        period: The period of the signs b.
+        tiles: The parts of the parameters that are projected at once.
+        signs: The signs b, repeated.
         row_signs: The signs a, one per row.
     """
 
     parameters: list[Tensor]
-    rows: list[slice]
-    sizes: list[int]
     owner: _Owner | None
     dimension: int
+    period: int
+    tiles: list[_Tile]
     signs: Tensor
     row_signs: Tensor
 
@@ -158,45 +197,52 @@ class _Part:
     @torch.no_grad()
     def project(self, state: GroupState | None, precondition: bool, lr: float | None) -> Tensor:
         """Returns the projection of √P g."""
-        flat = self._flatten([p.grad for p in self.parameters])
+        gradients = [p.grad for p in self.parameters]
         rate = lr if lr is not None else 1.0 if state is None else state.settings.get("lr", 1.0)
-        if state is not None and precondition:
-            found = state.preconditioner(self._flatten)
-            rate = rate * found.factor
-            if found.squares is not None:
-                flat.mul_(self._inverse_root(found.squares, found.least))
-        return self._fold(flat).mul_(rate**0.5)
+        found = self._preconditioner(state, self.tiles[0]) if precondition else Preconditioner()
+        damping = None if found.squares is None else self._damping(state, found)
+        total = self.signs.new_zeros(self.dimension)
+        for number, tile in enumerate(self.tiles):
+            flat = self._flatten(tile, gradients)
+            if damping is not None:
+                squares = self._preconditioner(state, tile).squares if number else found.squares
+                flat.mul_(_inverse_root(squares, damping))
+            total += self._fold(tile, flat)
+        return total.mul_((rate * found.factor) ** 0.5)
 
-    def _inverse_root(self, squares: Tensor, least: Any) -> Tensor:
-        """Returns 1/√√v in place, with damped squares v."""
-        share = DAMPING / self.size
-        squares.add_(squares.sum().add_(least / share), alpha=share)
-        return squares.pow_(-0.25) if squares.is_cuda else squares.rsqrt_().sqrt_()  # whichever is faster there
+    def _preconditioner(self, state: GroupState | None, tile: _Tile) -> Preconditioner:
+        return Preconditioner() if state is None else state.preconditioner(partial(self._flatten, tile))
 
-    def _fold(self, flat: Tensor) -> Tensor:
+    def _damping(self, state: GroupState | None, first: Preconditioner) -> Tensor:
+        """Returns the number that is added to all squares, given the preconditioner of the first tile."""
+        total = self.signs.new_zeros(())
+        for number, tile in enumerate(self.tiles):
+            squares: Any = self._preconditioner(state, tile).squares if number else first.squares
+            total += squares[: tile.size].sum()
+        return total.mul_(DAMPING / sum(tile.size for tile in self.tiles)).add_(first.least)
+
+    def _fold(self, tile: _Tile, flat: Tensor) -> Tensor:
         """Multiplies a flat tensor by the signs, in place, and adds up its rows."""
-        period = len(self.signs)
-        flat[: -(-self.size // period) * period].view(-1, period).mul_(self.signs)
-        return self.row_signs @ flat[: len(self.row_signs) * self.dimension].view(-1, self.dimension)
+        start, row = tile.start % self.period, tile.start // self.dimension
+        rows = flat.mul_(self.signs[start : start + tile.padded_size]).view(-1, self.dimension)
+        return self.row_signs[row : row + len(rows)] @ rows
 
-    def _flatten(self, tensors: Sequence[Tensor | None]) -> Tensor:
-        """Copies the tensors into a flat one, with zeros for missing tensors and to fill the last row."""
-        pieces = [
-            self.padding[:1].expand(length) if tensor is None else tensor if rows.stop is None else tensor[rows]
-            for tensor, rows, length in zip(tensors, self.rows, self.sizes, strict=True)
-        ]
-        flat: Tensor = _flatten_dense_tensors([*pieces, self.padding])
-        return flat.to(self.signs.dtype)
+    def _flatten(self, tile: _Tile, tensors: Sequence[Tensor | None]) -> Tensor:
+        """Copies the tile's elements of the tensors, with zeros for missing tensors and to fill the last row."""
+        pieces = []
+        for k, part in tile.pieces:
+            tensor = tensors[k]
+            flat = torch.zeros_like(self.parameters[k]) if tensor is None else tensor
+            pieces.append(flat.reshape(-1) if part is None else flat.reshape(-1)[part])
+        if tile.padding:
+            pieces.append(self.signs.new_zeros(tile.padding))
+        return torch.cat(pieces).to(self.signs.dtype)
 
-    @cached_property
-    def size(self) -> int:
-        return sum(self.sizes)
 
-    @cached_property
-    def padding(self) -> Tensor:
-        """Zeros that fill the last row, both of `dimension` numbers and of one period of the signs."""
-        longest = max(-(-(self.size + 1) // length) * length for length in (len(self.signs), self.dimension))
-        return self.signs.new_zeros(longest - self.size)
+def _inverse_root(squares: Any, damping: Tensor) -> Any:
+    """Returns 1/√√v in place, with damped squares v."""
+    damped = squares.add_(damping)
+    return damped.pow_(-0.25) if damped.is_cuda else damped.rsqrt_().sqrt_()  # whichever is faster there
 
 
 def _random_signs(length: int, seed: list[int]) -> Tensor:
