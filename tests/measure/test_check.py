@@ -119,7 +119,7 @@ def test_check_takes_one_closure_per_task(held_out: bool) -> None:
     model, closures = task_closures()
     optimizer = torch.optim.AdamW(model.parameters())
     every = RoundRobin(5, sources=1, targets=2)
-    meter = AffinityMeter(model, optimizer, every=every, estimator=["lookahead", "cosine"])
+    meter = AffinityMeter(model, optimizer, model=model, every=every, estimator=["lookahead", "cosine"])
     before, rng = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     found = meter.check(closures, closures if held_out else None)
     assert found.tasks == ("a", "b", "c", "d")

@@ -33,7 +33,7 @@ WAYS = {
     "SGD": Way(optimizer="SGD"),
     "accumulated": Way(accumulate=2),
     "no_sync": Way(accumulate=2, no_sync=True),
-    "no_sync with bucket views": Way(accumulate=2, no_sync=True, bucket_view=True),
+    "accumulated with bucket views": Way(accumulate=2, bucket_view=True),
 }
 
 
@@ -116,11 +116,20 @@ def refused(rank: int, *, resumed: bool, rounds: int) -> str:
     return "accepted"
 
 
+def bucket_views_without_sync(rank: int) -> str:
+    try:
+        Run(rank, 2, Way(accumulate=2, no_sync=True, bucket_view=True)).train()
+    except RuntimeError as error:
+        return str(error)
+    return "accepted"
+
+
 def everything(rank: int) -> dict[str, Any]:
     found: dict[str, Any] = {name: measure(rank, 2, way) for name, way in WAYS.items()}
     found |= {f"{name} without": weights_without_a_meter(rank, 2, way) for name, way in WAYS.items()}
     found["refused at once"] = refused(rank, resumed=False, rounds=1)
     found["refused after a checkpoint"] = refused(rank, resumed=True, rounds=1)
+    found["bucket views"] = bucket_views_without_sync(rank)
     found["refused later"] = refused(rank, resumed=False, rounds=32)
     return found
 
@@ -163,3 +172,8 @@ def test_different_tasks_in_the_same_step_are_refused_on_every_rank(
     for found in ranks:
         message = found[f"refused {when}"]
         assert message.startswith(f"{observed}: ranks have trained on different tasks in the same step")
+
+
+def test_gradients_that_move_when_they_are_averaged_are_refused_in_no_sync(ranks: list[dict[str, Any]]) -> None:
+    for found in ranks:
+        assert "has gradient_as_bucket_view=True; create it without this option" in found["bucket views"]

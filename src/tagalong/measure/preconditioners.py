@@ -40,17 +40,19 @@ class GroupState:
 
     def __init__(self, optimizer: Optimizer, settings: Mapping[str, Any], parameters: Sequence[Tensor]) -> None:
         self._optimizer, self.settings, self._parameters = optimizer, settings, parameters
+        self._rule = _find_rule(optimizer)
         self._states: list[Mapping[str, Any]] = [optimizer.state.get(p, {}) for p in parameters]
         self._tensors: dict[str, list[Tensor | None]] = {}
 
     def preconditioner(self, flatten: Flatten) -> Preconditioner:
-        return _rule_of(self._optimizer).precondition(self, flatten)
+        assert self._rule is not None  # `optimizer_problems` was called when the meter was created
+        return self._rule.precondition(self, flatten)
 
     @property
     def is_ready(self) -> bool:
         """Whether P is known; most optimizers have no state before their first step."""
-        rule = _rule_of(self._optimizer)
-        if rule.state is None:
+        rule = self._rule
+        if rule is None or rule.state is None:
             return True
         if not any(self._states):
             return False
@@ -177,17 +179,11 @@ _RULES: dict[type[Optimizer], _Rule] = {
 
 
 def _find_rule(optimizer: Optimizer) -> _Rule | None:
-    known = next((rule for kind, rule in _RULES.items() if isinstance(optimizer, kind)), None)
-    if known is not None:
-        return known
+    for kind in type(optimizer).__mro__:
+        if kind in _RULES:
+            return _RULES[kind]
     like_adam = all("betas" in group and isinstance(group.get("eps"), float) for group in optimizer.param_groups)
     return _LIKE_ADAM if like_adam else None
-
-
-def _rule_of(optimizer: Optimizer) -> _Rule:
-    rule = _find_rule(optimizer)
-    assert rule is not None  # `optimizer_problems` was called when the meter was created
-    return rule
 
 
 def _unknown_optimizer(optimizer: Optimizer) -> InvalidInput:

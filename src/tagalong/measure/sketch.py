@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._utils import _flatten_dense_tensors
 from torch.optim import Optimizer
 
 from .preconditioners import GroupState, Preconditioner
 
-# Elements that are projected at once. On a CPU, a tile stays in the cache for all operations; elsewhere, a tile bounds
-# the memory for temporaries.
-CPU_TILE, TILE = 1 << 16, 1 << 24
+# Elements that are projected at once, which bounds the memory for temporaries. On a CPU, they should stay in the cache.
+CPU_TILE, TILE = 1 << 18, 1 << 24
 # Relative to the mean of Adam's second moments. Moments far below the mean come from parameters that have had almost no
 # gradient yet, such as LoRA's A while B is zero; dividing by them would amplify noise.
 DAMPING = 1e-4
@@ -201,25 +201,27 @@ class _Part:
         rate = lr if lr is not None else 1.0 if state is None else state.settings.get("lr", 1.0)
         found = self._preconditioner(state, self.tiles[0]) if precondition else Preconditioner()
         damping = None if found.squares is None else self._damping(state, found)
-        total = self.signs.new_zeros(self.dimension)
+        total: Any = 0.0
         for number, tile in enumerate(self.tiles):
             flat = self._flatten(tile, gradients)
             if damping is not None:
                 squares = self._preconditioner(state, tile).squares if number else found.squares
-                flat.mul_(_inverse_root(squares, damping))
-            total += self._fold(tile, flat)
-        return total.mul_((rate * found.factor) ** 0.5)
+                flat.div_(_fourth_root(squares, damping))
+            total = self._fold(tile, flat) + total
+        projection: Tensor = total.mul_((rate * found.factor) ** 0.5)
+        return projection
 
     def _preconditioner(self, state: GroupState | None, tile: _Tile) -> Preconditioner:
         return Preconditioner() if state is None else state.preconditioner(partial(self._flatten, tile))
 
     def _damping(self, state: GroupState | None, first: Preconditioner) -> Tensor:
         """Returns the number that is added to all squares, given the preconditioner of the first tile."""
-        total = self.signs.new_zeros(())
+        total: Any = 0.0
         for number, tile in enumerate(self.tiles):
             squares: Any = self._preconditioner(state, tile).squares if number else first.squares
-            total += squares[: tile.size].sum()
-        return total.mul_(DAMPING / sum(tile.size for tile in self.tiles)).add_(first.least)
+            total = squares[: tile.size].sum() + total
+        damping: Tensor = total.mul_(DAMPING / (self.tiles[-1].start + self.tiles[-1].size)).add_(first.least)
+        return damping
 
     def _fold(self, tile: _Tile, flat: Tensor) -> Tensor:
         """Multiplies a flat tensor by the signs, in place, and adds up its rows."""
@@ -232,17 +234,17 @@ class _Part:
         pieces = []
         for k, part in tile.pieces:
             tensor = tensors[k]
-            flat = torch.zeros_like(self.parameters[k]) if tensor is None else tensor
-            pieces.append(flat.reshape(-1) if part is None else flat.reshape(-1)[part])
+            known = torch.zeros_like(self.parameters[k]) if tensor is None else tensor
+            pieces.append(known if part is None else known.reshape(-1)[part])
         if tile.padding:
             pieces.append(self.signs.new_zeros(tile.padding))
-        return torch.cat(pieces).to(self.signs.dtype)
+        flat: Tensor = _flatten_dense_tensors(pieces)
+        return flat.to(self.signs.dtype)
 
 
-def _inverse_root(squares: Any, damping: Tensor) -> Any:
-    """Returns 1/√√v in place, with damped squares v."""
-    damped = squares.add_(damping)
-    return damped.pow_(-0.25) if damped.is_cuda else damped.rsqrt_().sqrt_()  # whichever is faster there
+def _fourth_root(squares: Any, damping: Tensor) -> Any:
+    """Returns √√v in place, with damped squares v."""
+    return squares.add_(damping).rsqrt_().rsqrt_()  # the fastest way on a CPU
 
 
 def _random_signs(length: int, seed: list[int]) -> Tensor:

@@ -102,9 +102,7 @@ class GradientStream:
         self.observed += 1
         replicas = self._setup.replicas(wrapper)
         self._agree(task, replicas)
-        # The gradients are not averaged over ranks yet if the last forward pass was inside no_sync().
-        local = wrapper is not None and not wrapper.require_forward_param_sync
-        sketch = self._latest_gradient(replicas if local else None)
+        sketch = self._latest_gradient(replicas if _is_local_gradient(wrapper) else None)
         value = torch.nan if loss is None or sketch is None else self._mean_loss(loss, replicas)
         self._waiting.append(_Row(self.tasks[task], self._sketch.layout, sketch, value))
         if len(self._waiting) == ROWS_PER_COPY:
@@ -178,7 +176,7 @@ class GradientStream:
             return None
         if replicas is not None:
             total = replicas.sum([total])[0] / replicas.size
-        before, self._accumulated = self._accumulated, _Accumulated.now(self._setup.parameters, total)
+        before, self._accumulated = self._accumulated, _Accumulated.now(self._setup.trainable(), total)
         sketch = total if before is None else before.subtract_from(self._accumulated)
         return sketch / _scale(self._setup, sketch) if self._setup.scaler is not None else sketch
 
@@ -265,7 +263,7 @@ class _Accumulated:
 
     @classmethod
     def now(cls, parameters: Sequence[Tensor], sketch: Tensor) -> _Accumulated:
-        gradients = {k: p.grad for k, p in enumerate(parameters) if p.grad is not None}
+        gradients = {id(p): gradient for p in parameters if (gradient := p.grad) is not None}
         return cls(
             sketch,
             sum(p._version for p in parameters),
@@ -275,15 +273,29 @@ class _Accumulated:
 
     def subtract_from(self, later: _Accumulated) -> Tensor:
         """Returns the later projection without this one, if the later gradient still contains this one."""
+        if later.steps != self.steps or later.sketch.shape != self.sketch.shape:
+            return later.sketch
         same_gradients = all(
             gradient() is not None and k in later.gradients and gradient() is later.gradients[k]()
             for k, gradient in self.gradients.items()
         )
-        if later.steps != self.steps or not same_gradients or later.sketch.shape != self.sketch.shape:
+        if not same_gradients:
             return later.sketch
         if later.writes == self.writes:  # no backward pass has reached the shared parameters since
             return torch.zeros_like(later.sketch)
         return later.sketch - self.sketch.nan_to_num(0.0, 0.0, 0.0)
+
+
+def _is_local_gradient(wrapper: DistributedDataParallel | None) -> bool:
+    """Whether the last forward pass was inside no_sync(), so that gradients are not averaged over ranks yet."""
+    if wrapper is None or wrapper.require_forward_param_sync:
+        return False
+    if wrapper.gradient_as_bucket_view:  # gradients move when they are averaged
+        raise RuntimeError(
+            "`observe` cannot tell apart gradients that accumulate inside no_sync() if DistributedDataParallel has "
+            "gradient_as_bucket_view=True; create it without this option, or accumulate without no_sync()"
+        )
+    return True
 
 
 def _is_scalar(loss: object) -> bool:
