@@ -1,7 +1,7 @@
 """
 Datasets as tasks: does `streaming` find planted families, and what does it cost? (See the README.)
 
-$ python benchmarks/datasets_as_tasks.py --device cuda --datasets 50 200
+$ python benchmarks/datasets_as_tasks.py --width 64 --layers 2 --length 16 --datasets 50 200 1000
 """
 
 import argparse
@@ -31,9 +31,12 @@ from planted_datasets import (
 from tagalong import Affinity, AffinityMeter
 from tagalong.measure import RoundRobin
 
-COLUMNS = ("datasets", "tuning", "share", "estimator", "steps", "nearest in family", "AUC", "accuracy", "overhead")
+COLUMNS = (
+    *("datasets", "tuning", "share", "estimator", "steps", "nearest in family", "AUC", "accuracy"),
+    *("step", "overhead"),
+)
 CHECKPOINTS = (5, 10, 20)
-TIMED_STEPS = (200, 20)  # per round, on a GPU and on a CPU
+OBSERVED = 64  # steps per round that are observed; the meter digests this many projections at once
 TARGETS = 8  # tasks whose losses a lookahead measures at a step
 
 
@@ -95,33 +98,41 @@ def lookahead(setting: Setting, tuning: str, seed: int, steps: int) -> list[dict
     every = RoundRobin(every=1, sources=1, targets=TARGETS)
     meter = AffinityMeter(run.model, run.optimizer, model=run.model, every=every, tasks=names, seed=seed)
     losses = {task: (partial(run.data.batch, int(task)), lambda batch: loss_of(run.model, *batch)) for task in names}
-    training = measuring = 0.0
+    training, measuring = [], []
     for _ in range(steps):
         for dataset in run.order():
             starts = [_now(run.model)]
             run.step(int(dataset))
             starts.append(_now(run.model))
             meter.measure_only(losses)
-            training, measuring = training + starts[1] - starts[0], measuring + _now(run.model) - starts[1]
+            training.append(starts[1] - starts[0])
+            measuring.append(_now(run.model) - starts[1])
     nearest, auc = quality(meter.affinity(), run.data.family.numpy())
     found = {"steps": steps, "nearest": nearest, "auc": auc, "before": before, "after": run.accuracy()}
     progress(f"{setting.datasets} {tuning} {setting.share} lookahead: {nearest:.3f} {auc:.3f}")
-    cost = {"estimator": "lookahead", "overhead": measuring / training}
-    return [{**cost, "tuning": tuning, "seed": seed, **asdict(setting), **found}]
+    cost = {"seconds": median(training), "overhead": sum(measuring) / sum(training)}
+    return [{"estimator": "lookahead", **cost, "tuning": tuning, "seed": seed, **asdict(setting), **found}]
 
 
-def overhead(run: Run, meter: AffinityMeter, rounds: int, steps: int) -> float:
-    """Returns the time that `observe` adds to a step, as a fraction: the median over rounds of alternating loops."""
-    found = []
+def overhead(run: Run, meter: AffinityMeter, rounds: int) -> dict[str, float]:
+    """Returns the seconds of a plain step, and what `observe` adds to it as a fraction: medians over rounds.
+
+    Steps with and without `observe` take turns, so that the load of the machine affects both alike. On a GPU, several
+    steps make up a turn, because reading the time waits for the device.
+    """
+    plain, added = [], []
+    turn = OBSERVED if run.setting.device != "cpu" else 1
     for _ in range(rounds):
-        seconds = {}
-        for observed in (None, meter):
-            start = _now(run.model)
-            for k in range(steps):
-                run.step(k % run.setting.datasets, observed)
-            seconds[observed is not None] = _now(run.model) - start
-        found.append(seconds[True] / seconds[False] - 1)
-    return median(found)
+        seconds = [0.0, 0.0]
+        for first in range(0, OBSERVED, turn):
+            for observed in (False, True):
+                start = _now(run.model)
+                for k in range(first, first + turn):
+                    run.step(k % run.setting.datasets, meter if observed else None)
+                seconds[observed] += _now(run.model) - start
+        plain.append(seconds[0] / OBSERVED)
+        added.append(seconds[1] / seconds[0] - 1)
+    return {"seconds": median(plain), "overhead": median(added)}
 
 
 def _now(model: nn.Module) -> float:
@@ -133,7 +144,7 @@ def _now(model: nn.Module) -> float:
 
 
 def measure(setting: Setting, tuning: str, seed: int, steps: int, rounds: int) -> list[dict[str, object]]:
-    """Fine-tunes a network and returns one row per checkpoint."""
+    """Fine-tunes a network and returns one row per checkpoint, or a single one for the cost if `steps` is 0."""
     run = Run(setting, tuning, seed)
     before = run.accuracy()
     meter = AffinityMeter(run.model, run.optimizer, estimator="streaming", seed=seed)
@@ -147,9 +158,12 @@ def measure(setting: Setting, tuning: str, seed: int, steps: int, rounds: int) -
             seconds = time.perf_counter() - start
             rows.append({"steps": visit, "nearest": nearest, "auc": auc, "before": before, "after": run.accuracy()})
             progress(f"{setting.datasets} {tuning} {setting.share} {visit}: {nearest:.3f} {auc:.3f} ({seconds:.1f} s)")
-    cost = overhead(run, meter, rounds, TIMED_STEPS[setting.device == "cpu"]) if rounds else None
-    found = {"estimator": "streaming", "overhead": cost, "tuning": tuning, "seed": seed, **asdict(setting)}
-    return [{**found, **row} for row in rows]
+    if not steps:
+        overhead(run, meter, 1)  # warms up
+    cost = overhead(run, meter, rounds) if rounds else {}
+    progress(f"{setting.datasets} {tuning}: {cost}")
+    found = {"estimator": "streaming", **cost, "tuning": tuning, "seed": seed, **asdict(setting)}
+    return [{**found, **row} for row in rows or [{"steps": 0}]]
 
 
 def main() -> None:
@@ -158,7 +172,7 @@ def main() -> None:
     parser.add_argument("--datasets", type=int, nargs="+", default=[50])
     parser.add_argument("--tuning", nargs="+", choices=("LoRA", "full"), default=["LoRA", "full"])
     parser.add_argument("--shares", type=float, nargs="+", default=[0.5])
-    parser.add_argument("--steps", type=int, default=20, help="steps per dataset")
+    parser.add_argument("--steps", type=int, default=20, help="steps per dataset; 0 to measure the overhead only")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5, help="rounds for the overhead; 0 to skip it")
     parser.add_argument("--lookahead", action="store_true", help="also measure lookaheads, which takes much longer")
@@ -169,6 +183,8 @@ def main() -> None:
     parser.add_argument("--pretraining", type=int, default=300)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    if args.device == "cpu":
+        torch.set_num_threads(1)
     names = ("device", "width", "layers", "batch", "length", "pretraining")
     base = Setting(**{name: getattr(args, name) for name in names})
     rows = [
@@ -186,17 +202,18 @@ def main() -> None:
 
 
 def _cells(row: dict[str, object]) -> tuple[str, ...]:
-    cost = row["overhead"]
+    known = "nearest" in row
     return (
         str(row["datasets"]),
         str(row["tuning"]),
         f"{row['share']:.0%}",
         str(row["estimator"]),
         str(row["steps"]),
-        f"{row['nearest']:.0%}",
-        f"{row['auc']:.3f}",
-        f"{row['before']:.0%} → {row['after']:.0%}",
-        "" if cost is None else f"{cost:.1%}",
+        f"{row['nearest']:.0%}" if known else "",
+        f"{row['auc']:.3f}" if known else "",
+        f"{row['before']:.0%} → {row['after']:.0%}" if known else "",
+        f"{1000 * row['seconds']:.0f} ms" if "seconds" in row else "",  # type: ignore[operator]
+        f"{row['overhead']:.1%}" if "overhead" in row else "",
     )
 
 

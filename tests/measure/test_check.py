@@ -1,6 +1,8 @@
 """`meter.check`: what it reports, and that it leaves no trace."""
 
 import copy
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,3 +100,53 @@ def test_check_works_with_held_out_closures() -> None:
     found = AffinityMeter(model.encoder, lr=0.1).check(closure, held_out=closure)
     assert found.tasks == ("a", "b", "c")
     np.testing.assert_array_equal(rng, np.random.get_state()[1])  # noqa: NPY002
+
+
+def task_closures() -> tuple[nn.Module, dict[str, Any]]:
+    """Returns a network with dropout, and closures of four tasks that fetch random batches; d skips a layer."""
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"first": nn.Linear(4, 4), "second": nn.Linear(4, 4), "dropout": nn.Dropout(0.5)})
+
+    def loss(task: str, x: Tensor) -> Tensor:
+        hidden = model["dropout"](model["first"](x))
+        return (hidden if task == "d" else model["second"](hidden)).pow(2).mean()
+
+    return model, {t: (lambda: torch.randn(8, 4), partial(loss, t)) for t in "abcd"}
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_check_takes_one_closure_per_task(held_out: bool) -> None:
+    model, closures = task_closures()
+    optimizer = torch.optim.AdamW(model.parameters())
+    every = RoundRobin(5, sources=1, targets=2)
+    meter = AffinityMeter(model, optimizer, model=model, every=every, estimator=["lookahead", "cosine"])
+    before, rng = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    found = meter.check(closures, closures if held_out else None)
+    assert found.tasks == ("a", "b", "c", "d")
+    assert found.shared["second.weight"] == ((4, 4), ("a", "b", "c"))
+    assert found.shared["first.bias"] == ((4,), ("a", "b", "c", "d"))
+    assert found.overhead == pytest.approx(found.ratio / 5)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert torch.equal(rng, torch.get_rng_state())
+    assert not optimizer.state
+    assert (meter.calls, meter.measured, meter.tasks) == (0, 0, None)
+
+
+def test_check_keeps_only_the_gradients_of_scheduled_tasks() -> None:
+    model, closures = task_closures()
+    every = RoundRobin(1, sources=1, targets=1)
+    few, all_pairs = (AffinityMeter(model, lr=0.1, estimator="cosine", every=e).check(closures) for e in (every, 1))
+    size = sum(p.nbytes for p in model.parameters())
+    assert all_pairs.memory - few.memory in (2 * size, 3 * size)  # the source and the target may be the same
+
+
+def test_check_reports_every_unsuitable_closure() -> None:
+    model, closures = task_closures()
+    meter = AffinityMeter(model, lr=0.1, every=RoundRobin(1, targets=1))
+    with pytest.raises(ClosureError, match=r"(?s)loss for `b` has shape.*loss for `d` is a float"):
+        meter.check({**closures, "b": lambda: torch.ones(2), "d": lambda: 0.5})
+    with pytest.raises(ValueError, match="`held_out` must be a mapping from tasks to closures"):
+        meter.check(closures, dict)
+    with pytest.raises(TypeError, match="`check` must be called with a function that computes the losses, found dict"):
+        meter.check({"a": 0.5})

@@ -1,7 +1,5 @@
 """The projection of a gradient equals the product with an explicit matrix, and keeps inner products."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -117,23 +115,32 @@ def test_inner_products_of_low_rank_gradients_are_unbiased_and_accurate(shape: t
     assert abs(np.mean(found) - exact) < 3 * np.std(found) / 60**0.5
 
 
-def test_large_parameters_are_projected_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sketch_module, "CHUNK_SIZE", 20)
+@pytest.mark.parametrize("limit", [13, 27, 40])
+@pytest.mark.parametrize("kind", ["none", "AdamW"])
+def test_projecting_in_tiles_changes_nothing(limit: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = network()
-    sketch = GradientSketch(list(model.parameters()), [], DIMENSION, seed=0)
-    gradient = set_gradients(model, 1)
-    found = sketch()
-    assert len(sketch._parts) > 2
-    whole: Any = 0.0
-    start = 0
-    for part in sketch._parts:
-        size = sum(part.sizes)
-        signs = torch.stack([part.signs[i % len(part.signs)] * part.row_signs[i // DIMENSION] for i in range(size)])
-        whole = whole + torch.zeros(DIMENSION).double().index_add_(
-            0, torch.arange(size) % DIMENSION, signs * gradient[start : start + size]
-        )
-        start += size
-    torch.testing.assert_close(found, whole)
+    optimizers = [] if kind == "none" else [torch.optim.AdamW(model.parameters())]
+    for optimizer in optimizers:
+        set_gradients(model, 0)
+        optimizer.step()
+    set_gradients(model, 1)
+    model[0].bias.grad = None
+    whole = GradientSketch(list(model.parameters()), optimizers, DIMENSION, seed=0)
+    expected = whole()
+    monkeypatch.setattr(sketch_module, "CPU_TILE", limit)
+    tiled = GradientSketch(list(model.parameters()), optimizers, DIMENSION, seed=0)
+    torch.testing.assert_close(tiled(), expected)
+    assert len(whole._parts[0].tiles) == 1
+    assert len(tiled._parts[0].tiles) == -(-66 // (limit // DIMENSION * DIMENSION))
+
+
+def test_transposed_gradients_are_projected_in_the_order_of_the_parameter() -> None:
+    parameter = nn.Parameter(torch.zeros(6, 5))
+    sketch = GradientSketch([parameter], [], DIMENSION, seed=0)
+    parameter.grad = torch.randn(6, 5)
+    expected = sketch()
+    parameter.grad = parameter.grad.t().contiguous().t()
+    torch.testing.assert_close(sketch(), expected)
 
 
 def test_frozen_parameters_are_left_out_and_missing_gradients_are_zero() -> None:

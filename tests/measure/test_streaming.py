@@ -3,8 +3,8 @@
 import copy
 import io
 import math
+import random
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from tagalong import AffinityMeter
-from tagalong.measure.setup import Setup
 from tagalong.measure.streaming import BLOCKS, RunningMeans
 
 FAMILIES, MEMBERS, INPUTS = 4, 6, 16
@@ -137,6 +136,47 @@ def test_observing_leaves_no_trace(trained: tuple[nn.Module, AffinityMeter]) -> 
     plain, _ = train(observe=False)
     for one, two in zip(plain.parameters(), trained[0].parameters(), strict=True):
         assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "AdamW", "RMSprop", "Adagrad"])
+def test_gradients_states_and_random_numbers_are_as_without_observing(kind: str) -> None:
+    """Trains with dropout, BatchNorm, mixed precision and accumulated gradients of two tasks per step."""
+
+    def run(observe: bool) -> list[Any]:
+        torch.manual_seed(0)
+        layers = nn.Linear(INPUTS, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Dropout(0.5), nn.Linear(32, 1)
+        losses, scaler = FamilyLosses(nn.Sequential(*layers)), torch.amp.GradScaler("cpu", init_scale=256.0)
+        optimizer = getattr(torch.optim, kind)(losses.model.parameters(), lr=0.01)
+        meter = AffinityMeter(
+            losses.model, optimizer, estimator=["streaming", "streaming_gradient"], scaler=scaler, sketch_dimension=101
+        )
+        seen = []
+        for step in range(70):  # more than the meter copies at once
+            for k in (0, 1):
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    loss = losses(TASKS[(2 * step + k) % 5])
+                scaler.scale(loss).backward()
+                if observe:
+                    meter.observe(TASKS[(2 * step + k) % 5], loss)
+                seen += [(p.grad.clone(), p.grad._version) for p in losses.model.parameters()]
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        assert meter.observed == 140 * observe
+        states = losses.model.state_dict(), optimizer.state_dict(), scaler.state_dict()
+        return [seen, *states, torch.get_rng_state(), np.random.get_state(), random.getstate()]  # noqa: NPY002
+
+    assert _as_bytes(run(True)) == _as_bytes(run(False))
+
+
+def _as_bytes(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {key: _as_bytes(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_as_bytes(value) for value in values]
+    if isinstance(values, Tensor | np.ndarray):
+        return np.asarray(values).tobytes()
+    return values
 
 
 @pytest.mark.parametrize("step", [1, 64, 101])
@@ -411,29 +451,6 @@ def test_observing_twice_after_one_backward_pass_counts_once() -> None:
     affinity = meter.affinity()
     assert affinity.count.max() == 6
     assert affinity.skipped["zero gradient"].diagonal().tolist() == [6, 6, 6]
-
-
-def test_ranks_that_take_the_same_tasks_in_different_orders_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each rank numbers tasks in the order in which it sees them, so numbers must not be compared."""
-    model, x = full_network(), torch.randn(8, INPUTS)
-    gathered: list[int] = []
-
-    def gather(value: int) -> list[int]:
-        gathered.append(value)
-        return gathered
-
-    streams = []
-    for order in ("abc", "bca"):
-        meter = AffinityMeter(model, estimator="streaming", sketch_dimension=101)
-        for task in order:
-            model.zero_grad()
-            model(x).sum().backward()
-            meter.observe(task)
-        streams.append(meter._stream)
-    monkeypatch.setattr(Setup, "replicas", lambda *_: SimpleNamespace(alone=False, gather=gather))
-    streams[0]._check_ranks(None)  # type: ignore[union-attr]
-    with pytest.raises(RuntimeError, match="ranks have trained on different tasks in the same step"):
-        streams[1]._check_ranks(None)  # type: ignore[union-attr]
 
 
 def test_the_scale_of_a_grad_scaler_is_removed() -> None:

@@ -1,5 +1,6 @@
 """One closure per task: the same affinities as one closure for all, with one graph at a time."""
 
+import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -80,6 +81,30 @@ def test_random_state_and_batchnorm_are_as_without_a_measurement() -> None:
 
     for one, two in zip(run(1), run(100), strict=True):
         assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_random_batches_for_measurements_do_not_change_training(held_out: bool) -> None:
+    """`measure_only` draws batches from the global random state, which training with dropout uses too."""
+
+    def run(every: int) -> tuple[list[Tensor], AffinityMeter]:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 1))
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+        meter = AffinityMeter(net, optimizer, every=RoundRobin(every, targets=2), tasks=TASKS)
+        fetch = lambda: torch.randn(8, 4)  # noqa: E731
+        for _ in range(12):
+            closures = {t: (fetch, lambda x: net(x).pow(2).mean()) for t in TASKS}
+            meter.measure_only(closures, closures if held_out else None)
+            net(torch.randn(8, 4)).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return [*net.state_dict().values(), torch.rand(1)], meter
+
+    (one, measured), (two, _) = run(2), run(100)
+    assert measured.measured == 6
+    for first, second in zip(one, two, strict=True):
+        assert torch.equal(first, second)
 
 
 def test_only_needed_losses_are_computed() -> None:
@@ -197,6 +222,36 @@ def test_a_state_restores_which_targets_come_next() -> None:
         return meter
 
     np.testing.assert_array_equal(run(None).affinity().history, run(4).affinity().history)
+
+
+def test_a_resumed_run_trains_and_measures_the_same() -> None:
+    def start() -> tuple[Losses, torch.optim.Optimizer, AffinityMeter]:
+        losses = Losses()
+        optimizer = torch.optim.AdamW(losses.model.parameters(), lr=0.01)
+        every = RoundRobin(2, sources=1, targets=2)
+        return losses, optimizer, AffinityMeter(losses.model.encoder, optimizer, every=every, tasks=TASKS)
+
+    def run(stop: int | None) -> tuple[nn.Module, AffinityMeter]:
+        losses, optimizer, meter = start()
+        for step in range(12):
+            if step == stop:
+                file = io.BytesIO()
+                torch.save([x.state_dict() for x in (losses.model, optimizer, meter)], file)
+                file.seek(0)
+                states = torch.load(file, weights_only=True)
+                losses, optimizer, meter = start()
+                for part, state in zip((losses.model, optimizer, meter), states, strict=True):
+                    part.load_state_dict(state)
+            meter(losses.apart())[TASKS[step % 4]].backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return losses.model, meter
+
+    (model, meter), (resumed_model, resumed) = run(None), run(7)
+    for field in ("history", "null", "steps", "count", "mean", "stderr"):
+        np.testing.assert_array_equal(getattr(meter.affinity(), field), getattr(resumed.affinity(), field))
+    for one, two in zip(model.parameters(), resumed_model.parameters(), strict=True):
+        assert torch.equal(one, two)
 
 
 def bad_closures() -> Iterator[Any]:

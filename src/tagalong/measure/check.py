@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,11 +17,12 @@ from .closure import ReplayableClosure, TaskLosses, raise_closure_problems
 from .distributed import Replicas, agree_on_tasks, is_learning_static_graph
 from .gradients import gradient_bytes
 from .history import unconnected_pairs
-from .isolation import Replayer, without_caches
+from .isolation import RandomState, Replayer, without_caches
 from .measurement import Measurement
 from .objects import MAX_OBJECTS
 from .schedules import Schedule
 from .setup import Setup
+from .task_closures import ReplayableTasks, TaskFunctions, require_single_process
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Check:
         notes: Notes about frozen, unused, tied or untrained parameters, missing tasks and rounding errors.
         memory: An upper bound on the extra bytes that a measured step needs, not counting the activations of one
             forward pass.
-        ratio: The duration of a measurement divided by that of a plain step.
+        ratio: The duration of a measurement divided by that of a plain step. With one closure per task, a plain step
+            trains on one task.
         overhead: The expected number of seconds spent measuring per second of plain training.
     """
 
@@ -65,21 +66,23 @@ class Check:
 def dry_step(
     setup: Setup,
     tasks: tuple[str, ...] | None,
-    closure: Callable[[], Any],
-    held_out: Callable[[], Any] | None,
+    closure: Callable[[], Any] | TaskFunctions,
+    held_out: Callable[[], Any] | TaskFunctions | None,
     schedule: Schedule,
     wrapper: DistributedDataParallel | None = None,
 ) -> Check:
-    """Measures one step without recording it, and restores the original state."""
+    """Measures one step without recording it, and restores the original state.
+
+    With one closure per task, each closure runs twice, but only the pairs that the schedule chooses are measured.
+    """
     if is_learning_static_graph(wrapper):
         raise_closure_problems(
             ["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."]
         )
-    main, held_out_closure, replicas = (
-        setup.replayable(closure, Replayer(), verify=True, wrapper=wrapper),
-        None,
-        setup.replicas(wrapper),
-    )
+    replicas, randomness = setup.replicas(wrapper), RandomState()  # fetching batches may change the random state
+    if isinstance(closure, TaskFunctions):
+        require_single_process(replicas)
+    main, held_out_closure = setup.replayable(closure, Replayer(), verify=True, wrapper=wrapper), None
     with without_caches():
         try:
             main.run()
@@ -89,44 +92,81 @@ def dry_step(
                 held_out_closure.run()
                 held_out_closure.save_end()
             names = agree_on_tasks(tasks, main, replicas)
-            measure = partial(_measure, setup, names, main, held_out_closure, schedule, replicas)
-            touched, notes = measure(verify=True)
-            ratio = _relative_duration(setup, main, closure, lambda: measure(verify=False))
+            step = _DryStep(setup, names, main, held_out_closure, schedule, replicas)
+            touched, notes = step.verify()
+            ratio = _relative_duration(setup, main, step.plain_closure(closure), step.measure)
         finally:
             if held_out_closure is not None:
                 held_out_closure.restore_start()
             main.restore_start()
-    return _summary(setup, names, touched, notes, main, ratio, schedule, held_out is not None)
+            randomness.restore()
+    return _summary(setup, names, touched, notes, main, ratio, schedule, step.gradients)
 
 
-def _measure(
-    setup: Setup,
-    tasks: Sequence[str],
-    main: ReplayableClosure,
-    held_out_closure: ReplayableClosure | None,
-    schedule: Schedule,
-    replicas: Replicas,
-    *,
-    verify: bool,
-) -> tuple[dict[str, set[int]], list[str]]:
-    """Returns the parameters that each task depends on, and what is to be noted.
+class _DryStep:
+    """A measured step that is not recorded.
 
-    Covers all tasks if `verify`, otherwise the scheduled ones.
+    Attributes:
+        gradients: The number of task gradients that the step may keep in memory.
     """
-    measurement = Measurement(
-        setup,
-        tasks,
-        main,
-        held_out_closure,
-        choose=lambda present: present if verify else schedule.choose(present, {}, 0),
-        replicas=replicas,
-        call=0,
-        known=tasks,
-        verify=verify,
-        keep_training_gradient=False,
-    )
-    found = measurement.run()
-    return {} if found is None else found.touched, measurement.notes
+
+    def __init__(
+        self,
+        setup: Setup,
+        tasks: Sequence[str],
+        main: ReplayableClosure,
+        held_out: ReplayableClosure | None,
+        schedule: Schedule,
+        replicas: Replicas,
+    ) -> None:
+        self._setup, self._tasks, self._main, self._held_out = setup, tasks, main, held_out
+        self._schedule, self._replicas = schedule, replicas
+        self._apart = isinstance(main, ReplayableTasks)
+        sources, targets = self._chosen() if self._apart else (tasks, tasks)
+        self.gradients = len({*sources, *targets}) if held_out is None else len(sources) + len(targets)
+
+    def verify(self) -> tuple[dict[str, set[int]], list[str]]:
+        """Returns the parameters that each task depends on, and what is to be noted."""
+        found, notes = self._run(verify=True)
+        return {**self._main.touched(self._setup.parameters), **found}, notes
+
+    def measure(self) -> None:
+        if self._apart:  # the losses before the step are computed for the measurement alone
+            sources, targets = self._chosen()
+            self._main.replay(sources if self._held_out is not None else list(dict.fromkeys([*sources, *targets])))
+            if self._held_out is not None:
+                self._held_out.replay(targets)
+        self._run(verify=False)
+
+    def plain_closure(self, closure: Callable[[], Any] | TaskFunctions) -> Callable[[], Any]:
+        """Returns a closure that computes the losses of a plain step; with one closure per task, that of one task."""
+        if not isinstance(closure, TaskFunctions):
+            return closure
+        return lambda: {task: closure.loss(task) for task in self._chosen()[0][:1]}
+
+    def _chosen(self) -> tuple[list[str], list[str]]:
+        """Returns the sources and targets of the first measured step."""
+        sources, targets = (list((c or self._main).losses.losses) for c in (self._main, self._held_out))
+        return list(self._schedule.choose(sources, {}, 0)), list(self._schedule.choose_targets(targets, {}, 0))
+
+    def _run(self, *, verify: bool) -> tuple[dict[str, set[int]], list[str]]:
+        choose = self._schedule.choose
+        everything = verify and not self._apart
+        measurement = Measurement(
+            self._setup,
+            self._tasks,
+            self._main,
+            self._held_out,
+            choose=lambda present: present if everything else choose(present, {}, 0),
+            choose_targets=lambda present, _: self._schedule.choose_targets(present, {}, 0) if self._apart else present,
+            replicas=self._replicas,
+            call=0,
+            known=self._tasks,
+            verify=verify,
+            keep_training_gradient=False,
+        )
+        found = measurement.run()
+        return {} if found is None else found.touched, measurement.notes
 
 
 def _relative_duration(
@@ -160,7 +200,7 @@ def _summary(
     main: ReplayableClosure,
     ratio: float,
     schedule: Schedule,
-    held_out: bool,
+    gradients: int,
 ) -> Check:
     parameters = setup.trainable()
     names = _parameter_names(parameters, main.modules())
@@ -174,7 +214,7 @@ def _summary(
         shared,
         tuple(unconnected_pairs(touched)),
         (*_notes(setup, parameters, names, shared, tasks, touched), *_closure_notes(main), *notes),
-        _extra_memory(setup, parameters, len(tasks) * (1 + held_out)) + 2 * main.copied_bytes,
+        _extra_memory(setup, parameters, gradients) + 2 * main.copied_bytes,
         ratio,
         overhead=schedule.overhead(ratio),
     )

@@ -146,6 +146,10 @@ class ReplayableClosure:
     def loss_graph(self) -> LossGraph:
         return loss_graph(self.losses.losses.values(), self.start_nr)
 
+    def touched(self, parameters: Sequence[Tensor]) -> dict[str, set[int]]:
+        """Returns the indices of the parameters that each task depends on, if this is known from the first run."""
+        return {}
+
     def differentiable_losses(self, losses: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Returns the losses of the first run with their graph."""
         return losses

@@ -16,7 +16,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-from .objects import ObjectState, is_writable
+from .object_kinds import is_writable
+from .objects import ObjectState
 
 
 class Replayer:

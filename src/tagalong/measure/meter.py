@@ -33,13 +33,13 @@ from .distributed import (
 )
 from .estimators import Cosine, Estimator, resolve_estimators
 from .history import HISTORY_MEMORY, MeterHistory, Reading, task_names
-from .isolation import Replayer, without_caches
+from .isolation import RandomState, Replayer, without_caches
 from .measurement import Measurement
 from .objects import STATE_MEMORY
 from .schedules import Schedule, as_schedule
 from .setup import Setup, Shared, Update, Weights, make_setup
 from .streaming import STREAMING_ESTIMATORS, GradientStream, check_streaming, split_estimators
-from .task_closures import LazyLosses, TaskClosure, TaskFunctions, is_task_closures
+from .task_closures import LazyLosses, TaskClosure, TaskFunctions, is_task_closures, require_single_process
 
 SINGLE_TASKS_TO_WARN = 3  # measured calls
 ONE_TASK_PER_CALL = (
@@ -244,7 +244,7 @@ class AffinityMeter:
             Whether this call was measured.
         """
         if is_task_closures(closure):
-            return torch.is_grad_enabled() and self._measure_tasks(TaskFunctions(closure), held_out)
+            return torch.is_grad_enabled() and self._measure_tasks(TaskFunctions(closure), held_out, measure_only=True)
         if not torch.is_grad_enabled():
             return False
         self._require_closure_estimator()
@@ -263,7 +263,7 @@ class AffinityMeter:
         it subtracts what it has seen already. No further forward or backward pass is needed, and nothing is modified.
 
         Under data parallelism, all ranks must train on the same task in the same step, since ``.grad`` is the average
-        over the ranks.
+        over the ranks. Gradients accumulated under ``no_sync()`` are averaged after they have been projected.
 
         Args:
             task: The task whose loss was differentiated.
@@ -288,8 +288,9 @@ class AffinityMeter:
                 f"`observe` needs one of the estimators {', '.join(map(repr, STREAMING_ESTIMATORS))}; create the meter "
                 "with estimator='streaming'"
             )
-        if not self._stream.observed:
+        if not self._stream.started:
             self._search.search(self._setup.models, self._setup.parameters)
+            self._stream.started = True
         self._stream.observe(task, loss, self._search.found)
 
     def affinity(self, estimator: str | None = None) -> Affinity:
@@ -338,17 +339,26 @@ class AffinityMeter:
             )
         return self._gram.matrix(self._training.losses)
 
-    def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check:
+    @overload
+    def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check: ...
+
+    @overload
+    def check(self, closure: Mapping[str, TaskClosure], held_out: Mapping[str, TaskClosure] | None = None) -> Check: ...
+
+    def check(self, closure: Any, held_out: Any = None) -> Check:
         """Measures one step without recording it, and reports what would be measured and at what cost.
 
-        With one closure per task, pass a closure that calls all of them:
-        ``lambda: {task: closure() for task, closure in closures.items()}``.
+        Args:
+            closure: A function that returns the losses, or one per task, as in a call to the meter. With one per task,
+                all of them run, but only the pairs that the schedule would choose are measured.
+            held_out: A function that returns the held-out losses, or one per task, as in a call to the meter.
         """
         self._require_closure_estimator()
-        if not callable(closure):
+        if is_task_closures(closure):
+            closure, held_out = TaskFunctions(closure), _held_out_functions(held_out)
+        elif not callable(closure):
             raise TypeError(
-                f"`check` must be called with a function that computes the losses, found {type(closure).__name__}; "
-                "with one closure per task, pass lambda: {task: closure() for task, closure in closures.items()}"
+                f"`check` must be called with a function that computes the losses, found {type(closure).__name__}"
             )
         return dry_step(self._setup, self._history.tasks, closure, held_out, self._schedule, self._wrapper())
 
@@ -481,18 +491,24 @@ class AffinityMeter:
         self._gram.clear()
         return call
 
-    def _measure_tasks(self, functions: TaskFunctions, held_out: Any) -> bool:
-        """Takes a measurement with one closure per task if one is due. Everything is restored afterward."""
+    def _measure_tasks(self, functions: TaskFunctions, held_out: Any, *, measure_only: bool = False) -> bool:
+        """Takes a measurement with one closure per task if one is due.
+
+        Everything is restored afterward, except that random numbers drawn to fetch batches count as drawn if training
+        goes on with these batches (not `measure_only`).
+        """
         self._require_closure_estimator()
-        if held_out is not None and not isinstance(held_out, Mapping):
-            expected = "must be a mapping from tasks to closures, like the closures themselves"
-            raise InvalidInput("held_out", expected, type(held_out).__name__)
+        on = _held_out_functions(held_out)
         call = self._begin_call(held_out)
         due = self._is_due(call)
         if due:
-            on = None if held_out is None else TaskFunctions(held_out, "held-out closure")
-            with without_caches():
-                self._measure(functions, on, call, measure_only=True)
+            randomness = RandomState()
+            try:
+                with without_caches():
+                    self._measure(functions, on, call, measure_only=True)
+            finally:
+                if measure_only:
+                    randomness.restore()
         return due
 
     def _check_held_out(self, held_out: object) -> None:
@@ -610,13 +626,7 @@ class AffinityMeter:
 
     def _choose_tasks(self, closure: TaskFunctions, held_out: Any) -> tuple[list[str], list[str]]:
         """Returns the sources and targets of a measurement with one closure per task."""
-        if not self._setup.replicas(self._search.found).alone:
-            raise_closure_problems(
-                [
-                    "one closure per task is not supported under data parallelism; pass one closure that returns the "
-                    "losses of all tasks."
-                ]
-            )
+        require_single_process(self._setup.replicas(self._search.found))
         if self._history.tasks is None:
             self._history.tasks = task_names(closure.tasks)
         sources = list(self._choose_sources(closure.tasks))
@@ -697,6 +707,13 @@ class AffinityMeter:
             "per_lr": self._setup.per_lr,
             **({"sketch": [self._dimension, self._seed]} if self._streamed else {}),
         }
+
+
+def _held_out_functions(held_out: Any) -> TaskFunctions | None:
+    if held_out is not None and not isinstance(held_out, Mapping):
+        expected = "must be a mapping from tasks to closures, like the closures themselves"
+        raise InvalidInput("held_out", expected, type(held_out).__name__)
+    return None if held_out is None else TaskFunctions(held_out, "held-out closure")
 
 
 def _as_log_function(log: Log | Logger | None) -> Log | None:

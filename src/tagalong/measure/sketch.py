@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import count
+from functools import partial
+from itertools import accumulate, count
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,10 @@ from torch import Tensor
 from torch._utils import _flatten_dense_tensors
 from torch.optim import Optimizer
 
-from .step_rules import iterate_chunks, select_rows
+from .preconditioners import GroupState, Preconditioner
 
-CHUNK_SIZE = 1 << 24  # elements that are copied at once, which bounds the memory for temporaries
+# Elements that are projected at once, which bounds the memory for temporaries. On a CPU, they should stay in the cache.
+CPU_TILE, TILE = 1 << 18, 1 << 24
 # Relative to the mean of Adam's second moments. Moments far below the mean come from parameters that have had almost no
 # gradient yet, such as LoRA's A while B is zero; dividing by them would amplify noise.
 DAMPING = 1e-4
@@ -26,9 +27,9 @@ DAMPING = 1e-4
 class GradientSketch:
     """Projects the shared gradient g to a few numbers whose inner products estimate ⟨g_i, P g_j⟩.
 
-    P is the diagonal matrix that turns a gradient into the optimizer's step: η for SGD, and for Adam
-    η (1−β₁)/(1−β₁ᵗ) / √v̂. The projected vector is √P g. Momentum and weight decay are the same for all tasks and are
-    left out. Without an optimizer, P is 1 (or `lr`).
+    P is the diagonal matrix that turns a gradient into the optimizer's step (`preconditioners`): η for SGD, and for
+    Adam η (1−β₁)/(1−β₁ᵗ) / √v̂. The projected vector is √P g. Momentum and weight decay are the same for all tasks and
+    are left out. Without an optimizer, P is 1 (or `lr`).
 
     The gradient is multiplied by random signs, cut into rows of `dimension` numbers, and the rows are added up
     (a count sketch whose buckets are i mod `dimension`). The sign of element i is b[i mod q]·a[i div `dimension`]:
@@ -41,7 +42,7 @@ class GradientSketch:
         optimizers: The optimizers of the shared parameters, or none.
         dimension: The number of numbers in a projection.
         seed: The seed of the signs.
-        precondition: Whether P contains Adam's second moments.
+        precondition: Whether P is that of the optimizer's step, or only the learning rate.
         lr: A learning rate that replaces those of the optimizers.
         per_lr: Whether to leave the learning rate out of P.
     """
@@ -64,13 +65,13 @@ class GradientSketch:
         self._parts: list[_Part] = []
 
     def __call__(self) -> Tensor | None:
-        """Returns the projection of the current ``.grad``, or None if Adam has not taken a step yet."""
+        """Returns the projection of the current ``.grad``, or None if the optimizer has no state for it yet."""
         self._plan()
-        if self._precondition and not all(part.has_metric() for part in self._parts):
+        parts = [(part, part.state()) for part in self._parts if part.has_gradient()]
+        if self._precondition and not all(state is None or state.is_ready for _, state in parts):
             return None
-        found = [part.project(self._precondition, self._lr) for part in self._parts]
         home = self._parameters[0].device
-        projections = [projection.to(home) for projection in found if projection is not None]
+        projections = [part.project(state, self._precondition, self._lr).to(home) for part, state in parts]
         return sum(projections[1:], projections[0]) if projections else torch.zeros(self._dimension, device=home)
 
     @property
@@ -86,14 +87,16 @@ class GradientSketch:
         self._trainable, self._parts = trainable, []
         signs = _random_signs(self._period, [self._seed, 0])
         for owner, parameters in self._parameter_groups():
-            for positions, rows in iterate_chunks(parameters, CHUNK_SIZE):
-                here = select_rows(parameters, positions, rows)
-                size = sum(p.numel() for p in here)
-                row_signs = _random_signs(-(-size // self._dimension), [self._seed, 1, self.layout, len(self._parts)])
-                dtype = torch.float64 if any(p.dtype == torch.float64 for p in here) else torch.float32
-                tables = [table.to(here[0].device, dtype) for table in (signs, row_signs)]
-                whole = [parameters[k] for k in positions]
-                self._parts.append(_Part(whole, rows, [p.numel() for p in here], owner, self._dimension, *tables))
+            size = sum(p.numel() for p in parameters)
+            if not size:
+                continue
+            rows = _random_signs(-(-size // self._dimension), [self._seed, 1, self.layout, len(self._parts)])
+            dtype = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
+            tiles = _tiles([p.numel() for p in parameters], self._dimension, parameters[0].device)
+            # Repeated, so that the signs of a tile are a slice, wherever in a period the tile starts.
+            repeated = signs.repeat(-(-tiles[0].padded_size // self._period) + 1)
+            tables = [table.to(parameters[0].device, dtype) for table in (repeated, rows)]
+            self._parts.append(_Part(parameters, owner, self._dimension, self._period, tiles, *tables))
 
     def _parameter_groups(self) -> list[tuple[_Owner | None, list[Tensor]]]:
         """Returns the trainable parameters by device and by the parameter group of their optimizer."""
@@ -122,98 +125,126 @@ class _Owner:
     optimizer: Optimizer
     number: int
 
+
+@dataclass(frozen=True)
+class _Tile:
+    """A range of the elements of some parameters, one after the other.
+
+    Attributes:
+        start: The number of elements before the range; a multiple of the dimension.
+        size: The number of elements in the range.
+        padding: The number of zeros that fill the last row.
+        pieces: The numbers of the parameters that the range covers, and which elements of each (None for all).
+    """
+
+    start: int
+    size: int
+    padding: int
+    pieces: list[tuple[int, slice | None]]
+
     @property
-    def group(self) -> Mapping[str, Any]:
-        group: Mapping[str, Any] = self.optimizer.param_groups[self.number]
-        return group
+    def padded_size(self) -> int:
+        return self.size + self.padding
 
-    def moments(self, parameters: Sequence[Tensor]) -> list[Tensor | None] | None:
-        """Returns Adam's second moments, or None if the optimizer keeps none."""
-        states = self.optimizer.state
-        name = "max_exp_avg_sq" if self.group.get("amsgrad") else "exp_avg_sq"
-        found = [states[p].get(name) if p in states else None for p in parameters]
-        return None if all(moment is None for moment in found) else found
 
-    def step_count(self, parameters: Sequence[Tensor]) -> Any:
-        """Returns the number of steps taken, as a tensor if it is on a device."""
-        states = (self.optimizer.state.get(p) or {} for p in parameters)
-        count: Any = next((state["step"] for state in states if "step" in state), 1.0)
-        return count if isinstance(count, Tensor) and count.device.type != "cpu" else float(count)
+def _tiles(sizes: Sequence[int], dimension: int, device: torch.device) -> list[_Tile]:
+    """Divides parameters with the given numbers of elements into tiles."""
+    limit = max(1, (CPU_TILE if device.type == "cpu" else TILE) // dimension) * dimension
+    starts = [0, *accumulate(sizes)]
+    tiles = []
+    for first in range(0, starts[-1], limit):
+        last = min(first + limit, starts[-1])
+        pieces: list[tuple[int, slice | None]] = []
+        for k, (start, size) in enumerate(zip(starts, sizes, strict=False)):
+            here = slice(max(first - start, 0), min(last - start, size))
+            if here.start < here.stop:
+                pieces.append((k, None if here == slice(0, size) else here))
+        tiles.append(_Tile(first, last - first, -(last - first) % dimension, pieces))
+    return tiles
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Parameters (or rows of them) on one device and in one parameter group, which are projected together.
+    """Parameters on one device and in one parameter group, which are projected together.
 
     Attributes:
         parameters: The parameters.
-        rows: The rows of each parameter that belong to this part.
-        sizes: The number of elements in these rows.
         owner: The optimizer of the parameters.
         dimension: The number of numbers in a projection.
-        signs: The signs b, which repeat.
+        period: The period of the signs b.
+        tiles: The parts of the parameters that are projected at once.
+        signs: The signs b, repeated.
         row_signs: The signs a, one per row.
     """
 
     parameters: list[Tensor]
-    rows: list[slice]
-    sizes: list[int]
     owner: _Owner | None
     dimension: int
+    period: int
+    tiles: list[_Tile]
     signs: Tensor
     row_signs: Tensor
 
-    def has_metric(self) -> bool:
-        """Whether P is known; Adam has no moments before its first step."""
-        return self.owner is None or "betas" not in self.owner.group or bool(self.owner.optimizer.state)
+    def has_gradient(self) -> bool:
+        return any(p.grad is not None for p in self.parameters)
+
+    def state(self) -> GroupState | None:
+        """Returns the optimizer's current state of the parameters, or None if they have no optimizer."""
+        if self.owner is None:
+            return None
+        return GroupState(self.owner.optimizer, self.owner.optimizer.param_groups[self.owner.number], self.parameters)
 
     @torch.no_grad()
-    def project(self, precondition: bool, lr: float | None) -> Tensor | None:
-        """Returns the projection of √P g, or None if no parameter has a gradient."""
+    def project(self, state: GroupState | None, precondition: bool, lr: float | None) -> Tensor:
+        """Returns the projection of √P g."""
         gradients = [p.grad for p in self.parameters]
-        if all(g is None for g in gradients):
-            return None
-        flat, owner = self._flatten(gradients), self.owner
-        rate = lr if lr is not None else 1.0 if owner is None else owner.group.get("lr", 1.0)
-        moments = owner.moments(self.parameters) if owner is not None and precondition else None
-        if owner is not None and moments is not None:
-            step = owner.step_count(self.parameters)
-            beta1, beta2 = (float(beta) for beta in owner.group["betas"])
-            correction = 1.0 - beta2**step  # v̂ = v / correction, which is a factor of the result
-            rate = rate * correction**0.5 * (1.0 - beta1) / (1.0 - beta1 ** (step + 1.0))
-            flat.mul_(self._inverse_root(moments, correction * float(owner.group.get("eps", 0.0)) ** 2))
-        return self._fold(flat).mul_(rate**0.5)
+        rate = lr if lr is not None else 1.0 if state is None else state.settings.get("lr", 1.0)
+        found = self._preconditioner(state, self.tiles[0]) if precondition else Preconditioner()
+        damping = None if found.squares is None else self._damping(state, found)
+        total: Any = 0.0
+        for number, tile in enumerate(self.tiles):
+            flat = self._flatten(tile, gradients)
+            if damping is not None:
+                squares = self._preconditioner(state, tile).squares if number else found.squares
+                flat.div_(_fourth_root(squares, damping))
+            total = self._fold(tile, flat) + total
+        projection: Tensor = total.mul_((rate * found.factor) ** 0.5)
+        return projection
 
-    def _inverse_root(self, moments: Sequence[Tensor | None], least: Any) -> Tensor:
-        """Returns 1/√√v, with damped moments v."""
-        damped, share = self._flatten(moments), DAMPING / self.size
-        damped.add_(damped.sum().add_(least / share), alpha=share)
-        return damped.pow_(-0.25) if damped.is_cuda else damped.rsqrt_().sqrt_()  # whichever is faster there
+    def _preconditioner(self, state: GroupState | None, tile: _Tile) -> Preconditioner:
+        return Preconditioner() if state is None else state.preconditioner(partial(self._flatten, tile))
 
-    def _fold(self, flat: Tensor) -> Tensor:
+    def _damping(self, state: GroupState | None, first: Preconditioner) -> Tensor:
+        """Returns the number that is added to all squares, given the preconditioner of the first tile."""
+        total: Any = 0.0
+        for number, tile in enumerate(self.tiles):
+            squares: Any = self._preconditioner(state, tile).squares if number else first.squares
+            total = squares[: tile.size].sum() + total
+        damping: Tensor = total.mul_(DAMPING / (self.tiles[-1].start + self.tiles[-1].size)).add_(first.least)
+        return damping
+
+    def _fold(self, tile: _Tile, flat: Tensor) -> Tensor:
         """Multiplies a flat tensor by the signs, in place, and adds up its rows."""
-        period = len(self.signs)
-        flat[: -(-self.size // period) * period].view(-1, period).mul_(self.signs)
-        return self.row_signs @ flat[: len(self.row_signs) * self.dimension].view(-1, self.dimension)
+        start, row = tile.start % self.period, tile.start // self.dimension
+        rows = flat.mul_(self.signs[start : start + tile.padded_size]).view(-1, self.dimension)
+        return self.row_signs[row : row + len(rows)] @ rows
 
-    def _flatten(self, tensors: Sequence[Tensor | None]) -> Tensor:
-        """Copies the tensors into a flat one, with zeros for missing tensors and to fill the last row."""
-        pieces = [
-            self.padding[:1].expand(length) if tensor is None else tensor if rows.stop is None else tensor[rows]
-            for tensor, rows, length in zip(tensors, self.rows, self.sizes, strict=True)
-        ]
-        flat: Tensor = _flatten_dense_tensors([*pieces, self.padding])
+    def _flatten(self, tile: _Tile, tensors: Sequence[Tensor | None]) -> Tensor:
+        """Copies the tile's elements of the tensors, with zeros for missing tensors and to fill the last row."""
+        pieces = []
+        for k, part in tile.pieces:
+            tensor = tensors[k]
+            known = torch.zeros_like(self.parameters[k]) if tensor is None else tensor
+            pieces.append(known if part is None else known.reshape(-1)[part])
+        if tile.padding:
+            pieces.append(self.signs.new_zeros(tile.padding))
+        flat: Tensor = _flatten_dense_tensors(pieces)
         return flat.to(self.signs.dtype)
 
-    @cached_property
-    def size(self) -> int:
-        return sum(self.sizes)
 
-    @cached_property
-    def padding(self) -> Tensor:
-        """Zeros that fill the last row, both of `dimension` numbers and of one period of the signs."""
-        longest = max(-(-(self.size + 1) // length) * length for length in (len(self.signs), self.dimension))
-        return self.signs.new_zeros(longest - self.size)
+def _fourth_root(squares: Any, damping: Tensor) -> Any:
+    """Returns √√v in place, with damped squares v."""
+    return squares.add_(damping).rsqrt_().rsqrt_()  # the fastest way on a CPU
 
 
 def _random_signs(length: int, seed: list[int]) -> Tensor:

@@ -16,11 +16,12 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, raise_problems
 from tagalong.plugins import unknown_name
 
 from .distributed import Replicas
 from .history import HostCopy, task_names
+from .preconditioners import optimizer_problems
 from .setup import Setup
 from .sketch import GradientSketch
 from .steps import check_ownership
@@ -28,6 +29,7 @@ from .steps import check_ownership
 STREAMING_ESTIMATORS = ("streaming", "streaming_gradient")
 BLOCKS = 8  # parts of each task's visits, whose differences show the noise
 ROWS_PER_COPY = 64  # projections that are copied from the device at once
+EARLY_CHECKS = (1, 2, 4, 8, 16, 32)  # observations after which ranks compare their tasks, besides every 64
 RECENT = 100  # visits, or twice the number of tasks, after which the gradient of a task is out of date
 
 Floats = NDArray[np.float64]
@@ -55,6 +57,8 @@ def check_streaming(setup: Setup, estimators: Sequence[str]) -> None:
         )
     if estimators and setup.optimizers:
         check_ownership(setup.trainable(), setup.optimizers)
+        if setup.update == "optimizer":
+            raise_problems(list(optimizer_problems(setup.optimizers, setup.parameters)))
 
 
 class GradientStream:
@@ -66,6 +70,7 @@ class GradientStream:
     Attributes:
         tasks: The tasks observed so far, with their numbers.
         observed: The number of observations.
+        started: Whether `observe` has been called in this process.
     """
 
     def __init__(
@@ -83,22 +88,24 @@ class GradientStream:
         )
         self._estimators = tuple(estimators)
         self.tasks: dict[str, int] = {}
-        self.observed = 0
+        self.observed, self.started = 0, False
+        self._observed_here = self._digest = 0
         self._means = {name: RunningMeans(dimension, unit_length=name == "streaming") for name in estimators}
         self._waiting: list[_Row] = []
         self._copying: tuple[list[_Row], list[HostCopy]] | None = None
         self._accumulated: _Accumulated | None = None
 
     def observe(self, task: str, loss: Tensor | float | None, wrapper: DistributedDataParallel | None) -> None:
-        self._check(task, loss, wrapper)
+        self._check(task, loss)
         if task not in self.tasks:
             self.tasks[task_names([task])[0]] = len(self.tasks)
         self.observed += 1
-        sketch = self._latest_gradient()
-        value = torch.nan if loss is None or sketch is None else loss.detach() if isinstance(loss, Tensor) else loss
+        replicas = self._setup.replicas(wrapper)
+        self._agree(task, replicas)
+        sketch = self._latest_gradient(replicas if _is_local_gradient(wrapper) else None)
+        value = torch.nan if loss is None or sketch is None else self._mean_loss(loss, replicas)
         self._waiting.append(_Row(self.tasks[task], self._sketch.layout, sketch, value))
         if len(self._waiting) == ROWS_PER_COPY:
-            self._check_ranks(wrapper)
             self._copy_rows()
 
     def affinity(self, name: str, settings: Mapping[str, Any]) -> Affinity:
@@ -125,10 +132,11 @@ class GradientStream:
         self.tasks = {task: k for k, task in enumerate(state["tasks"])}
         self.observed = int(state["observed"])
         self._waiting, self._copying, self._accumulated = [], None, None
+        self._observed_here, self._digest = 0, 0
         for name, means in state["means"].items():
             self._means[name].load_state_dict(means)
 
-    def _check(self, task: str, loss: object, wrapper: DistributedDataParallel | None) -> None:
+    def _check(self, task: str, loss: object) -> None:
         if self._given is not None and task not in self._given:
             raise unknown_name("task", "task of this meter", task, self._given)
         if loss is None and "streaming_gradient" in self._estimators:
@@ -150,29 +158,38 @@ class GradientStream:
                 "the gradients have been unscaled already; call `observe` directly after backward(), before "
                 "scaler.unscale_() and clipping"
             )
-        if wrapper is not None and self._setup.process_group == "auto" and not wrapper.require_backward_grad_sync:
-            raise RuntimeError(
-                "`observe` cannot be used inside no_sync(), since the gradients are not averaged over ranks yet and "
-                "later ones will be; accumulate without no_sync(), or observe only one micro-batch per step"
-            )
 
-    def _latest_gradient(self) -> Tensor | None:
-        """Returns the projection of what the last backward pass added to ``.grad``, without the scaler's factor."""
+    def _mean_loss(self, loss: Tensor | float, replicas: Replicas) -> Tensor | float:
+        if "streaming_gradient" in self._estimators and not replicas.alone:
+            here = torch.as_tensor(loss, device=self._setup.parameters[0].device).detach()
+            return replicas.sum([here])[0] / replicas.size
+        return loss.detach() if isinstance(loss, Tensor) else loss
+
+    def _latest_gradient(self, replicas: Replicas | None) -> Tensor | None:
+        """Returns the projection of what the last backward pass added to ``.grad``, without the scaler's factor.
+
+        Args:
+            replicas: The ranks over which the gradient has not been averaged yet, if any.
+        """
         total = self._sketch()
         if total is None:
             return None
-        before, self._accumulated = self._accumulated, _Accumulated.now(self._setup.parameters, total)
+        if replicas is not None:
+            total = replicas.sum([total])[0] / replicas.size
+        before, self._accumulated = self._accumulated, _Accumulated.now(self._setup.trainable(), total)
         sketch = total if before is None else before.subtract_from(self._accumulated)
         return sketch / _scale(self._setup, sketch) if self._setup.scaler is not None else sketch
 
-    def _check_ranks(self, wrapper: DistributedDataParallel | None) -> None:
-        """Raises an error if ranks have observed different tasks: their gradients were averaged over ranks."""
-        replicas: Replicas = self._setup.replicas(wrapper)
-        if replicas.alone:
+    def _agree(self, task: str, replicas: Replicas) -> None:
+        """Checks at the first observations, and from time to time, that all ranks have observed the same tasks.
+
+        Otherwise, the gradients of different tasks were averaged over the ranks before they could be observed.
+        """
+        self._observed_here += 1
+        self._digest = zlib.crc32(f"{task!r},".encode(), self._digest)  # ranks may have numbered the tasks differently
+        if self._observed_here % ROWS_PER_COPY and self._observed_here not in EARLY_CHECKS:
             return
-        by_number = list(self.tasks)  # ranks may have numbered the tasks differently
-        names = repr([by_number[row.task] for row in self._waiting])
-        if len(set(replicas.gather(zlib.crc32(names.encode())))) > 1:
+        if len(set(replicas.gather(self._digest))) > 1:
             raise RuntimeError(
                 "ranks have trained on different tasks in the same step, and their gradients were averaged before "
                 "they could be observed; draw the task of each step with the same seed on all ranks"
@@ -208,7 +225,7 @@ class GradientStream:
 
     def __getstate__(self) -> dict[str, Any]:
         self._flush()
-        return {**vars(self), "_accumulated": None}
+        return {**vars(self), "_accumulated": None, "started": False}
 
 
 @dataclass(frozen=True)
@@ -246,7 +263,7 @@ class _Accumulated:
 
     @classmethod
     def now(cls, parameters: Sequence[Tensor], sketch: Tensor) -> _Accumulated:
-        gradients = {k: p.grad for k, p in enumerate(parameters) if p.grad is not None}
+        gradients = {id(p): gradient for p in parameters if (gradient := p.grad) is not None}
         return cls(
             sketch,
             sum(p._version for p in parameters),
@@ -256,15 +273,29 @@ class _Accumulated:
 
     def subtract_from(self, later: _Accumulated) -> Tensor:
         """Returns the later projection without this one, if the later gradient still contains this one."""
+        if later.steps != self.steps or later.sketch.shape != self.sketch.shape:
+            return later.sketch
         same_gradients = all(
             gradient() is not None and k in later.gradients and gradient() is later.gradients[k]()
             for k, gradient in self.gradients.items()
         )
-        if later.steps != self.steps or not same_gradients or later.sketch.shape != self.sketch.shape:
+        if not same_gradients:
             return later.sketch
         if later.writes == self.writes:  # no backward pass has reached the shared parameters since
             return torch.zeros_like(later.sketch)
         return later.sketch - self.sketch.nan_to_num(0.0, 0.0, 0.0)
+
+
+def _is_local_gradient(wrapper: DistributedDataParallel | None) -> bool:
+    """Whether the last forward pass was inside no_sync(), so that gradients are not averaged over ranks yet."""
+    if wrapper is None or wrapper.require_forward_param_sync:
+        return False
+    if wrapper.gradient_as_bucket_view:  # gradients move when they are averaged
+        raise RuntimeError(
+            "`observe` cannot tell apart gradients that accumulate inside no_sync() if DistributedDataParallel has "
+            "gradient_as_bucket_view=True; create it without this option, or accumulate without no_sync()"
+        )
+    return True
 
 
 def _is_scalar(loss: object) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from torch import Tensor
 
 from .closure import LossGraph, ReplayableClosure, TaskLosses, loss_graph, raise_closure_problems
+
+if TYPE_CHECKING:
+    from .distributed import Replicas
 
 TaskClosure = Callable[[], Any] | tuple[Callable[[], Any], Callable[[Any], Any]]
 """A function that returns the loss of one task, or a function that fetches a batch and one that returns its loss."""
@@ -17,6 +20,17 @@ def is_task_closures(closure: object) -> TypeGuard[Mapping[str, TaskClosure]]:
     """Whether `closure` is a mapping from tasks to closures, as opposed to one closure or the losses themselves."""
     given = closure.values() if isinstance(closure, Mapping) else ()
     return any(callable(c[0] if isinstance(c, tuple) and c else c) for c in given)
+
+
+def require_single_process(replicas: Replicas) -> None:
+    """Raises an error under data parallelism, where ranks would have to agree on which closures to run."""
+    if not replicas.alone:
+        raise_closure_problems(
+            [
+                "one closure per task is not supported under data parallelism; pass one closure that returns the "
+                "losses of all tasks."
+            ]
+        )
 
 
 class TaskFunctions:
@@ -111,8 +125,8 @@ class ReplayableTasks(ReplayableClosure):
     def __init__(self, functions: TaskFunctions, needed: Sequence[str], *arguments: Any, **options: Any) -> None:
         self._functions, self._needed = functions, list(dict.fromkeys(needed))
         functions.fetch(self._needed)  # before the random state is saved, which replays start from
-        self._structure: LossGraph | None = LossGraph() if options.get("verify", True) else None
-        self._first_run = True
+        self._graphs: dict[str, LossGraph] = {}
+        self._verify = options.get("verify", True)
         options |= {"graph": False, "functions": functions.functions(self._needed)}
         super().__init__(lambda: self._run_each(self._needed), *arguments, **options)
 
@@ -124,7 +138,13 @@ class ReplayableTasks(ReplayableClosure):
             self._needed = needed
 
     def loss_graph(self) -> LossGraph:
-        return self._structure or LossGraph()
+        whole = LossGraph()
+        for graph in self._graphs.values():
+            whole.update(graph)
+        return whole
+
+    def touched(self, parameters: Sequence[Tensor]) -> dict[str, set[int]]:
+        return {t: {k for k, p in enumerate(parameters) if id(p) in g.leaves} for t, g in self._graphs.items()}
 
     def differentiable_losses(self, losses: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return _LossesWithGraph(self, losses)
@@ -141,10 +161,10 @@ class ReplayableTasks(ReplayableClosure):
         for task in tasks:
             self.restore_start()
             item = self._functions.loss(task)
-            if self._first_run and self._structure is not None:
-                self._structure.update(loss_graph(TaskLosses.read({task: item}).losses.values(), self.start_nr))
+            losses = TaskLosses.read({task: item}).losses.values() if self._verify else ()
+            if losses and task not in self._graphs:
+                self._graphs[task] = loss_graph(losses, self.start_nr)
             found[task] = _without_graph(item)
-        self._first_run = False
         return found
 
 

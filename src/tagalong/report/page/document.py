@@ -192,7 +192,7 @@ def over_time_data(affinity: Affinity) -> dict[str, Any] | None:
     windows = smooth_affinity(affinity, None)
     return {
         "tasks": list(affinity.tasks),
-        "window": windows.window,
+        "extent": windows.extent,
         "steps": [round(step, 1) for step in windows.steps.tolist()],
         "mean": _round(windows.mean.transpose(2, 1, 0).tolist(), 4),
         "stderr": _round(windows.stderr.transpose(2, 1, 0).tolist(), 2),

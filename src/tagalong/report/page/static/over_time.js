@@ -13,7 +13,7 @@ function drawOverTime() {
 }
 
 function overTime(target, width) {
-  const { tasks, steps, mean, stderr, highest, window } = data.time;
+  const { tasks, steps, mean, stderr, highest, extent } = data.time;
   const order = highest[target].filter((source) => source !== target);
   const highlighted = order.slice(0, MAX_COLORED);
   const coloured = [...highlighted].reverse().flatMap((source) => {
@@ -21,7 +21,7 @@ function overTime(target, width) {
   });
   const traces = [...otherLines(order.slice(MAX_COLORED), target), ...coloured];
   const layout = {
-    xaxis: { title: { text: width < 560 ? 'meter call' : `meter call; each point: ${window} measured steps` }, showgrid: false, zeroline: false },
+    xaxis: { title: { text: width < 560 ? 'meter call' : `meter call; each point: ${extent}` }, showgrid: false, zeroline: false },
     yaxis: { title: { text: width < 560 ? '' : 'affinity' }, exponentformat: 'power' },
     showlegend: true,
     legend: { ...LEGEND, traceorder: 'reversed' },
