@@ -12,9 +12,9 @@ plain network for all tasks (the mean over many seeds), averaged over tasks; neg
 on validation rows. What they chose is judged twice: by the very networks that they chose, and by the recipe, i.e. the
 same plan trained again with fresh seeds.
 
-A repetition has up to three parts: `methods`, `tables` (other networks for tables) and `boosting`. Each is saved as soon
-as it is finished. If the command is stopped and run again with the same `--out`, it continues with the parts that are
-missing.
+A repetition has up to three parts: `methods`, `tables` (other networks for tables) and `boosting`. Each is saved as
+soon as it is finished. If the command is stopped and run again with the same `--out`, it continues with the parts that
+are missing.
 """
 
 import argparse

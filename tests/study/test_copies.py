@@ -379,8 +379,9 @@ def test_the_noise_of_every_comparison_is_known_after_a_study(confirmed: Results
     assert set(noise.copies) == set(noise.networks_from_copies) == {("stl", None)}
     verdict = confirmed.verdict()
     assert verdict.networks_from_copies is not None
-    picked, copy = (min(confirmed.records_of(label), key=lambda one: one.total("val"))
-                    for label in (("stl", None), ("best-of", 2)))
+    picked, copy = (
+        min(confirmed.records_of(label), key=lambda one: one.total("val")) for label in (("stl", None), ("best-of", 2))
+    )
     assert verdict.networks_from_copies.estimate == pytest.approx(picked.change(copy))
     assert verdict.networks_from_copies.high - verdict.networks_from_copies.estimate == pytest.approx(
         1.959964 * noise.networks_from_copies["stl", None]

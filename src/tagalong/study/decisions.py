@@ -276,8 +276,10 @@ def _teach_anew(backend: Backend, decisions: Decisions, again: Decisions) -> Dec
         decisions: the decisions of all methods, whose explanations name the teachers.
         again: some of these decisions for fresh seeds.
     """
-    return {name: (method, _with_fresh_teachers(backend, decisions[name][1], decision))
-            for name, (method, decision) in again.items()}
+    return {
+        name: (method, _with_fresh_teachers(backend, decisions[name][1], decision))
+        for name, (method, decision) in again.items()
+    }
 
 
 def _with_fresh_teachers(backend: Backend, original: Decision, decision: Decision) -> Decision:
@@ -300,8 +302,11 @@ def _taught_by(group: Group, fresh: Mapping[str, NetworkResult]) -> Group:
     if group.taught is None or not fresh.keys() >= set(group.taught.teachers):
         return group
     weights = group.taught.weights or (1.0,) * len(group.taught.teachers)
-    known = {fresh[key].key: weight for key, weight in zip(group.taught.teachers, weights, strict=True)
-             if not fresh[key].diverged}
+    known = {
+        fresh[key].key: weight
+        for key, weight in zip(group.taught.teachers, weights, strict=True)
+        if not fresh[key].diverged
+    }
     if not known:
         return group
     return replace(group, taught=replace(group.taught, teachers=tuple(known), weights=tuple(known.values())))

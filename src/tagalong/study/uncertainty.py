@@ -267,7 +267,7 @@ def _pairs_noise(pairs: Sequence[tuple[Record, Record]], get_rows: GetRows, clus
 
 
 def _rows_noise(mine: Sequence[Rows | None], theirs: Sequence[Rows | None], clusters: Any) -> float | None:
-    """Returns `row_stderr`, or None if losses are unknown, or there is only one row, which tells nothing about noise."""
+    """Returns `row_stderr`, or None if losses are unknown or there is only one row, which tells nothing about noise."""
     candidate, reference = ([rows for rows in some if rows is not None] for some in (mine, theirs))
     if len(candidate) < len(mine) or len(reference) < len(theirs) or not any(reference):
         return None

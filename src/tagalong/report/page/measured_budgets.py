@@ -114,8 +114,8 @@ def _notes(results: Results) -> str:
         notes.append("Costs are optimizer steps, as a multiple of training one network for all tasks.")
     if any(one.networks_from_copies for best in found.values() for one in (best, *best.others)):
         notes.append(
-            "The very networks are those that were picked on validation data, compared with copies that were picked with "
-            "about the same effort; all other changes are those of the same plan over several seeds."
+            "The very networks are those that were picked on validation data, compared with copies that were picked "
+            "with about the same effort; all other changes are those of the same plan over several seeds."
         )
     if verdict.flattered:
         notes.append("Results with the seeds that chose the networks are flattered by the choice.")
