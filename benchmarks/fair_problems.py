@@ -25,10 +25,12 @@ class FairProblem:
     Attributes:
         load: loads the problem from a data folder, with a split for each seed. Its network and recipe are those of the
             truth tables, if there is one for the problem.
+        title: what it is about.
         is_table: whether its inputs are the columns of a table, so that other networks for tables can be compared.
     """
 
     load: Callable[[Path | None, int], Problem]
+    title: str
     is_table: bool = False
 
 
@@ -157,11 +159,11 @@ def draw_scenes(rows: int, random: np.random.Generator) -> dict[str, np.ndarray]
 
 
 PROBLEMS: dict[str, FairProblem] = {
-    "nhanes": FairProblem(nhanes, is_table=True),
-    "tox21": FairProblem(tox21, is_table=True),
-    "faces": FairProblem(faces),
-    "qm9-32": FairProblem(qm9(32)),
-    "qm9-128": FairProblem(qm9(128), is_table=True),
-    "digits": FairProblem(digits, is_table=True),
-    "scenes": FairProblem(scenes),
+    "nhanes": FairProblem(nhanes, "health survey (`nhanes`)", is_table=True),
+    "tox21": FairProblem(tox21, "toxicity of molecules (`tox21`)", is_table=True),
+    "faces": FairProblem(faces, "drawn faces"),
+    "qm9-32": FairProblem(qm9(32), "molecules (`qm9`), width 32"),
+    "qm9-128": FairProblem(qm9(128), "molecules (`qm9`), width 128", is_table=True),
+    "digits": FairProblem(digits, "two digits", is_table=True),
+    "scenes": FairProblem(scenes, "drawn scenes, for every pixel"),
 }

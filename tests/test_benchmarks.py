@@ -240,6 +240,15 @@ def test_repetitions_of_fair_are_added_and_parts_are_measured_once(
     assert again[1].rows == [row]
 
 
+def test_the_tables_of_the_documentation_are_those_of_the_saved_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import fair
+
+    results = fair.read_results(ROOT / "benchmarks" / "fair_results.json")
+    assert fair.show_all(results) in fair.DOCS["all"].read_text(encoding="utf-8")
+    assert fair.show_summary(results) in fair.DOCS["summary"].read_text(encoding="utf-8")
+
+
 def test_averages_of_copies_are_those_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     from fair import Copies, shorten

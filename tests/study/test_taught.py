@@ -19,7 +19,8 @@ from tagalong.study.decisions import _taught_by
 from tagalong.study.executors import Advance, Chunk, Serial
 from tagalong.study.keys import Keys
 from tagalong.study.members import member_seed
-from tagalong.study.store import NetworkResult, Store
+from tagalong.study.network_result import NetworkResult
+from tagalong.study.store import Store
 
 TASKS = ("age", "kind")
 

@@ -21,9 +21,9 @@ from .backend import Backend
 from .external_backend import PREDICTIONS_HINT
 from .learning import Learning
 from .methods import Choice, Combined, Decision, Method, no_average
+from .network_result import NetworkResult
 from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, Record, averaged_tasks, read_group
 from .search_log import format_effort
-from .store import NetworkResult
 from .study_request import Options, StudyRequest, check_request, usable_budgets
 from .verdict import decide
 

@@ -23,11 +23,11 @@ from .external_files import file_signature, has_plan, locked, plan_document, rea
 from .external_results import Losses, check_result, check_told_predictions
 from .external_targets import ExternalTargets, check_targets
 from .learning import Learning, constant_p_values
+from .network_result import NetworkResult
 from .planning import Affinities, PlanRequest, TrainingPlan, check_plan, make_plan
 from .records import ProblemInfo, Record
 from .results import Results
 from .run_folder import check_no_run, write_run_report
-from .store import NetworkResult
 from .study_request import Options, StudyRequest, default_budgets, with_effort
 from .uncertainty import comparison_noise
 

@@ -24,6 +24,7 @@ from .external import ExternalRun, check_result, check_told_predictions
 from .external_targets import ExternalTargets, Parts
 from .members import member_seed
 from .methods import BestOf, Decision, Method, Optimal, make_method
+from .network_result import NetworkResult
 from .planning import (
     COPY_COLUMN,
     KEY_COLUMNS,
@@ -39,7 +40,6 @@ from .prediction_files import read_parts, read_targets_file
 from .records import TOGETHER, Label, ProblemInfo
 from .relative_losses import Subset
 from .results import Results
-from .store import NetworkResult
 from .study_request import StudyRequest, default_budgets
 
 NUMERIC_COLUMNS = tuple(column for column in (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS) if column != "test_rows")

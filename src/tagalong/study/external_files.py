@@ -35,9 +35,9 @@ from .external_backend import ExternalResult
 from .external_results import check_told_predictions, diverged_result, job_hash
 from .external_targets import ExternalTargets, Parts, arrays_checksum, flatten_parts, read_flat_parts, read_targets
 from .methods import Method, make_method
+from .network_result import NetworkResult
 from .planning import PlannedGroups, PlanRequest, TrainingPlan
 from .records import read_group, read_label
-from .store import NetworkResult
 from .study_request import StudyRequest
 
 FORMAT, VERSION, FILE, FOLDER, LOCK = "tagalong-told", 1, "told.json", "told", ".told.lock"

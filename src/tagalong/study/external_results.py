@@ -18,7 +18,7 @@ from tagalong.score import Score
 
 from .external_backend import ExternalResult
 from .external_targets import ExternalTargets, Parts, check_predictions
-from .store import NetworkResult, halve_rows
+from .network_result import NetworkResult, halve_rows
 
 MAX_LOSS = 1e150
 Losses = Mapping[str, float | Sequence[float]]

@@ -14,7 +14,6 @@ from tagalong.files import describe_unwritten
 from tagalong.learn import Problem, constant_scores
 from tagalong.progress import Progress
 
-from .backend import TrainingBackend, open_backend
 from .best import Best, keep_best
 from .candidates import comparable_records
 from .decisions import confirm_candidate, decide_all, effort_notes, explain_decisions, train_choices, write_decisions
@@ -27,6 +26,7 @@ from .run_folder import check_folder, check_no_external_study, write_run_report,
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
 from .text import label_text
+from .training_backend import TrainingBackend, open_backend
 from .uncertainty import comparison_noise
 
 logger = logging.getLogger(__name__)
