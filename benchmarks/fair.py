@@ -530,11 +530,9 @@ def finish(part: str, found: Prepared | CaseResult, options: argparse.Namespace)
 
 def show(results: Sequence[CaseResult], kind: str) -> str:
     """Formats the mean changes over repetitions, in percent, with standard errors."""
-    lines = []
+    lines, budgets = [], sorted({row.budget for one in results for row in one.all_rows})
     for problem in dict.fromkeys(one.problem for one in results):
-        some = [one for one in results if one.problem == problem]
-        rows = [row for one in some for row in one.all_rows]
-        budgets = sorted({row.budget for row in rows})
+        rows = [row for one in results if one.problem == problem for row in one.all_rows]
         own = {"ensemble", "mtl-big", *TABLE_NETWORKS}  # their effort is the budget
         keys = dict.fromkeys((row.method, None if row.method in own else row.effort) for row in rows)
         for method, effort in keys:

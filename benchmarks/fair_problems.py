@@ -15,7 +15,7 @@ from truth_problems import faces, nhanes, qm9, tox21
 
 DIGITS = "digits.npz"  # scikit-learn's images of digits, for machines without scikit-learn
 PAIRS = {"train": 2000, "val": 500, "test": 1000}  # of digits
-SCENES, PIXELS, BALLS = 1200, 6, 1
+SCENES, PIXELS, BALLS = 1000, 5, 1
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from tagalong.study import (
     Study,
     open_backend,
 )
-from tagalong.study.candidates import comparable_records, find_candidates
+from tagalong.study.candidates import comparable_records, find_candidates, picked_record
 from tagalong.study.decisions import effort_notes
 from tagalong.study.keys import Keys
 from tagalong.study.members import member_seed
@@ -170,7 +170,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return Study(make_problem(), tmp_path_factory.mktemp("mixed"), device="cpu").run(methods, seeds=1)
 
 
-TABM = {"encoder": TabM(4, (8,), dropout=0.1, members=3), "head": TabMHeads()}
+TABM = {"encoder": TabM(4, (8,), dropout=0.1, members=3), "head": TabMHeads(3)}
 
 
 @pytest.fixture(scope="module")
@@ -379,9 +379,8 @@ def test_the_noise_of_every_comparison_is_known_after_a_study(confirmed: Results
     assert set(noise.copies) == set(noise.networks_from_copies) == {("stl", None)}
     verdict = confirmed.verdict()
     assert verdict.networks_from_copies is not None
-    picked, copy = (
-        min(confirmed.records_of(label), key=lambda one: one.total("val")) for label in (("stl", None), ("best-of", 2))
-    )
+    picked, copy = (picked_record(confirmed.records_of(label)) for label in (("stl", None), ("best-of", 2)))
+    assert picked.seed == verdict.networks_seed
     assert verdict.networks_from_copies.estimate == pytest.approx(picked.change(copy))
     assert verdict.networks_from_copies.high - verdict.networks_from_copies.estimate == pytest.approx(
         1.959964 * noise.networks_from_copies["stl", None]

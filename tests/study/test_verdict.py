@@ -313,7 +313,7 @@ def test_one_network_is_compared_with_the_best_of_several_copies() -> None:
 
 def test_seeds_that_share_teachers_cannot_show_that_teaching_beats_copies() -> None:
     def students(seeds: list[int], own: bool) -> list:
-        found = records("auto", 2, [-0.2] * len(seeds), np.linspace(-0.2, -0.21, len(seeds)), first=seeds[0])
+        found = records("auto", 2, [-0.2] * len(seeds), [-0.2, -0.205, -0.21], first=seeds[0])
         names = [f"key {record.seed}" if own else "key" for record in found]
         lessons = [tuple(Group("ab", "ab", copy=copy, taught=Taught((name,))) for copy in (4, 5)) for name in names]
         return [replace(record, groups=groups) for record, groups in zip(found, lessons, strict=True)]
@@ -490,7 +490,8 @@ def test_copies_and_students_of_auto_are_not_called_groups() -> None:
     assert verdict.sentence.startswith("Picking the best copy for each task is worth it: the 2 networks of auto")
     student = (Group("ab", "ab", copy=3, taught=Taught(("key",))),)
     verdict = verdict_on(records("auto", 1, *better, student), ensemble, noise=noise)
-    assert verdict.answers()[3][1:] == ("No.", "auto (budget 1) is one network for all tasks, so there are no groups.")
+    assert verdict.answers()[3].answer == "No."
+    assert verdict.answers()[3].detail.startswith("auto (budget 1) is one network for all tasks, so there are no groups.")
     verdict = verdict_on(records("auto", 1, [0.1] * 3, better[1], student), noise=noise)
     assert "no taught network did better on validation" in verdict.sentence
 

@@ -20,7 +20,8 @@ from tagalong.learn import Job
 from tagalong.tabular import ParsedTable, TableError, TableRow, is_missing_word, is_number, read_table
 
 from .backend import Backend
-from .external import ExternalRun, check_result, check_told_predictions
+from .external import ExternalRun
+from .external_results import check_result, check_told_predictions
 from .external_targets import ExternalTargets, Parts
 from .members import member_seed
 from .methods import BestOf, Decision, Method, Optimal, make_method
