@@ -99,7 +99,7 @@ def test_the_disagreement_of_networks_can_be_predicted(tagalong: Terminal, table
 
 
 def test_predicted_averages_give_the_reported_test_losses(tagalong: Terminal, table: Path) -> None:
-    header, *rows = list(csv.reader(table.open(encoding="utf-8")))
+    header, *rows = list(csv.reader(table.read_text(encoding="utf-8").splitlines()))
     parts = [("train", "train", "val", "test")[row % 4] for row in range(len(rows))]
     for name, wanted in (("all.csv", ("train", "val", "test")), ("test.csv", ("test",))):
         with open(name, "w", newline="", encoding="utf-8") as file:
