@@ -491,7 +491,9 @@ def test_copies_and_students_of_auto_are_not_called_groups() -> None:
     student = (Group("ab", "ab", copy=3, taught=Taught(("key",))),)
     verdict = verdict_on(records("auto", 1, *better, student), ensemble, noise=noise)
     assert verdict.answers()[3].answer == "No."
-    assert verdict.answers()[3].detail.startswith("auto (budget 1) is one network for all tasks, so there are no groups.")
+    assert verdict.answers()[3].detail.startswith(
+        "auto (budget 1) is one network for all tasks, so there are no groups."
+    )
     verdict = verdict_on(records("auto", 1, [0.1] * 3, better[1], student), noise=noise)
     assert "no taught network did better on validation" in verdict.sentence
 
