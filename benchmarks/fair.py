@@ -1,20 +1,26 @@
 """What is the best use of k networks, if every method may train equally many (see the README)?
 
-    python benchmarks/fair.py --data DIR --device cuda --workers 6 --json fair.json
-    python benchmarks/fair.py --data DIR --boosting --workers 8 --json boosting.json
-    python benchmarks/fair.py --show fair.json boosting.json      # prints the tables of both
-    python benchmarks/fair.py --show benchmarks/fair_results.json # prints the tables of the README
+    python benchmarks/fair.py --data DIR --device cuda --workers 6 --out fair.json
+    python benchmarks/fair.py nhanes --repetitions 3-5 --data DIR --device cuda --out more.json
+    python benchmarks/fair.py --parts boosting --data DIR --workers 8 --out boosting.json
+    python benchmarks/fair.py --show fair.json more.json boosting.json --out all.json  # prints and merges the results
+    python benchmarks/fair.py --show benchmarks/fair_results.json --write-docs         # updates the tables of the docs
     python benchmarks/fair.py nhanes faces --repetitions 2 --efforts 6,20
 
 Every repetition draws a new split (or new data) and new seeds. All numbers are changes of the test loss relative to one
 plain network for all tasks (the mean over many seeds), averaged over tasks; negative numbers are better. Methods choose
 on validation rows. What they chose is judged twice: by the very networks that they chose, and by the recipe, i.e. the
 same plan trained again with fresh seeds.
+
+A repetition has up to three parts: `methods`, `tables` (other networks for tables) and `boosting`. Each is saved as
+soon as it is finished. If the command is stopped and run again with the same `--out`, it continues with the parts that
+are missing.
 """
 
 import argparse
 import json
 import multiprocessing
+import os
 import statistics
 import threading
 import time
@@ -30,17 +36,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fair_problems import PROBLEMS
+from fair_problems import PROBLEMS, TABLE_NETWORKS, with_default_network
 from markdown import progress, table
 from tagalong.affinity import Affinity
 from tagalong.group import Group
 from tagalong.learn import Diverged, Job, Problem, Trained, build_network, outputs_on, train, train_many
 from tagalong.learn.boosting import boosting_scores
-from tagalong.learn.table_networks import default_network
 from tagalong.study import Backend, Cost, Decision, Method, NetworkResult, make_method
 from tagalong.study.learning import LAST_EPOCHS
 from tagalong.study.methods.auto import METER_SETTINGS, measuring_interval
-from tagalong.study.store import halve_rows, plain_steps
+from tagalong.study.network_result import halve_rows, plain_steps
 
 BUDGETS = (1, 2, 3, 4)
 EFFORTS = (6, 20, 60)
@@ -50,7 +55,20 @@ FRESH_COPIES = 12  # divided into sets of k that judge the recipe of k averaged 
 SEEDS_PER_REPETITION = 1000
 FIRST_COPY, FIRST_FRESH = 100, 500
 ONE = 1  # the effort of methods that train one network and choose nothing
+PARTS = ("methods", "tables", "boosting")  # of a repetition; boosting needs scikit-learn
+GROUP_SEARCH = "auto, revised"  # not "auto", the first version of the search, which some saved results are about
 MIN_PROBABILITY = 1e-12
+ROOT = Path(__file__).parent.parent
+DOCS = {"all": ROOT / "benchmarks" / "README.md", "summary": ROOT / "docs" / "comparison.md"}
+SUMMARY = {  # columns of the summary: with three networks, the methods and their effort; with one, tables only
+    3: {
+        "three copies": (("ensemble",), 3),
+        "HOA's groups": (("hoa",), None),
+        "groups of `auto`, 60 trainings": (("auto", GROUP_SEARCH), 60),
+        "one network as large as three": (("mtl-big",), 3),
+    },
+    1: {name: ((name,), 1) for name in (*TABLE_NETWORKS, "boosting")},
+}
 Losses = np.ndarray  # the test loss of each task
 
 
@@ -87,6 +105,8 @@ class CaseResult:
         trained: the number of all networks that were trained.
         seconds: the duration.
         boosting: the test loss of each task with boosting; empty if not measured.
+        tables: the mean test loss of each task with other networks for tables, by kind of network and number of copies.
+        table_seconds: the mean training time of one network of each kind, in seconds.
     """
 
     problem: str
@@ -98,14 +118,27 @@ class CaseResult:
     trained: int = 0
     seconds: float = 0.0
     boosting: list[float] = field(default_factory=list)
+    tables: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    table_seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> set[str]:
+        """The parts that have been measured."""
+        measured = zip(PARTS, (self.rows, self.tables, self.boosting), strict=True)
+        return {part for part, found in measured if found}
 
     @property
     def all_rows(self) -> list[Row]:
-        """The results of all methods and of boosting."""
-        if not (self.plain and self.boosting):
-            return self.rows
-        change = float((np.divide(self.boosting, self.plain) - 1).mean())
-        return [*self.rows, Row("boosting", ONE, 1, change, change)]
+        """The results of all methods, of other networks for tables, and of boosting."""
+        if not self.plain:  # there is nothing to compare with
+            return []
+        others = [
+            (name, int(copies), losses) for name, found in self.tables.items() for copies, losses in found.items()
+        ]
+        others += [("boosting", ONE, self.boosting)] if self.boosting else []
+        changes = [float((np.divide(losses, self.plain) - 1).mean()) for *_, losses in others]
+        found = zip(others, changes, strict=True)
+        return [*self.rows, *(Row(name, copies, copies, change, change) for (name, copies, _), change in found)]
 
 
 class Pool(Backend):
@@ -313,10 +346,9 @@ class Prepared:
 
 def prepare_case(name: str, repetition: int, options: argparse.Namespace) -> Prepared:
     """Loads a problem and measures the affinities for TAG and `auto`."""
-    load = PROBLEMS[name].load
-    if options.base == "default" and PROBLEMS[name].default is not None:
-        load = PROBLEMS[name].default
-    problem = load(options.data, repetition)
+    problem = PROBLEMS[name].load(options.data, repetition)
+    if options.base == "default" and PROBLEMS[name].is_table:
+        problem = with_default_network(problem)
     if options.rows:
         problem = shorten(problem, options.rows, options.epochs)
     prepared = Prepared(name, repetition, problem, {})
@@ -342,8 +374,6 @@ class Case:
         self._compare_copies()
         self._compare_wider()
         self._compare_groups()
-        if PROBLEMS[self.result.problem].default is not None and not self.options.same_network:
-            self._compare_table_networks()
         self.result.trained, self.result.seconds = len(self.pool.trained), time.perf_counter() - start
         return self.result
 
@@ -388,7 +418,7 @@ class Case:
         n, first = len(self.problem.names), self.first_seed
         plans = [("tag", 1, make_method("tag"), [first]), ("hoa", n * (n + 1) // 2, make_method("hoa"), [first])]
         seeds = [first + number for number in range(SEARCH_SEEDS)]
-        plans += [("auto", e, groups_by_search(e), seeds) for e in self.options.efforts]
+        plans += [(GROUP_SEARCH, e, groups_by_search(e), seeds) for e in self.options.efforts]
         made = decide_together(self.pool, [(method, own) for *_, method, own in plans], budgets)
         chosen = [
             (name, effort, budget, own, decision.choices[budget, own[0]].groups)
@@ -404,25 +434,6 @@ class Case:
             best = min(own, key=lambda seed, g=groups, p=plain: (self.pool.losses(g, seed, "val") / p).mean())
             recipe = [self.pool.losses(groups, seed) for seed in fresh]
             self._add(name, effort, budget, [self.pool.losses(groups, best)], recipe)
-
-    def _compare_table_networks(self) -> None:
-        """Networks of other kinds on tables."""
-        default = PROBLEMS[self.result.problem].default
-        assert default is not None
-        old, new = PROBLEMS[self.result.problem].load, default
-        loads = {"old network": old} if self.options.base == "default" else {"default network": new}
-        problems = {name: load(self.options.data, self.result.repetition) for name, load in loads.items()}
-        problems["TabM"] = replace(self.problem, **default_network(self.problem.train.inputs, "tabm"))
-        for name, problem in problems.items():
-            if self.options.rows:
-                problem = shorten(problem, self.options.rows, self.options.epochs)
-            pool = Pool(problem, self.options.device)
-            seeds = range(self.first_seed + FIRST_FRESH, self.first_seed + FIRST_FRESH + FRESH_COPIES)
-            trained = pool.train(Job(problem.names, seed) for seed in seeds[: FRESH_SEEDS if name == "TabM" else None])
-            copies = Copies(problem, [one for one in trained if not one.diverged], self.options.device)
-            for budget in self.options.budgets[: 1 if name == "TabM" else None]:
-                losses = copies.losses(_divide(range(copies.size), budget))
-                self._add(name, budget, budget, losses, losses)
 
 
 def groups_by_search(effort: float) -> Method:
@@ -455,25 +466,42 @@ def shorten(problem: Problem, rows: int, epochs: int | None) -> Problem:
     return replace(problem, **splits, recipe=recipe)
 
 
-def boost(name: str, repetition: int, options: argparse.Namespace) -> CaseResult | None:
-    """Measures boosting on a table. Returns None for other problems."""
-    if PROBLEMS[name].default is None:
-        return None
-    start = time.perf_counter()
+def compare_tables(name: str, repetition: int, options: argparse.Namespace) -> CaseResult:
+    """Trains other kinds of networks for tables, and averages their copies."""
+    plain, result = PROBLEMS[name].load(options.data, repetition), CaseResult(name, repetition)
+    first = SEEDS_PER_REPETITION * (repetition + 1) + FIRST_FRESH
+    for kind, change_network in TABLE_NETWORKS.items():
+        problem = change_network(plain)
+        if options.rows:
+            problem = shorten(problem, options.rows, options.epochs)
+        count, budgets = (FRESH_SEEDS, (1,)) if kind == "TabM" else (FRESH_COPIES, options.budgets)
+        jobs, start = [Job(problem.names, first + number) for number in range(count)], time.perf_counter()
+        trained = [one for one in Pool(problem, options.device).train(jobs) if not one.diverged]
+        result.table_seconds[kind] = (time.perf_counter() - start) / count
+        copies = Copies(problem, trained, options.device)
+        result.tables[kind] = {
+            str(budget): copies.losses(_divide(range(copies.size), budget)).mean(0).tolist() for budget in budgets
+        }
+    return result
+
+
+def boost(name: str, repetition: int, options: argparse.Namespace) -> CaseResult:
+    """Measures boosting on a table."""
     problem = PROBLEMS[name].load(options.data, repetition)
     if options.rows:
         problem = shorten(problem, options.rows, options.epochs)
     scores = boosting_scores(problem)["test"]
-    losses = [scores[task].loss for task in problem.names]
-    return CaseResult(name, repetition, boosting=losses, seconds=time.perf_counter() - start)
+    return CaseResult(name, repetition, boosting=[scores[task].loss for task in problem.names])
 
 
-def prepare(case: tuple[str, int, argparse.Namespace]) -> Prepared | CaseResult | None:
-    """Prepares a case, or measures boosting. An error is printed, so that it does not stop the other cases."""
+def prepare(case: tuple[str, int, argparse.Namespace], part: str = "methods") -> Prepared | CaseResult | None:
+    """Prepares the methods of a case, or measures boosting. An error is printed, so that other cases continue."""
     torch.set_num_threads(1)
-    name, repetition, options = case
+    name, repetition, _ = case
     try:
-        return boost(*case) if options.boosting else prepare_case(*case)
+        if part == "tables":  # trained by the main process, which has the GPU
+            return CaseResult(name, repetition)
+        return boost(*case) if part == "boosting" else prepare_case(*case)
     except (FileNotFoundError, ImportError) as error:
         progress(f"{name}: skipped, {error}")
     except Exception:
@@ -481,25 +509,31 @@ def prepare(case: tuple[str, int, argparse.Namespace]) -> Prepared | CaseResult 
     return None
 
 
-def finish(found: Prepared | CaseResult, options: argparse.Namespace) -> CaseResult | None:
-    """Trains the networks of a prepared case. An error is printed."""
-    if isinstance(found, CaseResult):
-        return found
+def prepare_part(case: tuple[str, int, str, argparse.Namespace]) -> tuple[str, Prepared | CaseResult | None]:
+    """Prepares a part of a case, and returns the name of the part, too."""
+    name, repetition, part, options = case
+    return part, prepare((name, repetition, options), part)
+
+
+def finish(part: str, found: Prepared | CaseResult, options: argparse.Namespace) -> CaseResult | None:
+    """Trains the networks of a prepared part. An error is printed."""
     try:
-        return Case(found, options).run()
+        if isinstance(found, Prepared):
+            return Case(found, options).run()
+        return compare_tables(found.problem, found.repetition, options) if part == "tables" else found
+    except FileNotFoundError as error:
+        progress(f"skipped: {error}")
     except Exception:
-        progress(f"{found.name}, repetition {found.repetition}:\n{traceback.format_exc()}")
+        progress(f"{part}:\n{traceback.format_exc()}")
     return None
 
 
 def show(results: Sequence[CaseResult], kind: str) -> str:
     """Formats the mean changes over repetitions, in percent, with standard errors."""
-    lines = []
+    lines, budgets = [], sorted({row.budget for one in results for row in one.all_rows})
     for problem in dict.fromkeys(one.problem for one in results):
-        some = [one for one in results if one.problem == problem]
-        rows = [row for one in some for row in one.all_rows]
-        budgets = sorted({row.budget for row in rows})
-        own = {"ensemble", "mtl-big", "default network", "old network"}  # their effort is the budget
+        rows = [row for one in results if one.problem == problem for row in one.all_rows]
+        own = {"ensemble", "mtl-big", *TABLE_NETWORKS}  # their effort is the budget
         keys = dict.fromkeys((row.method, None if row.method in own else row.effort) for row in rows)
         for method, effort in keys:
             cells = []
@@ -532,69 +566,133 @@ def show_convergence(results: Sequence[CaseResult]) -> str:
     return table(["problem", "repetitions", "best in the last three epochs", "networks trained", "seconds"], lines)
 
 
+def show_prices(results: Sequence[CaseResult]) -> str:
+    """Formats the training times of networks for tables, relative to the old network."""
+    lines = []
+    for problem in dict.fromkeys(one.problem for one in results if one.table_seconds):
+        some = [one.table_seconds for one in results if one.problem == problem and one.table_seconds]
+        seconds = {kind: statistics.mean(one[kind] for one in some) for kind in TABLE_NETWORKS}
+        lines.append([problem, *(f"{seconds[kind] / seconds['old network']:.1f}×" for kind in TABLE_NETWORKS)])
+    return table(["training time of one network", *TABLE_NETWORKS], lines) if lines else ""
+
+
 def read_results(*paths: Path) -> list[CaseResult]:
-    """Reads the results of earlier runs, and joins those of networks and of boosting."""
-    found: dict[tuple[str, int], CaseResult] = {}
-    for one in (one for path in paths for one in json.loads(path.read_text())):
-        case = CaseResult(**one | {"rows": [Row(**row) for row in one["rows"]]})
-        other = found.setdefault((case.problem, case.repetition), case)
-        if other is not case:
-            networks, boosted = (case, other) if other.boosting else (other, case)
-            found[case.problem, case.repetition] = replace(networks, boosting=boosted.boosting)
-    return sorted(found.values(), key=lambda one: (list(PROBLEMS).index(one.problem), one.repetition))
+    """Reads the results of earlier runs, and merges the parts of each case."""
+    found = [CaseResult(**one) for path in paths for one in json.loads(path.read_text())]
+    return merge(replace(one, rows=[Row(**row) for row in one.rows]) for one in found)
 
 
-def print_tables(results: Sequence[CaseResult]) -> None:
-    """Prints all tables."""
-    print("The very networks that were chosen:\n")
-    print(show(results, "very"))
-    print("\nThe recipe, with fresh seeds:\n")
-    print(show(results, "recipe"))
-    print(f"\n{show_convergence(results)}")
+def merge(results: Iterable[CaseResult]) -> list[CaseResult]:
+    """Merges the parts of each case. If a part was measured twice, the last result counts."""
+    merged: dict[tuple[str, int], CaseResult] = {}
+    for one in results:
+        known = merged.setdefault((one.problem, one.repetition), CaseResult(one.problem, one.repetition))
+        if one.rows:
+            for name in ("rows", "plain", "late", "networks", "trained", "seconds"):
+                setattr(known, name, getattr(one, name))
+        if one.tables:
+            known.tables, known.table_seconds = one.tables, one.table_seconds
+        known.boosting = one.boosting or known.boosting
+    return sorted(merged.values(), key=lambda one: (list(PROBLEMS).index(one.problem), one.repetition))
+
+
+def save(results: Sequence[CaseResult], path: Path) -> None:
+    """Saves results. If the process is killed, the file is either the old or the new one."""
+    written = path.with_name(f"{path.name}.new")
+    written.write_text(json.dumps([asdict(one) for one in results], indent=1))
+    os.replace(written, path)
+
+
+def show_all(results: Sequence[CaseResult]) -> str:
+    """Formats all tables of the README."""
+    parts = ["The very networks that were chosen:", show(results, "very")]
+    parts += ["The recipe: the same plan, trained again with fresh seeds. For best-of, this is any k copies."]
+    return "\n\n".join(filter(None, [*parts, show(results, "recipe"), show_convergence(results), show_prices(results)]))
+
+
+def show_summary(results: Sequence[CaseResult]) -> str:
+    """Formats the changes of recipes with three networks, and with one network on tables."""
+    found = []
+    for budget, columns in SUMMARY.items():
+        lines = []
+        for problem in dict.fromkeys(one.problem for one in results):
+            some = [one for one in results if one.problem == problem]
+            cells = [_summarize(some, budget, *column) for column in columns.values()]
+            count = f"{len(some)} repetition{'s' * (len(some) != 1)}"
+            if any(cells):
+                lines.append([f"{PROBLEMS[problem].title}, {count}", *cells])
+        first = {3: "three networks", 1: "one model, on tables"}[budget]
+        found.append(table([first, *columns], lines) if lines else "")
+    return "\n\n".join(filter(None, found))
+
+
+def _summarize(results: Sequence[CaseResult], budget: int, methods: Sequence[str], effort: int | None) -> str:
+    rows = [row for one in results for row in one.all_rows if row.method in methods and row.budget == budget]
+    changes = [100 * row.recipe for row in rows if effort in (None, row.effort)]
+    count = "" if len(changes) in (0, len(results)) else f" ({len(changes)})"
+    return f"{_with_error(changes)}%{count}" if changes else ""
+
+
+def write_docs(results: Sequence[CaseResult]) -> None:
+    """Replaces the tables of the docs, which are between two comments."""
+    for name, path in DOCS.items():
+        start, end = f"<!-- fair.py: {name} -->\n", f"<!-- end of {name} -->"
+        before, _, rest = path.read_text(encoding="utf-8").partition(start)
+        content = {"all": show_all, "summary": show_summary}[name](results)
+        path.write_text(f"{before}{start}\n{content}\n\n{end}{rest.partition(end)[2]}", encoding="utf-8")
 
 
 def main() -> None:
-    """Runs the missing cases and prints the tables. Results are saved after each case."""
+    """Measures the missing parts and prints the tables. Results are saved after each part."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("problems", nargs="*", default=list(PROBLEMS), metavar="PROBLEM", help=", ".join(PROBLEMS))
-    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--repetitions", type=_range, default=range(5), help="their number, or a range such as 3-5")
+    parser.add_argument("--parts", type=_names, default=PARTS[:2], help=f"some of {','.join(PARTS)}")
     parser.add_argument("--efforts", type=_numbers, default=EFFORTS)
     parser.add_argument("--budgets", type=_numbers, default=BUDGETS)
     parser.add_argument("--base", choices=("truth", "default"), default="truth", help="the plain network on tables")
-    parser.add_argument("--same-network", action="store_true", help="do not train other kinds of networks on tables")
     parser.add_argument("--data", type=Path, help="folder with qm9/, tox21/, nhanes.tsv and digits.npz")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=1, help="number of processes that prepare cases")
     parser.add_argument("--rows", type=int, help="rows of each split, for a quick trial")
     parser.add_argument("--epochs", type=int, help="maximum number of epochs, with --rows")
-    parser.add_argument("--json", type=Path, help="where to save all results; those it has already are kept")
+    parser.add_argument("--out", type=Path, help="where to save all results; those it has already are kept")
     parser.add_argument("--limit-seconds", type=float, default=1e6, help="stop after this time; the rest is missing")
-    parser.add_argument("--boosting", action="store_true", help="measure only boosting, on tables; needs scikit-learn")
-    parser.add_argument("--show", type=Path, nargs="+", help="print the tables of earlier runs")
+    parser.add_argument("--show", type=Path, nargs="+", help="print the tables of earlier runs; --out merges them")
+    parser.add_argument("--write-docs", action="store_true", help="replace the tables of the documentation")
     options = parser.parse_args()
-    if options.show:
-        print_tables(read_results(*options.show))
-        return
-    results = read_results(options.json) if options.json and options.json.exists() else []
-    known = {(one.problem, one.repetition) for one in results}
-    cases = [(name, repetition) for repetition in range(options.repetitions) for name in options.problems]
-    missing = [(*case, options) for case in cases if case not in known]
+    results = read_results(*(options.show or (path for path in (options.out,) if path is not None and path.exists())))
+    if not options.show:
+        results = measure(results, options)
+    if options.show and options.out:
+        save(results, options.out)
+    if options.write_docs:
+        write_docs(results)
+    print(f"{show_all(results)}\n\n{show_summary(results)}")
+
+
+def measure(results: list[CaseResult], options: argparse.Namespace) -> list[CaseResult]:
+    """Measures the parts that are missing in the results, and returns all of them."""
+    known = {(one.problem, one.repetition, part) for one in results for part in one.parts}
+    wanted = [(name, number, part) for number in options.repetitions for name in options.problems
+              for part in options.parts if part == "methods" or PROBLEMS[name].is_table]  # fmt: skip
+    missing = [(*case, options) for case in wanted if case not in known]
     with ExitStack() as stack:
-        found = map(prepare, missing)  # in this process, case by case
+        found = map(prepare_part, missing)  # in this process, case by case
         if options.workers > 1:  # leaving the pool ends its workers
             pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(options.workers))
-            found = pool.imap(prepare, missing)
-        for prepared in _until(time.monotonic() + options.limit_seconds, found):
-            one = None if prepared is None else finish(prepared, options)
+            found = pool.imap(prepare_part, missing)
+        for part, prepared in _until(time.monotonic() + options.limit_seconds, found):
+            start = time.perf_counter()
+            one = None if prepared is None else finish(part, prepared, options)
             if one is None:
                 continue
-            progress(f"{one.problem}, repetition {one.repetition}: {one.trained} networks, {one.seconds:.0f} s")
-            results.append(one)
-            results.sort(key=lambda one: (list(PROBLEMS).index(one.problem), one.repetition))
-            if options.json:
-                options.json.write_text(json.dumps([asdict(one) for one in results], indent=1))
-    if not options.boosting:  # its results are shown together with those of networks
-        print_tables(results)
+            took = time.perf_counter() - start
+            progress(f"{one.problem}, repetition {one.repetition}, {part}: {one.trained} networks, {took:.0f} s")
+            results = merge([*results, one])
+            if options.out:
+                save(results, options.out)
+    return results
 
 
 def _until(end: float, found: Any) -> Iterator[Any]:
@@ -611,6 +709,17 @@ def _until(end: float, found: Any) -> Iterator[Any]:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(","))
+
+
+def _range(text: str) -> range:
+    first, _, last = text.rpartition("-")
+    return range(int(first), int(last) + 1) if first else range(int(last))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    if unknown := set(text.split(",")) - set(PARTS):
+        raise argparse.ArgumentTypeError(f"must be some of {', '.join(PARTS)}, not {', '.join(sorted(unknown))}")
+    return tuple(text.split(","))
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tagalong.learn import MLP, Problem, Recipe, Split, Task
-from tagalong.problems import load_problem
+from tagalong.learn.table_networks import default_network
 from truth_problems import faces, nhanes, qm9, tox21
 
 DIGITS = "digits.npz"  # scikit-learn's images of digits, for machines without scikit-learn
 PAIRS = {"train": 2000, "val": 500, "test": 1000}  # of digits
-SCENES, PIXELS, BALLS = 1200, 6, 1
+SCENES, PIXELS, BALLS = 1000, 5, 1
 
 
 @dataclass(frozen=True)
@@ -23,26 +23,41 @@ class FairProblem:
     """A problem of the comparison.
 
     Attributes:
-        load: loads the problem from a data folder, with a split for each seed.
-        default: loads the same problem with the network that tables get by default, or None if it is not a table.
+        load: loads the problem from a data folder, with a split for each seed. Its network and recipe are those of the
+            truth tables, if there is one for the problem.
+        title: what it is about.
+        is_table: whether its inputs are the columns of a table, so that other networks for tables can be compared.
     """
 
     load: Callable[[Path | None, int], Problem]
-    default: Callable[[Path | None, int], Problem] | None = None
+    title: str
+    is_table: bool = False
 
 
-def default_nhanes(data: Path | None, seed: int) -> Problem:
-    """Loads the health survey with the network of the problem `nhanes`."""
-    table = None if data is None else data / "nhanes.tsv"
-    return load_problem("nhanes", seed=seed, data=table if table is not None and table.exists() else None)
+def with_old_network(problem: Problem) -> Problem:
+    """Replaces network and recipe by those that every table had before they were chosen by its size.
+
+    These are two layers of 64 units without dropout or codes for numbers, heads that start at random, a learning rate
+    of 0.001 and at most 100 epochs with a patience of 10.
+    """
+    return replace(problem, encoder=MLP(problem.train.inputs.shape[1], (64, 64)), head=None, recipe=Recipe())
 
 
 def with_default_network(problem: Problem) -> Problem:
-    """Replaces network and recipe by those that a table gets if none are given, using only its training rows."""
-    train = problem.train
-    names = {task.name: train.targets[task.name].numpy() for task in problem.tasks}
-    like = Problem.from_arrays(train.inputs.numpy(), names, problem.tasks, split=(0.98, 0.01, 0.01))
-    return replace(problem, encoder=like.encoder, head=like.head, recipe=like.recipe)
+    """Replaces network and recipe by those that a table gets by default."""
+    return replace(problem, head=None, **default_network(problem.train.inputs, "mlp"))
+
+
+def with_tabm(problem: Problem) -> Problem:
+    """Replaces network and recipe by those that a table gets with `encoder="tabm"`."""
+    return replace(problem, **default_network(problem.train.inputs, "tabm"))
+
+
+TABLE_NETWORKS: dict[str, Callable[[Problem], Problem]] = {
+    "old network": with_old_network,
+    "default network": with_default_network,
+    "TabM": with_tabm,
+}
 
 
 def digits(data: Path | None, seed: int) -> Problem:
@@ -144,11 +159,11 @@ def draw_scenes(rows: int, random: np.random.Generator) -> dict[str, np.ndarray]
 
 
 PROBLEMS: dict[str, FairProblem] = {
-    "nhanes": FairProblem(nhanes, default_nhanes),
-    "tox21": FairProblem(tox21, lambda data, seed: with_default_network(tox21(data, seed))),
-    "faces": FairProblem(faces),
-    "qm9-32": FairProblem(qm9(32)),
-    "qm9-128": FairProblem(qm9(128), lambda data, seed: with_default_network(qm9(128)(data, seed))),
-    "digits": FairProblem(digits, lambda data, seed: with_default_network(digits(data, seed))),
-    "scenes": FairProblem(scenes),
+    "nhanes": FairProblem(nhanes, "health survey (`nhanes`)", is_table=True),
+    "tox21": FairProblem(tox21, "toxicity of molecules (`tox21`)", is_table=True),
+    "faces": FairProblem(faces, "drawn faces"),
+    "qm9-32": FairProblem(qm9(32), "molecules (`qm9`), width 32"),
+    "qm9-128": FairProblem(qm9(128), "molecules (`qm9`), width 128", is_table=True),
+    "digits": FairProblem(digits, "two digits", is_table=True),
+    "scenes": FairProblem(scenes, "drawn scenes, for every pixel"),
 }

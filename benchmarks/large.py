@@ -29,7 +29,7 @@ from markdown import progress, table
 if TYPE_CHECKING:  # the parent stays small, since the peak memory of a process starts with that of its parent
     from tagalong.learn import Job, Problem
     from tagalong.study import Record
-    from tagalong.study.store import NetworkResult
+    from tagalong.study.network_result import NetworkResult
 
 CLUSTER = 25  # number of tasks that help each other
 TOWNS = ("Bonn", "Halle", "Jena", "Kiel", "Trier", "Ulm")
@@ -263,7 +263,7 @@ def _fake_network(problem: Problem, tasks: tuple[str, ...], seed: int) -> Networ
 
     from tagalong.learn import Job, Trained, build_network
     from tagalong.score import Score
-    from tagalong.study.store import pack_result
+    from tagalong.study.network_result import pack_result
 
     job: Job = Job(tasks, seed)
     network = build_network(problem, tasks, seed=seed)

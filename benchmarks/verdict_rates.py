@@ -11,6 +11,7 @@ reads the verdict. There are three worlds:
 import argparse
 import itertools
 import json
+import statistics
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -35,6 +36,7 @@ class Rate:
         world: the kind of problem.
         repetitions: the number of data sets.
         worth_it: the number of verdicts that found a grouping worth it: the very networks that were picked.
+        wrong: how many of these networks are no better than plain networks on many fresh rows.
         recipe: the number of verdicts in which the recipe, with the noise of seeds and rows, beats one network.
         low: the lower end of the 95% interval of the rate (Clopper–Pearson).
         high: its upper end.
@@ -46,6 +48,7 @@ class Rate:
     world: str
     repetitions: int
     worth_it: int
+    wrong: int
     recipe: int
     low: float
     high: float
@@ -74,20 +77,21 @@ def make_problem(world: str, seed: int, rows: tuple[int, int, int], fresh: int) 
     return problem, draw(fresh)
 
 
-def judge(problem: Problem, fresh: Split) -> tuple[Verdict, Verdict, float]:
-    """Returns the verdict, the verdict from seeds only, and the true change of the candidate."""
+def judge(problem: Problem, fresh: Split) -> tuple[Verdict, Verdict, float, float]:
+    """Returns the verdict, the verdict from seeds only, and the true changes of the recipe and of the very networks."""
     external = ExternalStudy(NAMES)
     external.plan(methods=METHODS, budgets=BUDGETS, seeds=SEEDS)
     subsets = [subset for size in range(1, 5) for subset in itertools.combinations(NAMES, size)]
     jobs = [Job(subset, seed) for seed in range(SEEDS) for subset in subsets]
-    truth: dict[tuple[frozenset[str], int], dict[str, float]] = {}
+    truth: Truth = {}
     for trained in train_many(problem, jobs):
         val, test = _losses(trained)
         job, rows = trained.job, _rows(trained)
         external.tell(job.tasks, job.seed, val=val, test=test, rows=rows, steps=trained.steps)
         truth[frozenset(job.tasks), job.seed] = _fresh_losses(problem, trained, fresh)
     results = external.results()
-    return results.verdict(), _judge_by_seeds(results), _true_change(results, truth)
+    verdict = results.verdict()
+    return verdict, _judge_by_seeds(results), _true_change(verdict, truth), _true_change_of_networks(verdict, truth)
 
 
 def _losses(trained: Trained) -> list[dict[str, float]]:
@@ -115,27 +119,48 @@ def _judge_by_seeds(results: Results) -> Verdict:
     return Results(records, problem=results.problem).verdict(at_least=0.0)
 
 
-def _true_change(results: Results, truth: dict[tuple[frozenset[str], int], dict[str, float]]) -> float:
-    groups, everything = results.verdict().candidate_groups, frozenset(NAMES)
+Truth = dict[tuple[frozenset[str], int], dict[str, float]]  # fresh losses by the tasks and the seed of a network
+
+
+def _true_change(verdict: Verdict, truth: Truth) -> float:
+    everything = frozenset(NAMES)
     changes = [
         truth[group.trains, seed][task] / truth[everything, seed][task] - 1
         for seed in range(SEEDS)
-        for group in groups
+        for group in verdict.candidate_groups
         for task in group.serves
     ]
-    return sum(changes) / len(changes)
+    return statistics.mean(changes)
+
+
+def _true_change_of_networks(verdict: Verdict, truth: Truth) -> float:
+    """Returns the change from the mean over all plain networks to the very networks that were picked."""
+    plain = {task: statistics.mean(truth[frozenset(NAMES), seed][task] for seed in range(SEEDS)) for task in NAMES}
+    picked = {
+        task: truth[group.trains, verdict.networks_seed][task]
+        for group in verdict.candidate_groups
+        for task in group.serves
+    }
+    return statistics.mean(picked[task] / plain[task] - 1 for task in NAMES)
 
 
 def measure_rate(world: str, repetitions: int, rows: tuple[int, int, int], fresh: int = 5000) -> Rate:
     """Counts the verdicts on several problems drawn from one world."""
     verdicts = [judge(*make_problem(world, seed, rows, fresh)) for seed in range(repetitions)]
-    worth_it = sum(verdict.worth_it for verdict, _, _ in verdicts)
+    worth_it = sum(verdict.worth_it for verdict, *_ in verdicts)
     low, high = exact_interval(worth_it, repetitions)
-    change = sum(verdict.estimate for verdict, _, _ in verdicts) / repetitions
-    seeds_only = sum(verdict.worth_it for _, verdict, _ in verdicts)
-    fresh_change = sum(true_change for _, _, true_change in verdicts) / repetitions
-    recipe = sum(verdict.recipe.better and verdict.expected < 0 for verdict, _, _ in verdicts)
-    return Rate(world, repetitions, worth_it, recipe, low, high, seeds_only, change, fresh_change)
+    return Rate(
+        world,
+        repetitions,
+        worth_it,
+        wrong=sum(verdict.worth_it and true_change >= 0 for verdict, *_, true_change in verdicts),
+        recipe=sum(verdict.recipe.better and verdict.expected < 0 for verdict, *_ in verdicts),
+        low=low,
+        high=high,
+        seeds_only=sum(by_seeds.worth_it for _, by_seeds, *_ in verdicts),
+        change=statistics.mean(verdict.estimate for verdict, *_ in verdicts),
+        fresh=statistics.mean(true_change for _, _, true_change, _ in verdicts),
+    )
 
 
 def exact_interval(successes: int, trials: int) -> tuple[float, float]:
@@ -156,19 +181,20 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = tuple(int(count) for count in options.rows.split(","))
-    columns = ("world", "repetitions", "worth it", "95% interval", "recipe", "seeds only", "change on test")
+    columns = ("world", "repetitions", "worth it", "95% interval", "wrongly", "recipe", "seeds only", "change on test")
     print(f"| {' | '.join([*columns, 'on fresh rows', 'seconds'])} |")
-    print("|---" * 9 + "|")
+    print("|---" * 10 + "|")
     rates = []
     for world in options.worlds.split(","):
         start = time.perf_counter()
         one = measure_rate(world, options.repetitions, rows)
         rates.append(one)
         share = f"{one.worth_it / one.repetitions:.1%} | {one.low:.1%} to {one.high:.1%}"
-        seeds_only = f"{one.recipe / one.repetitions:.1%} | {one.seeds_only / one.repetitions:.1%}"
+        claims = (one.wrong, one.recipe, one.seeds_only)
+        others = " | ".join(f"{claimed / one.repetitions:.1%}" for claimed in claims)
         took = time.perf_counter() - start
         changes = f"{one.change:+.2%} | {one.fresh:+.2%}"
-        print(f"| {world} | {one.repetitions} | {share} | {seeds_only} | {changes} | {took:.0f} |")
+        print(f"| {world} | {one.repetitions} | {share} | {others} | {changes} | {took:.0f} |")
     if options.json:
         options.json.write_text(json.dumps([asdict(one) for one in rates], indent=1))
 

@@ -2,8 +2,10 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,27 +166,87 @@ def _run(script: str, *arguments: str) -> str:
 
 
 def test_fair_compares_all_methods_from_one_pool_of_networks(tmp_path: Path) -> None:
-    out, boosting = tmp_path / "fair.json", tmp_path / "boosting.json"
-    sizes = ["--rows", "60", "--epochs", "2", "--repetitions", "1", "--device", "cpu"]
-    options = ["--efforts", "3,4", "--budgets", "1,2", *sizes]
-    printed = _run("fair.py", "digits", "tox21", "scenes", "--same-network", *options, "--json", str(out))
-    _run("fair.py", "digits", "scenes", "--boosting", *sizes, "--json", str(boosting))
+    out, tables = tmp_path / "fair.json", tmp_path / "tables.json"
+    sizes = ["--rows", "60", "--epochs", "2", "--device", "cpu", "--budgets", "1,2"]
+    options = ["--efforts", "3,4", "--repetitions", "1-1", *sizes]
+    printed = _run("fair.py", "digits", "tox21", "scenes", "--parts", "methods", *options, "--out", str(out))
+    _run("fair.py", "digits", "scenes", "--parts", "tables,boosting", *options, "--out", str(tables))
     digits, scenes = json.loads(out.read_text())  # there are no data for tox21
     for case in (digits, scenes):
         found = {(row["method"], row["effort"], row["budget"]) for row in case["rows"]}
         assert found == {
             *(("ensemble", budget, budget) for budget in (1, 2)),
             *(("best-of", effort, budget) for effort in (3, 4) for budget in (1, 2)),
-            *(("mtl-big", 2, 2), ("tag", 1, 2), ("hoa", 21, 2), ("auto", 3, 2), ("auto", 4, 2)),
+            *(("mtl-big", 2, 2), ("tag", 1, 2), ("hoa", 21, 2), ("auto, revised", 3, 2), ("auto, revised", 4, 2)),
         }
+        assert case["repetition"] == 1
         assert case["late"] == case["networks"] == 16  # with two epochs, every network is best in the last three
-    assert "| digits  | best-of  | 4         |" in printed
+    assert "| digits  | best-of       | 4         |" in printed
     assert "| scenes  | 1           | 16 of 16" in printed
-    (boosted,) = json.loads(boosting.read_text())  # boosting has no dense targets
-    assert len(boosted["boosting"]) == 6
-    shown = _run("fair.py", "--show", str(out), str(boosting))
-    change = 100 * np.mean(np.divide(boosted["boosting"], digits["plain"]) - 1)
-    assert f"| digits  | boosting | 1         | {change:+.1f} ".replace("-", "−") in shown
+    (other,) = json.loads(tables.read_text())  # scenes are no table
+    assert len(other["boosting"]) == 6
+    assert {name: sorted(found) for name, found in other["tables"].items()} == {
+        "old network": ["1", "2"], "default network": ["1", "2"], "TabM": ["1"],
+    }  # fmt: skip
+    shown = _run("fair.py", "--show", str(out), str(tables), "--out", str(tmp_path / "all.json"))
+    for name, losses in (("boosting", other["boosting"]), ("old network", other["tables"]["old network"]["1"])):
+        change = 100 * np.mean(np.divide(losses, digits["plain"]) - 1)
+        (line,) = {line for line in shown.splitlines() if line.startswith(f"| digits  | {name} ")}
+        assert f"| {change:+.1f} ".replace("-", "−") in line
+    assert [case["problem"] for case in json.loads((tmp_path / "all.json").read_text())] == ["digits", "scenes"]
+
+
+def test_repetitions_of_fair_are_added_and_parts_are_measured_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import fair
+
+    def result(problem: str, repetition: int, **found: Any) -> fair.CaseResult:
+        return fair.CaseResult(problem, repetition, **found)
+
+    row, out, measured = fair.Row("ensemble", 2, 2, -0.1, -0.2), tmp_path / "fair.json", []
+
+    def stop_at(last: int) -> Callable[..., Any]:
+        def prepare(case: Any) -> tuple[str, fair.CaseResult]:
+            name, repetition, part, _ = case
+            if repetition == last:
+                raise KeyboardInterrupt
+            measured.append((name, repetition, part))
+            found = {"rows": [row], "plain": [1.0]} if part == "methods" else {"boosting": [0.5]}
+            return part, result(name, repetition, **found)
+
+        return prepare
+
+    def run(repetitions: str, last: int = 99) -> None:
+        arguments = ["fair.py", "digits", "scenes", "--repetitions", repetitions, "--parts", "methods,boosting"]
+        monkeypatch.setattr("sys.argv", [*arguments, "--out", str(out)])
+        monkeypatch.setattr(fair, "prepare_part", stop_at(last))
+        fair.main()
+
+    with pytest.raises(KeyboardInterrupt):
+        run("0-2", last=1)
+    assert measured == [("digits", 0, "methods"), ("digits", 0, "boosting"), ("scenes", 0, "methods")]
+    assert [(one.problem, one.repetition) for one in fair.read_results(out)] == [("digits", 0), ("scenes", 0)]
+    measured.clear()
+    run("2")
+    assert measured == [("digits", 1, "methods"), ("digits", 1, "boosting"), ("scenes", 1, "methods")]
+    digits = [one for one in fair.read_results(out) if one.problem == "digits"]
+    assert [one.repetition for one in digits] == [0, 1]
+    assert [one.parts for one in digits] == [{"methods", "boosting"}] * 2
+    assert digits[0].all_rows == [row, fair.Row("boosting", 1, 1, -0.5, -0.5)]
+    again = fair.merge([*digits, result("digits", 1, boosting=[2.0])])
+    assert [one.boosting for one in again] == [[0.5], [2.0]], "the last result counts"
+    assert again[1].rows == [row]
+
+
+def test_the_tables_of_the_documentation_are_those_of_the_saved_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import fair
+
+    results = fair.read_results(ROOT / "benchmarks" / "fair_results.json")
+    assert fair.show_all(results) in fair.DOCS["all"].read_text(encoding="utf-8")
+    assert fair.show_summary(results) in fair.DOCS["summary"].read_text(encoding="utf-8")
 
 
 def test_averages_of_copies_are_those_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

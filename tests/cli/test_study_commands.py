@@ -98,6 +98,31 @@ def test_the_disagreement_of_networks_can_be_predicted(tagalong: Terminal, table
     assert all(float(value) > 0 for row in rows for value in row[3:])
 
 
+def test_predicted_averages_give_the_reported_test_losses(tagalong: Terminal, table: Path) -> None:
+    header, *rows = list(csv.reader(table.read_text(encoding="utf-8").splitlines()))
+    parts = [("train", "train", "val", "test")[row % 4] for row in range(len(rows))]
+    for name, wanted in (("all.csv", ("train", "val", "test")), ("test.csv", ("test",))):
+        with open(name, "w", newline="", encoding="utf-8") as file:
+            kept = [[*row, part] for row, part in zip(rows, parts, strict=True) if part in wanted]
+            csv.writer(file).writerows([[*header, "part"], *kept])
+    names, recipe = ["age", "weight", "ill"], Recipe(epochs=2)
+    roles = {"ignore": ["id"], "categorical": ["town"], "split_column": "part"}
+    problem = Problem.from_table("all.csv", names, recipe=recipe, **roles)
+    study = Study(problem, "out", device="cpu")
+    (record,) = study.run(["mtl", "ensemble"], [2], seeds=1).records_of(("ensemble", 2))
+    study.best("ensemble", 2).save("out")
+    found = json.loads(tagalong("predict", "out", "test.csv", "--json").out)
+    test = [row for row, part in zip(rows, parts, strict=True) if part == "test"]
+    labels = {name: np.array([float(row[header.index(name)] or "nan") for row in test]) for name in names}
+    losses = {
+        name: np.nanmean(((np.array(found[name]) - labels[name]) / problem.scales[name][1]) ** 2)
+        for name in ("age", "weight")
+    }
+    ill = np.where(labels["ill"] > 0, found["ill"], 1 - np.array(found["ill"]))
+    losses["ill"] = -np.log(ill).mean()
+    assert losses == pytest.approx({task: score.loss for task, score in record.test.items()}, rel=1e-6)
+
+
 def test_labels_of_hundreds_of_tasks_are_cut_after_fifty(capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     tasks = [Task(f"task{i}", kind="regression") for i in range(300)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,8 +88,9 @@ def make_taught_run(folder: Path, tasks: Sequence[str]) -> Results:
         records += _records("ensemble", k, copies, -0.03 * (k - 1), tasks) if k > 1 else []
         records += _records("auto", k, groups, -0.04 - 0.03 * k, tasks)
     records += _records("mtl-big2", None, copies[:1], -0.01, tasks, parameters=2000)
+    records = [_with_own_teachers(record) for record in records]
     labels = {record.label for record in records}
-    noise = RowNoise(*(dict.fromkeys(labels, 0.004) for _ in range(3)))
+    noise = RowNoise(*(dict.fromkeys(labels, 0.004) for _ in range(4)))
     late = {record.label: LateNetworks(1 if record.method == "mtl" else 0, 9) for record in records}
     learning_found = Learning({task: 0.9 if task == tasks[-1] else 1e-6 for task in tasks}, late)
     decisions = {"decisions": {"auto": fake_spending(tasks)}, "budgets": [1, 2, 3]}
@@ -98,6 +100,19 @@ def make_taught_run(folder: Path, tasks: Sequence[str]) -> Results:
     )
     results.save(folder)
     return results
+
+
+def _with_own_teachers(record: Record) -> Record:
+    """Names the teachers of a record by its seed, as if they had been trained anew."""
+    groups = [
+        group
+        if group.taught is None
+        else replace(
+            group, taught=replace(group.taught, teachers=tuple(f"{k} {record.seed}" for k in group.taught.teachers))
+        )
+        for group in record.groups
+    ]
+    return replace(record, groups=tuple(groups))
 
 
 def fake_spending(tasks: Sequence[str]) -> dict:

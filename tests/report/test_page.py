@@ -107,6 +107,7 @@ def test_the_page_states_the_networks_the_recipe_and_copies_separately(taught: t
         ("the networks you get, compared with one plain network", verdict.networks),
         ("the same plan over 3 seeds, compared with one plain network", verdict.recipe),
         ("the same plan, compared with ensemble (budget 3)", verdict.change_from_copies),
+        ("the networks you get, compared with ensemble (budget 3)", verdict.networks_from_copies),
     ):
         numbers = [format_percent(value) for value in (change.estimate, change.low, change.high)]
         assert 'aria-label="{}: {}%, {} to {}%"'.format(name, *numbers) in text

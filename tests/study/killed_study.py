@@ -13,7 +13,7 @@ import torch
 from study_small import small_problem
 
 from kill_at import FileOperations
-from tagalong.study import Study, backend, executors
+from tagalong.study import Study, executors, training_backend
 
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "uw", "random", "hoa+pcgrad"]
 
@@ -39,7 +39,7 @@ def run_study(
         )
     operations = FileOperations(out, nth)
     torch.set_num_threads(1)
-    backend.CHUNK_SIZES["cpu"] = (
+    training_backend.CHUNK_SIZES["cpu"] = (
         4  # many small chunks, and a checkpoint after every epoch: more moments to be killed at
     )
     executors.CHECKPOINT_SECONDS = 0.0

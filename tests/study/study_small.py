@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from tagalong.group import Group, Taught
 from tagalong.learn import MLP, Problem, Recipe, Split, Task
+from tagalong.study import Backend, Choice, Decision, Method
 
 RECIPE = Recipe(optimizer="sgd", lr=0.1, batch_size=16, epochs=3, patience=2, weight_decay=0.0)
 
@@ -36,3 +38,20 @@ def small_problem(
         encoder=MLP(4, hidden=(5,)),
         recipe=recipe,
     )
+
+
+class Students(Method):
+    """Two networks taught by two copies, of which the first counts twice."""
+
+    name, budgeted, averages = "students", False, True
+    copies = (1, 2)
+
+    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        teachers = [Group(backend.tasks, backend.tasks, copy=copy) for copy in self.copies]
+        jobs = [backend.group_job(group, seeds[0]) for group in teachers]
+        results = backend.networks(jobs)
+        first, second = (results[job].key for job in jobs)
+        taught = Taught((first, second), (2.0, 1.0), mix=0.5)
+        groups = tuple(Group(backend.tasks, backend.tasks, copy=copy, taught=taught) for copy in (3, 4))
+        about = {"teachers": [group.to_document(cost=False) for group in teachers]}
+        return Decision.pooled({None: Choice(groups)}, seeds, about=about)

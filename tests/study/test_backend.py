@@ -20,8 +20,8 @@ from tagalong.study import (
     train_side_by_side,
 )
 from tagalong.study.executors import Serial
+from tagalong.study.network_result import pack_result
 from tagalong.study.relative_losses import relative_losses
-from tagalong.study.store import pack_result
 
 
 class CountingExecutor(Serial):
@@ -163,7 +163,7 @@ def test_row_losses_come_from_the_network_that_serves_the_task_even_after_prunin
 
 
 def test_slices_do_not_depend_on_which_networks_are_finished():
-    from tagalong.study.backend import split_into_chunks
+    from tagalong.study.training_backend import split_into_chunks
 
     jobs = [Job((task,), seed) for seed in (0, 1) for task in "abcdefgh"]
     whole = split_into_chunks(jobs, 3)
@@ -216,7 +216,7 @@ def test_requests_are_split_evenly_over_workers(tmp_path, networks, sizes):
 
 
 def test_more_networks_than_fit_into_one_chunk_per_worker_are_split_evenly(tmp_path, monkeypatch):
-    monkeypatch.setattr("tagalong.study.backend.CHUNK_SIZES", {"cpu": 4})
+    monkeypatch.setattr("tagalong.study.training_backend.CHUNK_SIZES", {"cpu": 4})
     workers = TwoWorkers()
     with Store(tmp_path / "run.sqlite") as store:
         backend = TrainingBackend(small_problem("abcd"), store, executor=workers)

@@ -14,7 +14,7 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.study import Cost, ExternalStudy, ProblemInfo, Record, Results, Score, Study
-from tagalong.study.uncertainty import row_noise
+from tagalong.study.uncertainty import comparison_noise
 
 COSINE_AND_TAG = [
     Affinity.from_matrix(np.eye(4), TASKS),
@@ -105,7 +105,7 @@ def test_the_verdict_is_the_one_a_study_gives_on_the_same_numbers() -> None:
         parts = [rows_of(tuple(sorted(group.trains)), record.seed, "test") for group in record.groups]
         return {task: values for part in parts for task, values in part.items()}
 
-    results = Results(records, problem=ProblemInfo.from_tasks(TASKS), noise=row_noise(records, rows))
+    results = Results(records, problem=ProblemInfo.from_tasks(TASKS), noise=comparison_noise(records, rows))
     assert study.results().verdict() == results.verdict()
     assert results.verdict().row_stderr is not None
 

@@ -23,7 +23,7 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, outputs_on
 from tagalong.study import ExternalBackend, ExternalStudy, Results, Study, open_backend
-from tagalong.study.external import check_told_predictions
+from tagalong.study.external_results import check_told_predictions
 from tagalong.study.external_targets import check_predictions, check_targets
 from tagalong.study.members import member_seed, serving_network
 

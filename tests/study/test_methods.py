@@ -22,7 +22,7 @@ from tagalong.study.decisions import train_choices
 from tagalong.study.executors import Serial
 from tagalong.study.methods import method_registry
 from tagalong.study.methods.random_groups import block_probability, random_cover, random_partition
-from tagalong.study.store import pack_result
+from tagalong.study.network_result import pack_result
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ class RecordingExecutor(Serial):
 @pytest.mark.parametrize("free", [True, False])
 def test_all_networks_of_all_seeds_are_requested_at_once(tmp_path, monkeypatch, name, subsets, free):
     if not free:
-        monkeypatch.setattr("tagalong.study.backend.FREE_BYTES", {"cpu": 1})
+        monkeypatch.setattr("tagalong.study.training_backend.FREE_BYTES", {"cpu": 1})
     recording = RecordingExecutor()
     Study(small_problem("abc"), tmp_path, executor=recording, device="cpu").run([name], [2], seeds=2)
     baselines, *others = [len(request) for request in recording.requests][: 1 if free else 2]

@@ -16,7 +16,7 @@ from tagalong.learn import Job, Score, Trained, train
 from tagalong.study import Store, StoreError
 from tagalong.study import store as store_module
 from tagalong.study.keys import Keys
-from tagalong.study.store import pack_result
+from tagalong.study.network_result import pack_result
 
 PROBLEM = small_problem()
 KEYS = Keys(PROBLEM, "cpu")

@@ -9,14 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from study_small import Students, small_problem
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group, Grouping, Taught
 from tagalong.learn import Job, Lesson, Problem, Recipe, Task, train
-from tagalong.study import ExternalBackend, open_backend
+from tagalong.study import ExternalBackend, Score, Study, open_backend
+from tagalong.study.decisions import _taught_by
 from tagalong.study.executors import Advance, Chunk, Serial
 from tagalong.study.keys import Keys
-from tagalong.study.store import NetworkResult, Store
+from tagalong.study.members import member_seed
+from tagalong.study.network_result import NetworkResult
+from tagalong.study.store import Store
 
 TASKS = ("age", "kind")
 
@@ -196,3 +200,36 @@ def test_unknown_teachers_and_networks_trained_elsewhere_are_refused(problem: Pr
         ExternalBackend(TASKS, {}).networks([job])
     with pytest.raises(InvalidInput, match="`taught` must be a Taught"):
         Group(TASKS, TASKS, taught="somebody")  # type: ignore[arg-type]
+
+
+def test_fresh_seeds_have_teachers_of_their_own(tmp_path: Path) -> None:
+    """Each teacher is replaced by the same copy of the fresh seed, with the same weight."""
+    recipe = Recipe(lr=0.03, batch_size=32, epochs=10)
+    problem, methods = small_problem(("a", "b"), rows=200, recipe=recipe), ["mtl", Students()]
+    label = ("students", None)
+    results = Study(problem, tmp_path, device="cpu").run(methods, seeds=2, confirm=2)
+    keys = Keys(problem, "cpu")
+    for record, seed in zip(results.records_of(label), (0, 0, 2, 3), strict=True):
+        expected = {keys.of(Job(("a", "b"), member_seed(seed, copy))): 3.0 - copy for copy in Students.copies}
+        for group in record.groups:
+            assert group.taught is not None
+            assert dict(zip(group.taught.teachers, group.taught.weights, strict=True)) == expected
+            assert group.taught.mix == 0.5
+    verdict = results.verdict()
+    assert (verdict.candidate, verdict.confirmed, verdict.same_teachers) == (label, True, False)
+    shared = Study(problem, tmp_path, device="cpu").run(methods, seeds=2, confirm=2, fresh_teachers=False)
+    assert len({record.groups for record in shared.records_of(label)}) == 1
+    assert shared.verdict().same_teachers
+    assert "All seeds have the same teachers" in shared.verdict().answers()[2].detail
+    with pytest.raises(InvalidInput, match="`fresh_teachers` must be True or False"):
+        Study(problem, tmp_path).run(methods, fresh_teachers="no")  # type: ignore[arg-type]
+
+
+def test_a_diverged_teacher_is_left_out() -> None:
+    group = Group("ab", "ab", copy=3, taught=Taught(("x", "y"), (1, 2)))
+    scores = {"a": Score(1.0, 0.0), "b": Score(1.0, 0.0)}
+    new = {key: NetworkResult(Job(("a", "b")), scores, scores, 1, 0.0, 1, key=f"new {key}") for key in "xy"}
+    assert _taught_by(group, new).taught == Taught(("new x", "new y"), (1, 2))
+    lost = {**new, "y": replace(new["y"], best_epoch=-1)}
+    assert _taught_by(group, lost).taught == Taught(("new x",))
+    assert _taught_by(group, {"x": new["x"]}) == group, "an unknown teacher cannot be replaced"

@@ -16,6 +16,7 @@ from tagalong.report import write_report
 from tagalong.report.page.answer import headline
 from tagalong.study import (
     Change,
+    Cost,
     LateNetworks,
     Learning,
     ProblemInfo,
@@ -250,6 +251,93 @@ def test_groups_matter_only_if_they_beat_copies() -> None:
     assert "Copies would do: compared with best-of (budget 2)" in " ".join(str(verdict).split())
 
 
+def with_effort(found: list, networks: int) -> list:
+    return [replace(record, deciding=Cost(networks, 100 * networks)) for record in found]
+
+
+def test_candidates_are_compared_with_copies_of_about_the_same_effort() -> None:
+    unpicked = copies("ensemble", 2, [-0.1] * 3, [-0.1] * 3)
+    picked = with_effort(copies("best-of", 2, [-0.15] * 3, [-0.15] * 3), 20)
+    for networks, expected in ((0, "ensemble"), (1, "ensemble"), (9, "ensemble"), (11, "best-of"), (45, "best-of")):
+        groups = with_effort(records("tag", 2, [-0.2] * 3, [-0.2] * 3), networks)
+        verdict = verdict_on(groups, unpicked, picked)
+        assert verdict.candidate == ("tag", 2)
+        assert verdict.copies == verdict.by_budget[2].copies == (expected, 2)
+        gain = {"ensemble": 0.9, "best-of": 0.85}[expected]
+        assert verdict.change_from_copies.estimate == pytest.approx(0.8 / gain - 1)
+
+
+def test_recipes_are_compared_with_recipes_and_very_networks_with_very_networks() -> None:
+    """The picked copies are as good as the picked groups, but with fresh seeds, the groups are better."""
+    label, best_of = ("tag", 2), ("best-of", 2)
+    groups = records(*label, [-0.2, -0.3, -0.2], [-0.2, -0.3, -0.2])
+    picked = copies("best-of", 2, [-0.1, -0.1, -0.2], [-0.1, -0.1, -0.3])
+    fresh_groups = records(*label, [-0.1] * 3, [-0.19, -0.2, -0.21], first=3)
+    fresh_copies = [replace(one, seed=one.seed + 3) for one in copies("best-of", 2, [-0.1] * 3, [-0.11, -0.1, -0.09])]
+    found = [*together(6), *groups, *picked, *fresh_groups, *fresh_copies]
+    noise = RowNoise({label: 0.001, best_of: 0.001}, {label: 0.01}, {label: 0.002}, {label: 0.02})
+    verdict = decide(found, noise, confirming=[3, 4, 5])
+    assert (verdict.candidate, verdict.copies) == (label, best_of)
+    assert verdict.change_from_copies.estimate == pytest.approx(np.mean([0.81 / 0.89, 0.8 / 0.9, 0.79 / 0.91]) - 1)
+    assert verdict.better_than_copies is True
+    half = stats.norm.ppf(0.975) * 0.02
+    assert verdict.networks_from_copies == Change(pytest.approx(0.0), pytest.approx(-half), pytest.approx(half))
+    two = verdict.by_budget[2]
+    assert (two.networks, two.networks_from_copies) == (verdict.networks, verdict.networks_from_copies)
+    (other,) = two.others
+    assert other.label == best_of
+    assert other.networks.estimate == pytest.approx(-0.3)
+    assert other.networks_from_copies is None
+    text = " ".join(str(verdict).split())
+    assert "Groups matter: compared with best-of (budget 2), the change is -11.1% (95% interval" in text
+    assert "for the same plan and +0.0% (95% interval -3.9% to +3.9%) for the networks you get." in text
+
+
+def test_one_network_is_compared_with_the_best_of_several_copies() -> None:
+    student = (Group("ab", "ab", copy=3, taught=Taught(("key",))),)
+    taught = records("auto", 1, [-0.2] * 3, [-0.2, -0.21, -0.19], student)
+    alone = verdict_on(taught, noise={("auto", 1): 0.001})
+    assert alone.copies == ("mtl", None)
+    assert alone.change_from_copies == alone.recipe
+    assert alone.networks_from_copies.estimate == pytest.approx(-0.2)
+    assert alone.by_budget[1].networks_from_copies == alone.networks_from_copies
+    assert "Compared with the best plain network on validation, the change is -20.0%" in alone.answers()[3].detail
+    best = records("best-of", 1, [-0.1] * 3, [-0.1] * 3, (Group("ab", "ab", copy=3),))
+    compared = verdict_on(taught, best, noise={("auto", 1): 0.001, ("best-of", 1): 0.001})
+    assert compared.copies == compared.by_budget[1].copies == ("best-of", 1)
+    assert compared.change_from_copies.estimate == pytest.approx(np.mean([0.8, 0.79, 0.81]) / 0.9 - 1)
+    assert compared.networks_from_copies.estimate == pytest.approx(0.8 / 0.9 - 1)
+    assert compared.answers()[3].answer == "No."
+    assert "Compared with best-of (budget 1), the change is -11.1%" in compared.answers()[3].detail
+
+
+def test_seeds_that_share_teachers_cannot_show_that_teaching_beats_copies() -> None:
+    def students(seeds: list[int], own: bool) -> list:
+        found = records("auto", 2, [-0.2] * len(seeds), [-0.2, -0.205, -0.21], first=seeds[0])
+        names = [f"key {record.seed}" if own else "key" for record in found]
+        lessons = [tuple(Group("ab", "ab", copy=copy, taught=Taught((name,))) for copy in (4, 5)) for name in names]
+        return [replace(record, groups=groups) for record, groups in zip(found, lessons, strict=True)]
+
+    noise = {("auto", 2): 0.001, ("ensemble", 2): 0.001}
+    ensemble = copies("ensemble", 2, [-0.1] * 3, [-0.1, -0.1, -0.1])
+    shared = verdict_on(students([0, 1, 2], own=False), ensemble, noise=noise)
+    assert shared.worth_it
+    assert shared.same_teachers
+    assert shared.change_from_copies.better
+    assert shared.better_than_copies is None
+    assert shared.answers()[3].answer == "Not known."
+    warning = "All seeds have the same teachers, so the interval does not account for the luck of these; `confirm`"
+    assert warning in shared.answers()[2].detail
+    assert warning in shared.answers()[3].detail
+    fresh = [replace(one, seed=one.seed + 3) for one in ensemble]
+    found = [*together(6), *students([0, 1, 2], own=False), *ensemble, *students([3, 4, 5], own=True), *fresh]
+    confirmed = decide(found, noise, confirming=[3, 4, 5])
+    assert not confirmed.same_teachers
+    assert confirmed.better_than_copies is True
+    assert confirmed.answers()[3].answer == "Groups do not matter, but teaching does."
+    assert "same teachers" not in str(confirmed)
+
+
 def test_recommended_copies_are_not_better_than_copies() -> None:
     verdict = verdict_on(copies("ensemble", 2, [-0.1] * 3, [-0.1, -0.11, -0.12]), noise={("ensemble", 2): 0.001})
     assert verdict.recommended == ("ensemble", 2)
@@ -402,7 +490,10 @@ def test_copies_and_students_of_auto_are_not_called_groups() -> None:
     assert verdict.sentence.startswith("Picking the best copy for each task is worth it: the 2 networks of auto")
     student = (Group("ab", "ab", copy=3, taught=Taught(("key",))),)
     verdict = verdict_on(records("auto", 1, *better, student), ensemble, noise=noise)
-    assert verdict.answers()[3][1:] == ("No.", "auto (budget 1) is one network for all tasks, so there are no groups.")
+    assert verdict.answers()[3].answer == "No."
+    assert verdict.answers()[3].detail.startswith(
+        "auto (budget 1) is one network for all tasks, so there are no groups."
+    )
     verdict = verdict_on(records("auto", 1, [0.1] * 3, better[1], student), noise=noise)
     assert "no taught network did better on validation" in verdict.sentence
 
@@ -413,7 +504,8 @@ def test_budgets_answers_and_noise_survive_a_file(tmp_path: Path) -> None:
         *records("tag", 2, [-0.2] * 3, [-0.2, -0.21, -0.22]),
         *copies("ensemble", 2, [-0.1] * 3, [-0.1] * 3),
     ]
-    noise = RowNoise({("tag", 2): 0.01, ("ensemble", 2): 0.01}, {("tag", 2): 0.02}, {("tag", 2): 0.015})
+    tag = ("tag", 2)
+    noise = RowNoise({tag: 0.01, ("ensemble", 2): 0.01}, {tag: 0.02}, {tag: 0.015}, {tag: 0.025})
     saved = results(found, noise=noise)
     saved.save(tmp_path)
     loaded = Results.load(tmp_path)

@@ -222,6 +222,15 @@ ConfirmOption = Annotated[
         text="Retrain the best grouping with this many new seeds before judging it; 0 by default.",
     ),
 ]
+SameTeachersOption = Annotated[
+    bool,
+    make_option(
+        COMPARISON,
+        "--same-teachers",
+        metavar="",
+        text="With --confirm, do not retrain the networks that teach others.",
+    ),
+]
 PriceOption = Annotated[
     float | None,
     make_option(

@@ -8,10 +8,6 @@ if TYPE_CHECKING:
     from tagalong.score import Score as Score
 
     from .backend import Backend as Backend
-    from .backend import TrainingBackend as TrainingBackend
-    from .backend import check_backend as check_backend
-    from .backend import open_backend as open_backend
-    from .backend import train_side_by_side as train_side_by_side
     from .best import Best as Best
     from .decisions import compare_methods as compare_methods
     from .defaults import DefaultMethods as DefaultMethods
@@ -37,6 +33,7 @@ if TYPE_CHECKING:
     from .methods import make_method as make_method
     from .methods import method_names as method_names
     from .methods import register_method as register_method
+    from .network_result import NetworkResult as NetworkResult
     from .planning import TrainingPlan as TrainingPlan
     from .planning import plan as plan
     from .records import Cost as Cost
@@ -48,7 +45,6 @@ if TYPE_CHECKING:
     from .run_folder import claim_folder as claim_folder
     from .search_log import LoggedTraining as LoggedTraining
     from .search_log import SearchLog as SearchLog
-    from .store import NetworkResult as NetworkResult
     from .store import Store as Store
     from .store import StoreError as StoreError
     from .study import Study as Study
@@ -56,6 +52,10 @@ if TYPE_CHECKING:
     from .summary import TaskChange as TaskChange
     from .text import change_text as change_text
     from .text import label_text as label_text
+    from .training_backend import TrainingBackend as TrainingBackend
+    from .training_backend import check_backend as check_backend
+    from .training_backend import open_backend as open_backend
+    from .training_backend import train_side_by_side as train_side_by_side
     from .uncertainty import RowNoise as RowNoise
     from .uncertainty import interval_half_width as interval_half_width
     from .uncertainty import row_stderr as row_stderr
@@ -85,7 +85,7 @@ _HOMES = {
     "LoggedTraining": ".search_log",
     "Method": ".methods",
     "MethodSummary": ".summary",
-    "NetworkResult": ".store",
+    "NetworkResult": ".network_result",
     "Oracle": ".methods",
     "ProblemInfo": ".records",
     "Progress": "tagalong.progress",
@@ -99,12 +99,12 @@ _HOMES = {
     "StoreError": ".store",
     "Study": ".study",
     "TaskChange": ".summary",
-    "TrainingBackend": ".backend",
+    "TrainingBackend": ".training_backend",
     "TrainingPlan": ".planning",
     "Verdict": ".verdict",
     "averaged_tasks": ".records",
     "change_text": ".text",
-    "check_backend": ".backend",
+    "check_backend": ".training_backend",
     "claim_folder": ".run_folder",
     "compare_methods": ".decisions",
     "compare_runs": ".finished_run",
@@ -114,14 +114,14 @@ _HOMES = {
     "make_executor": ".executors",
     "make_method": ".methods",
     "method_names": ".methods",
-    "open_backend": ".backend",
+    "open_backend": ".training_backend",
     "plan": ".planning",
     "read_run": ".finished_run",
     "register_method": ".methods",
     "row_stderr": ".uncertainty",
     "tasks_in_csv": ".external_csv",
     "train_chunk": ".executors",
-    "train_side_by_side": ".backend",
+    "train_side_by_side": ".training_backend",
     "verdict_from_csv": ".external_csv",
 }
 

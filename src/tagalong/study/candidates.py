@@ -30,6 +30,7 @@ class Candidate:
             parameters, so `mtl-big3` is one way of using a budget of 3.
         validation: the relative change in validation loss from one network, averaged over tasks and seeds.
         luck: how much of `validation` may be due to picking (see `luck_of_picking`).
+        effort: the number of networks that were trained for each seed to decide on these.
     """
 
     label: Label
@@ -37,6 +38,7 @@ class Candidate:
     size: int
     validation: float
     luck: float
+    effort: float = 0.0
 
     @property
     def expected(self) -> float:
@@ -88,8 +90,8 @@ def find_candidates(records_by_label: RecordsByLabel, diverged: Collection[Label
         size = _size(label, records, together) if usable and seeds == {record.seed for record in records} else None
         change = mean(changes(records, together, "val"))
         if size is not None and math.isfinite(change):
-            luck = luck_of_picking(records, together)
-            found[label] = Candidate(label, records[0].groups, size, change, luck)
+            luck, effort = luck_of_picking(records, together), mean([record.deciding.networks for record in records])
+            found[label] = Candidate(label, records[0].groups, size, change, luck, effort)
     if any(label[0] == "auto" for label in found):
         return {label: one for label, one in found.items() if label[0] == "auto" or one.is_copies or one.is_larger}
     return found
@@ -132,10 +134,20 @@ def luck_of_picking(records: Sequence[Record], together: Sequence[Record]) -> fl
     return mean(errors)
 
 
-def best_copies(candidates: Mapping[Label, Candidate], size: int) -> Candidate | None:
-    """Returns the copies of this size with the lowest expected loss, or None if there are none or the size is 1."""
-    found = [one for one in candidates.values() if one.is_copies and one.size == size > 1]
-    return min(found, key=Candidate.rank, default=None)
+def matching_copies(candidates: Mapping[Label, Candidate], candidate: Candidate) -> Label | None:
+    """Returns the copies with which a candidate is compared, or None if there are none.
+
+    They have as many networks, and their effort is closest to that of the candidate, so that networks which were picked
+    from many are compared with copies which were picked from many. One plain network is a copy, too. Copies are not
+    compared with other copies.
+    """
+    if candidate.is_copies or candidate.label == TOGETHER:
+        return None
+    found = [one for one in candidates.values() if one.is_copies and one.size == candidate.size]
+    best = min(found, key=lambda one: (abs(one.effort - candidate.effort), one.rank()), default=None)
+    if best is not None:
+        return best.label
+    return TOGETHER if candidate.size == 1 else None
 
 
 def distinct_candidates(candidates: Mapping[Label, Candidate]) -> dict[Label, Candidate]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tagalong.disclaimer import disclaimer
+from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, pluralize
 from tagalong.files import write_document
 from tagalong.group import Group
@@ -19,10 +20,10 @@ from tagalong.score import Score
 from .backend import Backend
 from .external_backend import PREDICTIONS_HINT
 from .learning import Learning
-from .methods import BestOf, Choice, Combined, Decision, Method, no_average
-from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, Record, averaged_tasks
+from .methods import Choice, Combined, Decision, Method, no_average
+from .network_result import NetworkResult
+from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, Record, averaged_tasks, read_group
 from .search_log import format_effort
-from .store import NetworkResult
 from .study_request import Options, StudyRequest, check_request, usable_budgets
 from .verdict import decide
 
@@ -206,12 +207,18 @@ def _expected_cost(results: Sequence[NetworkResult], probabilities: Sequence[flo
 
 
 def confirm_candidate(
-    backend: Backend, decisions: Decisions, records: Sequence[Record], seeds: Sequence[int], learning: Learning
+    backend: Backend,
+    decisions: Decisions,
+    records: Sequence[Record],
+    seeds: Sequence[int],
+    learning: Learning,
+    *,
+    fresh_teachers: bool = True,
 ) -> tuple[list[Record], list[int]]:
     """Trains the verdict's candidate, copies of as many networks, and one network for all tasks with fresh seeds.
 
     Copies are trained only if they are among the methods. If the candidate diverges, the next-best candidate is
-    trained. No network is shared between seeds, except that networks which are taught keep their teachers.
+    trained. No network is shared between seeds, except teachers if `fresh_teachers` is False.
 
     Args:
         backend: the backend that trains the networks.
@@ -219,6 +226,7 @@ def confirm_candidate(
         records: the records of all methods for the original seeds.
         seeds: the fresh seeds.
         learning: what is known about how well networks learned.
+        fresh_teachers: whether to train the teachers of taught networks anew, too.
 
     Returns:
         The records for the fresh seeds, and the seeds that cannot be used because the network for all tasks diverged.
@@ -232,8 +240,10 @@ def confirm_candidate(
         if verdict.candidate in (None, *tried):
             break
         done = {record.label for record in found}
-        wanted = [label for label in (TOGETHER, verdict.candidate, verdict.copies) if label and label not in done]
-        found += train_choices(backend, _decide_again(backend, decisions, wanted, left), left)
+        compared = dict.fromkeys((TOGETHER, verdict.candidate, verdict.copies))
+        wanted = [label for label in compared if label and label not in done]
+        again = _decide_again(decisions, wanted, left)
+        found += train_choices(backend, _teach_anew(backend, decisions, again) if fresh_teachers else again, left)
         lost += [record.seed for record in found if record.method == "mtl" and record.diverged]
         found = [record for record in found if record.seed not in lost]
         left = [seed for seed in left if seed not in lost]
@@ -242,24 +252,64 @@ def confirm_candidate(
     return found, lost
 
 
-def _decide_again(backend: Backend, decisions: Decisions, labels: Sequence[Label], seeds: Sequence[int]) -> Decisions:
-    """Returns the decisions for these methods and budgets, for fresh seeds.
+def _decide_again(decisions: Decisions, labels: Sequence[Label], seeds: Sequence[int]) -> Decisions:
+    """Returns the same decisions for fresh seeds.
 
-    Groups stay the same. `best-of`, which chooses different networks for each seed, chooses again from as many copies.
+    Networks that were picked from many, such as those of `best-of`, are not picked again: the plan is the same, and the
+    luck of picking is gone.
     """
     copied: dict[str, tuple[Method, Decision]] = {}
     for name, budget in labels:
         method, decision = decisions[name]
-        if isinstance(method, BestOf):
-            assert budget is not None
-            again = BestOf(copies=max(decision.about["copies"])).decide(backend, [budget], seeds)
-        else:
-            (_, first), choice = next((at, choice) for at, choice in decision.choices.items() if at[0] == budget)
-            deciding = {seed: decision.deciding[first] for seed in seeds if first in decision.deciding}
-            again = Decision({(budget, seed): choice for seed in seeds}, deciding)
-        choices = copied[name][1].choices if name in copied else {}
-        copied[name] = method, replace(again, choices={**choices, **again.choices})
+        (_, first), choice = next((at, choice) for at, choice in decision.choices.items() if at[0] == budget)
+        deciding = {seed: decision.deciding[first] for seed in seeds if first in decision.deciding}
+        choices = {**(copied[name][1].choices if name in copied else {}), **{(budget, seed): choice for seed in seeds}}
+        copied[name] = method, Decision(choices, deciding)
     return copied
+
+
+def _teach_anew(backend: Backend, decisions: Decisions, again: Decisions) -> Decisions:
+    """Trains the teachers of taught networks with the fresh seeds, and lets them teach.
+
+    Args:
+        backend: the backend that trains the networks.
+        decisions: the decisions of all methods, whose explanations name the teachers.
+        again: some of these decisions for fresh seeds.
+    """
+    return {
+        name: (method, _with_fresh_teachers(backend, decisions[name][1], decision))
+        for name, (method, decision) in again.items()
+    }
+
+
+def _with_fresh_teachers(backend: Backend, original: Decision, decision: Decision) -> Decision:
+    seeds = dict.fromkeys(seed for _, seed in decision.choices)
+    _, first = next(iter(original.choices))
+    teachers = [read_group(Entry(one), backend.tasks) for one in original.about.get("teachers", ())]
+    if not any(group.taught for choice in decision.choices.values() for group in choice.groups):
+        return decision
+    jobs = {seed: [backend.group_job(group, seed) for group in teachers] for seed in (first, *seeds)}
+    results = backend.networks([job for some in jobs.values() for job in some], "teachers", diverged=True)
+    choices = {}
+    for (budget, seed), choice in decision.choices.items():
+        fresh = {results[old].key: results[new] for old, new in zip(jobs[first], jobs[seed], strict=True)}
+        choices[budget, seed] = replace(choice, groups=tuple(_taught_by(group, fresh) for group in choice.groups))
+    return replace(decision, choices=choices)
+
+
+def _taught_by(group: Group, fresh: Mapping[str, NetworkResult]) -> Group:
+    """Replaces the teachers of a group, given the key of each. Those that diverged are left out."""
+    if group.taught is None or not fresh.keys() >= set(group.taught.teachers):
+        return group
+    weights = group.taught.weights or (1.0,) * len(group.taught.teachers)
+    known = {
+        fresh[key].key: weight
+        for key, weight in zip(group.taught.teachers, weights, strict=True)
+        if not fresh[key].diverged
+    }
+    if not known:
+        return group
+    return replace(group, taught=replace(group.taught, teachers=tuple(known), weights=tuple(known.values())))
 
 
 def explain_decisions(decisions: Decisions) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from tagalong.files import owner_mark, write_atomic
 from tagalong.learn import Diverged, Job, Lesson, Problem, Recipe, Taught, Trained, train, train_many
 from tagalong.plugins import unknown_name
 
-from .store import NetworkResult, pack_result
+from .network_result import NetworkResult, pack_result
 
 Advance = Callable[[int], None]
 CHECKPOINT_SECONDS = 15.0

@@ -1,73 +1,38 @@
 """A study of networks trained elsewhere.
 
-It determines which networks to train next and computes the verdict. Results are stored in `told.json`. Targets,
-predictions, per-row losses and affinities are stored in the `told` folder. An interrupted study can be continued, and
-multiple processes can add results to the same folder.
+It determines which networks to train next and computes the verdict. An interrupted study can be continued, and multiple
+processes can add results to the same folder (see `external_files`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from reprlib import repr as short
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
-from filelock import FileLock
-from numpy.typing import NDArray
-
-from tagalong.affinity import Affinity
-from tagalong.entries import Entry
-from tagalong.errors import InvalidInput, as_names, first_few, is_integer, is_nonnegative, is_number, raise_problems
-from tagalong.files import (
-    pack_arrays,
-    read_document,
-    read_regular_file,
-    report_damage,
-    unpack_arrays,
-    write_atomic,
-    write_document,
-)
-from tagalong.group import Group
+from tagalong.errors import InvalidInput, as_names, first_few, is_integer
 from tagalong.learn import Diverged, Job, Task
-from tagalong.score import Score
 
 from .candidates import comparable_records
 from .decisions import decide_all, explain_decisions, train_choices
-from .external_backend import ExternalBackend, ExternalResult
-from .external_targets import (
-    ExternalTargets,
-    Parts,
-    arrays_checksum,
-    check_predictions,
-    check_targets,
-    flatten_parts,
-    read_flat_parts,
-    read_targets,
-)
+from .external_backend import ExternalBackend
+from .external_files import file_signature, has_plan, locked, plan_document, read_plan, read_results, write_run
+from .external_results import Losses, check_result, check_told_predictions
+from .external_targets import ExternalTargets, check_targets
 from .learning import Learning, constant_p_values
-from .methods import Method, make_method
-from .planning import Affinities, PlannedGroups, PlanRequest, TrainingPlan, check_plan, make_plan
-from .records import Label, ProblemInfo, Record, read_group, read_label
+from .network_result import NetworkResult
+from .planning import Affinities, PlanRequest, TrainingPlan, check_plan, make_plan
+from .records import ProblemInfo, Record
 from .results import Results
 from .run_folder import check_no_run, write_run_report
-from .store import NetworkResult, halve_rows
 from .study_request import Options, StudyRequest, default_budgets, with_effort
-from .uncertainty import row_noise
+from .uncertainty import comparison_noise
 
-FORMAT, VERSION, FILE, FOLDER, LOCK = "tagalong-told", 1, "told.json", "told", ".told.lock"
-REPLAN_HINT = "plan the study again in another folder"
-MAX_LOSS = 1e150
 MOST_NAMED = 5  # networks that a message lists
-Losses = Mapping[str, float | Sequence[float]]
 Network = tuple[tuple[str, ...], int]
-T = TypeVar("T")
 
 
 class ExternalStudy:
@@ -147,12 +112,12 @@ class ExternalStudy:
         request = check_plan(affinity, sizes, wanted, seeds, tasks=self.tasks, options=options, averages=averages)
         run = ExternalRun(replace(request, targets=self._targets))
         if self.out is not None:
-            with _locked(self.out):
+            with locked(self.out):
                 if has_plan(self.out):
                     run = self._read_run_with_same_plan(run)
                 else:
-                    _write_run(self.out, run)
-                self._seen = _signature(self.out)
+                    write_run(self.out, run.request, run.document, run.known.values())
+                self._seen = file_signature(self.out)
         self._run = run
         return run.plan
 
@@ -214,11 +179,12 @@ class ExternalStudy:
         if self.out is None:
             self._open.add(result)
             return
-        with _locked(self.out):
+        with locked(self.out):
             self._check_unknown(result.job)  # another process may have added it in the meantime
-            self._open.add(result)
-            _write_run(self.out, self._open)
-            self._seen = _signature(self.out)
+            run = self._open
+            run.add(result)
+            write_run(self.out, run.request, run.document, run.known.values())
+            self._seen = file_signature(self.out)
 
     def results(self) -> Results:
         """Returns the results once all networks are trained.
@@ -239,14 +205,14 @@ class ExternalStudy:
     @property
     def _open(self) -> ExternalRun:
         """The plan and all results so far, including those that other processes have added to the folder."""
-        signature = None if self.out is None else _signature(self.out)
+        signature = None if self.out is None else file_signature(self.out)
         if self._run is None and signature is None:
             self.plan()
         elif signature is not None and signature != self._seen:
             if self._run is None:
                 self._run = self._read()
             else:
-                self._run.known |= _read_results(self._folder, self._run.request, self._run.known)
+                self._run.known |= read_results(self._folder, self._run.request, self._run.known)
             self._seen = signature
         assert self._run is not None
         return self._run
@@ -257,12 +223,13 @@ class ExternalStudy:
         return self.out
 
     def _read(self) -> ExternalRun:
-        run = _read(self._folder)
-        found = run.request.tasks
+        request = read_plan(self._folder)
+        run = ExternalRun(request, read_results(self._folder, request, {}))
+        found = request.tasks
         if found != self.tasks:
             expected = f"must contain a plan for {', '.join(self.tasks)}"
             raise InvalidInput("out", expected, f"one for {', '.join(found)}", "use a new folder")
-        saved = run.request.targets
+        saved = request.targets
         if self._targets is not None and (saved is None or saved.document != self._targets.document):
             raise InvalidInput(
                 "targets", "must be those of the study in this folder", f"others in {self.out}", "use a new folder"
@@ -322,7 +289,7 @@ class ExternalRun:
     def __init__(self, request: PlanRequest, known: Mapping[Job, NetworkResult] | None = None) -> None:
         self.request, self.known = request, dict(known or {})
         first = make_plan(request.study, self._make_backend({}))
-        self.document = _plan_document(first, request)
+        self.document = plan_document(first, request)
         self.plan, self.planned = first, set(first.networks)
         if self.known:
             self._update_plan()
@@ -396,7 +363,7 @@ class ExternalRun:
         if targets is not None:
             problem = replace(problem, **targets.describe())
             learning = Learning(_constant_p_values(records, backend, targets))
-        noise = _known_row_noise(records, backend, learning.unlearnt)
+        noise = comparison_noise(records, backend.row_losses, unlearnt=learning.unlearnt)
         return Results(records, problem=problem, noise=noise, settings=settings, out=out, learning=learning)
 
 
@@ -406,391 +373,3 @@ def _constant_p_values(
     """Compares the networks that may be recommended with constants, on the validation rows, as `Study` does."""
     groupings = [[backend.row_losses(record, "val") or {} for record in some] for some in comparable_records(records)]
     return constant_p_values(groupings, targets.constant_rows("val"))
-
-
-def _known_row_noise(
-    records: Sequence[Record], backend: ExternalBackend, unlearnt: Sequence[str]
-) -> dict[Label, float]:
-    """Returns the noise due to the test rows for each method and budget whose per-row losses are all known."""
-    rows = {id(record): backend.row_losses(record) for record in records}
-    unknown = {record.label for record in records if rows[id(record)] is None}
-    known = [record for record in records if record.label not in unknown]
-    return row_noise(known, lambda record: rows[id(record)] or {}, unlearnt=unlearnt)
-
-
-def check_result(
-    job: Job,
-    val: Losses | None,
-    test: Losses | None,
-    rows: Mapping[str, Any] | None = None,
-    steps: int | None = None,
-    seconds: float | None = None,
-    parameters: int | None = None,
-    *,
-    val_rows: Mapping[str, Any] | None = None,
-) -> NetworkResult:
-    """Returns the validated result of a network, or raises a single error that lists every problem.
-
-    A network without losses diverged.
-    """
-    problems = _cost_problems(steps, seconds, parameters)
-    if val is None and test is None:
-        raise_problems(problems)
-        return _diverged(job, *_costs(steps, seconds, parameters))
-    row_losses = {
-        "val": _row_losses(problems, "val_rows", val_rows, job.tasks),
-        "test": _row_losses(problems, "rows", rows, job.tasks),
-    }
-    scores: dict[str, dict[str, Score]] = {}
-    for part, given in (("val", val), ("test", test)):
-        losses = _by_task(problems, part, given, job.tasks)
-        known = row_losses[part] if part == "test" else {}
-        scores[part] = {task: _score(problems, part, task, losses[task], known.get(task)) for task in losses}
-    raise_problems(problems)
-    costs = _costs(steps, seconds, parameters)
-    return NetworkResult(job, scores["val"], scores["test"], *costs, halves=halve_rows(row_losses["val"]))
-
-
-def check_told_predictions(
-    job: Job,
-    targets: ExternalTargets,
-    val: Any,
-    test: Any,
-    steps: int | None = None,
-    seconds: float | None = None,
-    parameters: int | None = None,
-) -> NetworkResult:
-    """Returns the result of a network computed from its predictions, or raises an error that lists every problem.
-
-    A network without predictions diverged.
-    """
-    problems = _cost_problems(steps, seconds, parameters)
-    if val is None and test is None:
-        raise_problems(problems)
-        return replace(_diverged(job, *_costs(steps, seconds, parameters)), key=_job_hash(job))
-    given = {"val": val, "test": test}
-    predictions = {part: check_predictions(problems, targets, part, one, job.tasks) for part, one in given.items()}
-    raise_problems(problems)
-    return _score_predictions(job, targets, predictions, *_costs(steps, seconds, parameters))
-
-
-def _score_predictions(
-    job: Job, targets: ExternalTargets, predictions: Parts, steps: int, seconds: float, parameters: int
-) -> NetworkResult:
-    scores = {part: targets.average_scores([targets.outputs(one)], part) for part, one in predictions.items()}
-    halves = halve_rows({task: score.rows for task, score in scores["val"].items()})
-    costs = steps, seconds, parameters
-    return ExternalResult(
-        job, scores["val"], scores["test"], *costs, halves=halves, key=_job_hash(job), predictions=predictions
-    )
-
-
-def _job_hash(job: Job) -> str:
-    return hashlib.sha256(repr((job.tasks, job.seed)).encode()).hexdigest()[:16]
-
-
-def _cost_problems(steps: Any, seconds: Any, parameters: Any) -> list[InvalidInput]:
-    return [
-        InvalidInput(name, "must be a non-negative number", short(number))
-        for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters))
-        if number is not None and not (is_number(number) and is_nonnegative(number))
-    ]
-
-
-def _costs(steps: int | None, seconds: float | None, parameters: int | None) -> tuple[int, float, int]:
-    return int(steps or 0), float(seconds or 0.0), int(parameters or 0)
-
-
-def _diverged(job: Job, steps: int, seconds: float, parameters: int) -> NetworkResult:
-    unknown = {task: Score(math.nan, math.nan) for task in job.tasks}
-    return NetworkResult(job, unknown, unknown, steps, seconds, parameters, best_epoch=-1)
-
-
-def _row_losses(
-    problems: list[InvalidInput], argument: str, given: Mapping[str, Any] | None, tasks: Sequence[str]
-) -> dict[str, NDArray[np.float32]]:
-    if given is None:
-        return {}
-    expected = "must contain one loss per row for every task (NaN for rows without a label)"
-    rows = {}
-    for task, values in _by_task(problems, argument, given, tasks).items():
-        try:
-            rows[task] = np.asarray(values, dtype=np.float32)
-        except (TypeError, ValueError, OverflowError):  # noqa: PERF203 - the message names the task
-            problems.append(InvalidInput(f"`{argument}`: {task!r}", "must be a list of numbers", short(values)))
-            return {}
-    lengths = {values.shape for values in rows.values()}
-    if len(lengths) > 1 or any(len(shape) != 1 or not shape[0] for shape in lengths):
-        problems.append(InvalidInput(argument, expected, " and ".join(sorted(map(_shape_text, lengths)))))
-        return {}
-    return rows
-
-
-def _shape_text(shape: tuple[int, ...]) -> str:
-    return f"{shape[0]} losses" if len(shape) == 1 else f"an array of shape {shape}"
-
-
-def _by_task(problems: list[InvalidInput], argument: str, given: Any, tasks: Sequence[str]) -> dict[str, Any]:
-    """Returns the values of the network's tasks, and reports missing and unknown ones."""
-    if not isinstance(given, Mapping):
-        hint = "if the network diverged, pass None for both `val` and `test`" if given is None else ""
-        expected = f"must be a mapping with a value for each of {', '.join(tasks)}"
-        problems.append(InvalidInput(argument, expected, short(given), hint))
-        return {}
-    missing = [task for task in tasks if task not in given]
-    extra = [task for task in given if task not in tasks]
-    if missing or extra:
-        found = [f"none for {name!r}" for name in missing] + [f"one for the unknown task {name!r}" for name in extra]
-        expected = f"must have a value for each of {', '.join(tasks)}"
-        problems.append(InvalidInput(argument, expected, ", ".join(found)))
-    return {task: given[task] for task in tasks if task in given}
-
-
-def _score(
-    problems: list[InvalidInput],
-    part: str,
-    task: str,
-    given: float | Sequence[float],
-    rows: NDArray[np.float32] | None,
-) -> Score:
-    pair = tuple(given) if isinstance(given, (tuple, list)) else (given,)
-    try:
-        loss, *error = (float(value) for value in pair)
-        if len(error) > 1:
-            raise ValueError
-    except (TypeError, ValueError, OverflowError):
-        problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or a pair (loss, error)", short(given)))
-        return Score(math.nan, math.nan)
-    if not math.isfinite(loss):
-        hint = "if the network diverged, pass None for both `val` and `test`"
-        problems.append(InvalidInput(f"`{part}`: the loss of {task!r}", "must be a finite number", str(loss), hint))
-    elif abs(loss) > MAX_LOSS:
-        expected = f"must be at most {MAX_LOSS:g} in magnitude, so that sums of losses and their squares are finite"
-        problems.append(InvalidInput(f"`{part}`: the loss of {task!r}", expected, str(loss)))
-    return Score(loss, error[0] if error else math.nan, rows)
-
-
-def has_plan(out: Path) -> bool:
-    """Whether this folder contains a plan."""
-    return (out / FILE).exists()
-
-
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """Lets only one process at a time change the folder."""
-    out.mkdir(parents=True, exist_ok=True)
-    with FileLock(out / LOCK):
-        yield
-
-
-def _signature(out: Path) -> tuple[int, ...] | None:
-    """Identifies a version of the file with the results, which is replaced when results are added."""
-    try:
-        found = (out / FILE).stat()
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _write_run(out: Path, run: ExternalRun) -> None:
-    """Writes the per-row losses and affinities, and then the JSON document that refers to them."""
-    affinities = {}
-    for method, affinity in run.request.affinities.items():
-        affinities[method] = f"{FOLDER}/affinity-{method}.json"
-        if not (out / affinities[method]).exists():
-            (out / FOLDER).mkdir(parents=True, exist_ok=True)
-            affinity.save(out / affinities[method])
-    if (targets := run.request.targets) is not None:
-        _write_arrays(out, "targets", targets.document["checksum"], targets.labels)
-    entries = [_result_document(out, result) for result in run.known.values()]
-    plan = run.document | {"affinities": affinities}
-    write_document(out / FILE, FORMAT, VERSION, {"plan": plan, "told": entries})
-
-
-def _read(out: Path) -> ExternalRun:
-    request = _read_document(out, lambda entry: _read_request(entry["plan"], out))
-    return ExternalRun(request, _read_results(out, request, {}))
-
-
-def _read_results(out: Path, request: PlanRequest, known: Mapping[Job, NetworkResult]) -> dict[Job, NetworkResult]:
-    """Reads the results; those that are already known are not read again."""
-    return _read_document(
-        out, lambda entry: dict(_read_result(out, one, request, known) for one in entry["told"].entries())
-    )
-
-
-def _read_document(out: Path, parse: Callable[[Entry], T]) -> T:
-    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: parse(Entry(document)), hint=REPLAN_HINT)
-
-
-def _read_request(plan: Entry, out: Path) -> PlanRequest:
-    tasks = plan["tasks"].names()
-    if not tasks:
-        raise plan["tasks"].error("must not be empty")
-    affinities = {}
-    for method, file in _optional_mapping(plan, "affinities").items():
-        affinities[method] = Affinity.load(_told_file(out, file))
-        if not set(affinities[method].tasks) >= set(tasks):
-            raise file.error("must be an affinity between the tasks of the plan")
-    options = {name: _plain(given) for name, given in _optional_mapping(plan, "options").items()}
-    planned: dict[str, dict[int | None, tuple[Group, ...]]] = {}
-    for one in plan["groupings"].entries():
-        method, budget = read_label(one)
-        groups = tuple(read_group(group, tasks) for group in one["groups"].entries())
-        planned.setdefault(method, {})[budget] = groups
-    methods: list[Method] = [
-        # Earlier versions stored the groups selected from an affinity, but not the affinity itself.
-        PlannedGroups(name, planned[name])
-        if name in ("tag", "cs") and name not in affinities
-        else make_method(name, options)
-        for name in plan["methods"].names()
-    ]
-    budgets = tuple(budget.integer(1) for budget in plan["budgets"].entries())
-    seeds = tuple(seed.integer(0) for seed in plan["seeds"].some())
-    if len(set(seeds)) < len(seeds):
-        raise plan["seeds"].error("must be distinct")
-    targets = plan.get("targets").optional(lambda entry: _read_saved_targets(out, entry, tasks))
-    return PlanRequest(tasks, StudyRequest(tuple(methods), budgets, seeds), affinities, options, targets)
-
-
-def _read_saved_targets(out: Path, entry: Entry, tasks: Sequence[str]) -> ExternalTargets:
-    path = out / _archive_name("targets", entry["checksum"].text())
-    with report_damage(path, hint=REPLAN_HINT):
-        targets = read_targets(entry, unpack_arrays(read_regular_file(path)))
-    if [task.name for task in targets.tasks] != list(tasks):
-        raise entry["tasks"].error(f"must be the tasks {', '.join(tasks)}")
-    return targets
-
-
-def _plain(entry: Entry) -> dict[str, Any]:
-    return {name: one.value for name, one in entry.mapping().items()}
-
-
-def _optional_mapping(entry: Entry, name: str) -> dict[str, Entry]:
-    return entry.get(name).optional(Entry.mapping) or {}
-
-
-def _plan_document(plan: TrainingPlan, request: PlanRequest) -> dict[str, Any]:
-    """Converts an initial plan to a JSON document."""
-    document: dict[str, Any] = {name: list(getattr(plan, name)) for name in ("tasks", "methods", "budgets", "seeds")}
-    document["groupings"] = [
-        {"method": method, "budget": budget, "groups": [group.to_document(cost=False) for group in groups]}
-        for (method, budget), groups in plan.groupings.items()
-    ]
-    document["options"] = {name: dict(given) for name, given in request.options.items()}
-    return document if request.targets is None else document | {"targets": request.targets.document}
-
-
-def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
-    predictions = None
-    if isinstance(result, ExternalResult) and result.predictions:
-        predictions = _write_arrays(out, result.key, result.checksum, result.predictions)
-    return {
-        "tasks": list(result.job.tasks),
-        "seed": result.job.seed,
-        **({"rows": _write_rows(out, result)} if predictions is None else {"predictions": predictions}),
-        "val": _scores_document(result.val),
-        "test": _scores_document(result.test),
-        "halves": {task: [_none_if_not_finite(loss) for loss in pair] for task, pair in result.halves.items()},
-        "steps": result.steps,
-        "seconds": result.seconds,
-        "parameters": result.parameters,
-        **({"diverged": True} if result.diverged else {}),
-    }
-
-
-def _scores_document(scores: Mapping[str, Score]) -> dict[str, list[float | None]]:
-    return {task: [_none_if_not_finite(score.loss), _none_if_not_finite(score.error)] for task, score in scores.items()}
-
-
-def _read_result(
-    out: Path, entry: Entry, request: PlanRequest, known: Mapping[Job, NetworkResult]
-) -> tuple[Job, NetworkResult]:
-    names = entry["tasks"].names(request.tasks)
-    job = Job(tuple(task for task in request.tasks if task in names), entry["seed"].integer(0))
-    if job in known:
-        return job, known[job]
-    costs = entry["steps"].integer(0), entry["seconds"].number(0), entry["parameters"].integer(0)
-    diverged = entry.get("diverged").value is True
-    if request.targets is not None:
-        told = {} if diverged else _read_predictions(out, entry["predictions"], job)
-        return job, check_told_predictions(job, request.targets, told.get("val"), told.get("test"), *costs)
-    if diverged:
-        return job, _diverged(job, *costs)
-    rows = entry["rows"].optional(lambda file: _read_rows(out, file, names)) or {}
-    val, test = _read_scores(entry["val"], job.tasks), _read_scores(entry["test"], job.tasks)
-    halves = {task: _read_pair(pair) for task, pair in _optional_mapping(entry, "halves").items()}
-    scored = {task: replace(score, rows=rows.get(task)) for task, score in test.items()}
-    return job, NetworkResult(job, val, scored, *costs, halves=halves)
-
-
-def _read_predictions(out: Path, entry: Entry, job: Job) -> Parts:
-    checksum = entry.text()
-    path = out / _archive_name(_job_hash(job), checksum)
-    with report_damage(path, hint=REPLAN_HINT):
-        arrays = unpack_arrays(read_regular_file(path))
-        if arrays_checksum(arrays) != checksum:
-            raise ValueError("the checksum does not match")
-        return read_flat_parts(arrays, job.tasks)
-
-
-def _write_arrays(out: Path, name: str, checksum: str, arrays: Parts) -> str:
-    """Writes arrays to a file whose name contains their checksum, and returns the checksum.
-
-    A file that was left by a killed process is therefore never taken for another one.
-    """
-    path = out / _archive_name(name, checksum)
-    if not path.exists():
-        write_atomic(path, pack_arrays(flatten_parts(arrays), compress=True))
-    return checksum
-
-
-def _archive_name(name: str, checksum: str) -> str:
-    return f"{FOLDER}/{name}-{checksum[:16]}.npz"
-
-
-def _told_file(out: Path, file: Entry) -> Path:
-    if Path(file.text()).parts[:-1] != (FOLDER,):
-        raise file.error(f"must be a file in the folder {FOLDER!r}")
-    return out / file.text()
-
-
-def _read_rows(out: Path, file: Entry, tasks: Sequence[str]) -> dict[str, NDArray[Any]]:
-    path = _told_file(out, file)
-    with report_damage(path, hint=REPLAN_HINT):
-        archive = unpack_arrays(read_regular_file(path))
-        return {task: archive[f"rows_{number}"] for number, task in enumerate(tasks)}
-
-
-def _read_scores(entry: Entry, tasks: Sequence[str]) -> dict[str, Score]:
-    scores = {}
-    for task in tasks:
-        _read_pair(entry[task])
-        loss, error = entry[task].entries()
-        scores[task] = Score(loss.number(), error.number_or_nan())
-    return scores
-
-
-def _read_pair(entry: Entry) -> tuple[float, float]:
-    if len(pair := entry.entries()) != 2:
-        raise entry.error("must have two numbers")
-    return pair[0].number_or_nan(), pair[1].number_or_nan()
-
-
-def _write_rows(out: Path, result: NetworkResult) -> str | None:
-    """Writes the per-row test losses and returns the file name.
-
-    Returns None if there are no losses.
-    """
-    rows = {task: score.rows for task, score in result.test.items() if score.rows is not None}
-    if len(rows) < len(result.job.tasks):
-        return None
-    name = f"{FOLDER}/{_job_hash(result.job)}.npz"
-    if not (out / name).exists():  # the result of a network never changes
-        named_rows = {f"rows_{number}": rows[task] for number, task in enumerate(result.job.tasks)}
-        write_atomic(out / name, pack_arrays(named_rows, compress=True))
-    return name
-
-
-def _none_if_not_finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

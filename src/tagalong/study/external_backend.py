@@ -19,8 +19,8 @@ from tagalong.score import Score
 from .backend import Backend, describe_jobs
 from .external_targets import ExternalTargets, Parts, arrays_checksum, flatten_parts
 from .members import member_seed
+from .network_result import Losses, NetworkResult, plain_steps
 from .records import Cost, Record, averaged_tasks
-from .store import Losses, NetworkResult, plain_steps
 
 COSINE_ESTIMATORS = ("cosine", "cosine_kernels", "centered_cosine")  # estimators whose affinities `cs` uses
 PREDICTIONS_HINT = "pass `targets` to ExternalStudy and predictions to tell()"

@@ -20,10 +20,12 @@ from tagalong.learn import Job
 from tagalong.tabular import ParsedTable, TableError, TableRow, is_missing_word, is_number, read_table
 
 from .backend import Backend
-from .external import ExternalRun, check_result, check_told_predictions
+from .external import ExternalRun
+from .external_results import check_result, check_told_predictions
 from .external_targets import ExternalTargets, Parts
 from .members import member_seed
 from .methods import BestOf, Decision, Method, Optimal, make_method
+from .network_result import NetworkResult
 from .planning import (
     COPY_COLUMN,
     KEY_COLUMNS,
@@ -39,7 +41,6 @@ from .prediction_files import read_parts, read_targets_file
 from .records import TOGETHER, Label, ProblemInfo
 from .relative_losses import Subset
 from .results import Results
-from .store import NetworkResult
 from .study_request import StudyRequest, default_budgets
 
 NUMERIC_COLUMNS = tuple(column for column in (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS) if column != "test_rows")

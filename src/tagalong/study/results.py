@@ -50,7 +50,12 @@ if TYPE_CHECKING:
     from .best import Best
 
 FORMAT, VERSION, FILE = "tagalong-results", 1, "results.json"
-NOISE_FIELDS = {"recipe": "row_stderr", "networks": "networks_row_stderr", "copies": "copies_row_stderr"}
+NOISE_FIELDS = {
+    "recipe": "row_stderr",
+    "networks": "networks_row_stderr",
+    "copies": "copies_row_stderr",
+    "networks_from_copies": "networks_from_copies_row_stderr",
+}
 RECORD_FIELDS = ("method", "budget", "seed", "parameters", "latency", "honest")
 
 
@@ -366,7 +371,7 @@ def _noise_document(noise: RowNoise) -> list[dict[str, Any]]:
             for kind, name in NOISE_FIELDS.items()
             if (method, budget) in getattr(noise, kind)
         }
-        for method, budget in dict.fromkeys([*noise.recipe, *noise.networks, *noise.copies])
+        for method, budget in dict.fromkeys(label for kind in NOISE_FIELDS for label in getattr(noise, kind))
     ]
 
 

@@ -10,36 +10,39 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import json
 import math
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.errors import pluralize
-from tagalong.files import READ_ERRORS, add_checksum, damage_logger, pack_arrays, remove_checksum, unpack_arrays
-from tagalong.learn import Job, Taught, Trained
+from tagalong.files import READ_ERRORS, add_checksum, damage_logger, remove_checksum
+from tagalong.learn import Job, Taught
 from tagalong.score import Score
 
+from .network_result import (
+    SPLITS,
+    Losses,
+    NetworkResult,
+    pack_tensors,
+    plain_steps,
+    unpack_affinity,
+    unpack_losses,
+    unpack_tensors,
+)
 from .records import Cost
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Losses = dict[str, NDArray[np.float32]]
-SPLITS = ("val", "test")
-AFFINITY_ARRAYS = ("mean", "stderr", "count", "steps", "history", "null")
 MAX_PIECE_BYTES = 2**28  # maximum bytes of weights in one blob; larger weights are split
 VERSION = 3  # version 2 had no checksums; keys of version 1 depended on module paths, so its networks cannot be found
 LOCK_TIMEOUT = 120.0  # seconds to wait for another process to finish writing
@@ -67,60 +70,6 @@ CHECKED = {
 BLOBS = {"networks": ("curve", "weights", "losses"), "affinities": ("affinity",), "latencies": ()}
 COMPUTED_SCHEMA = "CREATE TABLE IF NOT EXISTS computed (key TEXT PRIMARY KEY, content BLOB NOT NULL)"
 PIECES_SCHEMA = "CREATE TABLE IF NOT EXISTS pieces (key TEXT, place INTEGER, content BLOB, PRIMARY KEY (key, place))"
-
-
-@dataclass(frozen=True)
-class NetworkResult:
-    """The result of training a network, which is returned by workers and written to the store.
-
-    Large fields are stored as bytes. `Store.results` does not read large fields and leaves them empty or None.
-
-    Attributes:
-        job: the job that trained the network.
-        val: the validation score of each task.
-        test: the test score of each task.
-        steps: the total number of training steps.
-        seconds: the training time in seconds.
-        parameters: the number of parameters in the encoder and heads, or 0 if unknown.
-        best_epoch: the epoch whose weights were kept, or -1 if training diverged.
-        halves: each task's loss on each half of the validation rows. Empty if unknown.
-        key: the key in the store (see `Keys`), or an empty string if the result was not read from a store.
-        curve: the validation losses of each epoch as float32.
-        weights: the serialized state dict.
-        losses: the validation and test losses on every row.
-        affinity: the measured affinity, or None if there was no meter. Measuring the affinity again gives the same
-            bytes.
-        overhead: the measuring time divided by the training time. Unlike `affinity`, the overhead varies from run to
-            run.
-    """
-
-    job: Job
-    val: Mapping[str, Score]
-    test: Mapping[str, Score]
-    steps: int
-    seconds: float
-    parameters: int
-    best_epoch: int = 0
-    halves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    key: str = ""
-    curve: bytes = field(default=b"", repr=False)
-    weights: bytes | None = field(default=None, repr=False)
-    losses: bytes | None = field(default=None, repr=False)
-    affinity: bytes | None = field(default=None, repr=False)
-    overhead: float | None = None
-
-    @property
-    def cost(self) -> Cost:
-        """The cost of training this network."""
-        return Cost(1, self.steps, self.seconds)
-
-    @property
-    def diverged(self) -> bool:
-        """Whether training never reached a finite validation loss.
-
-        In that case, all scores are NaN and there are no weights.
-        """
-        return self.best_epoch < 0
 
 
 class StoreError(ValueError):
@@ -317,7 +266,7 @@ class Store:
         """Returns the weights of a network, or None if they were not kept."""
         ((_, stored),) = self._select_rows("key, weights", [key])
         content = _get_weights(self._connection, key, stored)
-        return None if content is None else _unpack_tensors(remove_checksum(content))
+        return None if content is None else unpack_tensors(remove_checksum(content))
 
     @_naming_damage
     def losses(self, key: str, part: str = "test") -> Losses | None:
@@ -326,7 +275,7 @@ class Store:
         return (
             None
             if content is None
-            else _unpack_losses(remove_checksum(content), _read_job(json.loads(definition)).tasks, part)
+            else unpack_losses(remove_checksum(content), _read_job(json.loads(definition)).tasks, part)
         )
 
     def pruned(self, keys: Iterable[str]) -> list[str]:
@@ -412,7 +361,7 @@ class Store:
             found = None
         if found is None:
             return None
-        affinity = _unpack_affinity(remove_checksum(found[0]))
+        affinity = unpack_affinity(remove_checksum(found[0]))
         overhead = {name: value for name, value in json.loads(found[3]).items() if name == "overhead"}
         affinity = replace(affinity, settings={**affinity.settings, **overhead})
         return affinity, Cost(1, plain_steps(affinity, found[1]), found[2])
@@ -469,14 +418,14 @@ class Store:
     def outputs(self, key: str, part: str) -> dict[str, Tensor] | None:
         """Returns the outputs of a network for each task, or None if they were not stored."""
         content = self.computed(_outputs_key(key, part))
-        return None if content is None else _unpack_tensors(content)
+        return None if content is None else unpack_tensors(content)
 
     def add_outputs(self, key: str, part: str, outputs: Mapping[str, Tensor]) -> None:
         """Stores the outputs of a network for each task, or keeps its weights if these take less space.
 
         In either case, the outputs remain known after `prune`.
         """
-        content = _pack_tensors(outputs)
+        content = pack_tensors(outputs)
         ((_, stored),) = self._select_rows("key, weights", [key])
         weights = _get_weights(self._connection, key, stored)
         if len(content) <= min(len(weights or b""), MAX_PIECE_BYTES):
@@ -647,137 +596,5 @@ def _measurement_cost(steps: int, seconds: float, settings: str) -> Cost:
     return Cost(0, 0, seconds * overhead / (1 + overhead)) if about.get("shared") else Cost(1, steps, seconds)
 
 
-def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
-    """Converts the number of steps in a training run with a meter to the equivalent number of plain steps.
-
-    A plain step costs as much as three forward passes, since the backward pass counts as two. Measuring n tasks takes n
-    backward passes. Lookahead takes n additional forward passes.
-
-    Args:
-        affinity: the measured affinity.
-        steps: the number of steps in the training run.
-        runs: the number of training runs over which the measured steps are distributed equally.
-
-    Example:
-        >>> import numpy as np
-        >>> affinity = Affinity.from_history(np.zeros((10, 3, 3)), ["age", "ill", "fit"])
-        >>> plain_steps(affinity, 100)
-        123
-    """
-    n = len(affinity.tasks)
-    passes = 1 + (3 if affinity.settings.get("estimator", "lookahead") == "lookahead" else 2) * n
-    return round(steps + len(affinity.steps) * (passes - 3) / 3 / runs)
-
-
-def pack_result(trained: Trained, groups: Tensor | None = None) -> NetworkResult:
-    """Converts a trained network to a result that can be stored.
-
-    Args:
-        trained: the trained network.
-        groups: the group of each validation row. Rows in the same group are assigned to the same half.
-    """
-    val, test = (
-        {task: Score(score.loss, score.error) for task, score in getattr(trained, part).items()} for part in SPLITS
-    )
-    affinity, overhead = trained.affinity, None
-    if affinity is not None:
-        settings = dict(affinity.settings)
-        overhead = settings.pop("overhead", None)
-        affinity = replace(affinity, settings=settings)
-    return NetworkResult(
-        job=trained.job,
-        val=val,
-        test=test,
-        steps=int(trained.steps),
-        seconds=float(trained.seconds),
-        parameters=int(trained.parameters),
-        best_epoch=int(trained.best_epoch),
-        halves=halve_rows({task: score.rows for task, score in trained.val.items()}, groups),
-        curve=_to_float32(trained.curve).tobytes(),
-        weights=None if trained.state is None else _pack_tensors(trained.state),
-        losses=_pack_losses(trained),
-        affinity=None if affinity is None else _pack_affinity(affinity),
-        overhead=overhead,
-    )
-
-
-def _to_float32(losses: ArrayLike) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # infinite if training nearly diverged
-        return np.asarray(losses).astype(np.float32)
-
-
-def halve_rows(
-    losses: Mapping[str, NDArray[np.float32] | None], groups: Tensor | None = None
-) -> dict[str, tuple[float, float]]:
-    """Returns each task's mean loss on each half of the rows, or an empty dict if the per-row losses are unknown.
-
-    Args:
-        losses: the per-row losses of each task, with NaN for rows without a label.
-        groups: the group of each row. Rows in the same group are assigned to the same half.
-
-    Example:
-        >>> halve_rows({"age": np.array([1.0, 2.0, 3.0, float("nan")])})
-        {'age': (2.0, 2.0)}
-    """
-    rows = {task: values for task, values in losses.items() if values is not None}
-    if len(rows) < len(losses) or not rows:
-        return {}
-    number = np.arange(len(next(iter(rows.values()))))
-    if groups is not None:
-        number = np.unique(groups.numpy(), return_inverse=True)[1]
-    first = number % 2 == 0
-    return {task: (_mean_loss(values[first]), _mean_loss(values[~first])) for task, values in rows.items()}
-
-
-def _mean_loss(losses: NDArray[np.float32]) -> float:
-    present = losses[np.isfinite(losses)].astype(np.float64)
-    return float(present.mean()) if len(present) else math.nan
-
-
 def _none_if_not_finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def _pack_tensors(tensors: Mapping[str, Tensor]) -> bytes:
-    """Serializes named tensors, e.g. a state dict."""
-    content = io.BytesIO()
-    torch.save({name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}, content)
-    return content.getvalue()
-
-
-def _unpack_tensors(packed: bytes) -> dict[str, Tensor]:
-    """Deserializes named tensors."""
-    tensors: dict[str, Tensor] = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True)
-    return tensors
-
-
-def _pack_losses(trained: Trained) -> bytes | None:
-    arrays = {}
-    for part in SPLITS:
-        rows = [getattr(trained, part)[task].rows for task in trained.job.tasks]
-        if any(losses is None for losses in rows):
-            return None
-        arrays[part] = _to_float32(np.stack(rows))
-    return pack_arrays(arrays)
-
-
-def _unpack_losses(packed: bytes, tasks: tuple[str, ...], split: str) -> Losses:
-    """Deserializes the per-row losses of each task in a split."""
-    return dict(zip(tasks, unpack_arrays(packed, [split])[split], strict=True))
-
-
-def _pack_affinity(affinity: Affinity) -> bytes:
-    """Serializes an affinity."""
-    about = {"tasks": affinity.tasks, "settings": dict(affinity.settings), "skipped": list(affinity.skipped)}
-    arrays: dict[str, Any] = {name: getattr(affinity, name) for name in AFFINITY_ARRAYS}
-    arrays |= {f"skipped {i}": counts for i, counts in enumerate(affinity.skipped.values())}
-    return pack_arrays(arrays | {"about": np.array(json.dumps(about))})
-
-
-def _unpack_affinity(packed: bytes) -> Affinity:
-    """Deserializes an affinity; the result is bit-identical to the original."""
-    arrays = unpack_arrays(packed)
-    about = json.loads(str(arrays["about"]))
-    skipped = {why: arrays[f"skipped {i}"] for i, why in enumerate(about["skipped"])}
-    fields = {name: arrays[name] for name in AFFINITY_ARRAYS}
-    return Affinity(tasks=tuple(about["tasks"]), settings=about["settings"], skipped=skipped, **fields)

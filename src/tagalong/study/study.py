@@ -14,7 +14,6 @@ from tagalong.files import describe_unwritten
 from tagalong.learn import Problem, constant_scores
 from tagalong.progress import Progress
 
-from .backend import TrainingBackend, open_backend
 from .best import Best, keep_best
 from .candidates import comparable_records
 from .decisions import confirm_candidate, decide_all, effort_notes, explain_decisions, train_choices, write_decisions
@@ -27,6 +26,7 @@ from .run_folder import check_folder, check_no_external_study, write_run_report,
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
 from .text import label_text
+from .training_backend import TrainingBackend, open_backend
 from .uncertainty import comparison_noise
 
 logger = logging.getLogger(__name__)
@@ -98,6 +98,7 @@ class Study:
         confirm: int = 0,
         effort: Any = None,
         passes: int | None = None,
+        fresh_teachers: bool = True,
     ) -> Results:
         """Trains the networks that the methods need, unless they are already in the folder, and compares the methods.
 
@@ -118,6 +119,9 @@ class Study:
                 "10min".
             passes: the maximum number of networks of `auto` that answer a task, or None for no limit. With 1, each task
                 is answered by a single network, which is cheapest if only one task is needed at a time.
+            fresh_teachers: whether `confirm` also trains the teachers of taught networks anew, so that the interval
+                accounts for their luck. This trains as many more networks as there are teachers for each fresh seed.
+                If False, all seeds share the teachers, and the verdict says so.
 
         Raises:
             ValueError: If the input is invalid. The message lists every problem, and nothing is trained.
@@ -127,7 +131,7 @@ class Study:
                 networks, the results or the report cannot be written; see `unwritten`.
         """
         options = with_effort(options, effort, methods, passes)
-        request = self._checked_request(methods, budgets, seeds, options, price_per_hour, confirm)
+        request = self._checked_request(methods, budgets, seeds, options, price_per_hour, confirm, fresh_teachers)
         with open_backend(
             self.problem, self.out, executor=self._executor, device=self._device, progress=self._progress
         ) as backend:
@@ -219,7 +223,9 @@ class Study:
         info = ProblemInfo.of(self.problem)
         records = train_choices(backend, decisions, request.seeds)
         learning = Learning(self._constant_p_values(backend, records))
-        fresh, lost = confirm_candidate(backend, decisions, records, request.confirming, learning)
+        fresh, lost = confirm_candidate(
+            backend, decisions, records, request.confirming, learning, fresh_teachers=request.fresh_teachers
+        )
         records += fresh
         lost = [seed for seed in wanted if seed not in request.seeds] + lost
         settings = settings | ({"diverged_seeds": lost} if lost else {})

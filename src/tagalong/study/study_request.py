@@ -52,6 +52,7 @@ class StudyRequest:
         price_per_hour: the price of an hour of compute. If given, a cost column is added to the table.
         confirming: fresh seeds for the verdict, which are not used to choose groups.
         notes: sentences about default methods that cannot be used, and about budgets that methods cannot use.
+        fresh_teachers: whether the teachers of taught networks are trained anew with the fresh seeds, too.
     """
 
     methods: tuple[Method, ...]
@@ -60,6 +61,7 @@ class StudyRequest:
     price_per_hour: float | None = None
     confirming: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    fresh_teachers: bool = True
 
     def to_document(self, options: Options | None) -> dict[str, Any]:
         """Converts the request to a JSON document."""
@@ -70,6 +72,7 @@ class StudyRequest:
             "options": {name: dict(given) for name, given in (options or {}).items()},
             "price_per_hour": self.price_per_hour,
             "confirming_seeds": list(self.confirming),
+            "fresh_teachers": self.fresh_teachers,
             "notes": list(self.notes),
         }
 
@@ -82,6 +85,7 @@ def check_request(
     options: Options | None = None,
     price_per_hour: float | None = None,
     confirm: int = 0,
+    fresh_teachers: bool = True,
     *,
     problem: Problem | None = None,
     problems: Sequence[InvalidInput] = (),
@@ -96,6 +100,7 @@ def check_request(
         options: see `Study.run`.
         price_per_hour: see `Study.run`.
         confirm: see `Study.run`.
+        fresh_teachers: see `Study.run`.
         problem: the data and architecture, or None if networks are not trained here.
         problems: problems that the caller has already found.
     """
@@ -124,6 +129,8 @@ def check_request(
         found.append(InvalidInput("confirm", "must be a non-negative integer", repr(confirm)))
     elif confirm > MAX_SEEDS:
         found.append(_too_many_seeds("confirm", 2 * confirm))
+    if not isinstance(fresh_teachers, bool):
+        found.append(InvalidInput("fresh_teachers", "must be True or False", repr(fresh_teachers)))
     if not found:
         found += [one for method in made for one in _size_problems(method, n, found_budgets, len(found_seeds))]
     raise_problems(list({str(one): one for one in found}.values()))
@@ -131,7 +138,8 @@ def check_request(
         made = [Mtl(), *made]
     fresh = tuple(range(max(found_seeds) + 1, max(found_seeds) + 1 + confirm))
     notes += _budget_notes(made, found_budgets, n)
-    return StudyRequest(tuple(made), found_budgets, found_seeds, price_per_hour, fresh, tuple(notes))
+    seeds_and_price = found_seeds, price_per_hour, fresh
+    return StudyRequest(tuple(made), found_budgets, *seeds_and_price, tuple(notes), fresh_teachers)
 
 
 def usable_budgets(method: Method, budgets: Sequence[int], n_tasks: int) -> list[int]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
-from .candidates import best_copies, find_candidates, picked_record, without_tasks
+from .candidates import find_candidates, matching_copies, picked_record, without_tasks
 from .records import TOGETHER, Label, Record, by_label
 from .summary import mean, stderr
 
@@ -140,13 +140,15 @@ class RowNoise:
         recipe: of the mean change from `mtl` over paired seeds.
         networks: of the change from the mean of all `mtl` networks to the very networks that a user gets (see
             `picked_record`).
-        copies: of the mean change over paired seeds from the best copies with the same number of networks (see
-            `best_copies`).
+        copies: of the mean change over paired seeds from copies with the same number of networks (see
+            `matching_copies`).
+        networks_from_copies: of the change from the very networks of these copies to those of the method.
     """
 
     recipe: Mapping[Label, float] = field(default_factory=dict)
     networks: Mapping[Label, float] = field(default_factory=dict)
     copies: Mapping[Label, float] = field(default_factory=dict)
+    networks_from_copies: Mapping[Label, float] = field(default_factory=dict)
 
     @staticmethod
     def of(noise: Mapping[Label, float] | RowNoise | None) -> RowNoise:
@@ -178,9 +180,12 @@ def _finite_or_none(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+GetRows = Callable[[Record], Rows | None]
+
+
 def row_noise(
     records: Sequence[Record],
-    get_rows: Callable[[Record], Rows],
+    get_rows: GetRows,
     clusters: Any = None,
     confirming_seeds: Collection[int] = (),
     unlearnt: Collection[str] = (),
@@ -190,62 +195,83 @@ def row_noise(
     Args:
         records: the records of a study.
         get_rows: a function that takes a record and returns each task's loss on every test row, from the network that
-            serves the task.
+            serves the task, or None if these losses are unknown.
         clusters: one cluster label per test row, or None if rows are independent.
         confirming_seeds: seeds that were not used to choose groups. If a method has records for these seeds, only those
             records are used.
         unlearnt: the tasks that do not count.
     """
-
-    def get_counted_rows(record: Record) -> Rows:
-        return {task: losses for task, losses in get_rows(record).items() if task not in unlearnt}
-
-    found = by_label(records)
-    together = {record.seed: get_counted_rows(record) for record in found.get(TOGETHER, [])}
+    get_counted_rows, found = _counted(get_rows, unlearnt), by_label(records)
     noise = {}
     for label, mine in found.items():
         converged = not any(record.diverged for record in mine)
-        paired = [record for record in mine if converged and record.seed in together and record.groups]
-        paired = [record for record in paired if record.seed in confirming_seeds] or paired
-        theirs = [together[record.seed] for record in paired]
-        if label != TOGETHER and any(theirs):
-            error = row_stderr([get_counted_rows(record) for record in paired], theirs, clusters)
-            if math.isfinite(error):  # one row tells nothing about noise
-                noise[label] = error
+        usable = [record for record in mine if converged and record.groups and label != TOGETHER]
+        error = _pairs_noise(
+            paired_records(usable, found.get(TOGETHER, []), confirming_seeds), get_counted_rows, clusters
+        )
+        if error is not None:
+            noise[label] = error
     return noise
 
 
 def comparison_noise(
     records: Sequence[Record],
-    get_rows: Callable[[Record], Rows],
+    get_rows: GetRows,
     clusters: Any = None,
     confirming_seeds: Collection[int] = (),
     unlearnt: Collection[str] = (),
 ) -> RowNoise:
-    """Returns the noise of all comparisons that the verdict makes.
+    """Returns the noise of all comparisons that the verdict makes, as far as it is known.
 
     The arguments are those of `row_noise`.
     """
-
-    def get_counted_rows(record: Record) -> Rows:
-        return {task: losses for task, losses in get_rows(record).items() if task not in unlearnt}
-
+    get_counted_rows = _counted(get_rows, unlearnt)
     recipe = row_noise(records, get_rows, clusters, confirming_seeds, unlearnt)
     found = by_label(without_tasks(records, unlearnt))
     choosing = by_label([record for some in found.values() for record in some if record.seed not in confirming_seeds])
     known = TOGETHER in choosing and choosing[TOGETHER][0].val
     candidates = find_candidates(choosing, {record.label for record in records if record.diverged}) if known else {}
-    plain = [get_counted_rows(record) for record in found[TOGETHER]] if candidates else []
-    average = {task: np.mean([rows[task] for rows in plain], axis=0) for task in (plain[0] if plain else ())}
-    networks, copies = {}, {}
-    for label, one in candidates.items() if average else ():
-        networks[label] = row_stderr([get_counted_rows(picked_record(found[label]))], [average], clusters)
-        other = best_copies(candidates, one.size)
-        if other is not None and not one.is_copies:
-            pairs = paired_records(found[label], found[other.label], confirming_seeds)
-            mine, theirs = ([get_counted_rows(record) for record in some] for some in zip(*pairs, strict=True))
-            copies[label] = row_stderr(mine, theirs, clusters)
-    return RowNoise(recipe, networks, copies)
+    plain = _mean_rows([get_counted_rows(record) for record in found[TOGETHER]]) if candidates else None
+    noise: dict[str, dict[Label, float | None]] = {"networks": {}, "copies": {}, "networks_from_copies": {}}
+    for label, one in candidates.items():
+        picked = get_counted_rows(picked_record(found[label]))
+        noise["networks"][label] = _rows_noise([picked], [plain], clusters)
+        if (copies := matching_copies(candidates, one)) is not None:
+            pairs = paired_records(found[label], found[copies], confirming_seeds)
+            noise["copies"][label] = _pairs_noise(pairs, get_counted_rows, clusters)
+            theirs = get_counted_rows(picked_record(found[copies]))
+            noise["networks_from_copies"][label] = _rows_noise([picked], [theirs], clusters)
+    kept = {name: {at: error for at, error in some.items() if error is not None} for name, some in noise.items()}
+    return RowNoise(recipe, **kept)
+
+
+def _counted(get_rows: GetRows, unlearnt: Collection[str]) -> GetRows:
+    """Returns a function that returns the losses of the tasks that count."""
+
+    def get_counted_rows(record: Record) -> Rows | None:
+        rows = get_rows(record)
+        return None if rows is None else {task: losses for task, losses in rows.items() if task not in unlearnt}
+
+    return get_counted_rows
+
+
+def _mean_rows(rows: Sequence[Rows | None]) -> Rows | None:
+    known = [one for one in rows if one is not None]
+    if not known or len(known) < len(rows):
+        return None
+    return {task: np.mean([one[task] for one in known], axis=0) for task in known[0]}
+
+
+def _pairs_noise(pairs: Sequence[tuple[Record, Record]], get_rows: GetRows, clusters: Any) -> float | None:
+    return _rows_noise([get_rows(mine) for mine, _ in pairs], [get_rows(theirs) for _, theirs in pairs], clusters)
+
+
+def _rows_noise(mine: Sequence[Rows | None], theirs: Sequence[Rows | None], clusters: Any) -> float | None:
+    """Returns `row_stderr`, or None if losses are unknown or there is only one row, which tells nothing about noise."""
+    candidate, reference = ([rows for rows in some if rows is not None] for some in (mine, theirs))
+    if len(candidate) < len(mine) or len(reference) < len(theirs) or not any(reference):
+        return None
+    return _finite_or_none(row_stderr(candidate, reference, clusters))
 
 
 def paired_records(

@@ -14,9 +14,9 @@ from tagalong.rendering import wrap
 
 from .candidates import (
     Candidate,
-    best_copies,
     distinct_candidates,
     find_candidates,
+    matching_copies,
     mean_record,
     picked_record,
     without_tasks,
@@ -77,9 +77,12 @@ class BudgetResult:
         expected: the expected change in loss from one plain network, from validation (see `Candidate`).
         change: the change in test loss from one plain network: the recipe, paired by seed, with the noise of seeds and
             rows. None if it cannot be computed.
-        copies: the method and budget of the best copies with the same number of networks, or None if there are none, or
-            these are copies themselves.
-        change_from_copies: like `change`, but from these copies.
+        copies: the method and budget of copies with the same number of networks and about the same effort, or None if
+            there are none, or these are copies themselves. ("mtl", None) is one plain network.
+        change_from_copies: like `change`, but from these copies, trained with the same seeds.
+        networks: the change in test loss for the very networks that were picked, from the mean over all plain networks,
+            with the noise of rows. None if it cannot be computed.
+        networks_from_copies: like `networks`, but from the very copies that were picked.
         seeds: the number of seeds in `change`.
         latency: the duration in seconds of a forward pass through all networks, or None if not measured.
         parameters: the total number of parameters in all networks, or None if unknown.
@@ -102,6 +105,8 @@ class BudgetResult:
     training_cost: float | None
     deciding_cost: float | None
     others: tuple[BudgetResult, ...] = ()
+    networks: Change | None = None
+    networks_from_copies: Change | None = None
 
     @property
     def kind(self) -> str:
@@ -154,12 +159,17 @@ class Verdict:
         tried: the number of distinct ways of using networks from which the candidate was chosen.
         seed_stderr: the standard error of `estimate` over seeds, or None if there is only one seed.
         row_stderr: the standard error of `estimate` due to the finite number of test rows, or None if unknown.
-        copies: the method and budget of the best copies with as many networks as the candidate, or None if no copies
-            were trained, or the candidate is made of copies.
-        change_from_copies: the change in test loss from these copies to the candidate's recipe, or None if unknown.
-        better_than_copies: whether the candidate's recipe beats these copies by more than the noise, so that groups
-            matter. False if the candidate is made of copies. None if no copies were trained, or it is one plain-sized
-            network.
+        copies: the method and budget of copies with as many networks as the candidate and about the same effort, or
+            None if no copies were trained, or the candidate is made of copies. ("mtl", None) is one plain network.
+        change_from_copies: the change in test loss from the recipe of these copies to that of the candidate, or None if
+            unknown. With confirming seeds, neither was picked.
+        networks_from_copies: the change in test loss from the very copies that were picked to the networks you get, or
+            None if unknown.
+        better_than_copies: whether the candidate's recipe beats that of these copies by more than the noise, so that
+            groups matter. False if the candidate is made of several copies. None if no copies were trained, the
+            candidate is a single copy, or the answer would depend on teachers that all seeds share.
+        same_teachers: whether the candidate's networks of different seeds were taught by the same networks. The
+            intervals of the recipe do not account for the luck of these teachers.
         at_least: the fraction by which every additional network must reduce the losses.
         training_cost: the cost of training the candidate's networks, relative to training one network, or None if
             unknown.
@@ -206,6 +216,8 @@ class Verdict:
     copies: Label | None = None
     change_from_copies: Change | None = None
     better_than_copies: bool | None = None
+    networks_from_copies: Change | None = None
+    same_teachers: bool = False
     learning_checked: bool = False
     late: LateNetworks | None = None
     by_budget: Mapping[int, BudgetResult] = field(default_factory=dict)
@@ -344,14 +356,9 @@ class _Comparison:
     def networks(self, candidate: Candidate) -> tuple[Record, Change | None]:
         """Returns the record whose networks a user gets, and its change from the mean over all plain networks."""
         picked, plain = picked_record(self.all[candidate.label]), self.all[TOGETHER]
-        estimate = _finite(picked.change(mean_record(plain)))
-        if estimate is None:
-            return picked, None
         rows = self.noise.of_networks(candidate.label, len(self.all[candidate.label]))
-        if rows is None or len(plain) < 2:  # one plain network says nothing about others
-            return picked, Change(estimate)
-        half = row_half_width(rows)
-        return picked, Change(estimate, estimate - half, estimate + half)
+        # One plain network says nothing about others.
+        return picked, _change_with_rows(picked.change(mean_record(plain)), None if len(plain) < 2 else rows)
 
     def pairs(self, candidate: Candidate, reference: Label = TOGETHER) -> list[tuple[Record, Record]]:
         return paired_records(self.all[candidate.label], self.all[reference], self.confirming)
@@ -388,10 +395,31 @@ class _Comparison:
             self._tried[reference] = [changes(self.choosing[one], theirs) for one in self.distinct if one != reference]
         return self._tried[reference]
 
-    def copies(self, candidate: Candidate) -> tuple[Label | None, Change | None]:
-        """Returns the best copies with as many networks as a candidate, and its change from them."""
-        copies = None if candidate.is_copies else best_copies(self.candidates, candidate.size)
-        return (None, None) if copies is None else (copies.label, self.recipe(candidate, copies.label).change)
+    def copies(self, candidate: Candidate) -> _FromCopies:
+        """Compares a candidate with copies: recipe with recipe, and the very networks with the very copies."""
+        copies = matching_copies(self.candidates, candidate)
+        if copies is None:
+            return _FromCopies()
+        picked, theirs = picked_record(self.all[candidate.label]), picked_record(self.all[copies])
+        networks = _change_with_rows(picked.change(theirs), self.noise.networks_from_copies.get(candidate.label))
+        return _FromCopies(copies, self.recipe(candidate, copies).change, networks)
+
+    def same_teachers(self, candidate: Candidate) -> bool:
+        """Returns whether the networks of different seeds with which a candidate is judged share teachers."""
+        known: set[str] = set()
+        for record, _ in self.pairs(candidate):
+            teachers = {key for group in record.groups if group.taught for key in group.taught.teachers}
+            if teachers & known:
+                return True
+            known |= teachers
+        return False
+
+
+@dataclass(frozen=True)
+class _FromCopies:
+    copies: Label | None = None
+    recipe: Change | None = None
+    networks: Change | None = None
 
 
 @dataclass(frozen=True)
@@ -411,11 +439,11 @@ def _judge(comparison: _Comparison, at_least: float) -> Verdict:
         return Verdict(False, (), TOGETHER, plain, seeds=len(comparison.choosing[TOGETHER]), at_least=at_least)
     picked, networks = comparison.networks(candidate)
     recipe = comparison.recipe(candidate)
-    copies, change_from_copies = comparison.copies(candidate)
+    from_copies, same_teachers = comparison.copies(candidate), comparison.same_teachers(candidate)
     claim = recipe.change if networks is None or networks.high is None else networks
     expected_better = candidate.rank(at_least)[0] < 0
     worth_it = expected_better and recipe.change is not None and claim is not None and claim.better
-    matters = None if change_from_copies is None else expected_better and change_from_copies.better
+    matters = None if from_copies.recipe is None else expected_better and from_copies.recipe.better
     summary, change = comparison.summary(candidate), recipe.change
     return Verdict(
         worth_it=worth_it,
@@ -437,14 +465,22 @@ def _judge(comparison: _Comparison, at_least: float) -> Verdict:
         tried=len(comparison.distinct),
         seed_stderr=recipe.seed_stderr,
         row_stderr=recipe.row_stderr,
-        copies=copies,
-        change_from_copies=change_from_copies,
-        better_than_copies=False if candidate.is_copies and candidate.size > 1 else matters,
+        copies=from_copies.copies,
+        change_from_copies=from_copies.recipe,
+        networks_from_copies=from_copies.networks,
+        better_than_copies=_better_than_copies(candidate, matters, same_teachers),
+        same_teachers=same_teachers,
         at_least=at_least,
         training_cost=summary.training_cost,
         deciding_cost=summary.deciding_cost,
         size=summary.relative_parameters,
     )
+
+
+def _better_than_copies(candidate: Candidate, matters: bool | None, same_teachers: bool) -> bool | None:
+    if candidate.is_copies:
+        return False if candidate.size > 1 else None
+    return None if matters and same_teachers else matters
 
 
 def _results_by_budget(comparison: _Comparison) -> Iterator[tuple[int, BudgetResult]]:
@@ -479,26 +515,38 @@ def _other_kinds(comparison: _Comparison, candidates: Sequence[Candidate], kind:
 
 
 def _budget_result(comparison: _Comparison, candidate: Candidate) -> BudgetResult:
-    summary = comparison.summary(candidate)
-    copies, change_from_copies = comparison.copies(candidate)
+    summary, from_copies = comparison.summary(candidate), comparison.copies(candidate)
+    picked, networks = comparison.networks(candidate)
     if candidate.label == TOGETHER:
         recipe = _Recipe(Change(0.0, 0.0, 0.0), summary.seeds, False, None, None)
     else:
         recipe = comparison.recipe(candidate)
     return BudgetResult(
         candidate.label,
-        picked_record(comparison.all[candidate.label]).groups,
+        picked.groups,
         candidate.size,
         candidate.expected,
         recipe.change,
-        copies,
-        change_from_copies,
+        from_copies.copies,
+        from_copies.recipe,
         recipe.seeds,
         summary.latency,
         summary.parameters or None,
         summary.training_cost,
         summary.deciding_cost,
+        networks=networks,
+        networks_from_copies=from_copies.networks,
     )
+
+
+def _change_with_rows(estimate: float, row_stderr: float | None) -> Change | None:
+    """Returns a change of single networks, whose interval accounts for the noise of the test rows if it is known."""
+    if not math.isfinite(estimate):
+        return None
+    if row_stderr is None or not math.isfinite(row_stderr):
+        return Change(estimate)
+    half = row_half_width(row_stderr)
+    return Change(estimate, estimate - half, estimate + half)
 
 
 def _finite(value: float) -> float | None:

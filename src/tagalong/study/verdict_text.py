@@ -113,8 +113,11 @@ def _do_groups_matter(verdict: Verdict) -> tuple[str, str]:
     if verdict.candidate[0] in COPIES:
         name = label_text(verdict.candidate)
         return "Copies do." if verdict.worth_it else "No.", f"No groups are expected to do better than {name}."
-    if verdict.better_than_copies is None and not _extra_networks(verdict):
-        return "No.", f"{label_text(verdict.candidate)} is one network for all tasks, so there are no groups."
+    if not _extra_networks(verdict):
+        why = f"{label_text(verdict.candidate)} is one network for all tasks, so there are no groups."
+        return "No.", " ".join(filter(None, (why, _compare_with_copies(verdict))))
+    if verdict.better_than_copies is None and verdict.change_from_copies is not None:
+        return "Not known.", f"{_compare_with_copies(verdict)} {_teachers_sentence(verdict)}"
     if verdict.better_than_copies is None:
         count = pluralize(len(verdict.candidate_groups), "network")
         hint = "add `ensemble` or `best-of` to the methods"
@@ -223,7 +226,7 @@ def _extra_networks(verdict: Verdict) -> int:
 
 
 def _recipe_sentence(verdict: Verdict) -> str:
-    """Returns a sentence about the recipe, or an empty string if the recommendation is already about it."""
+    """Returns sentences about the recipe, or an empty string if the recommendation is already about it."""
     recipe = verdict.recipe
     if recipe is None or _claim(verdict) is recipe or _claim(verdict) == recipe:
         return ""
@@ -232,21 +235,44 @@ def _recipe_sentence(verdict: Verdict) -> str:
         seeds = pluralize(verdict.seeds, "fresh seed")
         sentence = f"Trained anew with {seeds}, the same plan changes them by {change} {interval}"
         lucky = verdict.worth_it and recipe.high is not None and not recipe.better
-        return sentence + (", so the gain may be the luck of these networks." if lucky else ".")
-    sentence = f"Over {pluralize(verdict.seeds, 'seed')}, the same plan changes them by {change} {interval}"
-    doubt = ", which picking flatters, as the same seeds chose it; `confirm` trains it anew"
-    return sentence + (f"{doubt}." if verdict.flattered else ".")
+        doubt = ", so the gain may be the luck of these networks" if lucky else ""
+    else:
+        sentence = f"Over {pluralize(verdict.seeds, 'seed')}, the same plan changes them by {change} {interval}"
+        flattery = ", which picking flatters, as the same seeds chose it; `confirm` trains it anew"
+        doubt = flattery if verdict.flattered else ""
+    return " ".join(filter(None, (f"{sentence}{doubt}.", _teachers_sentence(verdict))))
+
+
+def _teachers_sentence(verdict: Verdict) -> str:
+    """Returns a warning if all seeds share teachers, else an empty string."""
+    if not verdict.same_teachers:
+        return ""
+    advice = "" if verdict.confirmed else "; `confirm` trains teachers anew"
+    return f"All seeds have the same teachers, so the interval does not account for the luck of these{advice}."
 
 
 def _copies_sentence(verdict: Verdict) -> str:
-    change = verdict.change_from_copies
-    if change is None or verdict.copies is None or verdict.candidate is None:
+    """Returns what is better than copies, or that copies would do, or an empty string if this is not known."""
+    compared, change = _compare_with_copies(verdict), verdict.change_from_copies
+    if not compared or change is None or verdict.better_than_copies is None or not _extra_networks(verdict):
+        return compared
+    copies = "Copies would do better" if change.worse else "Copies would do"
+    return f"{_what_matters(verdict) if verdict.better_than_copies else copies}: {compared[0].lower()}{compared[1:]}"
+
+
+def _compare_with_copies(verdict: Verdict) -> str:
+    """Returns a sentence about the changes from copies: of the recipe, and of the networks you get."""
+    change, networks = verdict.change_from_copies, verdict.networks_from_copies
+    if change is None or verdict.copies is None or (verdict.copies == TOGETHER and networks is None):
         return ""
-    result = f"{percent(change.estimate)} {_format_interval(verdict, change)}".strip()
-    compared = f"compared with {label_text(verdict.copies)}, the change is {result}"
-    if verdict.better_than_copies:
-        return f"{_what_matters(verdict)}: {compared}."
-    return f"{'Copies would do better' if change.worse else 'Copies would do'}: {compared}."
+    name = "the best plain network on validation" if verdict.copies == TOGETHER else label_text(verdict.copies)
+    parts = []
+    if verdict.copies != TOGETHER:  # the recipe sentence compares the plan with one plain network
+        parts.append(f"{percent(change.estimate)} {_format_interval(verdict, change)} for the same plan")
+    if networks is not None:
+        interval = "" if networks.low is None else f" {_format_interval(verdict, networks)}"
+        parts.append(f"{percent(networks.estimate)}{interval} for the networks you get")
+    return f"Compared with {name}, the change is {' and '.join(parts)}."
 
 
 def _claim_interval(verdict: Verdict) -> str:

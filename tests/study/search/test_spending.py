@@ -12,8 +12,8 @@ from reduced_rank import World
 
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task
 from tagalong.study import NetworkResult, Score, open_backend
-from tagalong.study.backend import TrainingBackend
 from tagalong.study.search import Spending, SpendingSettings, spend
+from tagalong.study.training_backend import TrainingBackend
 
 BUDGETS = (1, 2, 5)
 EFFORT = 18

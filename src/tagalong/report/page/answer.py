@@ -115,7 +115,11 @@ def _named_changes(verdict: Verdict) -> dict[str, Change]:
         f"the same plan over {seeds}, compared with one plain network": verdict.recipe,
     }
     if verdict.copies is not None:
-        found[f"the same plan, compared with {label_text(verdict.copies)}"] = verdict.change_from_copies
+        plain = verdict.copies[0] == "mtl"
+        name = "the best plain network on validation" if plain else label_text(verdict.copies)
+        found[f"the networks you get, compared with {name}"] = verdict.networks_from_copies
+        if not plain:
+            found[f"the same plan, compared with {name}"] = verdict.change_from_copies
     return {name: change for name, change in found.items() if change is not None}
 
 

@@ -9,7 +9,7 @@ from ..result_figures import KIND_LABELS
 from ..style import format_percent, percent_text
 
 HEADINGS = (
-    *("networks", "way", "vs. one plain network", "one more buys", "vs. copies"),
+    *("networks", "way", "vs. one plain network", "one more buys", "vs. copies", "very networks vs. very copies"),
     *("latency", "parameters", "training", "deciding"),
 )
 
@@ -82,6 +82,7 @@ def _cells(one: BudgetResult, budget: int, previous: BudgetResult | None) -> lis
         "" if plain else _format_change(one.change),
         _format_gain(one, previous),
         _format_change(one.change_from_copies),
+        _format_change(one.networks_from_copies),
         "" if one.latency is None else f"{1000 * one.latency:.2g} ms",
         "" if one.parameters is None else f"{one.parameters:,.0f}",
         "" if not one.training_cost else f"{one.training_cost:.3g}×",
@@ -111,6 +112,11 @@ def _notes(results: Results) -> str:
     notes.append("“One more buys” is the difference from the best with one network fewer, in percentage points.")
     if any(one.training_cost for one in found.values()):
         notes.append("Costs are optimizer steps, as a multiple of training one network for all tasks.")
+    if any(one.networks_from_copies for best in found.values() for one in (best, *best.others)):
+        notes.append(
+            "The very networks are those that were picked on validation data, compared with copies that were picked "
+            "with about the same effort; all other changes are those of the same plan over several seeds."
+        )
     if verdict.flattered:
         notes.append("Results with the seeds that chose the networks are flattered by the choice.")
     return " ".join(notes)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..network_result import NetworkResult
 from ..relative_losses import Subset
-from ..store import NetworkResult
 from .beliefs import Array, Beliefs
 from .trial import Trials, half_losses
 

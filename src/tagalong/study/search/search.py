@@ -12,8 +12,8 @@ from tagalong.learn import Job
 from tagalong.score import Score
 
 from ..backend import Backend
+from ..network_result import NetworkResult
 from ..relative_losses import Subset
-from ..store import NetworkResult
 from .beliefs import Array, Beliefs, Bools, TrialArrays, distances
 from .recommendation import Recommendation, SearchSettings, recommend, select_cover
 from .trial import Trial, Trials, mean_half_loss

@@ -23,8 +23,8 @@ from tagalong.learn import Split, can_be_taught
 
 from ..backend import Backend
 from ..members import member_seed
+from ..network_result import NetworkResult
 from ..relative_losses import MAX_RATIO, relative_change
-from ..store import NetworkResult
 from ..summary import stderr
 from ..uncertainty import row_stderr
 from .answers import ALL, Answers, Array, Members

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..network_result import NetworkResult
 from ..relative_losses import Subset
-from ..store import NetworkResult
 
 MIN_LOSS = 1e-9  # losses are compared by their logarithms, and the loss of a separable task can be zero
 
