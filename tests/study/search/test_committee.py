@@ -16,6 +16,7 @@ from tagalong.study.search.committee import (
     mean_relative_loss,
     select_committee,
     select_teachers,
+    teachers_flattery,
 )
 
 TASKS = [Task("a", kind="regression"), Task("b"), Task("c", kind="multiclass", classes=3)]
@@ -186,6 +187,35 @@ def test_teachers_are_at_least_as_good_as_any_network_and_may_repeat() -> None:
         alone = mean_relative_loss(answers.losses([(one,) for one in range(WHOLE)])[:, :, ALL], base[:, ALL])
         together = mean_relative_loss(answers.losses([teachers])[:, :, ALL], base[:, ALL])
         assert together[0] <= alone.min()
+
+
+def test_the_flattery_of_selected_teachers_is_that_on_other_rows() -> None:
+    """All networks are equally good, and those are selected whose errors happen to cancel on the rows."""
+    estimates, found = [], []
+    for seed in range(60):
+        draw = torch.Generator().manual_seed(seed)
+        seen, other = (Answers(TASKS[:1], {"a": torch.zeros(rows)}) for rows in (ROWS, 20 * ROWS))
+        for _ in range(8):
+            for answers in (seen, other):
+                answers.add({"a": torch.randn(len(answers.first), 1, generator=draw)})
+        base = np.ones((1, 3))
+        teachers = select_teachers(seen, 10, base, pool=range(8))
+        estimates.append(teachers_flattery(seen, 10, base, pool=range(8)))
+        found.append(float(other.losses([teachers])[0, 0, ALL] - seen.losses([teachers])[0, 0, ALL]))
+    assert np.mean(found) > 0.02
+    assert np.mean(estimates) == pytest.approx(np.mean(found), rel=0.3)
+
+
+def test_flattery_is_added_to_the_losses_of_the_networks_that_answer() -> None:
+    answers, flattery = some_answers(0), [0.0, 0.0, 0.0, 0.3, 0.0, 0.0, 0.0]
+    base = base_of(answers)
+    for pool, share in (((3,), 1.0), ((1, 3), 0.5), ((1, 2), 0.0)):
+        plain = cross_fitted_rows(answers, 2, base, pool=pool)
+        rows = cross_fitted_rows(answers, 2, base, pool=pool, flattery=flattery)
+        for number, task in enumerate(answers.tasks):
+            np.testing.assert_allclose(
+                rows[task.name] - plain[task.name], 0.3 * share * base[number, ALL] + 0 * plain[task.name]
+            )
 
 
 def test_a_much_better_teacher_counts_more() -> None:

@@ -203,7 +203,7 @@ def test_networks_that_cannot_be_wider_are_not_and_the_reason_is_known(tmp_path:
 
 
 def conflicting_problem(encoder: Callable[[float], torch.nn.Module]) -> Problem:
-    """Two pairs of tasks need different directions, and an encoder with a single one learns that of the heavier pair."""
+    """Two pairs of tasks need different directions, and an encoder of one unit learns that of the heavier pair."""
     draw = np.random.default_rng(0)
     inputs = draw.normal(size=(600, 4))
     targets = inputs[:, [0, 0, 1, 1]] + 0.3 * draw.normal(size=(600, 4))

@@ -90,25 +90,41 @@ def cross_fitted_rows(
     pool: Collection[int],
     sizes: Sequence[int] | None = None,
     passes: int | None = None,
+    flattery: Sequence[float] | None = None,
 ) -> dict[str, Array]:
     """Returns the losses of each row, by task, from committees that were chosen without this row.
 
     Choosing on the rows that also judge flatters the choice. So one committee is chosen on each half of the rows, and
     judged on the other half.
+
+    Args:
+        answers: see `select_committee`.
+        budget: see `select_committee`.
+        base: see `select_committee`.
+        pool: see `select_committee`.
+        sizes: see `select_committee`.
+        passes: see `select_committee`.
+        flattery: by how much the relative losses of each network are too low on all rows (see `teachers_flattery`), or
+            None if they are not. It is added to the losses.
     """
+    added = np.zeros(len(answers)) if flattery is None else np.asarray(flattery)
     chosen = [
         select_committee(answers, budget, base, pool=pool, sizes=sizes, part=part, passes=passes)
         for part in (SECOND, FIRST)
     ]
     return {
         task.name: np.where(
-            answers.first, *(answers.row_losses(number, committee.answers[number]) for committee in chosen)
+            answers.first,
+            *(
+                answers.row_losses(number, some) + added[[*some]].mean() * np.abs(base[number, ALL])
+                for some in (committee.answers[number] for committee in chosen)
+            ),
         )
         for number, task in enumerate(answers.tasks)
     }
 
 
-def select_teachers(answers: Answers, size: int, base: Array, *, pool: Collection[int]) -> Members:
+def select_teachers(answers: Answers, size: int, base: Array, *, pool: Collection[int], part: int = ALL) -> Members:
     """Returns the networks whose average has the lowest loss, where each is added because it helps the most.
 
     A network may be added more than once, and then counts more (Caruana et al., Ensemble selection from libraries of
@@ -119,16 +135,37 @@ def select_teachers(answers: Answers, size: int, base: Array, *, pool: Collectio
         size: the maximum number of networks, counted with repetitions.
         base: see `select_committee`.
         pool: see `select_committee`.
+        part: see `select_committee`.
     """
     candidates = sorted(pool)
     members: Members = ()
     best, chosen = np.inf, members
     for _ in range(size):
-        values = mean_relative_loss(answers.losses_with(members, candidates)[:, :, ALL], base[:, ALL])
+        values = mean_relative_loss(answers.losses_with(members, candidates)[:, :, part], base[:, part])
         members = (*members, candidates[int(np.argmin(values))])
         if values.min() < best - MIN_GAIN:
             best, chosen = float(values.min()), members
     return tuple(sorted(chosen))
+
+
+def teachers_flattery(answers: Answers, size: int, base: Array, *, pool: Collection[int]) -> float:
+    """Returns how much lower the relative loss of selected teachers is on the rows that selected them than on others.
+
+    Students imitate their teachers, so theirs is too low by about as much, even if nobody selects among the students.
+    It is estimated with teachers that one half of the rows selects: they are better on this half than those that the
+    other half selects. Half of that remains if there are twice as many rows.
+
+    Args:
+        answers: see `select_teachers`.
+        size: see `select_teachers`.
+        base: see `select_teachers`.
+        pool: see `select_teachers`.
+    """
+    selected = [select_teachers(answers, size, base, pool=pool, part=part) for part in (FIRST, SECOND)]
+    losses = answers.losses(selected)
+    values = np.stack([mean_relative_loss(losses[:, :, part], base[:, part]) for part in (FIRST, SECOND)], axis=1)
+    lower = float(values[1, 0] - values[0, 0] + values[0, 1] - values[1, 1]) / 2
+    return max(0.0, lower / 2) if np.isfinite(lower) else 0.0
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from itertools import cycle
 from typing import Literal
 
 import numpy as np
+from scipy.special import ndtr, stdtrit
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group, Taught
@@ -33,7 +34,13 @@ from ..store import NetworkResult
 from ..summary import stderr
 from ..uncertainty import row_stderr
 from .answers import ALL, Answers, Array, Members
-from .committee import cross_fitted_rows, mean_relative_loss, select_committee, select_teachers
+from .committee import (
+    cross_fitted_rows,
+    mean_relative_loss,
+    select_committee,
+    select_teachers,
+    teachers_flattery,
+)
 from .recommendation import SearchSettings
 from .search import search
 from .shares import MIN_LECTURES_EFFORT, MIN_TEACHING_EFFORT, Shares, divide_effort
@@ -229,6 +236,7 @@ class _Spender:
     members: list[Member] = field(default_factory=list)
     rounds: list[SpendingRound] = field(default_factory=list)
     copies: int = 0  # of copies and students, including those that diverged
+    flattery: float = 0.0  # of students (see `teachers_flattery`)
 
     def run(self) -> Spending:
         self.tasks, problem = self.backend.tasks, self.backend.problem
@@ -286,9 +294,9 @@ class _Spender:
         converged = [seeds[member.group.copy] for member in self.members]
         effort = len(converged) + shares.sets
         settings = replace(self.settings.search, together=len(converged) / effort, reserved=0.0)
-        budget = min(max(2, *self.budgets), len(self.tasks))
+        budgets = sorted({min(max(2, budget), len(self.tasks)) for budget in self.budgets})
         found = search(
-            self.backend, [budget], effort, converged, hints=self.hints, errors=self.errors, settings=settings
+            self.backend, budgets, effort, converged, hints=self.hints, errors=self.errors, settings=settings
         )
         sets = [
             Group(trial.tasks, trial.tasks, copy=seeds.index(trial.seed))
@@ -307,6 +315,7 @@ class _Spender:
     def _teach_students(self) -> Members:
         """Trains students until the effort is spent, and returns their teachers."""
         teachers = select_teachers(self.answers, MAX_TEACHERS, self.base, pool=range(len(self.members)))
+        self.flattery = teachers_flattery(self.answers, MAX_TEACHERS, self.base, pool=range(len(self.members)))
         self._keys = tuple(self.members[number].result.key for number in teachers)
         wanted = LECTURES if self.effort >= MIN_LECTURES_EFFORT else FEW_LECTURES
         lectures = [one for one in wanted if self._can_mix or not one.mixtures]
@@ -478,14 +487,13 @@ class _Spender:
         Without a limit, each task is answered by all networks that were trained on it, unless it is clearly better to
         choose one network for each task, e.g. because tasks conflict.
         """
-
-        def fitted(passes: int | None) -> dict[str, Array]:
-            return cross_fitted_rows(self.answers, budget, self.base, pool=pool, sizes=self._sizes, passes=passes)
-
+        flattery = [self.flattery if member.group.taught else 0.0 for member in self.members]
+        given = self.answers, budget, self.base
+        fitted = partial(cross_fitted_rows, *given, pool=pool, sizes=self._sizes, flattery=flattery)
         passes = self.settings.passes
-        rows = fitted(passes)
+        rows = fitted(passes=passes)
         if passes is None and budget > 1:
-            single = fitted(1)
+            single = fitted(passes=1)
             if -_change(single, rows) > REQUIRED_SINGLE_GAIN * self._stderr(single, rows):
                 return single, 1
         return rows, passes
@@ -520,10 +528,15 @@ class _Spender:
         return tuple(sorted(groups))
 
     def _plain_stderr(self) -> float:
-        """Returns the standard error of the loss of one plain network, relative to its mean, over the copies."""
+        """Returns the standard error of the mean loss of the copies, relative to that loss.
+
+        It is larger by a factor of Student's t-distribution if there are few copies, so that one standard error on both
+        sides contains the loss of a plain network with the probability of a normal distribution.
+        """
         losses = self.answers.losses([(number,) for number in self._copies])[:, :, ALL]
         relative = mean_relative_loss(losses, self.base[:, ALL])
-        return stderr(relative.tolist()) if len(relative) > 1 else 0.0
+        count = len(relative)
+        return stderr(relative.tolist()) * float(stdtrit(count - 1, ndtr(1.0))) if count > 1 else 0.0
 
     def _stderr(self, rows: dict[str, Array], reference: dict[str, Array]) -> float:
         error = row_stderr([rows], [reference], self.answers.clusters)
