@@ -24,7 +24,6 @@ from spend import TeachingPool
 from tagalong.group import Group
 from tagalong.learn import MLP, Problem, Recipe, Split, Task
 from tagalong.study.search import Plan, SpendingSettings, spend
-from tagalong.study.search.answers import Answers
 from tagalong.study.summary import stderr
 from tagalong.study.uncertainty import row_stderr
 
@@ -126,26 +125,15 @@ def run_repetition(kind: Kind, repetition: int, options: argparse.Namespace) -> 
     found = spend(pool, options.budgets, options.effort, seed, settings=SpendingSettings(options.passes))
     copies = [Group(TASKS, TASKS, copy=FIRST_FRESH + number) for number in range(FRESH_COPIES)]
     pool.train([pool.group_job(copy, seed) for copy in copies])
-    fresh = [test_rows(pool, [copy], seed) for copy in copies]
+    fresh = [pool.test_rows([copy], seed) for copy in copies]
     plain = {task: np.mean([one[task] for one in fresh], axis=0) for task in TASKS}
     cases = []
     for budget, plan in found.plans.items():
-        rows = test_rows(pool, plan.groups, seed)
+        rows = pool.test_rows(plan.groups, seed)
         truth, levels = _change(rows, plain), [1 + _change(one, plain) for one in fresh]
         error = math.hypot(row_stderr([rows], [plain]), (1 + truth) * stderr(levels))
         cases.append(Case(budget, plan, truth, error, _is_right(kind, budget, plan)))
     return cases
-
-
-def test_rows(pool: TeachingPool, groups: Sequence[Group], seed: int) -> dict[str, np.ndarray]:
-    """Returns the loss of each test row, by task, from the average answers of the networks that serve it."""
-    jobs = {group: pool.group_job(group, seed) for group in groups}
-    pool.train(jobs.values())
-    outputs = pool.outputs(jobs.values(), "test")
-    answers = Answers(pool.problem.tasks, pool.targets("test"))
-    for group, job in jobs.items():
-        answers.add({task: outputs[job][task] for task in group.serves})
-    return {task: answers.row_losses(number, tuple(range(len(groups)))) for number, task in enumerate(TASKS)}
 
 
 def _change(rows: Mapping[str, np.ndarray], plain: Mapping[str, np.ndarray]) -> float:
