@@ -149,7 +149,8 @@ def _is_right(kind: Kind, budget: int, plan: Plan) -> bool:
 def show(cases: Mapping[str, Sequence[Case]]) -> str:
     """Formats how often `auto` was right, and how often the truth was within its doubt."""
     lines = []
-    for name, own in [*cases.items(), ("all", [case for some in cases.values() for case in some])]:
+    everything = {"all": [case for some in cases.values() for case in some]} if len(cases) > 1 else {}
+    for name, own in {**cases, **everything}.items():
         for budget in [*sorted({case.budget for case in own}), None]:
             some = [case for case in own if budget in (case.budget, None)]
             pools = [case.plan.pool for case in some]
