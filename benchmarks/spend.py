@@ -32,6 +32,7 @@ from tagalong.group import Group, Taught
 from tagalong.learn import Diverged, Job, Lesson, Problem, Trained, build_network, outputs_on, train_many
 from tagalong.study import Decision, Method, NetworkResult, make_method
 from tagalong.study.search.answers import ALL, Answers
+from tagalong.study.uncertainty import row_stderr
 
 EFFORTS = (3, 6, 20, 60)
 ABLATION_EFFORTS = (20, 60)
@@ -40,6 +41,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "without sets": {"sets": False},
     "without teaching": {"teach": False},
     "without mixtures": {"mixtures": False},
+    "without wider networks": {"wide": False},
     "without hints": {"affinity": False},
 }
 
@@ -58,6 +60,7 @@ class Outcome:
         expected: the change that it expected, or None.
         doubt: the standard error of what it expected, or None.
         pool: the kind of networks that it chose from.
+        error: the standard error of `very` over test rows, or None if unknown.
     """
 
     method: str
@@ -69,6 +72,12 @@ class Outcome:
     expected: float | None = None
     doubt: float | None = None
     pool: str = ""
+    error: float | None = None
+
+    @property
+    def is_within_doubt(self) -> bool:
+        """Whether the truth, which has a standard error of its own, differs by at most one from what was expected."""
+        return abs(self.very - self.expected) <= math.hypot(self.doubt, self.error or 0.0)
 
 
 @dataclass
@@ -165,13 +174,21 @@ class TeachingPool(Pool):
 
     def average_losses(self, groups: Sequence[Group], seed: int) -> np.ndarray:
         """Returns the test loss of each task from the average answers of the networks that serve it."""
+        return self._test_answers(groups, seed).losses([tuple(range(len(groups)))])[0, :, ALL]
+
+    def test_rows(self, groups: Sequence[Group], seed: int) -> dict[str, np.ndarray]:
+        """Returns the loss of each test row, by task, from the average answers of the networks that serve it."""
+        answers, members = self._test_answers(groups, seed), tuple(range(len(groups)))
+        return {task.name: answers.row_losses(number, members) for number, task in enumerate(answers.tasks)}
+
+    def _test_answers(self, groups: Sequence[Group], seed: int) -> Answers:
         jobs = {group: self.group_job(group, seed) for group in groups}
         self.train(jobs.values())
         outputs = self.outputs(jobs.values(), "test")
         answers = Answers(self.problem.tasks, self.targets("test"))
         for group, job in jobs.items():
             answers.add({task: outputs[job][task] for task in group.serves})
-        return answers.losses([tuple(range(len(groups)))])[0, :, ALL]
+        return answers
 
 
 class SearchPool(TeachingPool):
@@ -250,8 +267,19 @@ class SpendCase(Case):
                     about["chosen"][str(budget)]["expected"],
                     about["chosen"][str(budget)]["doubt"],
                     about["chosen"][str(budget)]["pool"],
+                    self._error(groups),
                 )
             )
+
+    def _error(self, groups: Sequence[Group]) -> float:
+        """Returns the standard error over test rows of the change with the very networks."""
+        seeds = [self.first_seed + fair.FIRST_FRESH + number for number in range(fair.FRESH_COPIES)]
+        trained = self.pool.train(Job(self.problem.names, seed) for seed in seeds)
+        plain = {
+            task: np.mean([one.test[task].rows for one in trained if not one.diverged], axis=0)
+            for task in self.problem.names
+        }
+        return row_stderr([self.pool.test_rows(groups, self.first_seed)], [plain], self.problem.test.groups)
 
     def _change(self, losses: Sequence[np.ndarray]) -> float:
         return float((np.mean(losses, 0) / self.result.plain - 1).mean())
@@ -302,7 +330,7 @@ def show_calibration(results: Sequence[SpendResult]) -> str:
             for one in result.outcomes
             if problem in (result.problem, "all") and one.method == "auto" and one.doubt
         ]
-        inside = [abs(one.very - one.expected) <= one.doubt for one in own]
+        inside = [one.is_within_doubt for one in own]
         bias = statistics.mean(one.very - one.expected for one in own)
         doubt = statistics.mean(one.doubt for one in own)
         lines.append(

@@ -55,6 +55,22 @@ def test_copies_are_different_groups_and_survive_files() -> None:
     assert "copy" not in grouping().to_json()
 
 
+def test_the_size_of_a_network_survives_files() -> None:
+    plain, wide = Group("ab", "ab"), Group("ab", "ab", size=3)
+    assert plain != wide
+    assert sorted([wide, plain]) == [plain, wide]
+    assert str(wide) == "serves {a, b}, 3 times the size"
+    found = Grouping((wide,), 2.0, 2.0, "optimal", {"a": 1.0, "b": 1.0}, 3)
+    assert Grouping.from_json(found.to_json()) == Grouping.from_yaml(found.to_yaml()) == found
+    assert "size" not in plain.to_document()
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, True, "2"])
+def test_the_size_of_a_network_is_a_positive_integer(size: object) -> None:
+    with pytest.raises(InvalidInput, match="`size` must be a positive integer"):
+        Group("a", "a", size=size)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("number", [-1, 0.5, "1"])
 def test_the_number_of_a_copy_is_an_integer(number: object) -> None:
     with pytest.raises(InvalidInput, match="`copy` must be a non-negative integer"):

@@ -1,5 +1,6 @@
 """`auto` in a study: it resumes after a stop, reports its search, and rejects invalid efforts."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,13 @@ import pytest
 import torch
 from study_small import small_problem
 
+from tagalong.group import Group
 from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
-from tagalong.study import Chunk, NetworkResult, Results, Score, SearchLog, Store, Study
+from tagalong.report import write_report
+from tagalong.study import Best, Chunk, NetworkResult, Results, Score, SearchLog, Store, Study
 from tagalong.study.executors import Advance, Serial
 from tagalong.study.keys import Keys
+from tagalong.study.members import member_seed
 from tagalong.study.methods import AutoMethod
 from tagalong.study.search import mean_half_loss
 
@@ -22,6 +26,10 @@ GROUPS = {"auto": {"average": False}}  # searches for groups in which one networ
 
 @pytest.fixture
 def problem() -> Problem:
+    return conflicting_pairs()
+
+
+def conflicting_pairs() -> Problem:
     """Two pairs of tasks that need different directions of an encoder of one unit."""
     draw = np.random.default_rng(0)
     inputs = draw.normal(size=(600, 4))
@@ -69,6 +77,73 @@ def test_tasks_that_conflict_are_answered_by_different_networks(
     mtl = next(record for record in results.records if record.method == "mtl")
     assert sum(score.loss for score in two.test.values()) < 0.4 * sum(score.loss for score in mtl.test.values())
     assert f"auto spent {log['spent']:.3g} of 20 trainings" in " ".join(str(results).split())
+
+
+def _narrow(width: float = 1.0) -> torch.nn.Module:
+    return torch.nn.Linear(4, max(1, round(width)))
+
+
+def narrow_problem() -> Problem:
+    """The same pairs, of which a network of one unit always learns the heavier one."""
+    pairs = conflicting_pairs()
+    tasks = tuple(replace(task, weight=1.0 if task.name in "ab" else 0.1) for task in pairs.tasks)
+    return replace(pairs, tasks=tasks, encoder=_narrow)
+
+
+@pytest.fixture(scope="module")
+def wider(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
+    """A run in which one network of twice the size is best, since a plain one is too narrow."""
+    out = tmp_path_factory.mktemp("wider")
+    options = {"auto": {"sets": False, "teach": False}}
+    results = Study(narrow_problem(), out, device="cpu").run(
+        ["auto"], [2], seeds=2, effort=8, passes=1, options=options
+    )
+    return results, out
+
+
+def test_a_wider_network_is_recommended_and_reported_as_such(wider: tuple[Results, Path]) -> None:
+    results, out = wider
+    assert Results.load(out).records == results.records
+    records = [record for record in results.records if record.method == "auto"]
+    assert [record.groups for record in records] == [(Group("abcd", "abcd", size=2),)] * 2
+    mtl = next(record for record in results.records if record.method == "mtl")
+    assert 1.5 < records[0].parameters / mtl.parameters < 2.5
+    assert all(record.latency is not None for record in records)
+    verdict = results.verdict()
+    assert verdict.groups == records[0].groups
+    assert "A larger network is worth it: the network of auto (budget 2) changes" in str(verdict)
+    assert "(2 times the size)" in str(verdict)
+    text = " ".join(str(results).split())
+    assert "6 networks for all tasks and 1 wider network" in text
+    shown = " ".join(re.sub(r"<[^>]*>", " ", write_report(out).read_text(encoding="utf-8")).split())
+    assert "All of them, in one network: a larger one (auto)." in shown
+    assert "2 times the size of a plain network." in shown
+
+
+def test_the_cost_of_deciding_counts_the_steps_of_a_wider_network_twice(wider: tuple[Results, Path]) -> None:
+    results, out = wider
+    auto = next(record for record in results.records if record.method == "auto")
+    keys = Keys(narrow_problem(), "cpu")
+    copies = [keys.of(Job(tuple("abcd"), member_seed(0, number))) for number in range(6)]
+    with Store(out / "run.sqlite") as store:
+        plain = [result.steps for result in store.results(copies).values()]
+        (wide,) = store.results(auto.networks).values()
+    trained = [one for step in results.settings["decisions"]["auto"]["steps"] for one in step["trained"]]
+    assert [(one["kind"], one.get("size")) for one in trained] == [("copy", None)] * 6 + [("wide", 2)]
+    assert trained[-1]["effort"] == pytest.approx(2 * wide.steps / np.mean(plain))
+    assert auto.deciding.steps == round((sum(plain) + 2 * wide.steps) / 2), "for two seeds"
+
+
+def test_recommended_wider_networks_predict_and_are_loaded_again(wider: tuple[Results, Path]) -> None:
+    results, out = wider
+    problem = narrow_problem()
+    best = Best.load(out, trust=True)
+    assert best.groups == (Group("abcd", "abcd", size=2),)
+    rows = problem.test.inputs.numpy()
+    mean, deviation = problem.scales["c"]
+    loss = np.mean(((best.predict(rows)["c"] - mean) / deviation - problem.test.targets["c"].numpy()) ** 2)
+    (mtl,) = (record for record in results.records if (record.method, record.seed) == ("mtl", 0))
+    assert loss < 0.3 * mtl.test["c"].loss
 
 
 def test_the_lesson_of_a_training_is_its_change_relative_to_one_network() -> None:
@@ -164,6 +239,16 @@ def test_invalid_passes_are_rejected(problem: Problem, tmp_path: Path, passes: A
 def test_passes_without_auto_are_rejected(problem: Problem, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="`passes` applies only to 'auto', which is not among `methods`"):
         Study(problem, tmp_path).check(["best-of"], budgets=[2], effort=8, passes=1)
+
+
+def test_options_that_are_neither_true_nor_false_are_rejected_together(problem: Problem, tmp_path: Path) -> None:
+    names = ("affinity", "average", "sets", "teach", "mixtures", "wide")
+    wrong: list[Any] = [1, "false", None, 0.0, "yes", []]
+    options = {"auto": dict(zip(names, wrong, strict=True))}
+    with pytest.raises(ValueError, match="must be True or False") as error:
+        Study(problem, tmp_path).check(["auto"], budgets=[2], options=options)
+    for name, value in zip(names, wrong, strict=True):
+        assert f"`{name}` must be True or False, found {value!r}" in str(error.value)
 
 
 class _CountingProgress:

@@ -17,7 +17,20 @@ from torch import nn
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
-from tagalong.learn import MLP, Job, Problem, Recipe, Split, TabM, TabMHeads, Task, build_network, set_losses, train
+from tagalong.learn import (
+    MLP,
+    Job,
+    Problem,
+    Recipe,
+    Split,
+    TabM,
+    TabMHeads,
+    Task,
+    average_outputs,
+    build_network,
+    score_outputs,
+    train,
+)
 from tagalong.study import (
     Backend,
     Best,
@@ -613,8 +626,10 @@ def test_outputs_are_those_of_the_trained_networks(tmp_path: Path) -> None:
             [Group(job.tasks, job.tasks) for job in jobs], backend_keys(backend, jobs), "val"
         )
         for task in ("age", "kind"):
-            outputs = torch.stack([found[job][task] for job in jobs])
-            (loss,) = set_losses(problem.task(task), outputs, targets[task], torch.tensor([[0, 1]]))
+            averaging = problem.task(task).averaging
+            assert averaging is not None
+            outputs = average_outputs([found[job][task] for job in jobs], averaging)
+            loss = score_outputs(problem.task(task), outputs, targets[task]).loss
             assert loss == pytest.approx(scores[task].loss, rel=1e-12)
 
 

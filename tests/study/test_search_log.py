@@ -71,6 +71,28 @@ def test_students_are_compared_with_the_mean_of_the_copies() -> None:
     assert {way: [one.seed for one in some] for way, some in students.items()} == {(1.0, 0.0): [2], (0.5, 1.0): [3]}
 
 
+def test_wider_networks_are_counted_and_compared_with_the_mean_of_the_copies() -> None:
+    wider = log()
+    wider["teachers"].append(Group("ab", "ab", size=2).to_document(cost=False))
+    wider["steps"][0]["trained"] += [
+        trained("wide", "ab", 0, val=[1.0, 2.0], effort=2.0, size=2),
+        trained(None, "ab", 1, val=[9.0, 9.0], effort=2.0) | {"val": {}},  # diverged, with the seed of a copy
+    ]
+    wider["chosen"]["2"]["alternatives"]["wide"] = -0.03
+    check_search_log(Entry(wider))
+    found = SearchLog(wider)
+    assert [(one.size, one.change) for one in found.trainings if one.kind == "wide"] == [(2, pytest.approx(-0.5))]
+    assert found.trainings[3].change == pytest.approx(0.25), "compared with the copy that converged"
+    assert Group("ab", "ab", size=2) in found.teachers
+    text = " ".join(found.to_text().split())
+    assert "3 sets of tasks, including the set of all tasks (1 diverged)" in text
+    assert "with taught networks -5.0%, wider networks -3.0%, with all networks -4.0%" in text
+    wider["steps"][0]["trained"].pop()
+    assert "2 networks for 2 sets of tasks, 1 wider network, and 2 students" in SearchLog(wider).to_text(500)
+    wider["no_wider_networks"] = "`encoder` must grow with `width`"
+    assert "No wider networks were trained: `encoder` must grow with `width`." in SearchLog(wider).to_text(500)
+
+
 def test_the_log_of_a_search_without_students_has_no_teachers_and_no_alternatives() -> None:
     older = log()
     del older["teachers"]
@@ -100,16 +122,16 @@ def edit_chosen(name: str, value: Any) -> Callable[[dict], None]:
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
-        (edit_first_student("kind", "pupil"), r"trained\[0\].kind must be 'copy' or 'set' or 'student', found"),
+        (edit_first_student("kind", "pupil"), r"kind must be 'copy' or 'set' or 'student' or 'wide', found"),
         (edit_first_student("mix", None), r"steps\[1\].trained\[0\].mix must be at least 0, found None"),
         (edit_first_student("mix", 1.5), r"steps\[1\].trained\[0\].mix must be at most 1, found 1.5"),
         (edit_first_student("mixtures", -1), r"steps\[1\].trained\[0\].mixtures must be at least 0, found -1"),
         (lambda document: document["steps"][1]["trained"][0].pop("mix"), r"steps\[1\].trained\[0\].mix is missing"),
         (edit_chosen("alternatives", [1]), r"must be an object, found \[1\]"),
-        (edit_chosen("alternatives", {"some": 0.1}), "must be named by its pool, 'copies' or 'taught' or 'all'"),
+        (edit_chosen("alternatives", {"some": 0.1}), "its pool, 'copies' or 'taught' or 'wide' or 'all'"),
         (edit_chosen("alternatives", {"taught": "x"}), "taught must be a finite number, found 'x'"),
         (edit_chosen("alternatives", None), "pool must be one of the `alternatives`, found 'taught'"),
-        (edit_chosen("pool", "best"), "pool must be 'copies' or 'taught' or 'all', found 'best'"),
+        (edit_chosen("pool", "best"), "pool must be 'copies' or 'taught' or 'wide' or 'all', found 'best'"),
         (lambda document: document.update(teachers="all"), "teachers must be a list, found 'all'"),
         (lambda document: document["teachers"][0].pop("trains"), r"teachers\[0\].trains is missing"),
         (lambda document: document["teachers"][3].update(serves=["a"]), r"teachers\[3\].serves must contain only"),

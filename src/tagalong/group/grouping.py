@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from tagalong.entries import Entry
-from tagalong.errors import InvalidInput, is_integer
+from tagalong.errors import InvalidInput, is_integer, is_positive_integer
 from tagalong.files import DocumentError, check_document, document_text, parse_document, report_damage
 
 from .grouping_text import explanation, html_table, remarks, summary, text_table
@@ -34,7 +34,8 @@ class Group:
 
     Several networks may serve the same task if their answers are averaged. Networks that train the same tasks are told
     apart by `copy`: each copy is trained with a different seed. A network that learns from the answers of other
-    networks names them in `taught`.
+    networks names them in `taught`. A wider network has about `size` times as many parameters as a plain one for the
+    same tasks, and uses as much of a budget as `size` plain networks.
 
     Example:
         >>> print(Group(trains={"age", "ill"}, serves={"age"}))
@@ -43,6 +44,8 @@ class Group:
         serves {age}, copy 1
         >>> print(Group({"age"}, {"age"}, taught=Taught(("key 1", "key 2"))))
         serves {age}, taught by 2 networks
+        >>> print(Group({"age"}, {"age"}, size=3))
+        serves {age}, 3 times the size
     """
 
     trains: frozenset[str]
@@ -50,6 +53,7 @@ class Group:
     cost: float
     copy: int = 0
     taught: Taught | None = None
+    size: int = 1
 
     def __init__(
         self,
@@ -58,12 +62,14 @@ class Group:
         cost: float = 1,
         copy: int = 0,
         taught: Taught | None = None,
+        size: int = 1,
     ) -> None:
         object.__setattr__(self, "trains", frozenset(trains))
         object.__setattr__(self, "serves", frozenset(serves))
         object.__setattr__(self, "cost", cost)
         object.__setattr__(self, "copy", copy)
         object.__setattr__(self, "taught", taught)
+        object.__setattr__(self, "size", size)
         if not self.serves <= self.trains:
             extra = ", ".join(map(repr, sorted(self.serves - self.trains)))
             raise InvalidInput("serves", "must contain only tasks in `trains`", extra)
@@ -71,6 +77,8 @@ class Group:
             raise InvalidInput("copy", "must be a non-negative integer", repr(copy))
         if not isinstance(taught, Taught | None):
             raise InvalidInput("taught", "must be a Taught or None", repr(taught))
+        if not is_positive_integer(size):
+            raise InvalidInput("size", "must be a positive integer", repr(size))
 
     @property
     def helpers(self) -> frozenset[str]:
@@ -80,13 +88,15 @@ class Group:
     def __str__(self) -> str:
         helped = f", helped by {{{', '.join(sorted(self.helpers))}}}" if self.helpers else ""
         copy = f", copy {self.copy}" if self.copy else ""
+        size = f", {self.size} times the size" if self.size > 1 else ""
         taught = f", {self.taught}" if self.taught else ""
-        return f"serves {{{', '.join(sorted(self.serves))}}}{helped}{copy}{taught}"
+        return f"serves {{{', '.join(sorted(self.serves))}}}{helped}{copy}{size}{taught}"
 
     def to_document(self, *, cost: bool = True) -> dict[str, Any]:
         """Returns the group as a JSON-compatible dictionary.
 
-        Copy 0 is not mentioned, nor that a network is not taught, so that plain groups are written as they always were.
+        Copy 0 and size 1 are not mentioned, nor that a network is not taught, so that plain groups are written as they
+        always were.
 
         Args:
             cost: whether to include the cost.
@@ -98,15 +108,16 @@ class Group:
         document: dict[str, Any] = {"trains": sorted(self.trains), "serves": sorted(self.serves)}
         document |= {"cost": self.cost} if cost else {}
         document |= {"copy": self.copy} if self.copy else {}
+        document |= {"size": self.size} if self.size > 1 else {}
         return document | ({"taught": self.taught.to_document()} if self.taught else {})
 
     def __lt__(self, other: Group) -> bool:
         return self._sort_key < other._sort_key
 
     @property
-    def _sort_key(self) -> tuple[list[str], list[str], float, int, str]:
+    def _sort_key(self) -> tuple[list[str], list[str], float, int, str, int]:
         taught = repr(self.taught) if self.taught else ""
-        return sorted(self.serves), sorted(self.trains), self.cost, self.copy, taught
+        return sorted(self.serves), sorted(self.trains), self.cost, self.copy, taught, self.size
 
 
 @dataclass(frozen=True)
@@ -354,18 +365,15 @@ def _read_groups(entry: Entry, tasks: list[str]) -> tuple[Group, ...]:
             group["trains"].names(tasks),
             group["serves"].names(tasks),
             group["cost"].number(0),
-            _read_copy(group),
+            group.get("copy").optional(lambda copy: copy.integer(0)) or 0,
             group.get("taught").optional(Taught.from_document),
+            group.get("size").optional(lambda size: size.integer(1)) or 1,
         )
         for group in entry.entries()
     ]
     if sorted(task for group in groups for task in group.serves) != sorted(tasks):
         raise entry.error("must serve each task of per_task exactly once")
     return tuple(groups)
-
-
-def _read_copy(entry: Entry) -> int:
-    return entry.get("copy").optional(lambda copy: copy.integer(0)) or 0
 
 
 def _read_certificate(entry: Entry) -> Certificate:

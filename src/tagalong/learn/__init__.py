@@ -21,6 +21,7 @@ from .capacity import Capacity as Capacity
 from .capacity import capacities as capacities
 from .capacity import count_parameters as count_parameters
 from .capacity import width_for as width_for
+from .capacity import width_of_size as width_of_size
 from .column_types import Columns as Columns
 from .column_types import is_missing as is_missing
 from .column_types import read_columns as read_columns
@@ -56,7 +57,6 @@ from .scoring import mean_loss as mean_loss
 from .scoring import outputs_on as outputs_on
 from .scoring import outputs_on_rows as outputs_on_rows
 from .scoring import score_outputs as score_outputs
-from .scoring import set_losses as set_losses
 from .splitting import PARTS as PARTS
 from .streaming_rows import THREADS as THREADS
 from .streaming_rows import Reader as Reader

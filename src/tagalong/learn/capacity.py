@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 from tagalong.errors import InvalidInput
 
 from .network import build_network
 from .problem import Problem
 
+# The widths that `width_of_size` found. To find a width, many networks are built.
+_widths: WeakKeyDictionary[Problem, dict[tuple[frozenset[str], float, float], float]] = WeakKeyDictionary()
 TOLERANCE = 1e-3  # relative; channel counts are integers, so some parameter counts cannot be reached
 
 
@@ -87,3 +90,24 @@ def width_for(problem: Problem, tasks: Iterable[str], parameters: float) -> floa
             best, distance = middle, abs(found - parameters)
         low, high = (middle, high) if found < parameters else (low, middle)
     return best
+
+
+def width_of_size(problem: Problem, tasks: Iterable[str], times: float, width: float = 1.0) -> float:
+    """Returns the width at which a network has a multiple of the parameters that it has at another width.
+
+    Widths are remembered for each problem, since many networks are built to find them.
+
+    Args:
+        problem: a problem whose encoder is a callable with a `width` argument.
+        tasks: the tasks of the network.
+        times: the multiple.
+        width: the width of the network with the parameters that are multiplied.
+
+    Raises:
+        InvalidInput: If the encoder does not grow with its width.
+    """
+    names = tuple(tasks)
+    known, key = _widths.setdefault(problem, {}), (frozenset(names), float(times), float(width))
+    if key not in known:
+        known[key] = width_for(problem, names, times * count_parameters(problem, names, width))
+    return known[key]

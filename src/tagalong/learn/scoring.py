@@ -13,14 +13,13 @@ from torch import Tensor
 
 from tagalong.score import Score
 
-from .averaging import average_answers, average_outputs
+from .averaging import average_answers
 from .network import Network, evaluation_mode
 from .problem import Problem
 from .rows import Rows, rows_at_once
 from .task import Task, squeeze_like
 
 TIE_TOLERANCE = 1e-6  # relative to the largest score
-MAX_SET_VALUES = 2**22  # limits the outputs that `set_losses` averages at once, and so its memory
 
 
 UNKNOWN_SCORE = Score(float("nan"), float("nan"))  # the score of a task in a network that diverged
@@ -144,40 +143,6 @@ def outputs_on_rows(networks: Sequence[Network], rows: Rows) -> list[dict[str, T
 
 
 @torch.no_grad()
-def set_losses(task: Task, outputs: Tensor, targets: Tensor, sets: Tensor) -> NDArray[np.float64]:
-    """Returns the mean loss of the averaged answers of each set of networks, or NaN if there are no labels.
-
-    The losses are those of `average_scores_on`.
-
-    Args:
-        task: the task, whose `averaging` must be known unless the sets have one member.
-        outputs: the outputs [networks, rows, …].
-        targets: the targets of the rows, with NaN for missing labels.
-        sets: the numbers of the networks in each set [sets, members].
-
-    Example:
-        >>> outputs, targets = torch.tensor([[[0.0]], [[2.0]], [[4.0]]]), torch.tensor([1.0])
-        >>> set_losses(Task("age", "regression"), outputs, targets, torch.tensor([[0, 1], [1, 2]])).tolist()
-        [0.0, 4.0]
-    """
-    at_once = max(1, MAX_SET_VALUES // max(1, outputs[0].numel() * sets.shape[1]))
-    return np.concatenate([_set_losses(task, outputs, targets, some) for some in sets.split(at_once)])
-
-
-def _set_losses(task: Task, outputs: Tensor, targets: Tensor, sets: Tensor) -> NDArray[np.float64]:
-    members = [outputs[column].flatten(0, 1) for column in sets.T]
-    average = members[0]
-    if len(members) > 1:
-        assert task.averaging is not None
-        average = average_outputs(members, task.averaging)
-    repeated = targets.repeat(len(sets), *(1 for _ in targets.shape[1:]))
-    losses = _row_losses(task, average, repeated).reshape(len(sets), -1)
-    present = np.isfinite(losses).any(1)
-    found = np.full(len(sets), np.nan)
-    found[present] = np.nanmean(losses[present], axis=1)
-    return found
-
-
 def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, loss: float) -> float:
     """Returns the error of a task, ignoring missing labels, or NaN if all labels are missing.
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
-from tagalong.learn import Diverged, Job, Problem, Task
+from tagalong.learn import Diverged, Job, Problem, Task, width_of_size
 from tagalong.score import Score
 
 from .members import member_seed
@@ -96,7 +96,23 @@ class Backend(ABC):
         return Job(tuple(name for name in self.tasks if name in wanted), seed, rule, float(width))
 
     def group_job(self, group: Group, seed: int, rule: str = "plain", width: float = 1.0) -> Job:
-        """Returns the job for the network of a group in the record of a seed; copies have seeds of their own."""
+        """Returns the job for the network of a group in the record of a seed; copies have seeds of their own.
+
+        Args:
+            group: the group.
+            seed: the seed of the record.
+            rule: the rule that combines the task losses.
+            width: the width of a group of size 1.
+
+        Raises:
+            InvalidInput: If the network must be wider than others and cannot be.
+        """
+        if group.size > 1:
+            if self.problem is None:
+                expected = "must not require wider networks if networks are trained elsewhere"
+                raise InvalidInput("methods", expected, f"a network of {group.size} times the size")
+            tasks = tuple(name for name in self.tasks if name in group.trains)
+            width = width_of_size(self.problem, tasks, group.size, width)
         job = self.job(group.trains, member_seed(seed, group.copy), rule, width)
         return replace(job, taught=group.taught)
 

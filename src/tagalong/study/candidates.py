@@ -27,7 +27,7 @@ class Candidate:
         label: the method and budget.
         groups: the networks of the first seed.
         size: the number of networks in use. A larger network counts as the number of plain networks with about as many
-            parameters, so `mtl-big3` is one way of using a budget of 3.
+            parameters, so `mtl-big3` and a network of size 3 found by `auto` are ways of using a budget of 3.
         validation: the relative change in validation loss from one network, averaged over tasks and seeds.
         luck: how much of `validation` may be due to picking (see `luck_of_picking`).
         effort: the number of networks that were trained for each seed to decide on these.
@@ -105,7 +105,7 @@ def _size(label: Label, records: Sequence[Record], together: Sequence[Record]) -
         return max(1, round(parameters / plain)) if parameters and plain else None
     if not all(record.groups for record in records) or all(r.groups == together[0].groups for r in records):
         return None
-    return max(len(record.groups) for record in records)
+    return max(sum(group.size for group in record.groups) for record in records)
 
 
 def luck_of_picking(records: Sequence[Record], together: Sequence[Record]) -> float:

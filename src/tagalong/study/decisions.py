@@ -14,7 +14,7 @@ from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, pluralize
 from tagalong.files import write_document
 from tagalong.group import Group
-from tagalong.learn import Diverged
+from tagalong.learn import Diverged, Job
 from tagalong.score import Score
 
 from .backend import Backend
@@ -22,7 +22,7 @@ from .external_backend import PREDICTIONS_HINT
 from .learning import Learning
 from .methods import Choice, Combined, Decision, Method, no_average
 from .network_result import NetworkResult
-from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, Record, averaged_tasks, read_group
+from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, Record, averaged_tasks, network_key, read_group
 from .search_log import format_effort
 from .study_request import Options, StudyRequest, check_request, usable_budgets
 from .verdict import decide
@@ -120,7 +120,7 @@ def _make_record(
         deciding=deciding,
         training=_expected_cost(rows, shares),
         parameters=_expected_parameters(rows, shares),
-        latency=_total_latency(backend, choice.groups, width) if is_single_grouping else None,
+        latency=_total_latency(backend, choice.groups, jobs) if is_single_grouping else None,
         networks=tuple(row.key for row in rows if row.key) if is_single_grouping else (),
         honest=method.honest,
     )
@@ -138,7 +138,7 @@ def check_averages(backend: Backend, method: str, choice: Choice) -> None:
         raise InvalidInput(place, expected, hint=PREDICTIONS_HINT)
     if unknown := [name for name, task in tasks.items() if task is not None and task.averaging is None]:
         raise no_average(place, unknown)
-    served = [(task, group.trains, group.copy, group.taught) for group in choice.groups for task in group.serves]
+    served = [(task, network_key(group)) for group in choice.groups for task in group.serves]
     if len(set(served)) < len(served):
         raise InvalidInput(place, "must serve a task by different networks", hint="number the copies: `Group.copy`")
 
@@ -190,9 +190,11 @@ def _expected_parameters(results: Sequence[NetworkResult], probabilities: Sequen
     return round(sum(share * row.parameters for share, row in zip(probabilities, results, strict=True)))
 
 
-def _total_latency(backend: Backend, groups: Sequence[Group], width: float) -> float | None:
+def _total_latency(backend: Backend, groups: Sequence[Group], jobs: Sequence[Job]) -> float | None:
     """Returns the inference time per row, in seconds, of all networks together, or None if unknown."""
-    seconds = [backend.latency(group.serves, width) for group in groups if group.serves]
+    seconds = [
+        backend.latency(group.serves, job.width) for group, job in zip(groups, jobs, strict=True) if group.serves
+    ]
     known = [one for one in seconds if one is not None]
     return sum(known) if known and len(known) == len(seconds) else None
 

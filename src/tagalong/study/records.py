@@ -197,14 +197,15 @@ def read_cost(entry: Entry) -> Cost:
 
 
 def read_group(entry: Entry, tasks: Collection[str] | None = None) -> Group:
-    """Reads and checks the tasks that a network trains and serves; by default, the cost is 1 and the copy is 0."""
+    """Reads and checks the tasks that a network trains and serves; by default, the cost and size are 1."""
     trains = entry["trains"].names(tasks)
     if not trains:
         raise entry["trains"].error("must not be empty")
     cost = entry.get("cost").optional(lambda cost: cost.number(0))
     copy = entry.get("copy").optional(lambda copy: copy.integer(0))
     taught = entry.get("taught").optional(Taught.from_document)
-    return Group(trains, entry["serves"].names(trains), 1 if cost is None else cost, copy or 0, taught)
+    size = entry.get("size").optional(lambda size: size.integer(1))
+    return Group(trains, entry["serves"].names(trains), 1 if cost is None else cost, copy or 0, taught, size or 1)
 
 
 def averaged_tasks(groups: Iterable[Group]) -> frozenset[str]:
@@ -218,11 +219,16 @@ def averaged_tasks(groups: Iterable[Group]) -> frozenset[str]:
     return frozenset(task for task, networks in served.items() if networks > 1)
 
 
+def network_key(group: Group) -> tuple[frozenset[str], int, Taught | None, int]:
+    """Returns what tells the network of a group from others of the same record, whichever tasks it serves."""
+    return group.trains, group.copy, group.taught, group.size
+
+
 def check_served(entry: Entry, groups: Sequence[Group], tasks: Collection[str]) -> None:
     """Checks that networks serve every task, and that no network is averaged with itself."""
     if {task for group in groups for task in group.serves} != set(tasks):
         raise entry.error("must serve every task")
-    served = [(task, group.trains, group.copy, group.taught) for group in groups for task in group.serves]
+    served = [(task, network_key(group)) for group in groups for task in group.serves]
     if len(set(served)) < len(served):
         raise entry.error("must serve a task by different networks or copies")
 

@@ -20,8 +20,13 @@ from .text import WIDTH, percent
 
 MAX_CURVE_POINTS = 6  # points of the curve shown in a line of text
 NO_BREAK_SPACE = "\u00a0"
-KINDS = ("copy", "set", "student")
-POOLS = {"copies": "copies only", "taught": "with taught networks", "all": "with all networks"}
+KINDS = ("copy", "set", "student", "wide")
+POOLS = {
+    "copies": "copies only",
+    "taught": "with taught networks",
+    "wide": "wider networks",
+    "all": "with all networks",
+}
 
 
 @dataclass(frozen=True)
@@ -34,15 +39,16 @@ class LoggedTraining:
         seed: the seed of the network.
         fraction: the length of the training run, as a fraction of a full run.
         change: the relative change in validation loss from one network for all tasks with the same seed, averaged over
-            the network's tasks. A student is compared with the mean of all copies. The change is None if there is
-            nothing to compare with or if training diverged.
+            the network's tasks. A student or wider network is compared with the mean of all copies. The change is None
+            if there is nothing to compare with or if training diverged.
         best: for each budget, the expected change of the best networks after the round that includes this training run.
         diverged: whether training diverged.
-        kind: "copy" for a network for all tasks, "set" for a network for some tasks, or "student" for a network that
-            was taught by others. None in the logs of searches without students.
+        kind: "copy" for a network for all tasks, "set" for a network for some tasks, "wide" for a wider network for all
+            tasks, or "student" for a network that was taught by others. None in the logs of searches without students.
         mix: the weight of the teachers' answers in the loss of a student, or None for other networks.
         mixtures: the number of mixtures of two training rows from which a student learned, as a multiple of the
             training rows.
+        size: the number of parameters, as a multiple of those of a plain network for the same tasks.
     """
 
     spent: float
@@ -55,6 +61,7 @@ class LoggedTraining:
     kind: str | None = None
     mix: float | None = None
     mixtures: float = 0.0
+    size: int = 1
 
     @property
     def spent_text(self) -> str:
@@ -91,7 +98,8 @@ class SearchLog:
     def alternatives(self) -> dict[int, dict[str, float]]:
         """For each budget, the expected validation changes of the best networks from each pool.
 
-        The pools are "copies", "taught" (copies and students) and "all". Searches without students have none.
+        The pools are "copies", "taught" (copies and students), "wide" (networks that are larger than a plain one) and
+        "all" (all networks that are not). Searches without students have none.
         """
         return {k: dict(self.about["chosen"][str(k)].get("alternatives") or {}) for k in self.budgets}
 
@@ -99,7 +107,10 @@ class SearchLog:
     def teachers(self) -> tuple[Group, ...]:
         """The networks that teach the students, in sorted order, each of them once."""
         given = self.about.get("teachers") or ()
-        return tuple(sorted({Group(one["trains"], one["serves"], copy=one.get("copy", 0)) for one in given}))
+        groups = {
+            Group(one["trains"], one["serves"], copy=one.get("copy", 0), size=one.get("size", 1)) for one in given
+        }
+        return tuple(sorted(groups))
 
     @property
     def students(self) -> dict[tuple[float, float], list[LoggedTraining]]:
@@ -130,6 +141,8 @@ class SearchLog:
         parts = [pluralize(kinds["copy"], "network") + " for all tasks"]
         if sets:
             parts.append(f"{pluralize(kinds['set'], 'network')} for {pluralize(sets, 'set')} of tasks")
+        if kinds["wide"]:
+            parts.append(pluralize(kinds["wide"], "wider network"))
         if kinds["student"]:
             parts.append(f"{pluralize(kinds['student'], 'student')}, which other networks taught")
         return _join(parts)
@@ -156,9 +169,18 @@ class SearchLog:
         reason = self.about.get("one_network_per_task")
         return f"Each task is answered by one network: {reason}." if reason else ""
 
+    @property
+    def no_wider(self) -> str:
+        """A sentence that states why no wider networks were trained, or an empty string if the network can be widened.
+
+        Few training runs are not spent on wider networks either; this is not stated.
+        """
+        reason = self.about.get("no_wider_networks")
+        return f"No wider networks were trained: {reason}." if reason else ""
+
     def to_text(self, width: int = WIDTH) -> str:
         """Formats the sentences and, for each budget, the alternatives and the best expected change by effort."""
-        lines = wrap(" ".join(filter(None, (self.sentence, self.restriction, self.teaching))), width)
+        lines = wrap(" ".join(filter(None, (self.sentence, self.restriction, self.no_wider, self.teaching))), width)
         for budget, points in self.curve.items():
             chosen = self.about["chosen"][str(budget)]
             found = "all together"
@@ -178,6 +200,7 @@ def check_search_log(about: Entry) -> None:
     for name in ("measuring", "overhead"):
         about.get(name).optional(lambda value: value.number(0))
     about.get("one_network_per_task").optional(Entry.text)
+    about.get("no_wider_networks").optional(Entry.text)
     for teacher in about.get("teachers").optional(Entry.entries) or ():
         _check_teacher(teacher)
     chosen = about["chosen"].mapping()
@@ -214,6 +237,7 @@ def _check_teacher(teacher: Entry) -> None:
     if not set(teacher["serves"].names()) <= set(trains):
         raise teacher["serves"].error("must contain only tasks in `trains`")
     teacher.get("copy").optional(lambda copy: copy.integer(0))
+    teacher.get("size").optional(lambda size: size.integer(1))
 
 
 def _check_training(trained: Entry) -> None:
@@ -223,6 +247,7 @@ def _check_training(trained: Entry) -> None:
         if trained["mix"].number(0) > 1:
             raise trained["mix"].error("must be at most 1")
         trained.get("mixtures").optional(lambda value: value.number(0))
+    trained.get("size").optional(lambda size: size.integer(1))
     trained["seed"].integer(0)
     trained["fraction"].number(0)
     trained["effort"].number(0)
@@ -236,8 +261,8 @@ def _check_training(trained: Entry) -> None:
 def _read_trainings(about: Mapping[str, Any]) -> Iterator[LoggedTraining]:
     trained = [one for step in about["steps"] for one in step["trained"]]
     most = max((len(one["tasks"]) for one in trained), default=0)
-    plain = [one for one in trained if len(one["tasks"]) == most and one.get("kind") != "student"]
-    together = {(one["seed"], one["fraction"]): one["val"] for one in plain}
+    plain = [one for one in trained if len(one["tasks"]) == most and one.get("kind") not in ("student", "wide")]
+    together = {(one["seed"], one["fraction"]): one["val"] for one in plain if one["val"]}
     copies = _mean_losses([one["val"] for one in plain if one["val"] and one["fraction"] == 1])
     spent = float(about.get("measuring") or 0.0)
     for step in about["steps"]:
@@ -245,8 +270,9 @@ def _read_trainings(about: Mapping[str, Any]) -> Iterator[LoggedTraining]:
         for one in step["trained"]:
             spent += one["effort"]
             kind, diverged = one.get("kind"), not one["val"]
-            base = copies if kind == "student" else together.get((one["seed"], one["fraction"]))
-            comparable = not diverged and (kind == "student" or len(one["tasks"]) < most)
+            compared_with_copies = kind in ("student", "wide")
+            base = copies if compared_with_copies else together.get((one["seed"], one["fraction"]))
+            comparable = not diverged and (compared_with_copies or len(one["tasks"]) < most)
             yield LoggedTraining(
                 spent,
                 tuple(one["tasks"]),
@@ -258,6 +284,7 @@ def _read_trainings(about: Mapping[str, Any]) -> Iterator[LoggedTraining]:
                 kind,
                 one["mix"] if kind == "student" else None,
                 float(one.get("mixtures") or 0.0),
+                one.get("size", 1),
             )
 
 

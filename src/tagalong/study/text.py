@@ -216,5 +216,6 @@ def label_text(label: Label) -> str:
 def _network_text(group: Group) -> str:
     helped = f" (trained with {', '.join(sorted(group.helpers))})" if group.helpers else ""
     copy = f" (copy {group.copy})" if group.copy else ""
+    size = f" ({group.size} times the size)" if group.size > 1 else ""
     taught = f" ({group.taught})" if group.taught else ""
-    return ", ".join(sorted(group.serves)) + helped + copy + taught
+    return ", ".join(sorted(group.serves)) + helped + copy + size + taught

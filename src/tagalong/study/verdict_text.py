@@ -129,7 +129,7 @@ def _do_groups_matter(verdict: Verdict) -> tuple[str, str]:
 def _what_matters(verdict: Verdict) -> str:
     """Returns what makes the networks better than copies."""
     assert verdict.candidate is not None
-    if is_larger(verdict.candidate):
+    if _is_larger(verdict):
         return "A larger network matters"
     if has_groups(verdict.candidate_groups):
         return "Groups matter"
@@ -156,6 +156,8 @@ def kind_of_networks(label: Label, groups: Sequence[Group]) -> str:
         'copies'
         >>> kind_of_networks(("tag", 2), [Group("a", "a"), Group("b", "b")])
         'groups'
+        >>> kind_of_networks(("auto", 2), [Group("ab", "ab", size=2)])
+        'larger'
     """
     if label == TOGETHER:
         return "plain"
@@ -163,7 +165,15 @@ def kind_of_networks(label: Label, groups: Sequence[Group]) -> str:
         return "larger"
     if any(group.taught for group in groups):
         return "taught"
+    if any(group.size > 1 for group in groups):
+        return "larger"
     return "groups" if has_groups(groups) else "copies"
+
+
+def _is_larger(verdict: Verdict) -> bool:
+    """Returns whether the networks are larger than a plain one, and otherwise trained alike."""
+    assert verdict.candidate is not None
+    return kind_of_networks(verdict.candidate, verdict.candidate_groups) == "larger"
 
 
 def _what_was_found(verdict: Verdict) -> str:
@@ -184,8 +194,8 @@ def _name_idea(verdict: Verdict) -> str:
     assert verdict.candidate is not None
     if verdict.candidate[0] == "stl":
         return "Training each task alone"
-    if is_larger(verdict.candidate):
-        return "A larger network"
+    if _is_larger(verdict):
+        return "A larger network" if len(verdict.candidate_groups) == 1 else "Averaging larger networks"
     if any(group.taught for group in verdict.candidate_groups):
         return "Teaching networks"
     if averaged_tasks(verdict.candidate_groups):
@@ -221,8 +231,9 @@ def _why_not(verdict: Verdict) -> str:
 def _extra_networks(verdict: Verdict) -> int:
     """Returns the number of networks in addition to the first, counting a larger network by its parameters."""
     assert verdict.candidate is not None
-    larger = is_larger(verdict.candidate) and verdict.size is not None
-    return max(1, round(verdict.size or 1)) - 1 if larger else len(verdict.candidate_groups) - 1
+    if is_larger(verdict.candidate) and verdict.size is not None:
+        return max(1, round(verdict.size)) - 1
+    return sum(group.size for group in verdict.candidate_groups) - 1
 
 
 def _recipe_sentence(verdict: Verdict) -> str:

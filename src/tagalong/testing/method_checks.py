@@ -241,7 +241,7 @@ def _check_decision(checks: Checks, method: Method, decision: Decision, names: S
                     f"{context}, {_format_items(group.serves - group.trains)} is not trained",
                 )
         with checks.check("there are no more networks than the budget allows"):
-            number = math.fsum(_shares(choice))
+            number = math.fsum(share * g.size for g, share in zip(choice.groups, _shares(choice), strict=True))
             expect(budget is None or number <= budget + 1e-9, f"{context}, there are {number:g}")
     with checks.check("`Decision.about` is valid JSON"):
         json.dumps(dict(decision.about), allow_nan=False)
@@ -272,7 +272,7 @@ def _check_served(choice: Choice, names: Sequence[str], context: str) -> None:
 
 def _check_averaged(choice: Choice, names: Sequence[str], context: str) -> None:
     for task in names:
-        members = [(group.trains, group.copy) for group in choice.groups if task in group.serves]
+        members = [(g.trains, g.copy, g.taught, g.size) for g in choice.groups if task in g.serves]
         expect(bool(members), f"{context}, {task!r} is served by no network")
         expect(len(set(members)) == len(members), f"{context}, {task!r} is served twice by the same network")
 

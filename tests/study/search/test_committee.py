@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tagalong.learn import Task
+from tagalong.study.search import committee
 from tagalong.study.search.answers import ALL, FIRST, SECOND, Answers
 from tagalong.study.search.committee import (
     cross_fitted_rows,
     mean_relative_loss,
     select_committee,
     select_teachers,
+    teachers_flattery,
 )
 
 TASKS = [Task("a", kind="regression"), Task("b"), Task("c", kind="multiclass", classes=3)]
@@ -107,6 +109,48 @@ def test_committees_have_at_most_as_many_members_as_the_pool() -> None:
     assert select_committee(answers, 9, base_of(answers), pool=[2], passes=1).answers == ((2,),) * 3
 
 
+def test_networks_of_the_same_size_share_the_budget() -> None:
+    answers, sizes = some_answers(0), (1, 1, 2, 2, 1, 1, 3)
+    base = base_of(answers)
+    for budget in (1, 2, 3, 4, 6):
+        some = [n for n in range(WHOLE) if sizes[n] <= budget]
+        chosen = select_committee(answers, budget, base, pool=range(WHOLE), sizes=sizes)
+        assert len({sizes[member] for member in chosen.members}) == 1
+        assert sum(sizes[member] for member in chosen.members) <= budget
+        options = [
+            select_committee(answers, budget // size, base, pool=[n for n in some if sizes[n] == size])
+            for size in {sizes[n] for n in some}
+        ]
+        assert chosen in options
+        assert chosen.value == min(one.value for one in options)
+        assert chosen.value == pytest.approx(value(answers, chosen.members, None))
+
+
+@pytest.mark.parametrize("passes", [2, 3])
+def test_many_subsets_are_not_all_compared(monkeypatch: pytest.MonkeyPatch, passes: int) -> None:
+    losses = {}
+    for limit in (committee.MAX_SUBSETS, 3):
+        monkeypatch.setattr(committee, "MAX_SUBSETS", limit)
+        found = []
+        for seed in range(8):
+            answers = some_answers(seed)
+            chosen = select_committee(answers, 5, base_of(answers), pool=range(NETWORKS), passes=passes)
+            assert all(1 <= len(some) <= passes for some in chosen.answers)
+            found.append(value(answers, chosen.members, passes))
+        losses[limit] = float(np.mean(found))
+    assert losses[3] <= 1.02 * losses[256]
+
+
+def test_a_large_committee_with_many_passes_is_found_quickly() -> None:
+    draw = torch.Generator().manual_seed(0)
+    answers = Answers(TASKS[:1], {"a": torch.randn(ROWS, generator=draw)})
+    for _ in range(40):
+        answers.add({"a": torch.randn(ROWS, 1, generator=draw)})
+    chosen = select_committee(answers, 30, np.ones((1, 3)), pool=range(40), passes=12)
+    assert len(chosen.members) == 30
+    assert 1 < len(chosen.answers[0]) <= 12
+
+
 def test_rows_are_judged_by_committees_that_other_rows_chose() -> None:
     answers = some_answers(3)
     rows = cross_fitted_rows(answers, 2, base_of(answers), pool=range(NETWORKS))
@@ -143,6 +187,35 @@ def test_teachers_are_at_least_as_good_as_any_network_and_may_repeat() -> None:
         alone = mean_relative_loss(answers.losses([(one,) for one in range(WHOLE)])[:, :, ALL], base[:, ALL])
         together = mean_relative_loss(answers.losses([teachers])[:, :, ALL], base[:, ALL])
         assert together[0] <= alone.min()
+
+
+def test_the_flattery_of_selected_teachers_is_that_on_other_rows() -> None:
+    """All networks are equally good, and those are selected whose errors happen to cancel on the rows."""
+    estimates, found = [], []
+    for seed in range(60):
+        draw = torch.Generator().manual_seed(seed)
+        seen, other = (Answers(TASKS[:1], {"a": torch.zeros(rows)}) for rows in (ROWS, 20 * ROWS))
+        for _ in range(8):
+            for answers in (seen, other):
+                answers.add({"a": torch.randn(len(answers.first), 1, generator=draw)})
+        base = np.ones((1, 3))
+        teachers = select_teachers(seen, 10, base, pool=range(8))
+        estimates.append(teachers_flattery(seen, 10, base, pool=range(8)))
+        found.append(float(other.losses([teachers])[0, 0, ALL] - seen.losses([teachers])[0, 0, ALL]))
+    assert np.mean(found) > 0.02
+    assert np.mean(estimates) == pytest.approx(np.mean(found), rel=0.3)
+
+
+def test_flattery_is_added_to_the_losses_of_the_networks_that_answer() -> None:
+    answers, flattery = some_answers(0), [0.0, 0.0, 0.0, 0.3, 0.0, 0.0, 0.0]
+    base = base_of(answers)
+    for pool, share in (((3,), 1.0), ((1, 3), 0.5), ((1, 2), 0.0)):
+        plain = cross_fitted_rows(answers, 2, base, pool=pool)
+        rows = cross_fitted_rows(answers, 2, base, pool=pool, flattery=flattery)
+        for number, task in enumerate(answers.tasks):
+            np.testing.assert_allclose(
+                rows[task.name] - plain[task.name], 0.3 * share * base[number, ALL] + 0 * plain[task.name]
+            )
 
 
 def test_a_much_better_teacher_counts_more() -> None:

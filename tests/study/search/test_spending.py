@@ -1,7 +1,7 @@
 """How an effort is spent: on copies, networks for sets of tasks, and students."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +10,11 @@ import pytest
 import torch
 from reduced_rank import World
 
-from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task
-from tagalong.study import NetworkResult, Score, open_backend
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, count_parameters
+from tagalong.study import NetworkResult, Score, make_method, open_backend
 from tagalong.study.search import Spending, SpendingSettings, spend
+from tagalong.study.search.shares import divide_effort
+from tagalong.study.search.spending import Member
 from tagalong.study.training_backend import TrainingBackend
 
 BUDGETS = (1, 2, 5)
@@ -90,11 +92,15 @@ def test_spending_again_trains_nothing_and_finds_the_same(spending: Spending, ba
     assert again.plans == spending.plans
 
 
-def test_one_pass_means_that_one_network_answers_each_task(spending: Spending, backend: TrainingBackend) -> None:
+def test_one_pass_means_that_one_network_answers_each_task(backend: TrainingBackend) -> None:
     single = spend(backend, BUDGETS, EFFORT, 0, settings=SpendingSettings(passes=1))
     for budget in BUDGETS:
         assert tasks_answered(single, budget) == ["a", "b", "c"]
-    assert single.plans[1].groups == spending.plans[1].groups
+
+
+def test_the_passes_of_a_single_network_do_not_matter(backend: TrainingBackend) -> None:
+    plans = [spend(backend, [1], EFFORT, 0, settings=SpendingSettings(passes)).plans for passes in (None, 1)]
+    assert plans[0] == plans[1]
 
 
 @pytest.mark.parametrize(
@@ -115,12 +121,133 @@ def test_what_the_settings_exclude_is_not_trained(
     assert bool(found.teachers) == ("student" in kinds)
 
 
-@pytest.mark.parametrize(("effort", "kinds"), [(1, "c"), (1.4, "c"), (2, "cc"), (3, "ccs"), (4, "cccs")])
+@pytest.mark.parametrize(
+    ("effort", "kinds"), [(1, "c"), (1.4, "c"), (2, "cc"), (3, "ccs"), (4, "cccc"), (5, "ccccs"), (6, "ccccss")]
+)
 def test_small_efforts_train_copies_first(backend: TrainingBackend, effort: float, kinds: str) -> None:
     found = spend(backend, [1, 4], effort, 0)
     assert "".join(member.kind[0] for step in found.rounds for member in step.members) == kinds
     assert len(found.plans[4].groups) <= len(kinds)
     assert set(tasks_answered(found, 1)) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("effort", [1, 2, 3, 4.5, 6, 8, 11, 12, 16, 20, 40, 60, 200])
+@pytest.mark.parametrize("budgets", [(1,), (2,), (1, 2, 3, 4), (3, 9), (50,)])
+@pytest.mark.parametrize("passes", [None, 1, 2])
+@pytest.mark.parametrize("teach", [True, False])
+def test_there_are_copies_for_every_budget_that_the_effort_pays_for(
+    effort: float, budgets: tuple[int, ...], passes: int | None, teach: bool
+) -> None:
+    shares = divide_effort(effort, budgets, passes, teach=teach)
+    assert shares.copies >= max(min(budget, passes or budget) for budget in (1, *budgets) if budget <= effort)
+    assert shares.copies + shares.sets + sum(shares.wide) <= math.ceil(effort)
+    assert set(shares.wide) <= {budget for budget in budgets if budget > 1}
+    assert sum(shares.wide) <= effort / 4
+    if effort >= 16:
+        assert shares.copies + shares.sets >= 8, "enough for a search"
+    if teach and max(budgets) <= effort / 3:
+        assert shares.copies + shares.sets + sum(shares.wide) <= 0.75 * effort, "the rest is for students"
+
+
+def test_wider_networks_leave_enough_for_a_search() -> None:
+    assert divide_effort(16, [1, 2, 3], 1).wide == ()
+    assert divide_effort(20, [1, 2, 3], 1).wide == (2,)
+    assert divide_effort(20, [1, 2, 3], 1, sets=False).wide == (2, 3)
+    assert divide_effort(200, [2]).wide == (2,) * 4, "no more than a few"
+    assert divide_effort(200, [2], wide=False).wide == divide_effort(200, [1]).wide == ()
+
+
+def members_of(found: Spending) -> list[Member]:
+    return [member for step in found.rounds for member in step.members]
+
+
+@pytest.fixture(scope="module")
+def one_pass(backend: TrainingBackend) -> Spending:
+    return spend(backend, [1, 2, 3], 40, 0, settings=SpendingSettings(passes=1))
+
+
+def test_wider_networks_have_a_multiple_of_the_parameters_and_cost_as_much(
+    one_pass: Spending, backend: TrainingBackend
+) -> None:
+    plain = count_parameters(backend.problem, backend.tasks)
+    steps = np.mean([member.result.steps for member in members_of(one_pass) if member.kind == "copy"])
+    wide = [member for member in members_of(one_pass) if member.kind == "wide"]
+    assert [member.group.size for member in wide] == list(divide_effort(40, [1, 2, 3], 1).wide) == [2, 3, 2, 3]
+    for member in wide:
+        assert member.result.parameters / plain == pytest.approx(member.group.size, rel=0.15)
+        assert member.effort == pytest.approx(member.group.size * member.result.steps / steps)
+    assert one_pass.spent == pytest.approx(sum(member.effort for member in members_of(one_pass)))
+    assert one_pass.no_wider is None
+
+
+def test_the_networks_of_a_plan_are_together_as_large_as_the_budget_at_most(one_pass: Spending) -> None:
+    for budget, plan in one_pass.plans.items():
+        assert 1 <= sum(group.size for group in plan.groups) <= budget
+        assert tasks_answered(one_pass, budget) == ["a", "b", "c"]
+    assert "wide" in one_pass.plans[2].alternatives
+    assert "wide" not in one_pass.plans[1].alternatives
+
+
+def test_the_first_wider_network_is_that_of_the_larger_baseline(backend: TrainingBackend, one_pass: Spending) -> None:
+    wide = next(member for member in members_of(one_pass) if member.kind == "wide")
+    width = make_method("mtl-big2").width(backend.problem)
+    assert wide.result.job == backend.job(backend.tasks, 0, width=width)
+
+
+def test_networks_that_cannot_be_wider_are_not_and_the_reason_is_known(tmp_path: Path) -> None:
+    problem = replace(linear_problem(), encoder=torch.nn.Linear(4, 3).double())
+    settings = SpendingSettings(passes=1, sets=False, teach=False)
+    with open_backend(problem, tmp_path, device="cpu") as backend:
+        found = spend(backend, [2], 8, 0, settings=settings)
+    assert [member.kind for member in members_of(found)] == ["copy"] * 8
+    assert found.no_wider is not None
+    assert "`width`" in found.no_wider
+    elsewhere = spend(World("twins", 0, ("a", "b")), [2], 8, 0, settings=settings)
+    assert elsewhere.no_wider == "networks are trained elsewhere"
+
+
+def conflicting_problem(encoder: Callable[[float], torch.nn.Module]) -> Problem:
+    """Two pairs of tasks need different directions, and an encoder of one unit learns that of the heavier pair."""
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(600, 4))
+    targets = inputs[:, [0, 0, 1, 1]] + 0.3 * draw.normal(size=(600, 4))
+    tasks = [Task(name, kind="regression", weight=1.0 if name in "ab" else 0.1) for name in "abcd"]
+    recipe = Recipe(optimizer="adam", lr=0.05, batch_size=64, epochs=25)
+    return Problem.from_arrays(inputs, targets, tasks, encoder=encoder, recipe=recipe)
+
+
+def narrow_encoder(width: float = 1.0) -> torch.nn.Module:
+    return torch.nn.Linear(4, max(1, round(width)))
+
+
+def one_unit(width: float = 1.0) -> torch.nn.Module:
+    return narrow_encoder()
+
+
+def test_a_wider_network_and_wider_students_are_used_where_plain_ones_are_too_narrow(tmp_path: Path) -> None:
+    settings = SpendingSettings(passes=1, sets=False, mixtures=False)
+    with open_backend(conflicting_problem(narrow_encoder), tmp_path, device="cpu") as backend:
+        found = spend(backend, [1, 2], 20, 0, settings=settings)
+    (group,) = found.plans[2].groups
+    assert (found.plans[2].pool, group.size, group.serves) == ("wide", 2, frozenset("abcd"))
+    assert found.plans[2].expected < -0.4
+    assert [group.size for group in found.plans[1].groups] == [1]
+    students = [member.group for member in members_of(found) if member.kind == "student"]
+    assert {student.size for student in students} == {1, 2}
+    assert any(teacher.size == 2 for teacher in found.teachers)
+
+
+@pytest.mark.parametrize("passes", [None, 1])
+def test_students_learn_the_sets_of_tasks_that_one_network_answers_best(tmp_path: Path, passes: int | None) -> None:
+    settings = SpendingSettings(passes=passes, mixtures=False)
+    with open_backend(conflicting_problem(one_unit), tmp_path, device="cpu") as backend:
+        found = spend(backend, [1, 2], 40, 0, settings=settings)
+    students = {member.group.trains for member in members_of(found) if member.kind == "student"}
+    assert {frozenset("abcd"), frozenset("cd")} < students, "and one of the sets that answer a and b equally well"
+    assert found.plans[2].pool == "all"
+    assert {group.serves for group in found.plans[2].groups} == {frozenset("ab"), frozenset("cd")}
+    assert found.no_wider is not None
+    assert "must grow with `width`" in found.no_wider
 
 
 def test_inputs_that_cannot_be_mixed_are_not(tmp_path: Path) -> None:

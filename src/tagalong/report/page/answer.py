@@ -62,9 +62,12 @@ def headline(verdict: Verdict) -> str:
 
 
 def _describe_single(verdict: Verdict) -> str:
-    method = verdict.recommended[0]
-    if verdict.groups[0].taught:
-        return f"one that others taught ({method})"
+    method, group = verdict.recommended[0], verdict.groups[0]
+    if group.taught:
+        larger = "a larger one" if group.size > 1 else "one"
+        return f"{larger} that others taught ({method})"
+    if group.size > 1:
+        return f"a larger one ({method})"
     return "the best of several copies" if method in ("best-of", "auto") else f"a larger one ({method})"
 
 

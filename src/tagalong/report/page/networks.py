@@ -11,8 +11,8 @@ from tagalong.study import Label, Run, TaskChange, averaged_tasks, label_text
 
 from ..style import percent_text
 
-# Networks that train and serve the same tasks and learn in the same way, which share a card.
-CardKey = tuple[frozenset[str], frozenset[str], Taught | None]
+# Networks of the same size that train and serve the same tasks and learn in the same way, which share a card.
+CardKey = tuple[frozenset[str], frozenset[str], Taught | None, int]
 
 
 def recommended_section(run: Run) -> Html:
@@ -53,9 +53,9 @@ def _cards(run: Run, label: Label, groups: Sequence[Group]) -> Html:
     changes = run.results.changes_by_task(*label)
     cards: dict[CardKey, list[int]] = {}
     for number, group in enumerate(groups, 1):
-        cards.setdefault((group.trains, group.serves, group.taught), []).append(number)
+        cards.setdefault((group.trains, group.serves, group.taught, group.size), []).append(number)
     is_single = label[0] == "mtl"
-    shared = {task for task in changes if sum(task in serves for _, serves, _ in cards) > 1}
+    shared = {task for task in changes if sum(task in serves for _, serves, *_ in cards) > 1}
     made = [
         _card(run, some, groups[some[0] - 1], None if shared else changes, is_single=is_single)
         for some in cards.values()
@@ -76,11 +76,13 @@ def _card(
         rows = [_task_row(run, changes[task], is_single=is_single) for task in served]
         content = tag("table", _table_head(run, ["serves"], is_single), tag("tbody", *rows), class_="served")
     taught = None if group.taught is None else str(group.taught)
+    size = f"{group.size} times the size of a plain network." if group.size > 1 else None
     return tag(
         "article",
         tag("h3", tag("span", class_="swatch"), "All tasks" if is_single else _card_title(members, group)),
         content,
         tag("p", "trained only to help: ", *_with_spaces(helpers), class_="helpers") if helpers else None,
+        tag("p", size, class_="helpers") if size else None,
         tag("p", f"{taught[0].upper()}{taught[1:]}.", class_="helpers") if taught else None,
         class_=f"card n{(members[0] - 1) % 8}",
     )

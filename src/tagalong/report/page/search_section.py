@@ -20,8 +20,13 @@ CROSS_FITTED = (
     " The curve shows the change that it expected from the best networks trained so far, compared with one plain "
     "network, on validation rows that did not choose them."
 )
-POOL_HEADINGS = {"copies": "copies only", "taught": "with taught networks", "all": "with all networks"}
-KIND_NAMES = {"copy": "copy", "set": "some tasks", "student": "student"}
+POOL_HEADINGS = {
+    "copies": "copies only",
+    "taught": "with taught networks",
+    "wide": "wider networks",
+    "all": "with all networks",
+}
+KIND_NAMES = {"copy": "copy", "set": "some tasks", "student": "student", "wide": "wider"}
 
 
 def auto_decision(run: Run) -> Mapping[str, Any] | None:
@@ -39,6 +44,7 @@ def search_section(decision: Mapping[str, Any]) -> Html:
         tag("h2", "How auto searched", id="search-title"),
         tag("p", log.sentence, CROSS_FITTED if has_pools else SHRUNK, class_="lead"),
         tag("p", *prose(log.restriction), class_="lead") if log.restriction else None,
+        tag("p", *prose(log.no_wider), class_="lead") if log.no_wider else None,
         tag("div", id="search-curve", class_="plot", role="img", aria_label="Expected change against effort"),
         _pools_part(log) if has_pools else None,
         _teaching_part(log) if log.teaching else None,
@@ -65,7 +71,8 @@ def _pools_part(log: SearchLog) -> Html:
         "The expected change of the best networks from each pool. With copies only, all that further networks add "
         "comes from averaging; what taught networks and networks for some tasks add to that is in the next columns. "
         "The shaded pool was used: taught networks unless copies are better on rows that did not choose the networks, "
-        "and networks for some tasks only if they are clearly better. ± is one standard error over validation rows."
+        "and wider networks or networks for some tasks only if they are clearly better. A wider network counts as many "
+        "networks as its size. ± is one standard error."
     )
     return Html(
         tag("h3", "What averaging and teaching brought")
@@ -130,7 +137,7 @@ def _training_row(training: LoggedTraining, budgets: Sequence[int], has_kinds: b
 
 
 def _describe_kind(training: LoggedTraining) -> str:
-    name = KIND_NAMES.get(training.kind or "", "")
+    name = KIND_NAMES.get(training.kind or "", "") + (f", {training.size} times the size" if training.size > 1 else "")
     return name if training.mix is None else f"{name}: {describe_teaching(training.mix, training.mixtures)}"
 
 

@@ -38,10 +38,11 @@ MIN_MEASURED_EFFORT = {True: 16, False: 6}  # training runs for a search, if ans
 MAX_OVERHEAD = 0.1  # of measuring, as a fraction of the first training
 MAX_ANSWER_BYTES = 256 * 2**20  # of the answers of all networks on the validation rows
 SCREEN_FRACTIONS = (0.125, 0.25, 0.5)
+FLAGS = ("affinity", "average", "sets", "teach", "mixtures", "wide")  # options that are True or False
 
 
 class AutoMethod(Method):
-    """Finds the best way to spend each budget: copies, groups, committees, or networks that were taught by others.
+    """Finds the best way to spend each budget: copies, groups, committees, wider or taught networks.
 
     Networks are trained with the first seed, and the best of them are recommended (see `tagalong.study.search.spend`).
     With all other seeds, the recommended networks are trained anew, but with the same teachers. If answers cannot be
@@ -57,6 +58,7 @@ class AutoMethod(Method):
         sets: whether to train networks for sets of tasks.
         teach: whether networks may learn from the answers of others.
         mixtures: whether these networks may also learn from mixtures of training rows.
+        wide: whether to train wider networks. One of k times the size uses as much of a budget as k plain networks.
         affinity: whether to measure affinities in the first training run and base the first proposals on them.
         screen: the fraction of a training run after which the worse half of the proposals is dropped, or None to train
             all of them fully.
@@ -76,9 +78,10 @@ class AutoMethod(Method):
         sets: bool = True,
         teach: bool = True,
         mixtures: bool = True,
+        wide: bool = True,
     ) -> None:
         self.effort, self.affinity, self.screen, self.passes, self.average = effort, affinity, screen, passes, average
-        self.sets, self.teach, self.mixtures = sets, teach, mixtures
+        self.sets, self.teach, self.mixtures, self.wide = sets, teach, mixtures, wide
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         problems: list[InvalidInput] = []
@@ -89,7 +92,11 @@ class AutoMethod(Method):
             )
         if self.passes is not None and not is_positive_integer(self.passes):
             problems.append(InvalidInput("passes", "must be a positive integer or None", repr(self.passes)))
-        return problems
+        return problems + [
+            InvalidInput(f"`options`: `{name}`", "must be True or False", repr(getattr(self, name)))
+            for name in FLAGS
+            if not isinstance(getattr(self, name), bool)
+        ]
 
     def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
         if self._measures(backend):
@@ -109,11 +116,12 @@ class AutoMethod(Method):
         given: dict[str, Any] = {"hints": hints, "errors": errors, "spent": measuring}
         reason = why_not_averaged(backend, effort) if self.average else "`average` is False"
         if reason is None:
-            wanted = SpendingSettings(self.passes, self.sets, self.teach, self.mixtures, settings)
+            wanted = SpendingSettings(self.passes, self.sets, self.teach, self.mixtures, self.wide, settings)
             spending = spend(backend, budgets, effort, seeds[0], settings=wanted, **given)
             choices = {budget: Choice(plan.groups) for budget, plan in spending.plans.items()}
             jobs = [member.result.job for step in spending.rounds for member in step.members]
             jobs += [result.job for step in spending.rounds for result, _ in step.others]
+            extra += _cost_of_size(spending)
             found = _spending_document(spending, backend.tasks)
         else:
             searched = search(backend, _possible_budgets(budgets, backend), effort, seeds, settings=settings, **given)
@@ -211,6 +219,12 @@ def _search_document(result: SearchResult, tasks: Sequence[str]) -> dict[str, An
     }
 
 
+def _cost_of_size(spending: Spending) -> Cost:
+    """Returns what the steps of wider networks cost in addition to as many steps of plain ones."""
+    members = [member for step in spending.rounds for member in step.members]
+    return Cost(0, sum((member.group.size - 1) * member.result.steps for member in members))
+
+
 def _spending_document(spending: Spending, tasks: Sequence[str]) -> dict[str, Any]:
     """Converts the training runs, their results and the recommendations to a JSON document."""
     return {
@@ -226,7 +240,7 @@ def _spending_document(spending: Spending, tasks: Sequence[str]) -> dict[str, An
         },
         "teachers": [group.to_document(cost=False) for group in spending.teachers],
         "steps": [_spending_round_document(step, tasks) for step in spending.rounds],
-    }
+    } | ({} if spending.no_wider is None else {"no_wider_networks": spending.no_wider})
 
 
 def _spending_round_document(step: SpendingRound, tasks: Sequence[str]) -> dict[str, Any]:
@@ -243,6 +257,7 @@ def _spending_round_document(step: SpendingRound, tasks: Sequence[str]) -> dict[
                 "val": {task: member.result.val[task].loss for task in tasks if task in member.group.trains},
             }
             | ({} if taught is None else {"mix": taught.mix, "mixtures": taught.mixtures})
+            | ({} if member.group.size == 1 else {"size": member.group.size})
         )
     trained += [
         {

@@ -8,13 +8,14 @@ from math import comb
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, collect, is_positive_integer
 from tagalong.group import Group
-from tagalong.learn import Job, Problem, set_losses
+from tagalong.learn import Job, Problem
 
+from ..search.answers import ALL, Answers
+from ..search.committee import mean_relative_loss
 from .effort import read_effort
 from .method import Choice, Decision, Method
 
@@ -117,34 +118,22 @@ def _choose_copies(
     pools = {budget: [copy for copy in converged if copy < max(number, budget)] for budget in budgets}
     if all(len(pool) <= budget for budget, pool in pools.items()):  # there is nothing to choose
         return pools
-    losses = _AverageLosses(backend, [jobs[copy] for copy in converged])
+    losses = _relative_losses(backend, [jobs[copy] for copy in converged])
     return {
-        budget: sorted(pool[place] for place in best_set(losses.relative, len(pool), min(budget, len(pool))))
+        budget: sorted(pool[place] for place in best_set(losses, len(pool), min(budget, len(pool))))
         for budget, pool in pools.items()
     }
 
 
-class _AverageLosses:
-    """The validation losses of the averaged answers of any networks that have the same tasks."""
-
-    def __init__(self, backend: Backend, jobs: Sequence[Job]) -> None:
-        outputs = backend.outputs(jobs, "val")
-        self._tasks = [task for name in backend.tasks if (task := backend.task(name)) is not None]
-        self._outputs = {name: torch.stack([outputs[job][name] for job in jobs]) for name in backend.tasks}
-        self._targets = backend.targets("val")
-        self._single = self._losses(np.arange(len(jobs))[:, None]).mean(0)
-
-    def _losses(self, sets: Sets) -> Array:
-        """Returns the loss of each set of networks and each task."""
-        chosen = torch.from_numpy(sets)
-        found = [set_losses(task, self._outputs[task.name], self._targets[task.name], chosen) for task in self._tasks]
-        return np.stack(found, axis=1)
-
-    def relative(self, sets: Sets) -> Array:
-        """Returns the change from the mean loss of single networks, averaged over the tasks that have labels."""
-        losses, single = self._losses(sets), self._single
-        changes = np.divide(losses - single, np.abs(single), out=np.zeros_like(losses), where=np.abs(single) > 0)
-        return np.asarray(np.where(np.isfinite(changes), changes, np.inf).mean(1))
+def _relative_losses(backend: Backend, jobs: Sequence[Job]) -> Callable[[Sets], Array]:
+    """Returns a function that compares the averaged answers of sets of networks with the mean of single networks."""
+    outputs = backend.outputs(jobs, "val")
+    tasks = [task for name in backend.tasks if (task := backend.task(name)) is not None]
+    answers = Answers(tasks, backend.targets("val"))
+    for job in jobs:
+        answers.add(outputs[job])
+    single = answers.losses([(number,) for number in range(len(jobs))])[:, :, ALL].mean(0)
+    return lambda sets: mean_relative_loss(answers.losses([tuple(some) for some in sets.tolist()])[:, :, ALL], single)
 
 
 def best_set(values: Callable[[Sets], Array], candidates: int, size: int) -> tuple[int, ...]:

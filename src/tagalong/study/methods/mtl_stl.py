@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
-from tagalong.learn import Problem, count_parameters, seeded_rng, width_for
+from tagalong.learn import Problem, seeded_rng, width_of_size
 
 from .method import Choice, Decision, Method, rule_problem, single_group
 
 if TYPE_CHECKING:
     from ..backend import Backend
-
-# The widths of networks with a multiple of the parameters. To find a width, many networks are built.
-_widths: WeakKeyDictionary[Problem, dict[float, float]] = WeakKeyDictionary()
 
 
 class Mtl(Method):
@@ -70,13 +66,7 @@ class Wide(Mtl):
         return []
 
     def width(self, problem: Problem) -> float:
-        if self.of == "wide":
-            return self.times
-        widths = _widths.setdefault(problem, {})
-        if self.times not in widths:
-            names = problem.names
-            widths[self.times] = width_for(problem, names, self.times * count_parameters(problem, names))
-        return widths[self.times]
+        return self.times if self.of == "wide" else width_of_size(problem, problem.names, self.times)
 
 
 class Stl(Method):

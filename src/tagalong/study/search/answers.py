@@ -66,15 +66,21 @@ class Answers:
 
     def losses(self, averages: Sequence[Members]) -> Array:
         """Returns the losses of averages, [averages, tasks, parts], which are infinite if no member has a task."""
-        found = [self.losses_with(members[:-1], members[-1:])[0] for members in averages]
-        return np.array(found).reshape(len(averages), len(self.tasks), 3)
+        found = np.empty((len(averages), len(self.tasks), 3))
+        alike: dict[Members, list[int]] = {}
+        for place, members in enumerate(averages):
+            alike.setdefault(members[:-1], []).append(place)
+        for members, places in alike.items():
+            found[places] = self.losses_with(members, [averages[place][-1] for place in places])
+        return found
 
     def losses_with(self, members: Members, candidates: Sequence[int]) -> Array:
         """Returns the losses of `members` together with each of the candidates, [candidates, tasks, parts]."""
-        found = np.empty((len(candidates), len(self.tasks), 3))
-        for task, answers in enumerate(self._answers):
-            found[:, task] = answers.losses_with(members, candidates, self._parts)
-        return found
+        return np.stack([self.task_losses_with(task, members, candidates) for task in range(len(self.tasks))], axis=1)
+
+    def task_losses_with(self, task: int, members: Members, candidates: Sequence[int]) -> Array:
+        """Returns the same for the task with this number, [candidates, parts]."""
+        return self._answers[task].losses_with(members, candidates, self._parts)
 
     def row_losses(self, task: int, members: Members) -> Array:
         """Returns the loss of each row for the task with this number, with NaN for missing labels."""
@@ -87,7 +93,7 @@ class _TaskAnswers:
     """The answers of networks for one task, in a form in which they can be averaged: here, outputs or probabilities."""
 
     def __init__(self, task: Task, targets: Tensor) -> None:
-        self.task, self.targets = task, targets.double() if task.loss is None else targets
+        self.task, self.targets = task, targets.double() if targets.is_floating_point() else targets
         self.present = targets.isfinite().flatten(1).any(1) if targets.dim() > 1 else targets.isfinite()
         self.places: list[int | None] = []  # of each network among the answers, or None if it does not have the task
         self._values: list[Tensor] = []

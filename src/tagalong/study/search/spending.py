@@ -1,11 +1,14 @@
 """Spends a given effort on networks, of which the best few are recommended for each budget.
 
-1. Half of the effort goes into a pool: copies of the network for all tasks, and networks for sets of tasks that
-   `search` proposes.
+1. Half of the effort goes into a pool: copies of the network for all tasks, networks for sets of tasks that `search`
+   proposes, and a few wider networks. A network of k times the size costs as much effort per step, and uses as much of
+   a budget, as k plain ones. There are as many copies as the largest budget, if the effort allows, since no other use
+   of a few trainings is safer.
 2. The networks of the pool that are best together teach students with the other half, in two rounds. The first round
-   tries several ways of teaching, and the second one uses those that were best.
+   tries several ways of teaching, and the second one uses those that were best. In the second round, students may also
+   be wider or learn only some tasks, if plain networks like them were better than copies.
 3. For each budget, the networks that are best together on validation are recommended. They include students unless
-   copies are better on rows that did not choose them, and sets of tasks only if they are clearly better.
+   copies are better on rows that did not choose them. Wider networks and sets of tasks must be clearly better there.
 """
 
 from __future__ import annotations
@@ -13,13 +16,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import cycle
 from typing import Literal
 
 import numpy as np
+from scipy.special import ndtr, stdtrit
 
+from tagalong.errors import InvalidInput
 from tagalong.group import Group, Taught
-from tagalong.learn import Split, can_be_taught
+from tagalong.learn import Split, can_be_taught, width_of_size
 
 from ..backend import Backend
 from ..members import member_seed
@@ -28,18 +34,30 @@ from ..relative_losses import MAX_RATIO, relative_change
 from ..summary import stderr
 from ..uncertainty import row_stderr
 from .answers import ALL, Answers, Array, Members
-from .committee import cross_fitted_rows, mean_relative_loss, select_committee, select_teachers
+from .committee import (
+    cross_fitted_rows,
+    mean_relative_loss,
+    select_committee,
+    select_teachers,
+    teachers_flattery,
+)
 from .recommendation import SearchSettings
 from .search import search
+from .shares import MIN_LECTURES_EFFORT, MIN_TEACHING_EFFORT, Shares, divide_effort
 
-MIN_TEACHING_EFFORT, MIN_LECTURES_EFFORT = 3, 12  # of everything: for any students, and for several ways of teaching
-MIN_SEARCH_EFFORT = 8  # of the pool
+MIN_LEFT_TO_TEACH = 1  # of everything, for any students
 MAX_TEACHERS = 10
 STUDENT_COST = 1.5  # in full training runs, before any student was trained and without additional rows
-DESCRIPTIONS = {"copy": "copies", "set": "networks proposed by auto", "student": "networks taught by others"}
-# Standard errors by which the networks of a larger pool must be better than those of the smaller ones, on rows that did
-# not choose them. Students are rarely worse than copies, but sets of tasks often are.
-REQUIRED_GAIN = {"copies": 0.0, "taught": -0.5, "all": 2.0}
+DESCRIPTIONS = {
+    "copy": "copies",
+    "set": "networks proposed by auto",
+    "wide": "wider networks",
+    "student": "networks taught by others",
+}
+# Standard errors by which the networks of a pool must be better than those of the pools before it, on rows that did not
+# choose them. Students are rarely worse than copies, but wider networks and sets of tasks often are. Standard errors do
+# not count the luck of the choice itself, which matters most where there is most to choose from: sets of tasks.
+REQUIRED_GAIN = {"copies": 0.0, "taught": -0.5, "wide": 1.0, "all": 3.0}
 REQUIRED_SINGLE_GAIN = 2.0  # the same, for one network to answer each task instead of all that were trained on it
 
 
@@ -64,6 +82,21 @@ LECTURES = (Lecture(0.5, 1), Lecture(1.0, 1), Lecture(0.5, 0, False), Lecture(1.
 
 
 @dataclass(frozen=True)
+class Course:
+    """A kind of student.
+
+    Attributes:
+        lecture: how it is taught.
+        tasks: its tasks.
+        size: the number of parameters, as a multiple of those of a plain network for these tasks.
+    """
+
+    lecture: Lecture
+    tasks: frozenset[str]
+    size: int = 1
+
+
+@dataclass(frozen=True)
 class SpendingSettings:
     """What an effort may be spent on.
 
@@ -72,6 +105,7 @@ class SpendingSettings:
         sets: whether to train networks for sets of tasks.
         teach: whether to train students.
         mixtures: whether students may learn from mixtures of training rows.
+        wide: whether to train wider networks.
         search: the settings of the search for sets of tasks.
     """
 
@@ -79,7 +113,11 @@ class SpendingSettings:
     sets: bool = True
     teach: bool = True
     mixtures: bool = True
+    wide: bool = True
     search: SearchSettings = field(default_factory=SearchSettings)
+
+
+Kind = Literal["copy", "set", "wide", "student"]
 
 
 @dataclass(frozen=True)
@@ -87,13 +125,14 @@ class Member:
     """A trained network that may be recommended.
 
     Attributes:
-        kind: "copy" for the network for all tasks, "set" for a network for some tasks, or "student".
-        group: the tasks that it was trained on, its copy number, and who taught it.
+        kind: "copy" for the network for all tasks, "set" for a network for some tasks, "wide" for a wider network for
+            all tasks, or "student".
+        group: the tasks that it was trained on, its copy number, its size, and who taught it.
         result: its result.
         effort: what its training cost, in full training runs.
     """
 
-    kind: Literal["copy", "set", "student"]
+    kind: Kind
     group: Group
     result: NetworkResult
     effort: float
@@ -106,10 +145,10 @@ class Plan:
     Attributes:
         groups: the networks, and the tasks that each of them answers.
         expected: the expected relative change in loss from one plain network, averaged over tasks, on rows that did not
-            choose the networks.
+            choose the networks, and less what the selection of teachers on these rows flatters their students.
         doubt: the standard error of `expected`, due to the finite number of validation rows and of plain networks.
-        alternatives: `expected` of the best networks among the copies, among copies and students, and among all
-            networks, by the name of the pool.
+        alternatives: `expected` of the best networks among the copies, among copies and students for all tasks, among
+            wider networks, and among all networks that are not wider, by the name of the pool.
         pool: the name of the pool from which the networks were chosen.
     """
 
@@ -147,12 +186,14 @@ class Spending:
         rounds: the rounds, in order.
         spent: the total effort.
         teachers: the networks that teach the students, with repetitions.
+        no_wider: why no wider networks were trained although the effort allowed it, or None.
     """
 
     plans: dict[int, Plan]
     rounds: tuple[SpendingRound, ...]
     spent: float
     teachers: tuple[Group, ...]
+    no_wider: str | None = None
 
 
 def spend(
@@ -171,7 +212,8 @@ def spend(
     Args:
         backend: the backend, which must provide the outputs of networks.
         budgets: the numbers of networks to recommend.
-        effort: the number of full training runs. The steps of students, which take longer, count in full.
+        effort: the number of full training runs. The steps of students, which take longer, count in full, and those of
+            wider networks as many times as their size.
         seed: the seed of the record to which the networks belong. All networks are copies for this seed.
         hints: see `search`.
         errors: see `search`.
@@ -194,47 +236,68 @@ class _Spender:
     settings: SpendingSettings
     members: list[Member] = field(default_factory=list)
     rounds: list[SpendingRound] = field(default_factory=list)
-    copies: int = 0  # of networks for all tasks, including students and those that diverged
+    copies: int = 0  # of copies and students, including those that diverged
+    flattery: float = 0.0  # of students (see `teachers_flattery`)
 
     def run(self) -> Spending:
         self.tasks, problem = self.backend.tasks, self.backend.problem
         known = [task for name in self.tasks if (task := self.backend.task(name)) is not None]
         clusters = None if problem is None else problem.val.groups
         self.answers = Answers(known, self.backend.targets("val"), clusters)
-        self._fill_pool()
-        teachers = self._teach_students() if self._can_teach else ()
-        return Spending(self.plans, tuple(self.rounds), self.spent, tuple(self.members[one].group for one in teachers))
+        shares = self._divide_effort(self.settings.wide)
+        no_wider = self._why_not_wider(max(shares.wide)) if shares.wide else None
+        self._fill_pool(shares if no_wider is None else self._divide_effort(wide=False))
+        teachers = self._teach_students() if self._can_teach and self.effort - self.spent >= MIN_LEFT_TO_TEACH else ()
+        groups = tuple(self.members[one].group for one in teachers)
+        return Spending(self.plans, tuple(self.rounds), self.spent, groups, no_wider)
 
     @property
     def _can_teach(self) -> bool:
-        problem = self.backend.problem
-        if (
-            not self.settings.teach
-            or self.effort < MIN_TEACHING_EFFORT
-            or not self.backend.can_teach
-            or problem is None
-        ):
-            return False
-        rows = problem.train
-        return isinstance(rows, Split) and any(can_be_taught(task, rows.targets[task.name]) for task in problem.tasks)
+        return self.settings.teach and self.effort >= MIN_TEACHING_EFFORT and bool(self._teachable)
 
-    def _fill_pool(self) -> None:
-        """Trains copies, and networks for the sets of tasks that a search proposes."""
-        share = self.effort / 2 if self.effort >= MIN_LECTURES_EFFORT else 2 * self.effort / 3
-        effort = max(1, round((share if self._can_teach else self.effort) - self.spent))
-        searching = self.settings.sets and effort >= MIN_SEARCH_EFFORT and len(self.tasks) > 1
-        copies = math.ceil(effort / 2) if searching else effort
-        self._train([Group(self.tasks, self.tasks, copy=number) for number in range(copies)], "copy")
-        self.copies = copies
-        if not searching:
-            return
-        seeds = [member_seed(self.seed, number) for number in range(copies)]
+    @cached_property
+    def _teachable(self) -> frozenset[str]:
+        """The tasks that students can learn from answers."""
+        problem = self.backend.problem
+        if problem is None or not self.backend.can_teach or not isinstance(problem.train, Split):
+            return frozenset()
+        targets = problem.train.targets
+        return frozenset(task.name for task in problem.tasks if can_be_taught(task, targets[task.name]))
+
+    def _divide_effort(self, wide: bool) -> Shares:
+        sets = self.settings.sets and len(self.tasks) > 1
+        given = self.effort, self.budgets, self.settings.passes
+        return divide_effort(*given, spent=self.spent, sets=sets, wide=wide, teach=self._can_teach)
+
+    def _why_not_wider(self, size: int) -> str | None:
+        """Returns why networks of this size cannot be trained, or None if they can."""
+        if self.backend.problem is None:
+            return "networks are trained elsewhere"
+        try:
+            width_of_size(self.backend.problem, self.tasks, size)
+        except InvalidInput as error:
+            return str(error)
+        return None
+
+    def _fill_pool(self, shares: Shares) -> None:
+        """Trains copies, networks for the sets of tasks that a search proposes, and wider networks."""
+        self._train([Group(self.tasks, self.tasks, copy=number) for number in range(shares.copies)], "copy")
+        self.copies = shares.copies
+        if shares.sets:
+            self._search_sets(shares)
+        if shares.wide:
+            numbers = [shares.wide[:place].count(size) for place, size in enumerate(shares.wide)]
+            sized = zip(numbers, shares.wide, strict=True)
+            self._train([Group(self.tasks, self.tasks, copy=number, size=size) for number, size in sized], "wide")
+
+    def _search_sets(self, shares: Shares) -> None:
+        seeds = [member_seed(self.seed, number) for number in range(shares.copies)]
         converged = [seeds[member.group.copy] for member in self.members]
-        effort -= copies - len(converged)
+        effort = len(converged) + shares.sets
         settings = replace(self.settings.search, together=len(converged) / effort, reserved=0.0)
-        budget = min(max(2, *self.budgets), len(self.tasks))
+        budgets = sorted({min(max(2, budget), len(self.tasks)) for budget in self.budgets})
         found = search(
-            self.backend, [budget], effort, converged, hints=self.hints, errors=self.errors, settings=settings
+            self.backend, budgets, effort, converged, hints=self.hints, errors=self.errors, settings=settings
         )
         sets = [
             Group(trial.tasks, trial.tasks, copy=seeds.index(trial.seed))
@@ -253,15 +316,38 @@ class _Spender:
     def _teach_students(self) -> Members:
         """Trains students until the effort is spent, and returns their teachers."""
         teachers = select_teachers(self.answers, MAX_TEACHERS, self.base, pool=range(len(self.members)))
+        self.flattery = teachers_flattery(self.answers, MAX_TEACHERS, self.base, pool=range(len(self.members)))
         self._keys = tuple(self.members[number].result.key for number in teachers)
         wanted = LECTURES if self.effort >= MIN_LECTURES_EFFORT else FEW_LECTURES
         lectures = [one for one in wanted if self._can_mix or not one.mixtures]
+        everything = frozenset(self.tasks)
+        special = self._special_students() if len(lectures) > 1 else []
         first = (self.effort + self.spent) / 2 if len(lectures) > 1 else self.effort
-        self._train_students(lectures, first)
-        best = self._best_lectures(lectures) if len(lectures) > 1 else lectures
-        while self._train_students(best, self.effort):
+        self._train_students([Course(lecture, everything) for lecture in lectures], first)
+        alone = min(lectures, key=partial(self._lecture_value, 1))
+        courses = [Course(alone, tasks, size) for tasks, size in special]
+        courses += [Course(lecture, everything) for lecture in self._best_lectures(lectures)]
+        while self._train_students(courses, self.effort):
             pass
         return teachers
+
+    def _special_students(self) -> list[tuple[frozenset[str], int]]:
+        """Returns the tasks and sizes of students other than plain ones for all tasks.
+
+        They are like the networks of the pool that are better than copies on rows that did not choose them: wider
+        networks, and networks for sets of tasks if one network answers each task.
+        """
+        found: dict[tuple[frozenset[str], int], None] = {}
+        for budget, plan in self.plans.items():
+            for name, pool in self._pools(budget).items():
+                if not plan.alternatives[name] < plan.alternatives["copies"]:
+                    continue
+                groups = self._groups(budget, pool, self._rows_and_passes(budget, pool)[1])
+                alone = sum(len(group.serves) for group in groups) == len(self.tasks)
+                for group in groups:
+                    if group.size > 1 or (alone and len(group.trains) < len(self.tasks)):
+                        found[group.trains, group.size] = None
+        return [(tasks, size) for tasks, size in found if tasks & self._teachable]
 
     @property
     def _can_mix(self) -> bool:
@@ -269,19 +355,31 @@ class _Spender:
         rows = self.backend.problem.train
         return self.settings.mixtures and isinstance(rows, Split) and rows.inputs.is_floating_point()
 
-    def _train_students(self, lectures: Sequence[Lecture], until: float) -> bool:
-        """Trains as many students as the effort allows, by each of the lectures in turn, and returns whether any.
+    def _train_students(self, courses: Sequence[Course], until: float) -> bool:
+        """Trains as many students as the effort allows, of each kind in turn, and returns whether any.
 
         At least one is trained in all.
         """
         groups: list[Group] = []
         expected = self.spent
-        while True:
-            lecture = lectures[len(groups) % len(lectures)]
-            expected += self._expected_cost(lecture)
-            if expected > until and (groups or self._students):
-                break
-            groups.append(Group(self.tasks, self.tasks, copy=self.copies + len(groups), taught=self._taught(lecture)))
+        unaffordable: set[Course] = set()
+        for course in cycle(courses):
+            cost = self._expected_cost(course)
+            if expected + cost > until and (groups or self._students):
+                unaffordable.add(course)
+                if len(unaffordable) == len(courses):
+                    break
+                continue
+            expected += cost
+            groups.append(
+                Group(
+                    course.tasks,
+                    course.tasks,
+                    copy=self.copies + len(groups),
+                    taught=self._taught(course.lecture),
+                    size=course.size,
+                )
+            )
         if not groups:
             return False
         self.copies += len(groups)
@@ -294,16 +392,16 @@ class _Spender:
         unlabelled = self.backend.problem.unlabelled is not None and lecture.unlabelled
         return Taught(self._keys, mix=lecture.mix, mixtures=lecture.mixtures, unlabelled=unlabelled)
 
-    def _expected_cost(self, lecture: Lecture) -> float:
+    def _expected_cost(self, course: Course) -> float:
         """Returns the mean cost of students that were taught alike, or a guess."""
-        known = [member.effort for member in self._students if member.group.taught == self._taught(lecture)]
-        if known:
-            return float(np.mean(known))
+        alike = [member for member in self._students if member.group.taught == self._taught(course.lecture)]
+        if alike:
+            return course.size * float(np.mean([member.effort / member.group.size for member in alike]))
         problem = self.backend.problem
         assert problem is not None
-        rows = problem.unlabelled if lecture.unlabelled else None
+        rows = problem.unlabelled if course.lecture.unlabelled else None
         unlabelled = 0 if rows is None else len(rows) / len(problem.train)
-        return STUDENT_COST * (1 + lecture.mixtures + unlabelled)
+        return course.size * STUDENT_COST * (1 + course.lecture.mixtures + unlabelled)
 
     @property
     def _students(self) -> list[Member]:
@@ -316,7 +414,8 @@ class _Spender:
 
     def _lecture_value(self, size: int, lecture: Lecture) -> float:
         """Returns the mean loss of a lecture's students, alone or in pairs."""
-        pool = [number for number, member in enumerate(self.members) if member.group.taught == self._taught(lecture)]
+        taught = self._taught(lecture)
+        pool = [number for number in self._whole if self.members[number].group.taught == taught]
         if not pool:
             return math.inf
         sets = [(one,) for one in pool] if size == 1 else [(one, two) for one in pool for two in pool if one < two]
@@ -326,7 +425,7 @@ class _Spender:
     def _train(
         self,
         groups: Sequence[Group],
-        kind: Literal["copy", "set", "student"],
+        kind: Kind,
         partly: Sequence[tuple[NetworkResult, float]] = (),
     ) -> None:
         """Trains networks and adds those that converged."""
@@ -336,14 +435,14 @@ class _Spender:
         if not self.members:  # the first ones are copies
             self._steps = float(np.mean([result.steps for _, result in trained]))
         added = [
-            Member(kind, group, result, result.steps / self._steps if kind == "student" else 1.0)
+            Member(kind, group, result, 1.0 if kind in ("copy", "set") else group.size * result.steps / self._steps)
             for group, result in trained
         ]
         outputs = self.backend.outputs([member.result.job for member in added], "val")
         for member in added:
             self.answers.add(outputs[member.result.job])
         self.members += added
-        others = [*partly, *((results[job], 1.0) for job in jobs.values() if results[job].diverged)]
+        others = [*partly, *((results[job], float(g.size)) for g, job in jobs.items() if results[job].diverged)]
         self.spent += sum(member.effort for member in added) + sum(effort for _, effort in others)
         self.base = self.answers.losses([(number,) for number in self._copies]).mean(0)
         self.plans = {budget: self._plan(budget) for budget in self.budgets}
@@ -354,9 +453,16 @@ class _Spender:
     def _copies(self) -> list[int]:
         return [number for number, member in enumerate(self.members) if member.kind == "copy"]
 
+    @property
+    def _whole(self) -> list[int]:
+        """The networks for all tasks that are not wider: copies and students."""
+        everything = frozenset(self.tasks)
+        return [n for n, m in enumerate(self.members) if m.group.trains == everything and m.group.size == 1]
+
     def _plan(self, budget: int) -> Plan:
         """Returns the best networks of the smallest pool that no larger one clearly beats."""
-        found = {name: self._rows_and_passes(budget, pool) for name, pool in self._pools().items()}
+        pools = self._pools(budget)
+        found = {name: self._rows_and_passes(budget, pool) for name, pool in pools.items()}
         rows = {name: own for name, (own, _) in found.items()}
         chosen = next(iter(rows))
         for name in rows:
@@ -369,7 +475,7 @@ class _Spender:
         }
         expected = _change(rows[chosen], plain)
         return Plan(
-            self._groups(budget, self._pools()[chosen], found[chosen][1]),
+            self._groups(budget, pools[chosen], found[chosen][1]),
             expected,
             math.hypot(self._stderr(rows[chosen], plain), (1 + expected) * self._plain_stderr()),
             {name: _change(some, plain) for name, some in rows.items()},
@@ -382,43 +488,56 @@ class _Spender:
         Without a limit, each task is answered by all networks that were trained on it, unless it is clearly better to
         choose one network for each task, e.g. because tasks conflict.
         """
-
-        def fitted(passes: int | None) -> dict[str, Array]:
-            return cross_fitted_rows(self.answers, budget, self.base, pool=pool, passes=passes)
-
+        flattery = [self.flattery if member.group.taught else 0.0 for member in self.members]
+        given = self.answers, budget, self.base
+        fitted = partial(cross_fitted_rows, *given, pool=pool, sizes=self._sizes, flattery=flattery)
         passes = self.settings.passes
-        rows = fitted(passes)
+        rows = fitted(passes=passes)
         if passes is None and budget > 1:
-            single = fitted(1)
+            single = fitted(passes=1)
             if -_change(single, rows) > REQUIRED_SINGLE_GAIN * self._stderr(single, rows):
                 return single, 1
         return rows, passes
 
-    def _pools(self) -> dict[str, list[int]]:
+    def _pools(self, budget: int) -> dict[str, list[int]]:
         """Returns the networks to choose from, with the safest first."""
-        kinds = [member.kind for member in self.members]
-        pools = {"copies": self._copies}
-        if "student" in kinds:
-            pools["taught"] = [number for number, kind in enumerate(kinds) if kind != "set"]
-        if "set" in kinds:
-            pools["all"] = list(range(len(kinds)))
-        return pools
+        plain = [number for number, size in enumerate(self._sizes) if size == 1]
+        pools = {
+            "copies": self._copies,
+            "taught": self._whole,
+            "wide": [number for number, size in enumerate(self._sizes) if 1 < size <= budget],
+            "all": plain,
+        }
+        if len(self._whole) == len(self._copies):
+            del pools["taught"]
+        if len(plain) == len(self._whole):
+            del pools["all"]
+        return {name: pool for name, pool in pools.items() if pool}
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [member.group.size for member in self.members]
 
     def _groups(self, budget: int, pool: Sequence[int], passes: int | None) -> tuple[Group, ...]:
-        chosen = select_committee(self.answers, budget, self.base, pool=pool, passes=passes)
+        chosen = select_committee(self.answers, budget, self.base, pool=pool, sizes=self._sizes, passes=passes)
         groups = []
         for number in chosen.members:
             group = self.members[number].group
             serves = [task for task, some in zip(self.tasks, chosen.answers, strict=True) if number in some]
             if serves:
-                groups.append(Group(group.trains, serves, copy=group.copy, taught=group.taught))
+                groups.append(Group(group.trains, serves, copy=group.copy, taught=group.taught, size=group.size))
         return tuple(sorted(groups))
 
     def _plain_stderr(self) -> float:
-        """Returns the standard error of the loss of one plain network, relative to its mean, over the copies."""
+        """Returns the standard error of the mean loss of the copies, relative to that loss.
+
+        It is larger by a factor of Student's t-distribution if there are few copies, so that one standard error on both
+        sides contains the loss of a plain network with the probability of a normal distribution.
+        """
         losses = self.answers.losses([(number,) for number in self._copies])[:, :, ALL]
         relative = mean_relative_loss(losses, self.base[:, ALL])
-        return stderr(relative.tolist()) if len(relative) > 1 else 0.0
+        count = len(relative)
+        return stderr(relative.tolist()) * float(stdtrit(count - 1, ndtr(1.0))) if count > 1 else 0.0
 
     def _stderr(self, rows: dict[str, Array], reference: dict[str, Array]) -> float:
         error = row_stderr([rows], [reference], self.answers.clusters)
