@@ -33,8 +33,8 @@ def test_the_citation_is_of_this_version_and_licence() -> None:
 def test_the_citation_names_all_authors_of_the_paper_in_order() -> None:
     (paper,) = read(ROOT / "CITATION.cff")["references"]
     names = [f"{author['given-names']} {author['family-names']}" for author in paper["authors"]]
-    credits = " ".join((ROOT / "docs" / "index.md").read_text(encoding="utf-8").split())
-    assert f"{', '.join(names[:-1])} and {names[-1]} in *{paper['title']}*" in credits
+    acknowledged = " ".join((ROOT / "docs" / "index.md").read_text(encoding="utf-8").split())
+    assert f"{', '.join(names[:-1])} and {names[-1]} in *{paper['title']}*" in acknowledged
 
 
 def test_there_is_a_form_for_bugs_and_one_for_questions() -> None:
