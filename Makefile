@@ -15,7 +15,7 @@ help:
 	@echo "make format      format the code with ruff"
 	@echo "make bench       run the benchmarks (takes minutes)"
 	@echo "make screenshot  run the demo, and update its report and pictures in the documentation"
-	@echo "make pictures    update only the pictures, from the existing report"
+	@echo "make pictures    update only the pictures, from the existing report, and the outputs of the notebook"
 	@echo "make docs        build the documentation in site/, without network access"
 	@echo "make clean       remove $(VENV), site and caches"
 
@@ -68,6 +68,7 @@ pictures: $(READY)
 	$(BIN)/python docs/images/screenshot.py docs/sample_report.html docs/images/report.png
 	for part in affinity time budget worth; do \
 	  $(BIN)/python docs/images/screenshot.py docs/sample_report.html docs/images/$$part.png $$part || exit; done
+	$(BIN)/python docs/images/notebook.py
 
 # Without --quiet, which would ignore broken links. The theme's end-of-life notice is silenced; see pyproject.toml.
 docs: $(READY)

@@ -179,3 +179,9 @@ def test_links_between_pages_are_not_broken(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), path
         assert not anchor or anchor in anchors(target), anchor
+
+
+def test_every_entry_of_the_glossary_links_to_the_page_that_says_more() -> None:
+    sections = re.split(r"^### ", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert len(sections) > 40
+    assert [section.partition("\n")[0] for section in sections if "](" not in section.partition("\n## ")[0]] == []

@@ -1,6 +1,7 @@
-"""Adds pages for files outside docs/ (examples, changelog, contributing guide) and rewrites links to these files."""
+"""Adds pages made from other files (examples, changelog, contributing guide, notebook) and rewrites links to them."""
 
 import ast
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ PAGES = {
     r"\.\./CONTRIBUTING\.md(#[\w-]+)?": r"contributing.md\1",
     r"\.\./examples/(\w+)\.py": r"examples.md#\1py",
     r"\.\./examples": "examples.md",
+    r"tour\.ipynb": "tour.md",
 }
 
 
@@ -21,11 +23,12 @@ def on_files(files: Files, config: Any) -> Files:
     files.append(File.generated(config, "changelog.md", content=changes))
     files.append(File.generated(config, "contributing.md", content=contributing()))
     files.append(File.generated(config, "examples.md", content=examples()))
+    files.append(File.generated(config, "tour.md", content=tour()))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Turns links to files outside docs/, which work in the repository, into links to the pages made from them."""
+    """Turns links to files, which work in the repository, into links to the pages made from them."""
     for outside, page in PAGES.items():
         markdown = re.sub(rf"\]\({outside}\)", f"]({page})", markdown)
     return markdown
@@ -52,3 +55,26 @@ def examples() -> str:
         rest = re.sub(r"^# ruff: .*\n", "", code.split('"""', 2)[2], flags=re.MULTILINE)
         page += [f"## {script.name}", description, f"```python\n{rest.strip()}\n```"]
     return "\n\n".join(page)
+
+
+def tour() -> str:
+    """Returns the cells of the notebook with their outputs."""
+    cells = json.loads((ROOT / "docs" / "tour.ipynb").read_text(encoding="utf-8"))["cells"]
+    page = []
+    for cell in cells:
+        source = "".join(cell["source"])
+        page.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        page += [shown(output) for output in cell.get("outputs", ())]
+    return "\n\n".join([*page, "[Download this page as a notebook](./tour.ipynb)."])
+
+
+def shown(output: Any) -> str:
+    """Returns an output of a cell as Markdown: a picture, a table, or text."""
+    data = {kind: "".join(text) for kind, text in output.get("data", {}).items() if isinstance(text, str | list)}
+    if "image/png" in data:
+        picture = "".join(data["image/png"].split())
+        return f'<img alt="{data["text/plain"]}" src="data:image/png;base64,{picture}">'
+    if "text/html" in data:
+        table = re.sub(r"<style.*?</style>|\s*\n\s*", "", data["text/html"], flags=re.DOTALL)
+        return re.sub(r"<table[^>]*>", "<table>", table)
+    return f"```text\n{''.join(output['text']).rstrip()}\n```"

@@ -1,0 +1,123 @@
+"""The wheel: complete, usable in an empty environment, and typed for the scripts of users."""
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import tagalong
+
+pytest.importorskip("hatchling", reason="needs the packages of tagalong[test]")
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+SCRIPT, MISTAKES = TESTS / "typed_script.py", TESTS / "typed_mistakes.py"
+# Types that say nothing about ours, and that take mypy longer than everything else together.
+UNREAD = """
+ray rich sympy typer torch._dynamo torch._functorch torch._higher_order_ops torch._inductor torch.ao torch.distributed
+torch.export torch.fx torch.jit torch.onnx
+"""
+MYPY_SETTINGS = f"""
+[mypy]
+strict = True
+untyped_calls_exclude = torch
+[mypy-{",".join(f"{package}.*" for package in UNREAD.split())}]
+follow_imports = skip
+"""
+
+
+def hidden() -> dict[str, str]:
+    """Returns the variables of this environment without those that lead to the checkout."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
+
+
+def run(*command: str | Path, folder: Path) -> str:
+    """Runs a command that does not see the checkout, and returns what it prints."""
+    done = subprocess.run(command, cwd=folder, env=hidden(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(*(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, ROOT), folder=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def empty_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the programs of an environment that contains the wheel, and the packages that the tests run with."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder)
+    programs, (packages,) = folder / "bin", (folder / "lib").glob("python*/site-packages")
+    # A folder that a .pth file adds is searched, but its own .pth files, such as that of the checkout, are not read.
+    installed = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    (packages / "dependencies.pth").write_text("\n".join(installed))
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", programs / "python")
+    run(*pip, "install", "--quiet", "--no-index", "--no-deps", wheel, folder=folder)
+    return programs
+
+
+def test_the_wheel_contains_every_file_of_the_packages(wheel: Path) -> None:
+    source = ROOT / "src"
+    files = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+    ours = {file for file in files if "__pycache__" not in file and ".egg-info" not in file}
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    assert {"tagalong/py.typed", "tagalong_paper/py.typed", "tagalong/report/page/static/report.css"} <= ours
+    assert {file for file in packed if ".dist-info/" not in file} == ours
+
+
+def test_the_wheel_says_what_it_is(wheel: Path) -> None:
+    about = f"tagalong-{tagalong.__version__}.dist-info"
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+        metadata = archive.read(f"{about}/METADATA").decode()
+        points = archive.read(f"{about}/entry_points.txt").decode()
+    assert f"\nVersion: {tagalong.__version__}\n" in metadata
+    assert "\nLicense-Expression: Apache-2.0\n" in metadata
+    assert "tagalong = tagalong.cli:main" in points
+
+
+def test_the_wheel_runs_in_an_empty_environment(empty_environment: Path, tmp_path: Path) -> None:
+    where = "import tagalong, tagalong_paper; print(tagalong.__file__, tagalong_paper.__file__)"
+    places = run(empty_environment / "python", "-c", where, folder=tmp_path).split()
+    assert all(Path(place).is_relative_to(empty_environment.parent) for place in places)
+    assert run(empty_environment / "tagalong", "--version", folder=tmp_path) == f"tagalong {tagalong.__version__}\n"
+    rows = [f"{x},{x % 7},{2 * x + x % 3},{x % 2}" for x in range(120)]
+    (tmp_path / "table.csv").write_text("\n".join(["a,b,sum,odd", *rows]))
+    options = ["--methods", "mtl,tag", "--budgets", "2", "--seeds", "1", "--recipe", "epochs=2", "--quiet"]
+    command = [empty_environment / "tagalong", "run", "table.csv", "--targets", "sum,odd", *options]
+    assert "erdict" in run(*command, folder=tmp_path)
+    assert "plotly" in (tmp_path / "runs" / "table" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_users_script_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(tmp_path / "run")])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert capsys.readouterr().out.endswith("True\n")
+
+
+def test_mypy_accepts_a_users_script_and_finds_mistakes(empty_environment: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="needs the packages of tagalong[dev]")
+    (tmp_path / "mypy.ini").write_text(MYPY_SETTINGS)
+    options = ["--cache-dir", os.devnull, "--python-executable", empty_environment / "python"]
+    command = [sys.executable, "-m", "mypy", *options, SCRIPT, MISTAKES]
+    printed = subprocess.run(command, cwd=tmp_path, env=hidden(), capture_output=True, text=True).stdout
+    found = re.findall(r"(\w+\.py):(\d+): error: .*\[([\w-]+)\]$", printed, re.MULTILINE)
+    lines = enumerate(MISTAKES.read_text(encoding="utf-8").splitlines(), 1)
+    mistakes = [
+        (MISTAKES.name, str(number), line.split("mistake: ")[1]) for number, line in lines if "mistake: " in line
+    ]
+    assert len(mistakes) == 5
+    assert found == mistakes, printed

@@ -1,0 +1,65 @@
+"""A script that a user might write, which tests/test_wheel.py checks with mypy and runs."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tagalong import Affinity, AffinityMeter, Grouping, Problem, Recipe, Results, Study, Verdict, select_groups
+from tagalong.study import Best
+
+
+def measure(x: Tensor, targets: dict[str, Tensor]) -> Affinity:
+    encoder = nn.Linear(x.shape[1], 8)
+    heads = {task: nn.Linear(8, 1) for task in targets}
+    parameters = [*encoder.parameters(), *(weight for head in heads.values() for weight in head.parameters())]
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    meter = AffinityMeter(shared=encoder, optimizer=optimizer, every=2)
+
+    def task_losses() -> dict[str, Tensor]:
+        features = encoder(x)
+        return {task: (heads[task](features).squeeze(1) - y).pow(2).mean() for task, y in targets.items()}
+
+    for _ in range(4):
+        losses = meter(task_losses)
+        torch.stack(list(losses.values())).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return meter.affinity()
+
+
+def choose(affinity: Affinity) -> list[list[str]]:
+    grouping: Grouping = select_groups(affinity, budget=2, max_size=2)
+    matrix: NDArray[np.float64] = affinity.mean
+    assert matrix.shape == (len(affinity.tasks), len(affinity.tasks))
+    return [sorted(group.serves) for group in grouping.groups]
+
+
+def compare(x: NDArray[np.float64], y: dict[str, NDArray[np.float64]], folder: Path) -> Best:
+    problem = Problem.from_arrays(x, y, list(y), recipe=Recipe(epochs=2))
+    results: Results = Study(problem, folder).run(methods=["mtl", "tag"], budgets=[2], seeds=2)
+    verdict: Verdict = results.verdict()
+    worth_it: bool = verdict.worth_it
+    changes: list[float | None] = [row.change for row in results.table()]
+    print(verdict, worth_it, changes)
+    return results.best()
+
+
+def main(folder: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(200, 4))
+    y = {"a": x[:, :2].sum(1), "b": x[:, 0] - x[:, 1], "c": x[:, 2:].sum(1)}
+    affinity = measure(torch.tensor(x, dtype=torch.float32), {t: torch.tensor(v).float() for t, v in y.items()})
+    print(choose(affinity))
+    best = compare(x, y, folder)
+    answers: dict[str, NDArray[np.generic]] = best.predict(x[:5])
+    best.save(folder / "deployed")
+    again: Best = Best.load(folder / "deployed")
+    repeated = again.predict(x[:5])
+    print(all((repeated[task] == answers[task]).all() for task in y))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
