@@ -20,18 +20,18 @@ def bits(rows: int, columns: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("encoder", ["mlp", "tabm"])
-@pytest.mark.parametrize(
-    ("rows", "codes"), [(5 * BINS * ROWS_PER_CODE, 5 * BINS), (5 * BINS * ROWS_PER_CODE - 1, 0), (30, 0)]
-)
-def test_numbers_are_coded_if_there_are_enough_rows(encoder: Any, rows: int, codes: int) -> None:
-    chosen = default_network(numbers(rows, 5), encoder)["encoder"]
-    assert count_bins(chosen.edges) == codes
+def test_numbers_are_coded_if_there_are_enough_rows(encoder: Any) -> None:
+    codes = 5 * BINS[encoder]
+    enough = codes * ROWS_PER_CODE[encoder]
+    for rows, expected in ((enough, codes), (enough - 1, 0), (30, 0)):
+        chosen = default_network(numbers(rows, 5), encoder)["encoder"]
+        assert count_bins(chosen.edges) == expected
 
 
 def test_columns_with_two_values_are_not_coded() -> None:
     inputs = torch.cat([bits(400, 3), numbers(400, 1)], 1)
     edges = default_network(inputs, "mlp")["encoder"].edges
-    assert [len(own) for own in edges] == [0, 0, 0, BINS + 1]
+    assert [len(own) for own in edges] == [0, 0, 0, BINS["mlp"] + 1]
 
 
 def test_fingerprints_get_one_layer_and_more_dropout() -> None:
@@ -83,6 +83,6 @@ def test_default_networks_are_batched_and_learn() -> None:
     inputs, targets = arrays()
     problem = Problem.from_arrays(inputs, targets, list(targets))
     assert isinstance(problem.encoder, MLP)
-    assert count_bins(problem.encoder.edges) == 2 * BINS
+    assert count_bins(problem.encoder.edges) == 2 * BINS["mlp"]
     assert why_not_batched(problem) is None
     assert train(problem, Job(problem.names, epochs=20)).test["size"].loss < 0.95

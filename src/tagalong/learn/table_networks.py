@@ -16,7 +16,8 @@ from .recipe import Recipe
 from .tabm import MEMBERS, TabM, TabMHeads
 
 UNITS = 128
-BINS, ROWS_PER_CODE = 16, 20
+BINS = {"mlp": 3, "tabm": 16}  # of each numeric column
+ROWS_PER_CODE = {"mlp": 30, "tabm": 8}  # of the training rows, at least
 MANY_COLUMNS, FEW_NUMBERS = 200, 0.1
 SMALLEST_BATCH, LARGEST_BATCH, STEPS_PER_EPOCH = 32, 256, 16
 EPOCHS, PATIENCE = 400, 16
@@ -27,16 +28,17 @@ def default_network(inputs: Tensor, encoder: EncoderName) -> dict[str, Any]:
     """Returns the encoder, head and recipe of a problem.
 
     Numeric columns get piecewise-linear codes if there are at least `ROWS_PER_CODE` training rows for each code;
-    otherwise, a network would learn them by heart. An MLP for fingerprints, i.e. hundreds of columns that mostly have
-    only two values, has one hidden layer and more dropout.
+    otherwise, a network would learn them by heart. An MLP has only a few codes per column, since more of them help on
+    some tables and hurt on others. An MLP for fingerprints, i.e. hundreds of columns that mostly have only two values,
+    has one hidden layer and more dropout.
 
     Args:
         inputs: the inputs [rows, columns] of the training rows.
         encoder: the kind of network, "mlp" or "tabm".
     """
     columns, recipe = inputs.shape[1], default_recipe(inputs, encoder)
-    edges = quantile_edges(inputs, BINS)
-    if count_bins(edges) * ROWS_PER_CODE > len(inputs):
+    edges = quantile_edges(inputs, BINS[encoder])
+    if count_bins(edges) * ROWS_PER_CODE[encoder] > len(inputs):
         edges = ()
     if encoder == "tabm":
         return {"encoder": TabM(columns, (UNITS, UNITS), 0.1, MEMBERS, edges), "head": TabMHeads(), "recipe": recipe}
