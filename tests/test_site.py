@@ -138,7 +138,7 @@ def test_quoted_results_are_those_of_the_sample_report_and_the_benchmark() -> No
     assert [cost for cost in costs if f">{cost}×<" not in report] == []
     section = page.partition("## How often is the verdict right?")[2].partition("\n## ")[0]
     shares = re.findall(r"(\d+\.\d)%", section)
-    assert len(shares) == 3
+    assert len(shares) == 6
     assert [share for share in shares if f"| {share}% |" not in rates] == []
 
 
