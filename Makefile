@@ -6,10 +6,11 @@ READY := $(VENV)/.ready
 # disables it, or every process that a test starts would compile the package again.
 TEST_ENV := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test versions lint format bench screenshot pictures docs clean
+.PHONY: help demo test slow versions lint format bench screenshot pictures docs clean
 help:
 	@echo "make demo        measure, group, train and compare on a health survey (about two minutes)"
-	@echo "make test        run all tests; the first call installs everything into $(VENV)"
+	@echo "make test        run all tests but slow ones; the first call installs everything into $(VENV)"
+	@echo "make slow        run the slow tests: whole experiments, rates of errors, browsers, killed processes"
 	@echo "make versions    run all tests with Python 3.10, with 3.13, and with the oldest dependencies"
 	@echo "make lint        run ruff, mypy --strict on src, and the checks of imports"
 	@echo "make format      format the code with ruff"
@@ -30,7 +31,10 @@ demo: $(READY)
 
 # With worksteal, a worker keeps the tests of a file together, so networks that they share are trained once.
 test: $(READY)
-	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+slow: $(READY)
+	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 # Other versions of Python, and the oldest dependencies that pyproject.toml allows.
 versions:

@@ -12,6 +12,8 @@ import pytest
 
 from forked_script import run_script
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 
 

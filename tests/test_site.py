@@ -14,6 +14,8 @@ import pytest
 
 import tagalong
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("mkdocs", reason="needs the packages of tagalong[docs]")
 
 ROOT = Path(__file__).parent.parent

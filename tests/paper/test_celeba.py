@@ -21,6 +21,8 @@ from tagalong_paper import load_setup
 from tagalong_paper.celeba import celeba
 from tagalong_paper.celeba.decode import decode
 
+pytestmark = pytest.mark.slow
+
 IMAGES = 300
 
 

@@ -25,6 +25,8 @@ from tagalong_paper.celeba import cache as celeba_cache
 from tagalong_paper.celeba import celeba
 from tagalong_paper.celeba import decode as celeba_decode
 
+pytestmark = pytest.mark.slow
+
 IMAGES, PIXELS, CHUNK = 600, 16, 128
 CHUNKS = -(-IMAGES // CHUNK)
 

@@ -10,6 +10,8 @@ from official_celeba import write_celeba
 
 from tagalong_paper import EXPERIMENTS, Value, load_setup, run_experiment
 
+pytestmark = pytest.mark.slow
+
 FIVE = ["5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard"]
 
 

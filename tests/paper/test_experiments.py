@@ -34,6 +34,8 @@ from tagalong_paper.measurement_cost import SCHEDULES, speed_up
 from tagalong_paper.metrics import error_per_row, grouping_totals, network_results, subset_table
 from tagalong_paper.printed import HYPERPARAMETERS
 
+pytestmark = pytest.mark.slow
+
 Reports = Callable[..., Report]
 WEAKEST_FIRST = ("no", "not tested", "within noise", "yes")  # a claim of several parts is as weak as the weakest
 TRAINED = [experiment.name for experiment in EXPERIMENTS if experiment.trains]

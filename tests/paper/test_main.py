@@ -20,6 +20,8 @@ from tagalong_paper import ExperimentSetup, Report, Value, run_experiment
 from tagalong_paper.experiments import main, tune
 from tagalong_paper.metrics import is_error_rate, task_result, totals_by_method
 
+pytestmark = pytest.mark.slow
+
 Reports = Callable[..., Report]
 Partition = list[frozenset[str]]
 

@@ -13,6 +13,8 @@ from tagalong.learn import Job, build_network, capacities, count_parameters, tra
 from tagalong_paper.taskonomy import Decoders, Xception, taskonomy
 from tagalong_paper.taskonomy.taskonomy_problem import TASKS, absolute_error, rotated_error
 
+pytestmark = pytest.mark.slow
+
 OUTPUTS = {"segmentation": 18, "depth": 1, "normals": 3, "edges": 1, "keypoints": 1}
 
 

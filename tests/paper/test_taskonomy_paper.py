@@ -15,6 +15,8 @@ from tagalong_paper import ExperimentSetup, Value, load_setup, run_experiment
 from tagalong_paper.experiments import hyperparameters, tune
 from tagalong_paper.experiments.task_sets import with_destructive_task
 
+pytestmark = pytest.mark.slow
+
 SHORT = {"segmentation": "s", "depth": "d", "normals": "n", "edges": "t", "keypoints": "k"}
 SETTINGS = {"pixels": 32}
 

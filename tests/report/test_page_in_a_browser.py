@@ -10,6 +10,8 @@ from fake_run import make_run, make_taught_run
 
 from tagalong.report import write_report
 
+pytestmark = pytest.mark.slow
+
 OpenPage = Callable[..., BrowserPage]
 PLOTS = ("measured-curve", "heatmap", "over-time", "budget-curve", "cost", "changes", "search-curve")
 PHONE = {"viewport": {"width": 375, "height": 800}, "has_touch": True, "is_mobile": True}

@@ -25,6 +25,8 @@ from tagalong.learn import Job, trainer
 from tagalong.study import Best, Results, Store, StoreError, Study, executors
 from tagalong.study.store import _row_checksum
 
+pytestmark = pytest.mark.slow
+
 PROBLEM = small_problem("ab")
 ROWS = PROBLEM.test.inputs[:3]
 FLIPS = 70

@@ -14,6 +14,8 @@ from tagalong.learn import MLP, Job, Task
 from tagalong.study import Chunk, Store, Study, TrainingBackend, executors, make_executor, train_chunk
 from tagalong.study.executors import Serial, device_name, planned_workers, worker_count
 
+pytestmark = pytest.mark.slow
+
 JOBS = [Job(tasks, seed) for seed in (0, 1) for tasks in (("a",), ("b",), ("a", "b"))] + [Job(("a", "b"), 0, "uw")]
 
 

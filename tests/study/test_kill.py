@@ -14,6 +14,8 @@ from kill_at import die, records_without_times, stopping_points
 from tagalong import files
 from tagalong.study import Results, best, executors
 
+pytestmark = pytest.mark.slow
+
 KILLS = 10
 FILES = {"affinity.json", "groupings.json", "networks", "report.html", "results.json", "run.log"}
 FILES |= {"run.sqlite", "settings.json"}

@@ -3,7 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from forked_script import run_script
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
 

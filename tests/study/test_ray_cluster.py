@@ -16,6 +16,8 @@ from tagalong.learn import MLP
 from tagalong.study import Study
 from tagalong.testing import check_executor
 
+pytestmark = pytest.mark.slow
+
 ray = pytest.importorskip("ray")
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 # A silent node counts as lost after a second or two; by default Ray waits longer.

@@ -13,6 +13,8 @@ from tagalong.group import Group
 from tagalong.study import Record, RowNoise, Score
 from tagalong.study.verdict import decide
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 GROUPINGS = [(Group({"a"}, {"a"}), Group({"b", f"h{number}"}, {"b"})) for number in range(10)]
 

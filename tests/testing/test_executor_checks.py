@@ -13,6 +13,8 @@ from tagalong.learn import Job
 from tagalong.study import Chunk, NetworkResult, train_chunk
 from tagalong.testing import FailedChecks, check_executor
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", ["serial", "processes:1"])
 def test_our_executors_pass_the_checks(name: str) -> None:

@@ -16,6 +16,8 @@ from tagalong.study import Choice, Decision, Method, Oracle, make_method, method
 from tagalong.study.methods import Stl
 from tagalong.testing import FailedChecks, check_method
 
+pytestmark = pytest.mark.slow
+
 OWN = [name for name in method_names() if type(make_method(name)).__module__.startswith("tagalong.")]
 
 # The effort is enough for copies, sets of tasks and students. The order of tasks determines the order in which teachers

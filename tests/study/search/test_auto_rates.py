@@ -6,6 +6,8 @@ from reduced_rank import World
 
 from tagalong.study.search import search
 
+pytestmark = pytest.mark.slow
+
 REPETITIONS = 100
 SEEDS = (0, 1, 2)
 BUDGETS = (2, 3)
