@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 from terminal import Terminal
 
-pytestmark = pytest.mark.slow
-
-pytestmark = pytest.mark.usefixtures("forked_workers", "one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_workers", "one_thread")]
 STUDY_TESTS = Path(__file__).parents[1] / "study"
 
 

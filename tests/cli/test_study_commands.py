@@ -360,6 +360,7 @@ def test_problems_are_listed(tagalong: Terminal) -> None:
     assert {one["name"] for one in json.loads(tagalong("problems", "--json").out)["problems"]} >= {"nhanes", "faces"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["serial", "processes"])
 def test_ctrl_c_while_networks_are_trained_says_what_is_kept(tagalong: Terminal, table: Path, executor: str) -> None:
     endless = ("--recipe", "epochs=100000", "--recipe", "patience=100000", "--executor", executor)
@@ -391,6 +392,7 @@ def run_interrupted(out: str, nth: int | None, queue: Any) -> None:
     queue.put((status, err.getvalue(), operations.number))
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_at_any_file_operation_the_run_says_what_is_kept_and_can_resume(
     tagalong: Terminal, table: Path, processes: ForkServerContext
 ) -> None:

@@ -113,6 +113,7 @@ def test_groupings_given_by_the_user_are_scored_at_any_size(matrix: Floats, powe
     assert_scaled(score_grouping(FORMS[form](np.ldexp(matrix, power)), groups), plain, power)
 
 
+@pytest.mark.slow
 @given(matrix=WHOLE, power=POWERS, solver=st.sampled_from(["lp", "columns"]), weight=st.sampled_from([1.0, 0.3]))
 @settings(max_examples=60, deadline=None)
 def test_certificates_hold_at_any_size(matrix: Floats, power: int, solver: Any, weight: float) -> None:

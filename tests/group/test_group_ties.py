@@ -98,6 +98,7 @@ def test_the_linear_program_leaves_out_redundant_groups() -> None:
         assert sorted(sorted(group.trains) for group in grouping.groups) == [["0", "1"], ["2", "3"], ["4", "5"]]
 
 
+@pytest.mark.slow
 @given(
     matrix=st.integers(2, 6).flatmap(lambda n: npst.arrays(np.float64, (n, n), elements=st.integers(-1, 2).map(float))),
     data=st.data(),

@@ -389,6 +389,7 @@ def test_the_report_neither_solves_nor_trains() -> None:
     assert not {name for name in taken if name.split(".")[0] in ("torch", "tagalong_paper")}
 
 
+@pytest.mark.slow
 def test_forty_tasks_stay_below_ten_megabytes(tmp_path: Path) -> None:
     make_run(tmp_path, [f"attribute_number_{i}" for i in range(40)], budgets=(2, 5), steps=100)
     assert write_report(tmp_path).stat().st_size < 10_000_000

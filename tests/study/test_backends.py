@@ -86,6 +86,7 @@ def _without_times(record: Record) -> Cost:
     return replace(record.deciding, seconds=0.0) if record.method in ("tag", "cs", "auto") else record.deciding
 
 
+@pytest.mark.slow
 def test_every_method_decides_the_same_if_networks_are_trained_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +118,7 @@ def test_auto_decides_the_same_if_networks_are_trained_elsewhere(tmp_path: Path,
     assert trained <= effort + 2
 
 
+@pytest.mark.slow
 def test_auto_and_cs_each_use_their_own_affinity_elsewhere(tmp_path: Path) -> None:
     files = {"auto": "affinity-auto.json", "cs": "affinity-cs.json", "tag": "affinity.json"}
     request: dict[str, Any] = {"methods": ["tag", "cs", "auto"], "budgets": [2], "seeds": 2, "effort": 14}

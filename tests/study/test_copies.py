@@ -192,6 +192,7 @@ def tabm(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return Study(make_problem(**TABM), tmp_path_factory.mktemp("tabm"), device="cpu").run(METHODS, [2], seeds=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("label", "run"),
     [
