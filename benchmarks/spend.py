@@ -136,16 +136,8 @@ class TeachingPool(Pool):
     def _lesson(self, taught: Taught) -> Lesson:
         key = Lesson.of(taught)
         if key not in self.lessons:
-            teachers = [self.trained[self.jobs_by_key[name]] for name in taught.teachers]
-            self.lessons[key] = Lesson.given_by(
-                teachers,
-                self.problem,
-                keys=taught.teachers,
-                weights=taught.weights,
-                mixtures=taught.mixtures,
-                unlabelled=taught.unlabelled,
-                device=self.device,
-            )
+            teachers = {name: self.trained[self.jobs_by_key[name]] for name in taught.teachers}
+            self.lessons[key] = Lesson.described_by(taught, teachers, self.problem, device=self.device)
         return self.lessons[key]
 
     def _pack(self, one: Trained) -> NetworkResult:

@@ -159,14 +159,35 @@ class Lesson:
         teachers = _networks(problem, networks)
         names = [_weights_key(network) for network in teachers] if keys is None else keys
         taught = Taught(tuple(names), tuple(weights), mixtures=mixtures, unlabelled=unlabelled)
-        by_key = dict(zip(names, teachers, strict=True))
+        return Lesson.described_by(taught, dict(zip(names, teachers, strict=True)), problem, device=device)
+
+    @staticmethod
+    def described_by(
+        taught: Taught,
+        teachers: Mapping[str, Network | Trained],
+        problem: Problem,
+        *,
+        device: torch.device | str = "cpu",
+    ) -> Lesson:
+        """Computes the lesson of any student.
+
+        Args:
+            taught: how the student is taught.
+            teachers: the teachers, by the keys that name them in `taught`.
+            problem: see `given_by`.
+            device: see `given_by`.
+
+        Raises:
+            InvalidInput: see `teach`.
+        """
+        networks = _networks(problem, [teachers[key] for key in taught.teachers])
         extended = with_additional_rows(problem, taught)
-        answers = _average_answers(extended, [by_key[key] for key in taught.teachers], taught.weights, device)
+        answers = _average_answers(extended, networks, taught.weights, device)
         if not answers:
             expected = "must train a task with soft targets"
             hint = "a task with a loss of its own needs `average` and `soft_targets`"
             raise InvalidInput("networks", expected, "none that do", hint)
-        return Lesson(extended, answers, len(problem.train), taught)
+        return Lesson(extended, answers, len(problem.train), Lesson.of(taught))
 
     @staticmethod
     def from_answers(answers: Mapping[str, Tensor], problem: Problem, taught: Taught) -> Lesson:

@@ -481,16 +481,8 @@ class TrainingBackend(Backend):
                 expected = "must be networks in the store that did not diverge"
                 raise InvalidInput("teachers", expected, first_few(missing), "train them first: `backend.networks`")
             self.restore(taught.teachers)
-            teachers = [self._rebuild_whole(results[key]) for key in taught.teachers]
-            lesson = Lesson.given_by(
-                teachers,
-                self.problem,
-                keys=taught.teachers,
-                weights=taught.weights,
-                mixtures=taught.mixtures,
-                unlabelled=taught.unlabelled,
-                device=self.device,
-            )
+            teachers = {key: self._rebuild_whole(results[key]) for key in taught.teachers}
+            lesson = Lesson.described_by(taught, teachers, self.problem, device=self.device)
             self._lessons[taught] = {name: answers.numpy() for name, answers in lesson.answers.items()}
         return self._lessons[taught]
 
