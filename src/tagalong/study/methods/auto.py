@@ -59,7 +59,8 @@ class AutoMethod(Method):
         teach: whether networks may learn from the answers of others.
         mixtures: whether these networks may also learn from mixtures of training rows.
         wide: whether to train wider networks. One of k times the size uses as much of a budget as k plain networks.
-        affinity: whether to measure affinities in the first training run and base the proposals on them as far as the results confirm them.
+        affinity: whether to measure affinities in the first training run. They guide the search as far as its results
+            confirm them.
         screen: the fraction of a training run after which the worse half of the proposals is dropped, or None to train
             all of them fully.
     """
