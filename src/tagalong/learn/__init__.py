@@ -29,6 +29,7 @@ from .constant import constant_scores as constant_scores
 from .data_checks import LabelSummary as LabelSummary
 from .data_checks import check_data as check_data
 from .data_checks import label_summary as label_summary
+from .early_stopping import first_half as first_half
 from .memory import networks_at_once as networks_at_once
 from .network import MLP as MLP
 from .network import Encoder as Encoder

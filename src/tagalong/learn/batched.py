@@ -15,6 +15,7 @@ from tagalong.errors import InvalidInput, raise_problems
 
 from .batchable import why_not_batched, why_seeds_not_mixed
 from .captured_step import WARM_UP_STEPS, CapturedStep, why_not_captured
+from .early_stopping import first_half, stopping_flattery
 from .memory import networks_at_once
 from .network import build_network
 from .own_targets import Targets
@@ -231,12 +232,14 @@ class BatchedTraining:
         self._own_targets = [targets.get(job, {}) for job in jobs] if targets else []
         train, val = require_in_memory(problem.train, OPERATION), require_in_memory(problem.val, OPERATION)
         self.rows, self.val = train.only(names).to(device), val.only(names).to(device)
+        self._first = first_half(len(self.val), self.val.groups).to(device)
         self._warm = False
         self._after_rows_changed()
         self.epoch = self.steps = 0
         self.best_epoch, self.best_loss = np.full(len(jobs), -1), np.full(len(jobs), np.inf)
         self.epochs_run = np.zeros(len(jobs), dtype=int)
         self.curve: list[NDArray[np.float64]] = []
+        self.half_curve: list[NDArray[np.float64]] = []
 
     def _arrange(self, jobs: Iterable[int]) -> NDArray[np.intp]:
         """Returns the jobs seed by seed. Repeats jobs of some seeds, so that there are equally many of each seed."""
@@ -311,11 +314,12 @@ class BatchedTraining:
 
     def _validate(self, running: NDArray[np.bool_]) -> None:
         outputs = self.stack.outputs_on(self.val.inputs, self.recipe.batch_size)
-        table = np.full(self.trains.shape, np.nan)
-        table[self.job_of_row] = self.losses.to_array(
-            self.losses(outputs, [family.on(None) for family in self._val_targets])
-        )
+        found = self.losses.with_halves(outputs, [family.on(None) for family in self._val_targets], self._first)
+        tables = np.full((*self.trains.shape, 3), np.nan)
+        tables[self.job_of_row] = self.losses.to_array(found)
+        table = tables[..., 0]
         self.curve.append(table)
+        self.half_curve.append(tables[..., 1:])
         weights = np.array([task.weight for task in self.tasks])
         total = np.where(self.trains, weights * table, 0).sum(1)
         last = np.isfinite(total) & (self.epoch + 1 == self.jobs[0].last_epoch(self.recipe))
@@ -409,6 +413,17 @@ class BatchedTraining:
                 seconds=float(seconds[k]),
                 parameters=self.stack.count_parameters(trains[k]),
                 state=states[k] if self.best_epoch[k] >= 0 else None,
+                flattery=self._flattery(k),
             )
             for k, job in enumerate(self.jobs)
         ]
+
+    def _flattery(self, job: int) -> dict[str, float]:
+        names = [task.name for task in self.tasks if task.name in self.jobs[job].tasks]
+        if self.best_epoch[job] < 0:
+            return {}
+        if self.recipe.keep == "last":  # validation rows choose nothing
+            return dict.fromkeys(names, 0.0)
+        own = np.stack([table[job][self.trains[job]] for table in self.half_curve[: self.epochs_run[job]]])
+        found = stopping_flattery(own, [task.weight for task in self.tasks if task.name in names])
+        return dict(zip(names, found.tolist(), strict=True))

@@ -115,7 +115,7 @@ class Problem:
     ) -> Problem:
         """Creates a problem from arrays. NaN in the targets marks a missing label.
 
-        A row without any label is in no split if rows are split at random; it can only help to teach networks.
+        A training row without any label can only help to teach networks, whose teachers answer it.
 
         Args:
             inputs: an array of numbers [rows, …].
@@ -177,8 +177,8 @@ class Problem:
         """Creates a problem from a table: a file, a DataFrame, or columns in memory.
 
         Empty cells, NA, N/A, #N/A, <NA>, NaN, null, "?" and "." count as missing. A row without a label for a task is
-        not used for that task. A row without any label is in no split if rows are split at random; it can only help
-        to teach networks (see `unlabelled`). Missing values in a numeric feature column are imputed with the
+        not used for that task. A training row without any label can only help to teach networks, whose teachers answer
+        it. Missing values in a numeric feature column are imputed with the
         training-set median and marked by an indicator input. Numeric features are standardized. A categorical column
         becomes one input for each of the 50 most frequent levels in the training rows, and one input for all other
         values. Unnamed columns are dropped.

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.learn import Task
+from tagalong.learn import Task, first_half
 
 Array = NDArray[np.float64]
 Members = tuple[int, ...]  # the networks of an average; a network that occurs twice counts twice
@@ -45,9 +45,8 @@ class Answers:
     def __init__(self, tasks: Sequence[Task], targets: Mapping[str, Tensor], clusters: Tensor | None = None) -> None:
         self.tasks, self.clusters = tuple(tasks), clusters
         rows = len(targets[self.tasks[0].name])
-        labels = torch.arange(rows) if clusters is None else torch.unique(clusters.cpu(), return_inverse=True)[1]
-        self.first = np.asarray(labels % 2 == 0)
-        halves = torch.from_numpy(self.first)
+        halves = first_half(rows, clusters)
+        self.first = halves.numpy()
         self._parts = torch.stack([torch.ones_like(halves), halves, ~halves], 1).double()
         self._answers = [_answers_of(task, targets[task.name].cpu()) for task in self.tasks]
 

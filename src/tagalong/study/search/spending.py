@@ -44,6 +44,7 @@ from .committee import (
 from .recommendation import SearchSettings
 from .search import search
 from .shares import MIN_LECTURES_EFFORT, MIN_TEACHING_EFFORT, Shares, divide_effort
+from .trial import small_set_flattery
 
 MIN_LEFT_TO_TEACH = 1  # of everything, for any students
 MAX_TEACHERS = 10
@@ -145,7 +146,8 @@ class Plan:
     Attributes:
         groups: the networks, and the tasks that each of them answers.
         expected: the expected relative change in loss from one plain network, averaged over tasks, on rows that did not
-            choose the networks, and less what the selection of teachers on these rows flatters their students.
+            choose the networks, and less what these rows flatter: students, whose teachers they selected, and networks
+            for few tasks, whose epochs they chose.
         doubt: the standard error of `expected`, due to the finite number of validation rows and of plain networks.
         alternatives: `expected` of the best networks among the copies, among copies and students for all tasks, among
             wider networks, and among all networks that are not wider, by the name of the pool.
@@ -488,7 +490,11 @@ class _Spender:
         Without a limit, each task is answered by all networks that were trained on it, unless it is clearly better to
         choose one network for each task, e.g. because tasks conflict.
         """
-        flattery = [self.flattery if member.group.taught else 0.0 for member in self.members]
+        stopping = small_set_flattery((member.result for member in self.members), len(self.tasks))
+        flattery = [
+            stopping[len(member.group.trains)] + (self.flattery if member.group.taught else 0.0)
+            for member in self.members
+        ]
         given = self.answers, budget, self.base
         fitted = partial(cross_fitted_rows, *given, pool=pool, sizes=self._sizes, flattery=flattery)
         passes = self.settings.passes
