@@ -271,7 +271,8 @@ class Copies:
         for part, rows in (("val", problem.val), ("test", problem.test)):
             outputs = []
             for one in trained:
-                network = build_network(problem, problem.names, one.job.seed, one.job.width).to(device)
+                own = problem.with_network(one.job.network)
+                network = build_network(own, problem.names, one.job.seed, one.job.width).to(device)
                 network.load_state_dict(one.state)
                 outputs.append(outputs_on(network, rows.inputs.to(device)))
             self._answers[part] = {

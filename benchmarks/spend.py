@@ -36,6 +36,7 @@ from tagalong.study.uncertainty import row_stderr
 
 EFFORTS = (3, 6, 20, 60)
 ABLATION_EFFORTS = (20, 60)
+LEAST_TABM_EFFORT = 80  # that pays for a TabM network
 FRESH_SEEDS = 3  # that judge a recipe
 ABLATIONS: dict[str, dict[str, Any]] = {
     "without sets": {"sets": False},
@@ -141,7 +142,7 @@ class TeachingPool(Pool):
         return self.lessons[key]
 
     def _pack(self, one: Trained) -> NetworkResult:
-        key = f"{'+'.join(one.job.tasks)} {one.job.seed} {one.job.width} {one.job.taught!r}"
+        key = f"{'+'.join(one.job.tasks)} {one.job.seed} {one.job.width} {one.job.taught!r} {one.job.network}"
         self.jobs_by_key[key] = one.job
         result = super()._pack(one)
         return NetworkResult(**{**vars(result), "key": key})
@@ -152,7 +153,8 @@ class TeachingPool(Pool):
         for job in dict.fromkeys(jobs):
             if (job, part) not in self.answers:
                 one = self.trained[job]
-                network = build_network(self.problem, job.tasks, job.seed, job.width).to(self.device)
+                problem = self.problem.with_network(job.network)
+                network = build_network(problem, job.tasks, job.seed, job.width).to(self.device)
                 network.load_state_dict(one.state)
                 inputs = getattr(self.problem, part).inputs.to(self.device)
                 outputs = outputs_on(network, inputs)
@@ -205,6 +207,9 @@ def variants(options: argparse.Namespace) -> list[tuple[str, int, Method]]:
     if options.ablations:
         some = [effort for effort in options.efforts if effort in ABLATION_EFFORTS]
         found += [(f"auto {name}", effort, given) for name, given in ABLATIONS.items() for effort in some]
+        if options.base == "default":
+            large = [effort for effort in options.efforts if effort >= LEAST_TABM_EFFORT]
+            found += [("auto without TabM", effort, {"tabm": False}) for effort in large]
     return [(name, effort, make_method("auto", {"auto": {"effort": effort, **given}})) for name, effort, given in found]
 
 
