@@ -71,7 +71,11 @@ def default_network(inputs: Tensor, encoder: EncoderName) -> dict[str, Any]:
     if count_bins(edges) * ROWS_PER_CODE[encoder] > len(inputs):
         edges = ()
     if encoder == "tabm":
-        return {"encoder": TabM(columns, (UNITS, UNITS), 0.1, MEMBERS, edges), "head": TabMHeads(), "recipe": recipe}
+        return {
+            "encoder": TabM(columns, (UNITS, UNITS), 0.1, MEMBERS, edges),
+            "head": TabMHeads(MEMBERS),
+            "recipe": recipe,
+        }
     hidden, dropout = ((UNITS,), 0.3) if is_fingerprint(inputs) else ((UNITS, UNITS), 0.1)
     mlp = MLP(columns, hidden, dropout, edges)
     return {"encoder": mlp, "recipe": recipe, "chosen_network": ChosenNetwork(mlp, recipe, inputs)}

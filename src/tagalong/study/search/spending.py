@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import cycle
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
@@ -522,7 +522,7 @@ class _Spender:
         """
         flattery = [self.flattery if member.group.taught else 0.0 for member in self.members]
         given = self.answers, budget, self.base
-        fitted = partial(cross_fitted_rows, *given, pool=pool, sizes=self._sizes, flattery=flattery)
+        fitted = partial(cross_fitted_rows, *given, **self._selection(pool), flattery=flattery)
         passes = self.settings.passes
         rows = fitted(passes=passes)
         if passes is None and budget > 1:
@@ -530,6 +530,14 @@ class _Spender:
             if -_change(single, rows) > REQUIRED_SINGLE_GAIN * self._stderr(single, rows):
                 return single, 1
         return rows, passes
+
+    def _selection(self, pool: Sequence[int]) -> dict[str, Any]:
+        """Returns the arguments for selecting from a pool.
+
+        A TabM network may be so much better than others that averaging it with one of them does not pay.
+        """
+        fewer = any(self.members[number].kind == "tabm" for number in pool)
+        return {"pool": pool, "sizes": self._sizes, "fewer": fewer}
 
     def _pools(self, budget: int) -> dict[str, list[int]]:
         """Returns the networks to choose from, with the safest first."""
@@ -553,7 +561,7 @@ class _Spender:
         return [member.group.size for member in self.members]
 
     def _groups(self, budget: int, pool: Sequence[int], passes: int | None) -> tuple[Group, ...]:
-        chosen = select_committee(self.answers, budget, self.base, pool=pool, sizes=self._sizes, passes=passes)
+        chosen = select_committee(self.answers, budget, self.base, **self._selection(pool), passes=passes)
         groups = []
         for number in chosen.members:
             group = self.members[number].group
