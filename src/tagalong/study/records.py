@@ -30,7 +30,7 @@ class Cost:
     Attributes:
         networks: the number of trained networks.
         steps: the total number of optimizer steps. A step with a measurement counts as the number of plain steps that
-            cost the same.
+            cost the same, and so does a step of a TabM network that a problem has as an alternative.
         seconds: the training time in seconds.
     """
 

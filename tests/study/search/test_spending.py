@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tagalong.group import Group
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, count_parameters, relative_step_cost
 from tagalong.study import NetworkResult, Score, make_method, open_backend
 from tagalong.study.search import Spending, SpendingSettings, spend
-from tagalong.study.search.shares import divide_effort
+from tagalong.study.search.shares import Shares, divide_effort
 from tagalong.study.search.spending import Member
 from tagalong.study.training_backend import TrainingBackend
 
@@ -443,6 +444,21 @@ def test_tabm_networks_have_a_limited_share_and_leave_enough_for_copies(
     else:
         assert shares == without
     assert bool(shares.tabm) == (effort >= 100 and (max(budgets) < 50 or effort >= 200 or not teach))
+
+
+@pytest.mark.usefixtures("few_members")
+def test_no_more_tabm_networks_are_trained_than_their_share_pays_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_many(*given: Any, **settings: Any) -> Shares:  # as if they were expected to take fewer steps
+        return replace(divide_effort(*given, **settings), tabm=4)
+
+    monkeypatch.setattr("tagalong.study.search.spending.divide_effort", too_many)
+    settings = SpendingSettings(sets=False, teach=False)
+    for effort, payable in ((9, 1), (24, 2)):
+        with open_backend(table(epochs=1), tmp_path, device="cpu") as backend:
+            found = spend(backend, [1], effort, 0, settings=settings)
+        assert [member.kind for member in members_of(found)].count("tabm") == payable
 
 
 @pytest.mark.usefixtures("few_members")

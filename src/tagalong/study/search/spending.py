@@ -45,7 +45,7 @@ from .committee import (
 )
 from .recommendation import SearchSettings
 from .search import search
-from .shares import MIN_LECTURES_EFFORT, MIN_TEACHING_EFFORT, Shares, divide_effort
+from .shares import MIN_LECTURES_EFFORT, MIN_TEACHING_EFFORT, TABM_SHARE, Shares, divide_effort
 
 MIN_LEFT_TO_TEACH = 1  # of everything, for any students
 MAX_TEACHERS = 10
@@ -309,10 +309,17 @@ class _Spender:
             numbers = [shares.wide[:place].count(size) for place, size in enumerate(shares.wide)]
             sized = zip(numbers, shares.wide, strict=True)
             self._train([Group(self.tasks, self.tasks, copy=number, size=size) for number, size in sized], "wide")
-
         if shares.tabm:
-            numbers = list(range(shares.tabm))
-            self._train([Group(self.tasks, self.tasks, copy=number, network=TABM) for number in numbers], "tabm")
+            self._train_tabm(shares.tabm)
+
+    def _train_tabm(self, most: int) -> None:
+        """Trains a TabM network, and then as many more as their share pays for if they take as many steps."""
+        groups = [Group(self.tasks, self.tasks, copy=number, network=TABM) for number in range(most)]
+        before = self.spent
+        self._train(groups[:1], "tabm")
+        payable = math.floor(TABM_SHARE * self.effort / (self.spent - before))
+        if payable > 1 and most > 1:
+            self._train(groups[1:payable], "tabm")
 
     def _search_sets(self, shares: Shares) -> None:
         seeds = [member_seed(self.seed, number) for number in range(shares.copies)]
