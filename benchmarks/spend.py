@@ -135,7 +135,7 @@ class TeachingPool(Pool):
         return self.lessons[key]
 
     def _pack(self, one: Trained) -> NetworkResult:
-        key = f"{'+'.join(one.job.tasks)} {one.job.seed} {one.job.width} {one.job.taught!r}"
+        key = f"{'+'.join(one.job.tasks)} {one.job.seed} {one.job.width} {one.job.taught!r} {one.job.network}"
         self.jobs_by_key[key] = one.job
         result = super()._pack(one)
         return NetworkResult(**{**vars(result), "key": key})
@@ -146,7 +146,8 @@ class TeachingPool(Pool):
         for job in dict.fromkeys(jobs):
             if (job, part) not in self.answers:
                 one = self.trained[job]
-                network = build_network(self.problem, job.tasks, job.seed, job.width).to(self.device)
+                problem = self.problem.with_network(job.network)
+                network = build_network(problem, job.tasks, job.seed, job.width).to(self.device)
                 network.load_state_dict(one.state)
                 inputs = getattr(self.problem, part).inputs.to(self.device)
                 outputs = outputs_on(network, inputs)

@@ -17,6 +17,7 @@ from tagalong.study.search.search import Round, SearchResult, search
 from tagalong.study.search.trial import Trial
 
 ABLATION_EFFORTS = (20, 60)
+LEAST_TABM_EFFORT = 80  # that pays for a TabM network
 ABLATIONS: dict[str, dict[str, Any]] = {
     "auto without sets": {"sets": False},
     "auto without teaching": {"teach": False},
@@ -56,6 +57,9 @@ def variants(options: argparse.Namespace) -> list[Variant]:
         found += [Variant("auto, one pass", effort, {"passes": 1}) for effort in some]
     if options.ablations or options.only_ablations:
         found += [Variant(name, effort, given) for name, given in ABLATIONS.items() for effort in some]
+        if options.base == "default":
+            large = [effort for effort in options.efforts if effort >= LEAST_TABM_EFFORT]
+            found += [Variant("auto without TabM", effort, {"tabm": False}) for effort in large]
         found += [Variant(name, effort) for name in (RANDOM_HINTS, RANDOM_SETS) for effort in some]
     return found
 
