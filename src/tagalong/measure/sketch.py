@@ -273,6 +273,8 @@ class _Part:
             pieces.append(known if part is None else known.reshape(-1)[part])
         if tile.padding:
             pieces.append(self.signs.new_zeros(tile.padding))
+        if len(pieces) == 1:  # not copied by `_flatten_dense_tensors`
+            return pieces[0].reshape(-1).to(self.signs.dtype, copy=True)
         flat: Tensor = _flatten_dense_tensors(pieces)
         return flat.to(self.signs.dtype)
 
