@@ -242,8 +242,8 @@ def test_passes_without_auto_are_rejected(problem: Problem, tmp_path: Path) -> N
 
 
 def test_options_that_are_neither_true_nor_false_are_rejected_together(problem: Problem, tmp_path: Path) -> None:
-    names = ("affinity", "average", "sets", "teach", "mixtures", "wide")
-    wrong: list[Any] = [1, "false", None, 0.0, "yes", []]
+    names = ("affinity", "average", "sets", "teach", "mixtures", "wide", "tabm")
+    wrong: list[Any] = [1, "false", None, 0.0, "yes", [], "no"]
     options = {"auto": dict(zip(names, wrong, strict=True))}
     with pytest.raises(ValueError, match="must be True or False") as error:
         Study(problem, tmp_path).check(["auto"], budgets=[2], options=options)

@@ -46,13 +46,13 @@ def train_many(
 ) -> Iterator[Trained]:
     """Trains many networks with the same results as separate calls to `train`, but in a fraction of the time.
 
-    Networks with the same width are trained as one batched computation, each with its own early stopping. Networks with
-    the same seed share batches, initial weights and dropout masks. Networks that cannot be batched (see
+    Networks of the same kind and width are trained as one batched computation, each with its own early stopping.
+    Networks with the same seed share batches, initial weights and dropout masks. Networks that cannot be batched (see
     `why_not_batched`) are trained one by one.
 
     Args:
         problem: the problem.
-        jobs: the networks to train. Their tasks, seeds, rules, widths and learning rates may differ.
+        jobs: the networks to train. Their tasks, seeds, rules, widths, learning rates and kinds may differ.
         device: the device to train on.
         targets: for some of the jobs, training targets that replace those of the problem, by task (see `train`).
         memory: the number of bytes that networks trained together may use. If None, a fraction of the free memory is
@@ -113,23 +113,29 @@ def _train_chunks(
 def _chunks(
     problem: Problem, jobs: list[Job], device: torch.device, targets: Mapping[Job, Targets], memory: int | None
 ) -> Iterator[list[Job]]:
-    """Yields chunks of jobs to train together: jobs with the same width that fit into memory."""
-    kinds: dict[tuple[str, float, int | None], list[Job]] = {}
+    """Yields chunks of jobs to train together: jobs of the same kind and width that fit into memory."""
+    kinds: dict[tuple[str, float, int | None, str | None], list[Job]] = {}
     for job in jobs:
-        kinds.setdefault((job.rule, job.width, job.epochs), []).append(job)
+        kinds.setdefault((job.rule, job.width, job.epochs, job.network), []).append(job)
     for similar in kinds.values():
-        if len(similar) == 1 or not _can_batch(problem, similar, device):
-            yield from ([job] for job in similar)
-            continue
-        wanted = {name for job in similar for name in job.tasks}
-        network = build_network(problem, wanted, similar[0].seed, similar[0].width).to(device)
-        replaced = max(sum(target.nbytes for target in targets.get(job, {}).values()) for job in similar)
-        sizes = [
-            networks_at_once(problem, network, device, memory, several_seeds=several, own_targets=replaced)
-            for several in (False, True)
-        ]
-        for groups in _join_seeds(problem, similar, device, sizes[1]):
-            yield from _split_evenly(groups, sizes[len(groups) > 1])
+        yield from _chunks_of_kind(problem.with_network(similar[0].network), similar, device, targets, memory)
+
+
+def _chunks_of_kind(
+    problem: Problem, similar: list[Job], device: torch.device, targets: Mapping[Job, Targets], memory: int | None
+) -> Iterator[list[Job]]:
+    if len(similar) == 1 or not _can_batch(problem, similar, device):
+        yield from ([job] for job in similar)
+        return
+    wanted = {name for job in similar for name in job.tasks}
+    network = build_network(problem, wanted, similar[0].seed, similar[0].width).to(device)
+    replaced = max(sum(target.nbytes for target in targets.get(job, {}).values()) for job in similar)
+    sizes = [
+        networks_at_once(problem, network, device, memory, several_seeds=several, own_targets=replaced)
+        for several in (False, True)
+    ]
+    for groups in _join_seeds(problem, similar, device, sizes[1]):
+        yield from _split_evenly(groups, sizes[len(groups) > 1])
 
 
 def _can_batch(problem: Problem, jobs: list[Job], device: torch.device) -> bool:
@@ -207,7 +213,7 @@ class BatchedTraining:
 
     Args:
         problem: the problem.
-        jobs: the networks, all with the same width and number of epochs.
+        jobs: the networks, all of the same kind, with the same width and number of epochs.
         device: the device to train on.
         targets: the training targets that replace those of the problem, for some of the jobs.
     """
@@ -219,7 +225,8 @@ class BatchedTraining:
         device: torch.device,
         targets: Mapping[Job, Targets] | None = None,
     ) -> None:
-        self.problem, self.jobs, self.device, self.recipe = problem, list(jobs), device, problem.recipe
+        self.problem = problem = problem.with_network(jobs[0].network)
+        self.jobs, self.device, self.recipe = list(jobs), device, problem.recipe
         self.tasks = [task for task in problem.tasks if any(task.name in job.tasks for job in jobs)]
         names = [task.name for task in self.tasks]
         self.trains = np.array([[name in job.tasks for name in names] for job in jobs])

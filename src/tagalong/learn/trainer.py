@@ -61,6 +61,7 @@ class Job:
         lr: the initial learning rate, to which the recipe's schedule applies. If None, the recipe's rate is used.
         taught: the networks whose answers the network learns from, or None. Their answers are passed as `targets` (see
             `Lesson`).
+        network: the name of another network than the problem's own (see `Problem.alternatives`), or None.
     """
 
     tasks: tuple[str, ...]
@@ -70,6 +71,7 @@ class Job:
     epochs: int | None = None
     lr: float | None = None
     taught: Taught | None = None
+    network: str | None = None
 
     def last_epoch(self, recipe: Recipe) -> int:
         """Returns the maximum number of epochs."""
@@ -200,6 +202,9 @@ def job_problems(
     if job.tasks != tuple(name for name in problem.names if name in job.tasks) and not unknown:
         expected = "must be distinct and in the same order as in the problem"
         problems.append(InvalidInput("`job.tasks`", expected, repr(job.tasks)))
+    if job.network is not None and job.network not in problem.alternatives:
+        expected = f"must be None{''.join(f' or {name!r}' for name in problem.alternatives)} for this problem"
+        problems.append(InvalidInput("`job.network`", expected, repr(job.network)))
     if not job.width > 0:
         problems.append(InvalidInput("`job.width`", "must be a positive number", repr(job.width)))
     if job.epochs is not None and job.epochs < 1:
@@ -257,8 +262,9 @@ class Training:
         meter: Mapping[str, Any] | None = None,
         targets: Targets | None = None,
     ) -> None:
-        self.problem, self.job, self.device = problem, job, torch.device(device)
+        self.job, self.device = job, torch.device(device)
         raise_problems(job_problems(problem, job, self.device, targets))
+        self.problem = problem = problem.with_network(job.network)
         self.recipe, self._own_targets = job.adapt(problem.recipe), targets
         self.tasks = [problem.task(name) for name in job.tasks]
         self.network = build_network(problem, job.tasks, job.seed, job.width).to(self.device)
@@ -452,6 +458,7 @@ class Training:
         """
         job, recipe = self.job, ", ".join(f"{name}={value!r}" for name, value in self.recipe.definition.items())
         network = f"tasks={job.tasks!r}, seed={job.seed}, rule={job.rule!r}, width={job.width}, epochs={job.epochs}"
+        network += "" if job.network is None else f", network={job.network!r}"
         meter = "without a meter" if self.meter is None else "with a meter"
         data = f"{self.problem.name} {self.problem.fingerprint}"
         if self._own_targets:

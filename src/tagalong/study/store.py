@@ -514,7 +514,7 @@ def _sql_placeholders(count: int) -> str:
 
 def _read_job(definition: Mapping[str, Any]) -> Job:
     named = {name: definition[name] for name in ("seed", "rule", "width")}
-    optional: dict[str, Any] = {name: definition.get(name) for name in ("epochs", "lr")}
+    optional: dict[str, Any] = {name: definition.get(name) for name in ("epochs", "lr", "network")}
     return Job(tuple(definition["tasks"]), **named, **optional, taught=_read_taught(definition))
 
 
