@@ -172,7 +172,8 @@ def test_fair_compares_all_methods_from_one_pool_of_networks(tmp_path: Path) -> 
     sizes = ["--rows", "60", "--epochs", "2", "--device", "cpu", "--budgets", "1,2"]
     options = ["--efforts", "3,4", "--repetitions", "1-1", *sizes]
     printed = _run("fair.py", "digits", "tox21", "scenes", "--parts", "methods", *options, "--out", str(out))
-    _run("fair.py", "digits", "scenes", "--parts", "tables,boosting", *options, "--out", str(tables))
+    parts = "tables,boosting,balancing"
+    _run("fair.py", "digits", "scenes", "--parts", parts, *options, "--out", str(tables))
     digits, scenes = json.loads(out.read_text())  # there are no data for tox21
     for case in (digits, scenes):
         found = {(row["method"], row["effort"], row["budget"]) for row in case["rows"]}
@@ -185,13 +186,17 @@ def test_fair_compares_all_methods_from_one_pool_of_networks(tmp_path: Path) -> 
         assert case["late"] == case["networks"] == 16  # with two epochs, every network is best in the last three
     assert "| digits  | best-of       | 4         |" in printed
     assert "| scenes  | 1           | 16 of 16" in printed
-    (other,) = json.loads(tables.read_text())  # scenes are no table
-    assert len(other["boosting"]) == 6
+    other, drawn = json.loads(tables.read_text())
+    assert not drawn["boosting"]
+    assert not drawn["tables"], "scenes are no table"
+    assert [*drawn["balancing"]] == [*other["balancing"]] == ["uw", "gradnorm", "pcgrad"]
+    assert len(other["boosting"]) == len(other["balancing"]["uw"]) == 6
     assert {name: sorted(found) for name, found in other["tables"].items()} == {
         "old network": ["1", "2"], "default network": ["1", "2"], "TabM": ["1"],
     }  # fmt: skip
     shown = _run("fair.py", "--show", str(out), str(tables), "--out", str(tmp_path / "all.json"))
-    for name, losses in (("boosting", other["boosting"]), ("old network", other["tables"]["old network"]["1"])):
+    found = other["tables"]["old network"]["1"], other["balancing"]["pcgrad"]
+    for name, losses in zip(("boosting", "old network", "pcgrad"), (other["boosting"], *found), strict=True):
         change = 100 * np.mean(np.divide(losses, digits["plain"]) - 1)
         (line,) = {line for line in shown.splitlines() if line.startswith(f"| digits  | {name} ")}
         assert f"| {change:+.1f} ".replace("-", "−") in line
