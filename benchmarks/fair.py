@@ -4,7 +4,7 @@
     python benchmarks/fair.py nhanes --repetitions 3-5 --data DIR --device cuda --out more.json
     python benchmarks/fair.py --parts boosting,balancing --data DIR --workers 8 --out others.json
     python benchmarks/fair.py --show fair.json more.json others.json --out all.json  # prints and merges the results
-    python benchmarks/fair.py --show benchmarks/fair_results.json --write-docs         # updates the tables of the docs
+    python benchmarks/fair.py --show benchmarks/fair_results.json --write-docs         # updates benchmarks/README.md
     python benchmarks/fair.py nhanes faces --repetitions 2 --efforts 6,20
 
 Every repetition draws a new split (or new data) and new seeds. All numbers are changes of the test loss relative to one
@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from fair_problems import PROBLEMS, TABLE_NETWORKS, with_default_network
-from markdown import progress, table
+from markdown import progress, replace_part, table
 from tagalong.affinity import Affinity
 from tagalong.group import Group
 from tagalong.learn import Diverged, Job, Problem, Trained, build_network, outputs_on, train, train_many
@@ -61,16 +61,7 @@ RULE_SEEDS = 3
 GROUP_SEARCH = "auto, revised"  # not "auto", the first version of the search, which some saved results are about
 MIN_PROBABILITY = 1e-12
 ROOT = Path(__file__).parent.parent
-DOCS = {"all": ROOT / "benchmarks" / "README.md", "summary": ROOT / "docs" / "comparison.md"}
-SUMMARY = {  # columns of the summary: with three networks, the methods and their effort; with one, tables only
-    3: {
-        "three copies": (("ensemble",), 3),
-        "HOA's groups": (("hoa",), None),
-        "groups of `auto`, 60 trainings": (("auto", GROUP_SEARCH), 60),
-        "one network as large as three": (("mtl-big",), 3),
-    },
-    1: {name: ((name,), 1) for name in (*TABLE_NETWORKS, "boosting")},
-}
+PAGE = ROOT / "benchmarks" / "README.md"
 Losses = np.ndarray  # the test loss of each task
 
 
@@ -629,36 +620,9 @@ def show_all(results: Sequence[CaseResult]) -> str:
     return "\n\n".join(filter(None, [*parts, show(results, "recipe"), show_convergence(results), show_prices(results)]))
 
 
-def show_summary(results: Sequence[CaseResult]) -> str:
-    """Formats the changes of recipes with three networks, and with one network on tables."""
-    found = []
-    for budget, columns in SUMMARY.items():
-        lines = []
-        for problem in dict.fromkeys(one.problem for one in results):
-            some = [one for one in results if one.problem == problem]
-            cells = [_summarize(some, budget, *column) for column in columns.values()]
-            count = f"{len(some)} repetition{'s' * (len(some) != 1)}"
-            if any(cells):
-                lines.append([f"{PROBLEMS[problem].title}, {count}", *cells])
-        first = {3: "three networks", 1: "one model, on tables"}[budget]
-        found.append(table([first, *columns], lines) if lines else "")
-    return "\n\n".join(filter(None, found))
-
-
-def _summarize(results: Sequence[CaseResult], budget: int, methods: Sequence[str], effort: int | None) -> str:
-    rows = [row for one in results for row in one.all_rows if row.method in methods and row.budget == budget]
-    changes = [100 * row.recipe for row in rows if effort in (None, row.effort)]
-    count = "" if len(changes) in (0, len(results)) else f" ({len(changes)})"
-    return f"{_with_error(changes)}%{count}" if changes else ""
-
-
 def write_docs(results: Sequence[CaseResult]) -> None:
-    """Replaces the tables of the docs, which are between two comments."""
-    for name, path in DOCS.items():
-        start, end = f"<!-- fair.py: {name} -->\n", f"<!-- end of {name} -->"
-        before, _, rest = path.read_text(encoding="utf-8").partition(start)
-        content = {"all": show_all, "summary": show_summary}[name](results)
-        path.write_text(f"{before}{start}\n{content}\n\n{end}{rest.partition(end)[2]}", encoding="utf-8")
+    """Replaces the tables of the README beside this file. `summary.py` writes those of the other pages."""
+    replace_part(PAGE, "fair.py", "all", show_all(results))
 
 
 def main() -> None:
@@ -678,7 +642,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where to save all results; those it has already are kept")
     parser.add_argument("--limit-seconds", type=float, default=1e6, help="stop after this time; the rest is missing")
     parser.add_argument("--show", type=Path, nargs="+", help="print the tables of earlier runs; --out merges them")
-    parser.add_argument("--write-docs", action="store_true", help="replace the tables of the documentation")
+    parser.add_argument("--write-docs", action="store_true", help="replace the tables of benchmarks/README.md")
     options = parser.parse_args()
     results = read_results(*(options.show or (path for path in (options.out,) if path is not None and path.exists())))
     if not options.show:
@@ -687,7 +651,7 @@ def main() -> None:
         save(results, options.out)
     if options.write_docs:
         write_docs(results)
-    print(f"{show_all(results)}\n\n{show_summary(results)}")
+    print(show_all(results))
 
 
 def measure(results: list[CaseResult], options: argparse.Namespace) -> list[CaseResult]:
