@@ -57,33 +57,29 @@ class Way:
     searched: bool = False
 
 
-COPIES = Way("copies, averaged", ("ensemble",))
-BEST_COPIES = Way(f"the best of {EFFORT} copies, averaged", ("best-of",), EFFORT)
-LARGER = Way("one larger network of the same total size", ("mtl-big",))
-GROUPS = Way(f"groups found by a search, {EFFORT} training runs", ("auto", fair.GROUP_SEARCH), EFFORT)
-AUTO = Way(f"`auto`, {EFFORT} training runs", ("auto",), EFFORT, searched=True)
-AUTO_COPIES = Way("the best copies of the same repetition as `auto`", ("best-of",), EFFORT, searched=True)
-RULES = {
-    "uw": Way("losses balanced by `uw`", ("uw",)),
-    "gradnorm": Way("losses balanced by `gradnorm`", ("gradnorm",)),
-    "pcgrad": Way("gradients combined by `pcgrad`", ("pcgrad",)),
-}
+COPIES = Way("copies (`ensemble`)", ("ensemble",))
+BEST_COPIES = Way("best copies (`best-of`)", ("best-of",), EFFORT)
+LARGER = Way("larger network (`mtl-big`)", ("mtl-big",))
+GROUPS = Way("groups of a search", ("auto", fair.GROUP_SEARCH), EFFORT)
+AUTO = Way("`auto`", ("auto",), EFFORT, searched=True)
+AUTO_COPIES = Way("best copies, in the repetitions of `auto`", ("best-of",), EFFORT, searched=True)
+RULES = tuple(Way(f"`{rule}`", (rule,)) for rule in fair.RULES)
 ONE_NETWORK = (
-    Way(f"the best of {EFFORT} plain networks, by validation", ("best-of",), EFFORT),
-    *RULES.values(),
-    Way("the default network for tables", ("default network",)),
-    Way("TabM, for tables", ("TabM",)),
-    Way("boosting, one model per task, for tables", ("boosting",)),
+    Way(f"best of {EFFORT} plain networks", ("best-of",), EFFORT),
+    *RULES,
+    Way("default network for tables", ("default network",)),
+    Way("TabM", ("TabM",)),
+    Way("boosting", ("boosting",)),
     AUTO,
 )
 THREE_NETWORKS = (
     COPIES,
     BEST_COPIES,
     LARGER,
-    Way("groups of TAG (`tag`)", ("tag",)),
-    Way("groups of HOA (`hoa`)", ("hoa",)),
+    Way("TAG's groups (`tag`)", ("tag",)),
+    Way("HOA's groups (`hoa`)", ("hoa",)),
     GROUPS,
-    Way(f"`auto`, one network answers each task, {EFFORT} training runs", ("auto, one pass",), EFFORT, searched=True),
+    Way("`auto`, one pass", ("auto, one pass",), EFFORT, searched=True),
     AUTO,
 )
 TRAINED_AGAIN = tuple(way for way in THREE_NETWORKS if way is not BEST_COPIES)  # picked copies are just copies then
@@ -172,8 +168,10 @@ def show_table(results: Measured, ways: Sequence[Way], budget: int, kind: str = 
             lines.append([way.title, *map(_with_error, found), mean])
             counts.append([len(changes) for changes in found])
     lines.append(["repetitions", *map(_range, zip(*counts, strict=True)), ""])
-    first = "one network in use" if budget == 1 else f"{WORDS[budget]} networks in use"
-    return table([first, *(f"`{name}`" for name in FIVE), "mean"], lines)
+    first = "one network" if budget == 1 else f"{WORDS[budget]} networks"
+    columns = [first, *(f"`{name}`" for name in FIVE), "mean"]
+    without_mean = all(not line[-1] for line in lines)
+    return table(columns[:-1], [line[:-1] for line in lines]) if without_mean else table(columns, lines)
 
 
 def _range(counts: Iterable[int]) -> str:
@@ -251,11 +249,11 @@ def show_rules(results: Measured) -> str:
     """Lists where a balancing rule, which needs no search, is better than one network of `auto`."""
     better = []
     for problem in FIVE:
-        changes = {name: list(results.changes(way, 1, problem).values()) for name, way in RULES.items()}
-        auto = list(results.changes(AUTO, 1, problem).values())
-        means = {name: statistics.mean(found) for name, found in changes.items() if found}
-        if auto and means and min(means.values()) < statistics.mean(auto):
-            better.append(f"`{min(means, key=lambda name: means[name])}` on `{problem}`")
+        auto = results.changes(AUTO, 1, problem)
+        changes = [(results.changes(rule, 1, problem), rule.title) for rule in RULES]
+        means = [(statistics.mean(found.values()), title) for found, title in changes if found]
+        if auto and means and min(means)[0] < statistics.mean(auto.values()):
+            better.append(f"{min(means)[1]} on `{problem}`")
     if not better:
         return "No balancing rule is better than one network of `auto` on a problem on which both were measured."
     return _wrap(

@@ -308,6 +308,22 @@ def test_sentences_claim_only_what_the_results_support(monkeypatch: pytest.Monke
             sentence(results)
 
 
+def test_tables_show_means_and_rules_that_beat_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+    summary, results = _results(monkeypatch, auto=-0.2, groups=-0.1, copies=-0.1)
+    results.fair[0].balancing["uw"] = [0.7]
+    results.fair[1].balancing["uw"] = [0.5]
+    assert "than one network of `auto`: `uw` on `faces`." in summary.show_rules(results)
+    shown = summary.show_table(results, summary.ONE_NETWORK, 1).splitlines()
+    assert shown[0].endswith("| `qm9-128` |"), "there is no mean of five problems"
+    assert [line.split("|")[4].strip() for line in shown[2:]] == ["−10.0 ± 0.0", "−40.0 ± 10.0", "−20.0 ± 0.0", "2"]
+    results.fair[1].balancing["uw"] = [0.95]
+    assert summary.show_rules(results).startswith("No balancing rule is better")
+
+    every = [replace(case, problem=name) for name in summary.FIVE for case in results.fair]
+    shown = summary.show_table(summary.Measured(every, []), summary.ONE_NETWORK, 1).splitlines()
+    assert [line.split("|")[-2].strip() for line in shown] == ["mean", "---", "−10.0", "−17.5", ""]
+
+
 def test_repetitions_are_compared_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     summary, results = _results(monkeypatch, auto=-0.2, groups=-0.1, copies=-0.1)
     results.fair[0].rows[:] = []  # the groups of repetition 0 are unknown
