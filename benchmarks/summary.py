@@ -249,11 +249,13 @@ def show_rules(results: Measured) -> str:
     """Lists where a balancing rule, which needs no search, is better than one network of `auto`."""
     better = []
     for problem in FIVE:
-        auto = results.changes(AUTO, 1, problem)
-        changes = [(results.changes(rule, 1, problem), rule.title) for rule in RULES]
-        means = [(statistics.mean(found.values()), title) for found, title in changes if found]
-        if auto and means and min(means)[0] < statistics.mean(auto.values()):
-            better.append(f"{min(means)[1]} on `{problem}`")
+        auto, leads = results.changes(AUTO, 1, problem), []
+        for rule in RULES:
+            found = results.changes(rule, 1, problem)
+            pairs = [found[repetition] - auto[repetition] for repetition in found.keys() & auto.keys()]
+            leads += [(statistics.mean(pairs), rule.title)] if pairs else []
+        if leads and min(leads)[0] < 0:
+            better.append(f"{min(leads)[1]} on `{problem}`")
     if not better:
         return "No balancing rule is better than one network of `auto` on a problem on which both were measured."
     return _wrap(
