@@ -227,7 +227,8 @@ class _Part:
             found = kernels(gradients, least)
         else:
             found = self.replayed(kernels, gradients, least, squares, state.settings.get("eps"))
-        return found * (rate * factor) ** 0.5
+        projection: Tensor = found * (rate * factor) ** 0.5
+        return projection
 
     def _projection(
         self, gradients: Sequence[Tensor | None], least: Any = 0.0, *, state: GroupState | None = None
