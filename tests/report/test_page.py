@@ -102,6 +102,8 @@ def test_the_headline_answers_three_questions(taught: tuple[Results, Path]) -> N
     for words in (
         f"Is more than one plain network worth it? Yes: {change}%",
         f"Compared with one plain network, {networks} {lower(verdict.networks, ', averaged over tasks')}. They cost 3",
+        "The same plan, trained with three seeds that also chose it, has "
+        + lower(verdict.recipe).replace("test losses", "losses"),
         "Do groups matter, or would copies do? Groups matter.",
         f"copies of one plain network, averaged (ensemble), the same plan has {lower(verdict.change_from_copies)}",
         "Was everything learnt, and for long enough? No: 1 of 4 tasks was not learnt. noise not learnt It does not",

@@ -25,7 +25,12 @@ def answer_section(run: Run) -> Html:
     _, _, worth_it, groups = verdict.answers()
     return tag(
         "header",
-        tag("p", f"{results.problem.name} · {tasks} tasks · {_format_seeds(verdict)}", class_="eyebrow"),
+        tag(
+            "p",
+            tag("span", "Which tasks should train together? "),
+            tag("span", f"{results.problem.name} · {tasks} tasks · {_format_seeds(verdict)}"),
+            class_="eyebrow",
+        ),
         tag("h1", headline(verdict)),
         tag(
             "div",
@@ -69,9 +74,10 @@ def _worth_it_card(verdict: Verdict, answer: Answer) -> Html:
         _costs_sentence(verdict, "They cost" if several else "It costs"),
     ]
     if verdict.recipe is not None and claim != verdict.recipe:
-        fresh = "fresh " if verdict.confirmed else ""
+        fresh, chosen = "fresh " if verdict.confirmed else "", " that also chose it" if verdict.flattered else ""
+        seeds = f"{number_in_words(verdict.seeds)} {fresh}seed{'s' * (verdict.seeds > 1)}{chosen}"
         sentences.append(
-            f"The same plan, trained with {number_in_words(verdict.seeds)} {fresh}seed{'s' * (verdict.seeds > 1)}, has "
+            f"The same plan, trained with {seeds}, has "
             f"{_in_words(verdict.recipe)} losses ({_interval_in_words(verdict, verdict.recipe)})."
         )
     short = f"Yes: {format_percent(claim.estimate)}%"
