@@ -126,8 +126,18 @@ def test_groups_of_other_methods_are_drawn_next_to_those_of_auto(tmp_path: Path)
     assert drawn.y == pytest.approx([0.0, *expected])
     assert [round(x) for x in drawn.x] == [1, 2, 3, 4]
     assert figure.layout.xaxis.tickvals == (1, 2, 3, 4)
+    assert figure.layout.xaxis.ticktext == ("1", "2", "3", "4")
     best = next(trace for trace in figure.data if trace.name == "best way found")
     assert [round(x) for x in best.x] == [1, 2, 3]
+
+
+def test_numbers_of_networks_are_evenly_spaced(tmp_path: Path) -> None:
+    figure = change_by_networks(make_run(tmp_path, [f"t{i}" for i in range(14)]))
+    assert figure.layout.xaxis.tickvals == (1, 2, 3, 4)
+    assert figure.layout.xaxis.ticktext == ("1", "2", "3", "14")
+    groups = next(trace for trace in figure.data if trace.name == "groups")
+    assert groups.x == (1, 2, 3, 4)
+    assert groups.hovertext[-1].startswith("budget 14: groups<br>stl<br>")
 
 
 def test_unlearnt_tasks_are_marked(tmp_path: Path) -> None:

@@ -311,7 +311,10 @@ def change_by_networks(results: Results, *, title: str = "What each further netw
 
     verdict, ways = results.verdict(), ways_by_budget(results)
     offsets = _offsets(ways)
-    best = [(k + offsets[one.kind], one.change) for k, one in verdict.by_budget.items() if one.change is not None]
+    places = {k: place for place, k in enumerate(ways, 1)}  # evenly spaced, since 40 networks would squeeze 1 to 3
+    best = [
+        (places[k] + offsets[one.kind], one.change) for k, one in verdict.by_budget.items() if one.change is not None
+    ]
     line = Scatter(
         name="best way found",
         x=[x for x, _ in best],
@@ -321,9 +324,9 @@ def change_by_networks(results: Results, *, title: str = "What each further netw
         marker=marker_style(6),
         line={"color": "#b8b8b8", "width": 9},
     )
-    traces = [Scatter(**_kind_trace(kind, offset, ways)) for kind, offset in offsets.items()]
+    traces = [Scatter(**_kind_trace(kind, offset, ways, places)) for kind, offset in offsets.items()]
     traces += [
-        Scatter(**_recommended_trace(k + offsets[one.kind], one.change))
+        Scatter(**_recommended_trace(places[k] + offsets[one.kind], one.change))
         for k, one in verdict.by_budget.items()
         if verdict.worth_it and one.label == verdict.recommended and one.size == k and one.change is not None
     ]
@@ -331,7 +334,13 @@ def change_by_networks(results: Results, *, title: str = "What each further netw
         "title": figure_heading(
             title, "change in test loss compared with one plain network; bars: confidence intervals"
         ),
-        "xaxis": {"title": {"text": "networks"}, "tickvals": list(ways), "showgrid": False, "zeroline": False},
+        "xaxis": {
+            "title": {"text": "networks"},
+            "tickvals": list(places.values()),
+            "ticktext": [str(k) for k in places],
+            "showgrid": False,
+            "zeroline": False,
+        },
         "yaxis": {"title": {"text": "change in test loss, %"}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999"},
         "legend": {"orientation": "h", "y": -0.25},
         "width": 760,
@@ -371,14 +380,16 @@ def _offsets(ways: Mapping[int, Sequence[BudgetResult]]) -> dict[str, float]:
     return {kind: OFFSET * (shifted.index(kind) - middle) if kind in shifted else 0.0 for kind in kinds}
 
 
-def _kind_trace(kind: str, offset: float, ways: Mapping[int, Sequence[BudgetResult]]) -> dict[str, Any]:
+def _kind_trace(
+    kind: str, offset: float, ways: Mapping[int, Sequence[BudgetResult]], places: Mapping[int, int]
+) -> dict[str, Any]:
     """Returns the line of a kind. One copy, group or ordinary width is one plain network, where these lines start."""
     found = [(k, one, one.change) for k, some in ways.items() for one in some if one.kind == kind and one.change]
     style, ends = marker_style(list(KIND_LABELS).index(kind)), [_known_ends(change) for *_, change in found]
     start = [0.0] if kind not in ("plain", "taught") and all(k > 1 for k, *_ in found) else []
     return {
         "name": KIND_LABELS[kind],
-        "x": [1.0 for _ in start] + [k + offset for k, *_ in found],
+        "x": [1.0 for _ in start] + [places[k] + offset for k, *_ in found],
         "y": start + [100 * change.estimate for *_, change in found],
         "error_y": {
             "type": "data",

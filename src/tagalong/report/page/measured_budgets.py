@@ -24,9 +24,9 @@ def measured_section(results: Results) -> Html:
     verdict = results.verdict()
     lead = (
         "The change in test loss, averaged over tasks, compared with one plain network: for the best way found of "
-        "using each number of networks, chosen on validation data, and for the best of each kind. All are measured. "
-        f"Bars are {100 * verdict.confidence:g}% confidence intervals over seeds and test rows. A wider network counts "
-        "as the number of plain networks with about as many parameters."
+        "using each number of networks, chosen on validation data, and for the best of each kind. All values are "
+        f"measured. Bars are {100 * verdict.confidence:g}% confidence intervals over seeds and test rows. A wider "
+        "network counts as the number of plain networks with about as many parameters."
     )
     return tag(
         "section",
