@@ -18,7 +18,7 @@ from browser_page import HOSTILE
 from fake_run import fake_affinity, make_run, make_taught_run
 
 import tagalong.report
-from tagalong.group import Group, select_groups_by_budget
+from tagalong.group import Group, Taught, select_groups_by_budget
 from tagalong.report import write_report
 from tagalong.report.page.document import to_script_json
 from tagalong.report.style import format_percent
@@ -556,3 +556,26 @@ def test_damaged_groupings_are_named(tmp_path: Path, content: str, said: str) ->
 def test_a_folder_without_a_run_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not the folder of a finished run"):
         write_report(tmp_path)
+
+
+def test_tabm_networks_are_named(tmp_path: Path) -> None:
+    made = make_taught_run(tmp_path, [*"abc"])
+    tabm = Group("abc", "abc", network="tabm")
+    groups = (tabm, replace(tabm, copy=1), Group("abc", "abc", copy=2))
+    teachers = made.settings["decisions"]["auto"]["teachers"]
+    teachers.append(replace(tabm, copy=3).to_document(cost=False))
+    student = Group("abc", "abc", taught=Taught(("k1", "k2", "k3", "k4")))
+    swapped = {("auto", 1): (tabm,), ("auto", 2): (student, Group("abc", "abc")), ("auto", 3): groups}
+    records = [replace(record, groups=swapped.get(record.label, record.groups)) for record in made.records]
+    results = Results(records, problem=made.problem, noise=made.row_noise, settings=made.settings)
+    results.save(tmp_path)
+    page = write_report(tmp_path)
+    shown = page_text(page)
+    for words in (
+        "Use three networks, two of them TabM networks, and average their answers.",
+        "One TabM network for all tasks, found by auto (budget 1).",
+        "Networks 1 and 2: TabM networks, averaged TabM network, trained on all 3 tasks. answers a b c",
+        "The 4 teachers 1 TabM network for all tasks 2 networks for all tasks 1 network for a, b",
+    ):
+        assert words in shown, words
+    assert "TabM networks" in [trace["name"] for trace in data_of(page)["measured"]["data"]]

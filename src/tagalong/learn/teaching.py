@@ -136,18 +136,16 @@ class Lesson:
         networks: Sequence[Network | Trained],
         problem: Problem,
         *,
-        keys: Sequence[str] | None = None,
         weights: Sequence[float] = (),
         mixtures: float = 0.0,
         unlabelled: bool = False,
         device: torch.device | str = "cpu",
     ) -> Lesson:
-        """Computes the answers of teachers, in evaluation mode.
+        """Computes the answers of teachers, in evaluation mode. `Taught.teachers` names each by a hash of its weights.
 
         Args:
             networks: the teachers. Those of type `Trained` must have been trained on this problem.
             problem: the problem.
-            keys: the key of each teacher, which names it in `Taught.teachers`. If None, a hash of its weights is used.
             weights: see `teach`.
             mixtures: see `teach`.
             unlabelled: see `teach`.
@@ -157,7 +155,7 @@ class Lesson:
             InvalidInput: see `teach`.
         """
         teachers = _networks(problem, networks)
-        names = [_weights_key(network) for network in teachers] if keys is None else keys
+        names = [_weights_key(network) for network in teachers]
         taught = Taught(tuple(names), tuple(weights), mixtures=mixtures, unlabelled=unlabelled)
         return Lesson.described_by(taught, dict(zip(names, teachers, strict=True)), problem, device=device)
 
@@ -328,7 +326,8 @@ def _networks(problem: Problem, networks: Sequence[Network | Trained]) -> list[N
 
 def _rebuild(problem: Problem, trained: Trained) -> Network:
     assert trained.state is not None
-    network = build_network(problem, trained.job.tasks, trained.job.seed, trained.job.width)
+    job = trained.job
+    network = build_network(problem.with_network(job.network), job.tasks, job.seed, job.width)
     network.load_state_dict(trained.state)
     return network
 

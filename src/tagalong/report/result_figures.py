@@ -41,6 +41,7 @@ KIND_LABELS = {
     "groups": "groups",
     "taught": "taught networks",
     "larger": "wider networks",
+    "tabm": "TabM networks",
 }
 ROW_HEIGHT = 24  # pixels
 OFFSET = 0.06  # between markers of different kinds for the same number of networks
@@ -386,7 +387,7 @@ def _kind_trace(
     """Returns the line of a kind. One copy, group or ordinary width is one plain network, where these lines start."""
     found = [(k, one, one.change) for k, some in ways.items() for one in some if one.kind == kind and one.change]
     style, ends = marker_style(list(KIND_LABELS).index(kind)), [_known_ends(change) for *_, change in found]
-    start = [0.0] if kind not in ("plain", "taught") and all(k > 1 for k, *_ in found) else []
+    start = [0.0] if kind in ("copies", "groups", "larger") and all(k > 1 for k, *_ in found) else []
     return {
         "name": KIND_LABELS[kind],
         "x": [1.0 for _ in start] + [places[k] + offset for k, *_ in found],

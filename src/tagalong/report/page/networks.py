@@ -25,8 +25,8 @@ OWN_AVERAGE = "the average that the task defines"
 MAX_NETWORKS = 12  # of a budget that is not recommended; the networks of larger budgets are not listed
 UNLEARNT = "not learnt"
 
-# Networks of the same size that train and serve the same tasks and learn in the same way, which share a card.
-CardKey = tuple[frozenset[str], frozenset[str], Taught | None, int]
+# Networks of the same kind and size that train and serve the same tasks and learn in the same way, which share a card.
+CardKey = tuple[frozenset[str], frozenset[str], Taught | None, int, str | None]
 
 
 class Choice(NamedTuple):
@@ -124,13 +124,15 @@ def describe_networks(label: Label, groups: Sequence[Group]) -> str:
         'two networks, each for some of the tasks'
         >>> describe_networks(("auto", 1), [Group("ab", "ab", taught=Taught(("x", "y")))])
         'one network for all tasks, taught by two others'
+        >>> describe_networks(("auto", 2), [Group("ab", "ab"), Group("ab", "ab", network="tabm")])
+        'two networks, one of them a TabM network'
     """
     if len(groups) == 1:
         return _describe_single(label, groups[0])
     count, everything = number_in_words(len(groups)), frozenset().union(*(group.serves for group in groups))
     if label[0] == "stl":
         return f"{count} networks, one for each task"
-    is_special = any(group.taught or group.size > 1 for group in groups)
+    is_special = any(group.taught or group.size > 1 or group.network for group in groups)
     if not is_special and all(group.trains == everything for group in groups):
         return f"{count} copies of one network"
     parts = [f"{count} networks"]
@@ -138,6 +140,9 @@ def describe_networks(label: Label, groups: Sequence[Group]) -> str:
         parts.append("each for some of the tasks")
     parts += _share("taught by others", [group for group in groups if group.taught], groups)
     parts += _share("wider", [group for group in groups if group.size > 1], groups)
+    for kind in sorted({group.network_text for group in groups if group.network}):
+        some = [group for group in groups if group.network_text == kind]
+        parts += _share(f"{'a ' * (len(some) == 1)}{kind}{'s' * (len(some) > 1)}", some, groups)
     return ", ".join(parts)
 
 
@@ -154,10 +159,13 @@ def _describe_single(label: Label, group: Group) -> str:
     if label[0] == "mtl":
         return "one plain network for all tasks"
     wider = "wider " if group.size > 1 or label[0].startswith(("mtl-big", "mtl-wide")) else ""
+    network = group.network_text or "network"
     if group.taught:
-        return f"one {wider}network for all tasks, taught by {number_in_words(len(group.taught.teachers))} others"
+        return f"one {wider}{network} for all tasks, taught by {number_in_words(len(group.taught.teachers))} others"
     if wider:
-        return "one wider network for all tasks"
+        return f"one wider {network} for all tasks"
+    if group.network:
+        return f"one {network} for all tasks"
     picked = label[0] in ("best-of", "auto")
     return f"one network for all tasks{', the best of several copies' if picked else ''}"
 
@@ -173,9 +181,9 @@ def describe_network(group: Group, tasks: int) -> str:
         >>> describe_network(Group({"age", "ill"}, {"age"}, size=2), tasks=3)
         'Network with 2 times the parameters, trained on 2 of 3 tasks.'
     """
-    kind = "Plain network" if group.taught is None else "Student"
+    kind = group.network_text or ("Plain network" if group.taught is None else "Student")
     if group.size > 1:
-        kind = f"{'Network' if group.taught is None else kind} with {group.size} times the parameters"
+        kind = f"{kind.replace('Plain network', 'Network')} with {group.size} times the parameters"
     trained = f"all {tasks} tasks" if len(group.trains) == tasks else f"{len(group.trains)} of {tasks} tasks"
     sentences = [f"{kind}, trained on {trained}."]
     if (taught := group.taught) is not None:
@@ -211,7 +219,7 @@ def _cards(run: Run, label: Label, groups: Sequence[Group], heading: str) -> Htm
     changes = run.results.changes_by_task(*label)
     cards: dict[CardKey, list[int]] = {}
     for number, group in enumerate(groups, 1):
-        cards.setdefault((group.trains, group.serves, group.taught, group.size), []).append(number)
+        cards.setdefault((group.trains, group.serves, group.taught, group.size, group.network), []).append(number)
     is_single = label[0] == "mtl"
     shared = {task for task in changes if sum(task in serves for _, serves, *_ in cards) > 1}
     made = [
@@ -262,12 +270,12 @@ def _teachers_list(run: Run, taught: Taught) -> Html | None:
     if log is None or len(log.teachers) != len(taught.teachers):
         return None
     tasks = run.results.problem.tasks
-    trained = Counter((group.trains, group.size) for group in log.teachers)
+    trained = Counter((group.trains, group.size, group.network_text or "network") for group in log.teachers)
     items = []
-    for (some, size), count in sorted(trained.items(), key=lambda item: (-len(item[0][0]), sorted(item[0][0]))):
+    for some, size, kind in sorted(trained, key=lambda one: (-len(one[0]), sorted(one[0]), *one[1:])):
         names = "all tasks" if len(some) == len(tasks) else ", ".join(task for task in tasks if task in some)
         wider = f" with {size} times the parameters" if size > 1 else ""
-        items.append(tag("li", f"{pluralize(count, 'network')}{wider} for {names}"))
+        items.append(tag("li", f"{pluralize(trained[some, size, kind], kind)}{wider} for {names}"))
     title = "The teacher" if len(log.teachers) == 1 else f"The {len(log.teachers)} teachers"
     return tag("details", tag("summary", title), tag("ul", *items), class_="teachers")
 
@@ -275,7 +283,7 @@ def _teachers_list(run: Run, taught: Taught) -> Html | None:
 def _card_title(numbers: Sequence[int], group: Group) -> str:
     if len(numbers) == 1:
         return f"Network {numbers[0]}"
-    kind = "students" if group.taught else "copies"
+    kind = "students" if group.taught else f"{group.network_text}s" if group.network else "copies"
     return f"Networks {_listed(numbers)}: {kind}, averaged"
 
 
