@@ -104,7 +104,9 @@ def _lead(run: Run, choice: Choice) -> Iterable[str]:
     measure = "Errors" if _has_errors(run) else "Losses"
     yield f"{measure} on test data{'' if is_plain else ' and changes in loss'} are listed by task."
     if averaged := averaged_tasks(choice.groups):
-        kinds = dict.fromkeys(AVERAGES.get(run.results.problem.kinds.get(task, ""), OWN_AVERAGE) for task in averaged)
+        problem = run.results.problem
+        kinds = [problem.kinds.get(task, "") for task in problem.tasks if task in averaged]
+        kinds = list(dict.fromkeys(AVERAGES.get(kind, OWN_AVERAGE) for kind in kinds))
         yield f"Where several networks answer a task, its answer is {' or '.join(kinds)}."
     if any(group.taught for group in choice.groups):
         yield "Teachers are needed only for training."
