@@ -38,6 +38,7 @@ from tagalong.study.search.answers import ALL, Answers
 from tagalong.study.uncertainty import row_stderr
 
 EFFORTS = (3, 6, 20, 60)
+SHOWN = ("auto", "auto, one pass")  # with all their results; the others are compared with "auto"
 FRESH_SEEDS = 3  # that judge a recipe
 
 
@@ -287,16 +288,16 @@ def show(results: Sequence[SpendResult], kind: str) -> str:
     budgets = sorted({one.budget for result in results for one in result.outcomes})
     for problem in dict.fromkeys(one.problem for one in results):
         some = [one for one in results if one.problem == problem]
-        for method, effort in dict.fromkeys((one.method, one.effort) for result in some for one in result.outcomes):
-            own = [one for result in some for one in result.outcomes if (one.method, one.effort) == (method, effort)]
+        shown = [one for result in some for one in result.outcomes if one.method in SHOWN]
+        for method, effort in dict.fromkeys((one.method, one.effort) for one in shown):
+            own = [one for one in shown if (one.method, one.effort) == (method, effort)]
             cells = [_with_error([getattr(one, kind) for one in own if one.budget == budget]) for budget in budgets]
             spent = statistics.mean(one.spent for one in own)
             lines.append([problem, method, f"{effort} ({spent:.1f})", *cells])
             keys = [f"{effort} {budget}" for budget in budgets]
-            if method == "auto" and kind == "very" and keys[0] in some[0].best_of:
-                lines.append(
-                    [problem, "best-of", str(effort), *(_with_error([one.best_of[k] for one in some]) for k in keys)]
-                )
+            if method == "auto" and kind == "very" and any(keys[0] in one.best_of for one in some):
+                copies = [[one.best_of[key] for one in some if key in one.best_of] for key in keys]
+                lines.append([problem, "best-of", str(effort), *map(_with_error, copies)])
     return table(["problem", "method", "effort (spent)", *(f"k = {budget}" for budget in budgets)], lines)
 
 
@@ -314,6 +315,8 @@ def show_calibration(results: Sequence[SpendResult]) -> str:
             for one in result.outcomes
             if problem in (result.problem, "all") and one.method == "auto" and one.doubt
         ]
+        if not own:
+            continue
         inside = [one.is_within_doubt for one in own]
         bias = statistics.mean(one.very - one.expected for one in own)
         doubt = statistics.mean(one.doubt for one in own)
@@ -323,19 +326,46 @@ def show_calibration(results: Sequence[SpendResult]) -> str:
     return table(["problem", "cases", "within ± doubt", "mean doubt", "truth − expected"], lines)
 
 
-def read(path: Path) -> list[SpendResult]:
-    """Reads the results of an earlier run."""
-    return [
-        SpendResult(**one | {"outcomes": [Outcome(**row) for row in one["outcomes"]]})
-        for one in json.loads(path.read_text())
+def show_parts(results: Sequence[SpendResult]) -> str:
+    """Formats how much worse `auto` is with a part left out or replaced by chance, in pairs of the same repetition."""
+    budgets = sorted({one.budget for result in results for one in result.outcomes})
+    pairs: dict[tuple[str, int], dict[int, list[float]]] = {}
+    for result in results:
+        auto = {(one.effort, one.budget): one.very for one in result.outcomes if one.method == "auto"}
+        for one in result.outcomes:
+            if one.method not in SHOWN and (one.effort, one.budget) in auto:
+                found = pairs.setdefault((one.method, one.effort), {budget: [] for budget in budgets})
+                found[one.budget].append(one.very - auto[one.effort, one.budget])
+    lines = [
+        [method, str(effort), str(len(found[budgets[0]])), *(_with_error(found[budget]) for budget in budgets)]
+        for (method, effort), found in pairs.items()
     ]
+    return table(["instead of `auto`", "effort", "cases", *(f"k = {budget}" for budget in budgets)], lines)
+
+
+def read(*paths: Path) -> list[SpendResult]:
+    """Reads the results of earlier runs, and merges those of the same problem and repetition."""
+    merged: dict[tuple[str, int], SpendResult] = {}
+    for one in (one for path in paths for one in json.loads(path.read_text())):
+        known = merged.setdefault((one["problem"], one["repetition"]), SpendResult(one["problem"], one["repetition"]))
+        known.outcomes += [Outcome(**row) for row in one["outcomes"]]
+        known.best_of |= one["best_of"]
+        known.seconds += one["seconds"]
+    return sorted(merged.values(), key=lambda one: (list(PROBLEMS).index(one.problem), one.repetition))
 
 
 def show_all(results: Sequence[SpendResult]) -> str:
     """Formats all tables of the README."""
     parts = ["The very networks that were chosen:", show(results, "very")]
     parts += ["The recipe, with fresh seeds:", show(results, "recipe")]
-    return "\n\n".join([*parts, "What `auto` expected, and the truth:", show_calibration(results)])
+    parts += ["What `auto` expected, and the truth:", show_calibration(results)]
+    parts += ["With a part left out or replaced, in points more than `auto`:", show_parts(results)]
+    return "\n\n".join(parts)
+
+
+def save(results: Sequence[SpendResult], path: Path) -> None:
+    """Saves results."""
+    path.write_text(json.dumps([asdict(one) for one in results], indent=1))
 
 
 def write_docs(results: Sequence[SpendResult]) -> None:
@@ -361,11 +391,13 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="maximum number of epochs, with --rows")
     parser.add_argument("--json", type=Path, help="where to save all results; those it has already are kept")
     parser.add_argument("--limit-seconds", type=float, default=1e6, help="stop after this time; the rest is missing")
-    parser.add_argument("--show", type=Path, nargs="+", help="print the tables of earlier runs")
+    parser.add_argument("--show", type=Path, nargs="+", help="print the tables of earlier runs; --json merges them")
     parser.add_argument("--write-docs", action="store_true", help="with --show: replace the tables of the README")
     options = parser.parse_args()
     if options.show:
-        shown = [one for path in options.show for one in read(path)]
+        shown = read(*options.show)
+        if options.json:
+            save(shown, options.json)
         if options.write_docs:
             write_docs(shown)
         print(show_all(shown))
@@ -388,7 +420,7 @@ def main() -> None:
             results.append(one)
             compared.append(case)
             if options.json:
-                options.json.write_text(json.dumps([asdict(one) for one in results], indent=1))
+                save(results, options.json)
             if options.fair:
                 options.fair.write_text(json.dumps([asdict(one) for one in compared], indent=1))
     print(show_all(results))
