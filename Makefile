@@ -75,7 +75,7 @@ bench: $(READY)
 
 # The demos train for several minutes, or use the networks of an earlier run in runs/. One of them needs qm9pack.
 screenshot: $(READY)
-	$(BIN)/python $(PIP_INSTALL) --editable ".[dev,molecules]"
+	$(BIN)/python $(PIP_INSTALL) --editable ".[molecules]"
 	$(BIN)/python docs/demos.py
 	$(BIN)/tagalong report runs/demo-nhanes --out docs/sample_report.html
 	$(MAKE) pictures

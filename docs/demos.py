@@ -57,7 +57,8 @@ def take_pictures(name: str) -> None:
     from tagalong.study import Results
 
     folder = ROOT / "runs" / f"demo-{name}"
-    figures = {f"demo_{name}.png": change_by_networks(Results.load(folder))}
+    curve = change_by_networks(Results.load(folder)).update_layout(title={"y": 0.93}, margin={"t": 90})
+    figures = {f"demo_{name}.png": curve}
     if name == "molecules":
         figures[f"demo_{name}_affinity.png"] = affinity_heatmap(Affinity.load(folder / "affinity.json"))
     for picture, figure in figures.items():
@@ -88,7 +89,7 @@ def draw_faces(picture: Path) -> None:
 
     from tagalong.problems import faces
 
-    images = faces(rows=100, size="full").train.inputs[:FACES].numpy().transpose(0, 2, 3, 1)
+    images = faces(rows=1000, size="full").train.inputs[:FACES].numpy().transpose(0, 2, 3, 1)
     side = images.shape[1] + GAP
     rows = -(-FACES // FACES_PER_ROW)
     sheet = np.full((rows * side - GAP, FACES_PER_ROW * side - GAP, 3), 255, np.uint8)

@@ -66,6 +66,14 @@ def test_without_copies_there_is_no_column_for_them() -> None:
     assert "No copies were trained to compare the 2 networks with" in answer(text, "Groups?")
 
 
+def test_copies_are_not_compared_with_copies() -> None:
+    picked_copies = (Group("ab", "ab", copy=2), Group("ab", "ab", copy=5))
+    text = overview(picked(picked_copies, -0.2), picked(COPIES, -0.1, method="ensemble"), picked(TAUGHT, -0.05))
+    assert "from copies" in text.splitlines()[1]
+    assert rows(text)[1].startswith("* 2 2 copies -20.0% (")
+    assert rows(text)[1].count("%") == 1
+
+
 def test_a_plain_network_is_marked_if_nothing_else_is_worth_it() -> None:
     text = overview(picked(APART, 0.1, method="tag"))
     assert rows(text)[0] == "* 1 1 plain network"

@@ -54,12 +54,17 @@ def _budgets_table(verdict: Verdict, width: int) -> list[str]:
     for budget, found in verdict.by_budget.items():
         number = f"{RECOMMENDED} {budget}" if _is_recommended(verdict, budget) else str(budget)
         cells = [number, describe_networks(found), "" if found.kind == "plain" else _change_text(found.change)]
-        table.add_row(*cells, *([_change_text(found.change_from_copies)] if compared else []))
+        table.add_row(*cells, *([_change_text(_change_from_copies(found))] if compared else []))
     return table.lines(width)
 
 
 def _has_copies(verdict: Verdict) -> bool:
-    return any(found.change_from_copies for found in verdict.by_budget.values())
+    return any(_change_from_copies(found) for found in verdict.by_budget.values())
+
+
+def _change_from_copies(found: BudgetResult) -> Change | None:
+    """Returns the change from copies, or None if these are copies, which other methods may pick differently."""
+    return None if found.kind == "copies" else found.change_from_copies
 
 
 def _is_recommended(verdict: Verdict, budget: int) -> bool:
