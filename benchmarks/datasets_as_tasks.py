@@ -7,6 +7,7 @@ $ python benchmarks/datasets_as_tasks.py --width 64 --layers 2 --length 16 --dat
 import argparse
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.profiler import profile
 
 from markdown import progress, table
 from planted_datasets import (
@@ -28,6 +30,7 @@ from planted_datasets import (
     pretrained,
     with_lora,
 )
+from profiling import time_step
 from tagalong import Affinity, AffinityMeter
 from tagalong.measure import RoundRobin
 
@@ -36,7 +39,12 @@ COLUMNS = (
     *("step", "overhead"),
 )
 CHECKPOINTS = (5, 10, 20)
+BREAKDOWN_COLUMNS = (
+    *("datasets", "tuning", "parameters", "host: projection", "host: running means"),
+    *("launches", "launches of observe", "device", "device, observe"),
+)
 OBSERVED = 64  # steps per round that are observed; the meter digests this many projections at once
+LAUNCHES = ("LaunchKernel", "GraphLaunch", "MemcpyAsync", "MemsetAsync")
 TARGETS = 8  # tasks whose losses a lookahead measures at a step
 
 
@@ -117,22 +125,66 @@ def lookahead(setting: Setting, tuning: str, seed: int, steps: int) -> list[dict
 def overhead(run: Run, meter: AffinityMeter, rounds: int) -> dict[str, float]:
     """Returns the seconds of a plain step, and what `observe` adds to it as a fraction: medians over rounds.
 
-    Steps with and without `observe` take turns, so that the load of the machine affects both alike. On a GPU, several
-    steps make up a turn, because reading the time waits for the device.
+    Steps with and without `observe` take turns, so that the load of the machine affects both alike. On a GPU, they are
+    timed with CUDA events, and several steps make up a turn, because reading the events waits for the device.
     """
     plain, added = [], []
-    turn = OBSERVED if run.setting.device != "cpu" else 1
-    for _ in range(rounds):
+    device = torch.device(run.setting.device)
+    turn = OBSERVED if device.type == "cuda" else 1
+    for number in range(rounds):
         seconds = [0.0, 0.0]
         for first in range(0, OBSERVED, turn):
-            for observed in (False, True):
-                start = _now(run.model)
-                for k in range(first, first + turn):
-                    run.step(k % run.setting.datasets, meter if observed else None)
-                seconds[observed] += _now(run.model) - start
+            for observed in (False, True) if number % 2 else (True, False):
+                datasets = iter(range(first, first + turn))
+                step = partial(_next_step, run, datasets, meter if observed else None)
+                seconds[observed] += turn * time_step(step, turn, device)
         plain.append(seconds[0] / OBSERVED)
         added.append(seconds[1] / seconds[0] - 1)
-    return {"seconds": median(plain), "overhead": median(added)}
+    return {"seconds": median(plain), "overhead": median(added), "least": min(added), "most": max(added)}
+
+
+def _next_step(run: Run, datasets: Iterator[int], meter: AffinityMeter | None) -> None:
+    run.step(next(datasets) % run.setting.datasets, meter)
+
+
+def breakdown(run: Run, meter: AffinityMeter) -> tuple[str, ...]:
+    """Returns what `observe` costs per step on the host and on the device, and how much work it launches."""
+    seconds = []
+    for k in range(4 * OBSERVED):
+        loss_of(run.model, *run.data.batch(k % run.setting.datasets)).backward()
+        start = time.perf_counter()
+        meter.observe(str(k % run.setting.datasets))
+        seconds.append(time.perf_counter() - start)
+        run.optimizer.step()
+        run.optimizer.zero_grad()
+    projection = median(seconds)
+    means = sum(value - projection for value in sorted(seconds)[-4:]) / len(seconds)
+    (launches, device), (more_launches, longer) = (_work(run, chosen) for chosen in (None, meter))
+    trained = [p for p in run.model.parameters() if p.requires_grad]
+    return (
+        str(run.setting.datasets),
+        run.tuning,
+        f"{sum(p.numel() for p in trained):,} in {len(trained)} tensors",
+        *(f"{1e6 * value:.0f} µs" for value in (projection, means)),
+        *(f"{launches:.0f}", f"{more_launches - launches:.1f}", f"{device:.0f} µs", f"{longer - device:.0f} µs"),
+    )
+
+
+def _work(run: Run, meter: AffinityMeter | None) -> tuple[float, float]:
+    """Returns how many kernels a step launches (on a CPU, operators), and how many microseconds they take."""
+    with profile(activities=None) as profiler:
+        for k in range(OBSERVED):
+            run.step(k % run.setting.datasets, meter)
+        if run.setting.device != "cpu":
+            torch.cuda.synchronize()
+    events = profiler.key_averages()
+    if run.setting.device == "cpu":
+        work = [event for event in events if event.key.startswith("aten::")]
+        times = sum(event.self_cpu_time_total for event in work)
+    else:
+        work = [event for event in events if any(name in event.key for name in LAUNCHES)]
+        times = sum(event.self_device_time_total for event in events)
+    return sum(event.count for event in work) / OBSERVED, times / OBSERVED
 
 
 def _now(model: nn.Module) -> float:
@@ -143,7 +195,9 @@ def _now(model: nn.Module) -> float:
     return time.perf_counter()
 
 
-def measure(setting: Setting, tuning: str, seed: int, steps: int, rounds: int) -> list[dict[str, object]]:
+def measure(
+    setting: Setting, tuning: str, seed: int, steps: int, rounds: int, breakdowns: list[tuple[str, ...]] | None = None
+) -> list[dict[str, object]]:
     """Fine-tunes a network and returns one row per checkpoint, or a single one for the cost if `steps` is 0."""
     run = Run(setting, tuning, seed)
     before = run.accuracy()
@@ -162,6 +216,8 @@ def measure(setting: Setting, tuning: str, seed: int, steps: int, rounds: int) -
         overhead(run, meter, 1)  # warms up
     cost = overhead(run, meter, rounds) if rounds else {}
     progress(f"{setting.datasets} {tuning}: {cost}")
+    if breakdowns is not None:
+        breakdowns.append(breakdown(run, meter))
     found = {"estimator": "streaming", **cost, "tuning": tuning, "seed": seed, **asdict(setting)}
     return [{**found, **row} for row in rows or [{"steps": 0}]]
 
@@ -175,6 +231,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20, help="steps per dataset; 0 to measure the overhead only")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5, help="rounds for the overhead; 0 to skip it")
+    parser.add_argument("--breakdown", action="store_true", help="also show where the time of `observe` goes")
     parser.add_argument("--lookahead", action="store_true", help="also measure lookaheads, which takes much longer")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
@@ -187,16 +244,21 @@ def main() -> None:
         torch.set_num_threads(1)
     names = ("device", "width", "layers", "batch", "length", "pretraining")
     base = Setting(**{name: getattr(args, name) for name in names})
+    breakdowns: list[tuple[str, ...]] | None = [] if args.breakdown else None
     rows = [
         row
         for count in args.datasets
         for tuning in args.tuning
         for share in args.shares
         for seed in range(args.seeds)
-        for row in measure(replace(base, datasets=count, share=share), tuning, seed, args.steps, args.rounds)
+        for row in measure(
+            replace(base, datasets=count, share=share), tuning, seed, args.steps, args.rounds, breakdowns
+        )
         + (lookahead(replace(base, datasets=count, share=share), tuning, seed, args.steps) if args.lookahead else [])
     ]
     print(table(COLUMNS, [_cells(row) for row in rows]))
+    if breakdowns:
+        print(f"\n{table(BREAKDOWN_COLUMNS, breakdowns)}")
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
 
@@ -212,7 +274,7 @@ def _cells(row: dict[str, object]) -> tuple[str, ...]:
         f"{row['nearest']:.0%}" if known else "",
         f"{row['auc']:.3f}" if known else "",
         f"{row['before']:.0%} → {row['after']:.0%}" if known else "",
-        f"{1000 * row['seconds']:.0f} ms" if "seconds" in row else "",  # type: ignore[operator]
+        f"{1000 * row['seconds']:.3g} ms" if "seconds" in row else "",  # type: ignore[operator]
         f"{row['overhead']:.1%}" if "overhead" in row else "",
     )
 

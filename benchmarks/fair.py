@@ -172,7 +172,8 @@ class Pool(Backend):
     def _pack(self, one: Trained) -> NetworkResult:
         halves = halve_rows({task: score.rows for task, score in one.val.items()}, self.problem.val.groups)
         sizes = one.steps, one.seconds, one.parameters
-        return NetworkResult(one.job, one.val, one.test, *sizes, best_epoch=one.best_epoch, halves=halves)
+        found = {"best_epoch": one.best_epoch, "halves": halves, "flattery": one.flattery}
+        return NetworkResult(one.job, one.val, one.test, *sizes, **found)
 
     def measure_affinity(
         self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
@@ -271,7 +272,8 @@ class Copies:
         for part, rows in (("val", problem.val), ("test", problem.test)):
             outputs = []
             for one in trained:
-                network = build_network(problem, problem.names, one.job.seed, one.job.width).to(device)
+                own = problem.with_network(one.job.network)
+                network = build_network(own, problem.names, one.job.seed, one.job.width).to(device)
                 network.load_state_dict(one.state)
                 outputs.append(outputs_on(network, rows.inputs.to(device)))
             self._answers[part] = {

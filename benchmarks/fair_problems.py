@@ -103,9 +103,9 @@ def scenes(data: Path | None, seed: int) -> Problem:
     drawn = draw_scenes(SCENES, np.random.default_rng([seed, 23]))
     images, targets = drawn.pop("image"), {name: values.astype(np.float32) for name, values in drawn.items()}
     tasks = [
-        Task(name, "custom", loss=pixel_entropy, average="sigmoid", head=pixel_head)
+        Task(name, "custom", loss=pixel_entropy, average="sigmoid", soft_targets=True, head=pixel_head)
         if name in ("ball", "edge")
-        else Task(name, "custom", loss=pixel_error, average="outputs", head=pixel_head)
+        else Task(name, "custom", loss=pixel_error, average="outputs", soft_targets=True, head=pixel_head)
         for name in targets
     ]
     recipe = Recipe(lr=1e-2, batch_size=256, epochs=150, patience=8)

@@ -28,22 +28,16 @@ import fair
 from fair import Case, CaseResult, Gate, Pool, Prepared
 from fair_problems import PROBLEMS
 from markdown import progress, table
+from spend_variants import RANDOM_HINTS, RANDOM_SETS, Variant, allow_random_sets, shuffle_hints, variants
+from tagalong.affinity import Affinity
 from tagalong.group import Group, Taught
 from tagalong.learn import Diverged, Job, Lesson, Problem, Trained, build_network, outputs_on, train_many
-from tagalong.study import Decision, Method, NetworkResult, make_method
+from tagalong.study import Cost, Decision, NetworkResult
 from tagalong.study.search.answers import ALL, Answers
 from tagalong.study.uncertainty import row_stderr
 
 EFFORTS = (3, 6, 20, 60)
-ABLATION_EFFORTS = (20, 60)
 FRESH_SEEDS = 3  # that judge a recipe
-ABLATIONS: dict[str, dict[str, Any]] = {
-    "without sets": {"sets": False},
-    "without teaching": {"teach": False},
-    "without mixtures": {"mixtures": False},
-    "without wider networks": {"wide": False},
-    "without hints": {"affinity": False},
-}
 
 
 @dataclass(frozen=True)
@@ -141,7 +135,7 @@ class TeachingPool(Pool):
         return self.lessons[key]
 
     def _pack(self, one: Trained) -> NetworkResult:
-        key = f"{'+'.join(one.job.tasks)} {one.job.seed} {one.job.width} {one.job.taught!r}"
+        key = f"{'+'.join(one.job.tasks)} {one.job.seed} {one.job.width} {one.job.taught!r} {one.job.network}"
         self.jobs_by_key[key] = one.job
         result = super()._pack(one)
         return NetworkResult(**{**vars(result), "key": key})
@@ -152,7 +146,8 @@ class TeachingPool(Pool):
         for job in dict.fromkeys(jobs):
             if (job, part) not in self.answers:
                 one = self.trained[job]
-                network = build_network(self.problem, job.tasks, job.seed, job.width).to(self.device)
+                problem = self.problem.with_network(job.network)
+                network = build_network(problem, job.tasks, job.seed, job.width).to(self.device)
                 network.load_state_dict(one.state)
                 inputs = getattr(self.problem, part).inputs.to(self.device)
                 outputs = outputs_on(network, inputs)
@@ -186,26 +181,24 @@ class TeachingPool(Pool):
 class SearchPool(TeachingPool):
     """Asks a gate for networks, and shares them with the pool of the gate."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, variant: Variant) -> None:
         super().__init__(gate.pool.problem, gate.pool.device)
         self.share(gate.pool)
         self._gate = gate
+        self.draws_sets, self._shuffles_hints = variant.name == RANDOM_SETS, variant.name == RANDOM_HINTS
+
+    def measure_affinity(
+        self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
+    ) -> tuple[Affinity, dict[int, Cost]]:
+        """Returns the affinities, or affinities that say nothing."""
+        affinity, costs = super().measure_affinity(seeds, settings, method)
+        return (shuffle_hints(affinity, seeds[0]) if self._shuffles_hints else affinity), costs
 
     def train(self, jobs: Iterable[Job]) -> list[Trained]:
         """Returns networks, which are trained together with those that other searches ask for."""
         wanted = list(jobs)
         self._gate.train(wanted)
         return [self.trained[job] for job in wanted]
-
-
-def variants(options: argparse.Namespace) -> list[tuple[str, int, Method]]:
-    """Returns the variants of `auto` to compare, with their names and efforts."""
-    found: list[tuple[str, int, dict[str, Any]]] = [("auto", effort, {}) for effort in options.efforts]
-    found += [("auto, one pass", effort, {"passes": 1}) for effort in options.efforts if effort in ABLATION_EFFORTS]
-    if options.ablations:
-        some = [effort for effort in options.efforts if effort in ABLATION_EFFORTS]
-        found += [(f"auto {name}", effort, given) for name, given in ABLATIONS.items() for effort in some]
-    return [(name, effort, make_method("auto", {"auto": {"effort": effort, **given}})) for name, effort, given in found]
 
 
 class SpendCase(Case):
@@ -234,8 +227,7 @@ class SpendCase(Case):
 
     def _compare_auto(self) -> None:
         plans = variants(self.options)
-        gate = Gate(self.pool, len(plans))
-        made = _decide_together(gate, [method for *_, method in plans], self.options.budgets, self.first_seed)
+        made = _decide_together(Gate(self.pool, len(plans)), plans, self.options.budgets, self.first_seed)
         fresh = [self.first_seed + fair.FIRST_FRESH + number for number in range(FRESH_SEEDS)]
         choices = {
             (place, budget): decision.choices[budget, self.first_seed].groups
@@ -246,12 +238,11 @@ class SpendCase(Case):
             self.pool.group_job(group, seed) for groups in choices.values() for group in groups for seed in fresh
         )
         for (place, budget), groups in choices.items():
-            name, effort, _ = plans[place]
             about = made[place].about
             self.found.outcomes.append(
                 Outcome(
-                    name,
-                    effort,
+                    plans[place].name,
+                    plans[place].effort,
                     about["spent"],
                     budget,
                     self._change([self.pool.average_losses(groups, self.first_seed)]),
@@ -277,15 +268,16 @@ class SpendCase(Case):
         return float((np.mean(losses, 0) / self.result.plain - 1).mean())
 
 
-def _decide_together(gate: Gate, methods: Sequence[Method], budgets: Sequence[int], seed: int) -> list[Decision]:
-    def decide(method: Method) -> Decision:
+def _decide_together(gate: Gate, plans: Sequence[Variant], budgets: Sequence[int], seed: int) -> list[Decision]:
+    def decide(plan: Variant) -> Decision:
         try:
-            return method.decide(SearchPool(gate), budgets, [seed])
+            return plan.method.decide(SearchPool(gate, plan), budgets, [seed])
         finally:
             gate.leave()
 
-    with ThreadPoolExecutor(len(methods)) as threads:
-        return list(threads.map(decide, methods))
+    allow_random_sets()
+    with ThreadPoolExecutor(len(plans)) as threads:
+        return list(threads.map(decide, plans))
 
 
 def show(results: Sequence[SpendResult], kind: str) -> str:
@@ -357,6 +349,7 @@ def main() -> None:
     parser.add_argument("--efforts", type=fair._numbers, default=EFFORTS)
     parser.add_argument("--budgets", type=fair._numbers, default=fair.BUDGETS)
     parser.add_argument("--ablations", action="store_true", help="also leave out one part of `auto` at a time")
+    parser.add_argument("--only-ablations", action="store_true", help="only leave out one part of `auto` at a time")
     parser.add_argument("--fair", type=Path, help="train the other methods of fair.py too, and save their results here")
     parser.add_argument("--base", choices=("truth", "default"), default="truth", help="the plain network on tables")
     parser.add_argument("--data", type=Path, help="folder with qm9/, tox21/, nhanes.tsv and digits.npz")

@@ -277,6 +277,31 @@ def test_averages_of_copies_are_those_of_the_library(monkeypatch: pytest.MonkeyP
         assert {*copies.best(range(4), 2)} == {*pairs[int(values.argmin())]}
 
 
+def test_networks_of_spend_may_be_tabm_networks_on_tables_with_the_default_base(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from fair import shorten
+    from fair_problems import PROBLEMS, with_default_network
+    from spend import TeachingPool
+    from tagalong.group import Group, Taught
+
+    own = PROBLEMS["digits"].load(None, 0)
+    problem = shorten(with_default_network(own), 60, 2)
+    assert (own.alternatives, problem.alternatives) == ((), ("tabm",))
+    pool = TeachingPool(problem, "cpu")
+    plain, tabm = (Group(problem.names, problem.names, network=network) for network in (None, "tabm"))
+    jobs = [pool.group_job(group, 0) for group in (plain, tabm)]
+    results = pool.networks(jobs)
+    assert len({result.key for result in results.values()}) == 2
+    assert results[jobs[1]].parameters > results[jobs[0]].parameters
+    for group, job in zip((plain, tabm), jobs, strict=True):
+        expected = [results[job].test[name].loss for name in problem.names]
+        np.testing.assert_allclose(pool.average_losses([group], 0), expected, rtol=1e-4)
+    student = Group(problem.names, problem.names, taught=Taught((results[jobs[1]].key,)))
+    assert np.isfinite(pool.average_losses([student, tabm], 0)).all()
+
+
 def test_truth_trains_every_subset_into_a_table(tmp_path: Path) -> None:
     from tagalong_paper.truth import TruthTable
 

@@ -205,6 +205,7 @@ def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: T
         (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--budgets", "1.5"], "found 1.5"),
         (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--recipe", "lr=fast"], "lr must be"),
         (["run", "faces", "--methods", "optimal", "--set", "optimal.max_tasks=many"], "found 'many'"),
+        (["run", "faces", "--methods", "auto", "--set", "auto.tabm=maybe"], "must be True or False, found 'maybe'"),
         (["run", "faces", "--encoder", "tabm"], "--encoder can only be used with tables, found 'faces'"),
         (["demo", "birds"], "birds"),
         (["predict", "nowhere", "table.csv"], "nowhere must be the folder of a finished run"),

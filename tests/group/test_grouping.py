@@ -71,6 +71,23 @@ def test_the_size_of_a_network_is_a_positive_integer(size: object) -> None:
         Group("a", "a", size=size)  # type: ignore[arg-type]
 
 
+def test_the_kind_of_a_network_survives_files() -> None:
+    plain, other = Group("ab", "ab"), Group("ab", "ab", network="tabm")
+    assert plain != other
+    assert sorted([other, plain]) == [plain, other]
+    assert (str(other), plain.network_text) == ("serves {a, b}, TabM network", "")
+    found = Grouping((other,), 2.0, 2.0, "optimal", {"a": 1.0, "b": 1.0}, 1)
+    assert Grouping.from_json(found.to_json()) == Grouping.from_yaml(found.to_yaml()) == found
+    assert pickle.loads(pickle.dumps(other)) == other
+    assert "network" not in plain.to_document()
+
+
+@pytest.mark.parametrize("network", ["", 1, True, ["tabm"]])
+def test_the_kind_of_a_network_is_a_name(network: object) -> None:
+    with pytest.raises(InvalidInput, match="`network` must be the name of a network or None"):
+        Group("a", "a", network=network)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("number", [-1, 0.5, "1"])
 def test_the_number_of_a_copy_is_an_integer(number: object) -> None:
     with pytest.raises(InvalidInput, match="`copy` must be a non-negative integer"):

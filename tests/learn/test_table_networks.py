@@ -1,14 +1,29 @@
 """The default networks for tables depend on the number of training rows and the kinds of columns."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tagalong.learn import MLP, Job, Problem, Recipe, TabM, build_network, train, why_not_batched
+from tagalong.errors import InvalidInput
+from tagalong.learn import (
+    MLP,
+    Job,
+    Lesson,
+    Problem,
+    Recipe,
+    Split,
+    TabM,
+    build_network,
+    relative_step_cost,
+    train,
+    train_many,
+    why_not_batched,
+)
 from tagalong.learn.piecewise_linear import count_bins
-from tagalong.learn.table_networks import BINS, ROWS_PER_CODE, default_network
+from tagalong.learn.table_networks import BINS, ROWS_PER_CODE, count_multiplications, default_network
 
 
 def numbers(rows: int, columns: int) -> torch.Tensor:
@@ -86,3 +101,106 @@ def test_default_networks_are_batched_and_learn() -> None:
     assert count_bins(problem.encoder.edges) == 2 * BINS["mlp"]
     assert why_not_batched(problem) is None
     assert train(problem, Job(problem.names, epochs=20)).test["size"].loss < 0.95
+
+
+def shortened(problem: Problem, epochs: int = 2) -> Problem:
+    return replace(problem, recipe=replace(problem.recipe, epochs=epochs))
+
+
+def test_the_alternative_of_a_default_network_is_what_tabm_would_be() -> None:
+    inputs, targets = arrays()
+    problem, tabm = (Problem.from_arrays(inputs, targets, list(targets), encoder=name) for name in (None, "tabm"))
+    other = problem.with_network("tabm")
+    assert problem.alternatives == ("tabm",)
+    assert (repr(other.encoder), other.encoder.edges) == (repr(tabm.encoder), tabm.encoder.edges)  # type: ignore[union-attr]
+    assert (repr(other.head), other.recipe) == (repr(tabm.head), tabm.recipe)
+    assert other.fingerprint == problem.fingerprint
+    assert problem.with_network("tabm") is other
+    assert problem.with_network(None) is problem
+    assert tabm.alternatives == other.alternatives == ()
+    assert problem.only(["rare"]).with_network("tabm").names == ("rare",)
+
+
+def test_the_alternative_is_trained_for_as_long_as_the_recipe_says() -> None:
+    inputs, targets = arrays()
+    problem = Problem.from_arrays(inputs, targets, list(targets))
+    changed = replace(problem, recipe=replace(problem.recipe, epochs=7, patience=3, batch_size=50))
+    found = changed.with_network("tabm").recipe
+    assert (found.epochs, found.patience, found.batch_size) == (7, 3, 50)
+    assert found.lr == problem.with_network("tabm").recipe.lr > changed.recipe.lr
+
+
+def test_networks_recipes_and_tasks_of_the_user_have_no_alternative() -> None:
+    inputs, targets = arrays()
+    problem = Problem.from_arrays(inputs, targets, list(targets))
+    custom = replace(problem.tasks[0], kind="custom", loss=torch.nn.functional.mse_loss)
+    for other in (
+        Problem.from_arrays(inputs, targets, list(targets), recipe=Recipe(epochs=3)),
+        Problem.from_arrays(inputs, targets, list(targets), encoder=MLP(2, (3,))),
+        replace(problem, encoder=MLP(2, (3,))),
+        replace(problem, head=lambda task, features: torch.nn.Linear(features, task.head_size)),
+        replace(problem, recipe=replace(problem.recipe, lr=0.1)),
+        replace(problem, tasks=(custom, *problem.tasks[1:])),
+    ):
+        assert other.alternatives == ()
+        with pytest.raises(InvalidInput, match="`network` must be None, found 'tabm'"):
+            other.with_network("tabm")
+        with pytest.raises(InvalidInput, match=r"`job.network` must be None for this problem, found 'tabm'"):
+            train(other, Job(other.names, network="tabm"))
+    with pytest.raises(InvalidInput, match=r"`job.network` must be None or 'tabm' for this problem, found 'boosting'"):
+        train_many(problem, [Job(problem.names, network="boosting")])
+
+
+def test_jobs_of_another_network_train_what_a_problem_with_that_network_would() -> None:
+    inputs, targets = arrays()
+    problem, tabm = (
+        shortened(Problem.from_arrays(inputs, targets, list(targets), encoder=name)) for name in (None, "tabm")
+    )
+    jobs = [Job(problem.names, seed, network=network) for network in (None, "tabm") for seed in (0, 1)]
+    together = {one.job: one for one in train_many(problem, jobs)}
+    assert list(together) == jobs
+    for job in jobs:
+        alone = train(problem, job)
+        expected = train(problem if job.network is None else tabm, replace(job, network=None))
+        assert alone.val == expected.val
+        assert alone.state is not None
+        assert expected.state is not None
+        assert all(torch.equal(tensor, expected.state[name]) for name, tensor in alone.state.items())
+        assert together[job].parameters == expected.parameters
+        for task, score in together[job].test.items():
+            assert score.loss == pytest.approx(expected.test[task].loss, rel=1e-4)
+
+
+def test_another_network_can_teach_and_be_taught() -> None:
+    inputs, targets = arrays()
+    problem = shortened(Problem.from_arrays(inputs, targets, list(targets)))
+    teacher = train(problem, Job(problem.names, network="tabm"))
+    lesson = Lesson.given_by([teacher], problem, mixtures=1)
+    network = build_network(problem.with_network("tabm"), problem.names, seed=0)
+    assert teacher.state is not None
+    network.load_state_dict(teacher.state)
+    rows = lesson.problem.train
+    assert isinstance(rows, Split)
+    with torch.no_grad():
+        answers = network.eval()(rows.inputs)
+    torch.testing.assert_close(lesson.answers["rare"], answers["rare"].squeeze(1).sigmoid())
+    students = [replace(lesson.student(problem.names), network=network) for network in (None, "tabm")]
+    found = {
+        one.job: one for one in train_many(lesson.problem, students, targets={s: lesson.targets(s) for s in students})
+    }
+    assert found[students[0]].parameters == train(problem, Job(problem.names)).parameters
+    assert found[students[1]].parameters == teacher.parameters
+
+
+def test_the_cost_of_a_step_is_that_of_its_multiplications() -> None:
+    inputs, targets = arrays()
+    problem = Problem.from_arrays(inputs, targets, list(targets))
+    codes, many = (2 + 2 * BINS[name] for name in ("mlp", "tabm"))
+    plain = 128 * (codes + 128 + 2)
+    adapted = 32 * (128 * (many + 128 + 2) + many + 3 * 128)
+    networks = [build_network(one, one.names, 0) for one in (problem, problem.with_network("tabm"))]
+    assert [count_multiplications(network) for network in networks] == [plain, adapted]
+    assert relative_step_cost(problem, "tabm") == adapted / plain
+    assert relative_step_cost(problem, None) == 1
+    twice = replace(problem, recipe=replace(problem.recipe, batch_size=10))
+    assert relative_step_cost(twice, "tabm") == adapted / plain, "both have the same batches"

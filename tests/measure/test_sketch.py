@@ -168,3 +168,35 @@ def test_half_precision_gradients_are_projected_in_float32() -> None:
     assert found is not None
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, GradientSketch([exact], [], DIMENSION, seed=0)())
+
+
+@pytest.mark.parametrize("shape", [(70, 13), (13,)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_parameters_larger_than_a_tile_are_only_read(
+    shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sketch_module, "CPU_TILE", 10 * DIMENSION)
+    parameter = nn.Parameter(torch.zeros(shape, dtype=dtype))
+    optimizer = torch.optim.AdamW([parameter])
+    parameter.grad = torch.randn(shape, dtype=dtype)
+    optimizer.step()
+    state = optimizer.state[parameter]
+    before = [t.clone() for t in (parameter.grad, state["exp_avg_sq"], parameter)]
+    sketch = GradientSketch([parameter], [optimizer], DIMENSION, seed=0)
+    first, again = sketch(), sketch()
+    assert all(map(torch.equal, before, (parameter.grad, state["exp_avg_sq"], parameter)))
+    assert first is not None
+    assert again is not None
+    assert torch.equal(first, again)
+
+
+def test_mixed_precision_does_not_round_projections() -> None:
+    model = network().float()
+    set_gradients(model, 0)
+    sketch = GradientSketch(list(model.parameters()), [], DIMENSION, seed=0)
+    expected = sketch()
+    assert expected is not None
+    with torch.autocast("cpu", torch.bfloat16):
+        found = sketch()
+    assert found is not None
+    assert torch.equal(found, expected)

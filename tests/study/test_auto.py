@@ -1,7 +1,7 @@
 """`auto` in a study: it resumes after a stop, reports its search, and rejects invalid efforts."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from study_small import small_problem
 
 from tagalong.group import Group
-from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
+from tagalong.learn import Batch, Job, Problem, Recipe, Split, StreamedRows, Task, train, train_many
 from tagalong.report import write_report
 from tagalong.study import Best, Chunk, NetworkResult, Results, Score, SearchLog, Store, Study
 from tagalong.study.executors import Advance, Serial
@@ -242,8 +242,8 @@ def test_passes_without_auto_are_rejected(problem: Problem, tmp_path: Path) -> N
 
 
 def test_options_that_are_neither_true_nor_false_are_rejected_together(problem: Problem, tmp_path: Path) -> None:
-    names = ("affinity", "average", "sets", "teach", "mixtures", "wide")
-    wrong: list[Any] = [1, "false", None, 0.0, "yes", []]
+    names = ("affinity", "average", "sets", "teach", "mixtures", "wide", "tabm")
+    wrong: list[Any] = [1, "false", None, 0.0, "yes", [], "no"]
     options = {"auto": dict(zip(names, wrong, strict=True))}
     with pytest.raises(ValueError, match="must be True or False") as error:
         Study(problem, tmp_path).check(["auto"], budgets=[2], options=options)
@@ -392,3 +392,58 @@ class _RecordingExecutor(Serial):
         self.trained += chunks
         self.requests.append([job for chunk in chunks for job in chunk.jobs])
         yield from super().map(chunks, advance)
+
+
+class RowReader:
+    """Reads the rows of a split one by one."""
+
+    def __init__(self, rows: Split) -> None:
+        self.rows, self.tasks = rows, rows.tasks
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
+        return self.rows.inputs[row], {task: self.rows.targets[task][row] for task in tasks}
+
+    def contents(self) -> Iterator[bytes]:
+        return self.rows.contents()
+
+
+def streamed_problem() -> Problem:
+    problem = small_problem()
+    splits = {part: StreamedRows(RowReader(rows), rows.tasks, threads=1) for part, rows in problem.splits.items()}  # type: ignore[arg-type]
+    return replace(problem, **splits)
+
+
+def own_loss_problem() -> Problem:
+    problem = small_problem()
+    own = Task("a", loss=lambda outputs, targets: (outputs[:, 0] - targets).abs())
+    return replace(problem, tasks=(own, *problem.tasks[1:]))
+
+
+@pytest.mark.parametrize(
+    ("make_problem", "limit", "reason"),
+    [
+        (streamed_problem, None, "the rows are read from files"),
+        (own_loss_problem, None, "it is not known how to average the answers for a; set `Task(average=…)`"),
+        (small_problem, 8 * 24 * 3 * 6 - 1, "the answers on the validation rows would take more than 0 MB"),
+    ],
+)
+def test_one_network_answers_each_task_if_answers_cannot_be_averaged_and_the_reason_is_shown(
+    make_problem: Callable[[], Problem], limit: int | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if limit is not None:
+        monkeypatch.setattr("tagalong.study.methods.auto.MAX_ANSWER_BYTES", limit)
+    results = Study(make_problem(), tmp_path, device="cpu").run(["auto"], budgets=[2], seeds=1, effort=6)
+    found = results.settings["decisions"]["auto"]
+    assert found["one_network_per_task"] == reason
+    assert f"Each task is answered by one network: {reason}." in SearchLog(found).to_text(10_000)
+    for record in results.records_of(("auto", 2)):
+        assert sorted(task for group in record.groups for task in group.serves) == ["a", "b", "c"]
+
+
+def test_answers_that_just_fit_into_memory_are_averaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tagalong.study.methods.auto.MAX_ANSWER_BYTES", 8 * 24 * 3 * 6)
+    results = Study(small_problem(), tmp_path, device="cpu").run(["auto"], budgets=[2], seeds=1, effort=6)
+    assert "one_network_per_task" not in results.settings["decisions"]["auto"]

@@ -93,6 +93,22 @@ def test_wider_networks_are_counted_and_compared_with_the_mean_of_the_copies() -
     assert "No wider networks were trained: `encoder` must grow with `width`." in SearchLog(wider).to_text(500)
 
 
+def test_tabm_networks_are_counted_and_compared_with_the_mean_of_the_copies() -> None:
+    with_tabm = log()
+    with_tabm["teachers"].append(Group("ab", "ab", network="tabm").to_document(cost=False))
+    with_tabm["steps"][0]["trained"].append(trained("tabm", "ab", 0, val=[1.0, 2.0], effort=40.0))
+    with_tabm["chosen"]["2"]["alternatives"]["tabm"] = -0.06
+    check_search_log(Entry(with_tabm))
+    found = SearchLog(with_tabm)
+    assert [one.change for one in found.trainings if one.kind == "tabm"] == [pytest.approx(-0.5)]
+    assert found.trainings[2].change == pytest.approx(-0.1), "compared with the copy of the same seed, not with TabM"
+    assert Group("ab", "ab", network="tabm") in found.teachers
+    text = " ".join(found.to_text().split())
+    assert "2 networks for 2 sets of tasks, 1 TabM network, and 2 students" in text
+    assert "2 trained on all tasks, 1 TabM network trained on all tasks, and 1 trained on (b)" in text
+    assert "with taught networks -5.0%, with TabM networks -6.0%, with all networks -4.0%" in text
+
+
 def test_the_log_of_a_search_without_students_has_no_teachers_and_no_alternatives() -> None:
     older = log()
     del older["teachers"]
@@ -122,20 +138,21 @@ def edit_chosen(name: str, value: Any) -> Callable[[dict], None]:
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
-        (edit_first_student("kind", "pupil"), r"kind must be 'copy' or 'set' or 'student' or 'wide', found"),
+        (edit_first_student("kind", "pupil"), r"kind must be 'copy' or 'set' or 'student' or 'wide' or 'tabm', found"),
         (edit_first_student("mix", None), r"steps\[1\].trained\[0\].mix must be at least 0, found None"),
         (edit_first_student("mix", 1.5), r"steps\[1\].trained\[0\].mix must be at most 1, found 1.5"),
         (edit_first_student("mixtures", -1), r"steps\[1\].trained\[0\].mixtures must be at least 0, found -1"),
         (lambda document: document["steps"][1]["trained"][0].pop("mix"), r"steps\[1\].trained\[0\].mix is missing"),
         (edit_chosen("alternatives", [1]), r"must be an object, found \[1\]"),
-        (edit_chosen("alternatives", {"some": 0.1}), "its pool, 'copies' or 'taught' or 'wide' or 'all'"),
+        (edit_chosen("alternatives", {"some": 0.1}), "its pool, 'copies' or 'taught' or 'wide' or 'tabm' or 'all'"),
         (edit_chosen("alternatives", {"taught": "x"}), "taught must be a finite number, found 'x'"),
         (edit_chosen("alternatives", None), "pool must be one of the `alternatives`, found 'taught'"),
-        (edit_chosen("pool", "best"), "pool must be 'copies' or 'taught' or 'wide' or 'all', found 'best'"),
+        (edit_chosen("pool", "best"), "pool must be 'copies' or 'taught' or 'wide' or 'tabm' or 'all', found"),
         (lambda document: document.update(teachers="all"), "teachers must be a list, found 'all'"),
         (lambda document: document["teachers"][0].pop("trains"), r"teachers\[0\].trains is missing"),
         (lambda document: document["teachers"][3].update(serves=["a"]), r"teachers\[3\].serves must contain only"),
         (lambda document: document["teachers"][0].update(copy=-1), r"teachers\[0\].copy must be at least 0, found -1"),
+        (lambda document: document["teachers"][0].update(network=""), r"teachers\[0\].network must be a non-empty"),
         (lambda document: document.update(one_network_per_task=7), "one_network_per_task must be a string, found 7"),
     ],
 )  # fmt: skip

@@ -41,6 +41,8 @@ def test_a_stored_network_is_read_back_unchanged(tmp_path):
         key = KEYS.of(trained.job)
         row = store.results([key, "of nobody"])[key]
         assert row.job == trained.job
+        assert row.flattery == trained.flattery
+        assert set(row.flattery) == {"a", "c"}
         assert (row.steps, row.parameters, row.best_epoch) == (trained.steps, trained.parameters, trained.best_epoch)
         for part in ("val", "test"):
             scores = getattr(trained, part)

@@ -21,6 +21,7 @@ from .taught import Taught
 FORMAT = "tagalong-grouping"
 VERSION = 1
 SAVE_AGAIN_HINT = "save the grouping again"
+NETWORK_TITLES = {"tabm": "TabM"}
 PLAIN_FIELDS = ("value", "bound", "status", "budget", "objective", "solver")  # stored unchanged in a document
 
 
@@ -35,7 +36,8 @@ class Group:
     Several networks may serve the same task if their answers are averaged. Networks that train the same tasks are told
     apart by `copy`: each copy is trained with a different seed. A network that learns from the answers of other
     networks names them in `taught`. A wider network has about `size` times as many parameters as a plain one for the
-    same tasks, and uses as much of a budget as `size` plain networks.
+    same tasks, and uses as much of a budget as `size` plain networks. `network` names another network than the
+    problem's own, e.g. "tabm", which uses as much of a budget as a plain one.
 
     Example:
         >>> print(Group(trains={"age", "ill"}, serves={"age"}))
@@ -46,6 +48,8 @@ class Group:
         serves {age}, taught by 2 networks
         >>> print(Group({"age"}, {"age"}, size=3))
         serves {age}, 3 times the size
+        >>> print(Group({"age"}, {"age"}, network="tabm"))
+        serves {age}, TabM network
     """
 
     trains: frozenset[str]
@@ -54,6 +58,7 @@ class Group:
     copy: int = 0
     taught: Taught | None = None
     size: int = 1
+    network: str | None = None
 
     def __init__(
         self,
@@ -63,6 +68,7 @@ class Group:
         copy: int = 0,
         taught: Taught | None = None,
         size: int = 1,
+        network: str | None = None,
     ) -> None:
         object.__setattr__(self, "trains", frozenset(trains))
         object.__setattr__(self, "serves", frozenset(serves))
@@ -70,6 +76,7 @@ class Group:
         object.__setattr__(self, "copy", copy)
         object.__setattr__(self, "taught", taught)
         object.__setattr__(self, "size", size)
+        object.__setattr__(self, "network", network)
         if not self.serves <= self.trains:
             extra = ", ".join(map(repr, sorted(self.serves - self.trains)))
             raise InvalidInput("serves", "must contain only tasks in `trains`", extra)
@@ -79,24 +86,32 @@ class Group:
             raise InvalidInput("taught", "must be a Taught or None", repr(taught))
         if not is_positive_integer(size):
             raise InvalidInput("size", "must be a positive integer", repr(size))
+        if network is not None and not (isinstance(network, str) and network):
+            raise InvalidInput("network", "must be the name of a network or None", repr(network))
 
     @property
     def helpers(self) -> frozenset[str]:
         """The tasks that are trained but not served."""
         return self.trains - self.serves
 
+    @property
+    def network_text(self) -> str:
+        """The kind of network in words, e.g. "TabM network", or an empty string for the problem's own."""
+        return "" if self.network is None else f"{NETWORK_TITLES.get(self.network, self.network)} network"
+
     def __str__(self) -> str:
         helped = f", helped by {{{', '.join(sorted(self.helpers))}}}" if self.helpers else ""
         copy = f", copy {self.copy}" if self.copy else ""
         size = f", {self.size} times the size" if self.size > 1 else ""
+        network = f", {self.network_text}" if self.network else ""
         taught = f", {self.taught}" if self.taught else ""
-        return f"serves {{{', '.join(sorted(self.serves))}}}{helped}{copy}{size}{taught}"
+        return f"serves {{{', '.join(sorted(self.serves))}}}{helped}{copy}{size}{network}{taught}"
 
     def to_document(self, *, cost: bool = True) -> dict[str, Any]:
         """Returns the group as a JSON-compatible dictionary.
 
-        Copy 0 and size 1 are not mentioned, nor that a network is not taught, so that plain groups are written as they
-        always were.
+        Copy 0 and size 1 are not mentioned, nor that a network is not taught or is the problem's own, so that plain
+        groups are written as they always were.
 
         Args:
             cost: whether to include the cost.
@@ -109,15 +124,16 @@ class Group:
         document |= {"cost": self.cost} if cost else {}
         document |= {"copy": self.copy} if self.copy else {}
         document |= {"size": self.size} if self.size > 1 else {}
+        document |= {"network": self.network} if self.network else {}
         return document | ({"taught": self.taught.to_document()} if self.taught else {})
 
     def __lt__(self, other: Group) -> bool:
         return self._sort_key < other._sort_key
 
     @property
-    def _sort_key(self) -> tuple[list[str], list[str], float, int, str, int]:
+    def _sort_key(self) -> tuple[list[str], list[str], float, int, str, int, str]:
         taught = repr(self.taught) if self.taught else ""
-        return sorted(self.serves), sorted(self.trains), self.cost, self.copy, taught, self.size
+        return sorted(self.serves), sorted(self.trains), self.cost, self.copy, taught, self.size, self.network or ""
 
 
 @dataclass(frozen=True)
@@ -368,6 +384,7 @@ def _read_groups(entry: Entry, tasks: list[str]) -> tuple[Group, ...]:
             group.get("copy").optional(lambda copy: copy.integer(0)) or 0,
             group.get("taught").optional(Taught.from_document),
             group.get("size").optional(lambda size: size.integer(1)) or 1,
+            group.get("network").optional(Entry.name),
         )
         for group in entry.entries()
     ]

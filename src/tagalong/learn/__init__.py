@@ -20,6 +20,7 @@ from .boosting import boosting_scores as boosting_scores
 from .capacity import Capacity as Capacity
 from .capacity import capacities as capacities
 from .capacity import count_parameters as count_parameters
+from .capacity import relative_step_cost as relative_step_cost
 from .capacity import width_for as width_for
 from .capacity import width_of_size as width_of_size
 from .column_types import Columns as Columns
@@ -29,6 +30,7 @@ from .constant import constant_scores as constant_scores
 from .data_checks import LabelSummary as LabelSummary
 from .data_checks import check_data as check_data
 from .data_checks import label_summary as label_summary
+from .early_stopping import first_half as first_half
 from .memory import networks_at_once as networks_at_once
 from .network import MLP as MLP
 from .network import Encoder as Encoder
@@ -61,6 +63,7 @@ from .splitting import PARTS as PARTS
 from .streaming_rows import THREADS as THREADS
 from .streaming_rows import Reader as Reader
 from .streaming_rows import StreamedRows as StreamedRows
+from .table_networks import ChosenNetwork as ChosenNetwork
 from .tabm import TabM as TabM
 from .tabm import TabMHeads as TabMHeads
 from .task import Task as Task

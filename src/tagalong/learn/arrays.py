@@ -232,6 +232,7 @@ def make_fields(
         index = torch.as_tensor(rows)
         return Split(inputs[index], own, None if clusters is None else clusters[index])
 
+    train = make_split(row_split.train)
     without_labels = _read_unlabelled(table, unlabelled)
     if without_labels is not None:
         count = pluralize(len(without_labels), "row")
@@ -239,10 +240,10 @@ def make_fields(
     return {
         "name": name,
         "tasks": tuple(target.task for target in targets),
-        "train": make_split(row_split.train),
+        "train": train,
         "val": make_split(row_split.val),
         "test": make_split(row_split.test),
-        **_network_fields(encoder, inputs[torch.as_tensor(row_split.train)], [target.task for target in targets]),
+        **_network_fields(encoder, train.inputs, [target.task for target in targets]),
         **({} if recipe is None else {"recipe": recipe}),
         "scales": scales,
         "table": table,

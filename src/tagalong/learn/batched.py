@@ -15,6 +15,7 @@ from tagalong.errors import InvalidInput, raise_problems
 
 from .batchable import why_not_batched, why_seeds_not_mixed
 from .captured_step import WARM_UP_STEPS, CapturedStep, why_not_captured
+from .early_stopping import first_half, stopping_flattery
 from .memory import networks_at_once
 from .network import build_network
 from .own_targets import Targets
@@ -45,13 +46,13 @@ def train_many(
 ) -> Iterator[Trained]:
     """Trains many networks with the same results as separate calls to `train`, but in a fraction of the time.
 
-    Networks with the same width are trained as one batched computation, each with its own early stopping. Networks with
-    the same seed share batches, initial weights and dropout masks. Networks that cannot be batched (see
+    Networks of the same kind and width are trained as one batched computation, each with its own early stopping.
+    Networks with the same seed share batches, initial weights and dropout masks. Networks that cannot be batched (see
     `why_not_batched`) are trained one by one.
 
     Args:
         problem: the problem.
-        jobs: the networks to train. Their tasks, seeds, rules, widths and learning rates may differ.
+        jobs: the networks to train. Their tasks, seeds, rules, widths, learning rates and kinds may differ.
         device: the device to train on.
         targets: for some of the jobs, training targets that replace those of the problem, by task (see `train`).
         memory: the number of bytes that networks trained together may use. If None, a fraction of the free memory is
@@ -112,23 +113,29 @@ def _train_chunks(
 def _chunks(
     problem: Problem, jobs: list[Job], device: torch.device, targets: Mapping[Job, Targets], memory: int | None
 ) -> Iterator[list[Job]]:
-    """Yields chunks of jobs to train together: jobs with the same width that fit into memory."""
-    kinds: dict[tuple[str, float, int | None], list[Job]] = {}
+    """Yields chunks of jobs to train together: jobs of the same kind and width that fit into memory."""
+    kinds: dict[tuple[str, float, int | None, str | None], list[Job]] = {}
     for job in jobs:
-        kinds.setdefault((job.rule, job.width, job.epochs), []).append(job)
+        kinds.setdefault((job.rule, job.width, job.epochs, job.network), []).append(job)
     for similar in kinds.values():
-        if len(similar) == 1 or not _can_batch(problem, similar, device):
-            yield from ([job] for job in similar)
-            continue
-        wanted = {name for job in similar for name in job.tasks}
-        network = build_network(problem, wanted, similar[0].seed, similar[0].width).to(device)
-        replaced = max(sum(target.nbytes for target in targets.get(job, {}).values()) for job in similar)
-        sizes = [
-            networks_at_once(problem, network, device, memory, several_seeds=several, own_targets=replaced)
-            for several in (False, True)
-        ]
-        for groups in _join_seeds(problem, similar, device, sizes[1]):
-            yield from _split_evenly(groups, sizes[len(groups) > 1])
+        yield from _chunks_of_kind(problem.with_network(similar[0].network), similar, device, targets, memory)
+
+
+def _chunks_of_kind(
+    problem: Problem, similar: list[Job], device: torch.device, targets: Mapping[Job, Targets], memory: int | None
+) -> Iterator[list[Job]]:
+    if len(similar) == 1 or not _can_batch(problem, similar, device):
+        yield from ([job] for job in similar)
+        return
+    wanted = {name for job in similar for name in job.tasks}
+    network = build_network(problem, wanted, similar[0].seed, similar[0].width).to(device)
+    replaced = max(sum(target.nbytes for target in targets.get(job, {}).values()) for job in similar)
+    sizes = [
+        networks_at_once(problem, network, device, memory, several_seeds=several, own_targets=replaced)
+        for several in (False, True)
+    ]
+    for groups in _join_seeds(problem, similar, device, sizes[1]):
+        yield from _split_evenly(groups, sizes[len(groups) > 1])
 
 
 def _can_batch(problem: Problem, jobs: list[Job], device: torch.device) -> bool:
@@ -206,7 +213,7 @@ class BatchedTraining:
 
     Args:
         problem: the problem.
-        jobs: the networks, all with the same width and number of epochs.
+        jobs: the networks, all of the same kind, with the same width and number of epochs.
         device: the device to train on.
         targets: the training targets that replace those of the problem, for some of the jobs.
     """
@@ -218,7 +225,8 @@ class BatchedTraining:
         device: torch.device,
         targets: Mapping[Job, Targets] | None = None,
     ) -> None:
-        self.problem, self.jobs, self.device, self.recipe = problem, list(jobs), device, problem.recipe
+        self.problem = problem = problem.with_network(jobs[0].network)
+        self.jobs, self.device, self.recipe = list(jobs), device, problem.recipe
         self.tasks = [task for task in problem.tasks if any(task.name in job.tasks for job in jobs)]
         names = [task.name for task in self.tasks]
         self.trains = np.array([[name in job.tasks for name in names] for job in jobs])
@@ -231,12 +239,14 @@ class BatchedTraining:
         self._own_targets = [targets.get(job, {}) for job in jobs] if targets else []
         train, val = require_in_memory(problem.train, OPERATION), require_in_memory(problem.val, OPERATION)
         self.rows, self.val = train.only(names).to(device), val.only(names).to(device)
+        self._first = first_half(len(self.val), self.val.groups).to(device)
         self._warm = False
         self._after_rows_changed()
         self.epoch = self.steps = 0
         self.best_epoch, self.best_loss = np.full(len(jobs), -1), np.full(len(jobs), np.inf)
         self.epochs_run = np.zeros(len(jobs), dtype=int)
         self.curve: list[NDArray[np.float64]] = []
+        self.half_curve: list[NDArray[np.float64]] = []
 
     def _arrange(self, jobs: Iterable[int]) -> NDArray[np.intp]:
         """Returns the jobs seed by seed. Repeats jobs of some seeds, so that there are equally many of each seed."""
@@ -311,11 +321,12 @@ class BatchedTraining:
 
     def _validate(self, running: NDArray[np.bool_]) -> None:
         outputs = self.stack.outputs_on(self.val.inputs, self.recipe.batch_size)
-        table = np.full(self.trains.shape, np.nan)
-        table[self.job_of_row] = self.losses.to_array(
-            self.losses(outputs, [family.on(None) for family in self._val_targets])
-        )
+        found = self.losses.with_halves(outputs, [family.on(None) for family in self._val_targets], self._first)
+        tables = np.full((*self.trains.shape, 3), np.nan)
+        tables[self.job_of_row] = self.losses.to_array(found)
+        table = tables[..., 0]
         self.curve.append(table)
+        self.half_curve.append(tables[..., 1:])
         weights = np.array([task.weight for task in self.tasks])
         total = np.where(self.trains, weights * table, 0).sum(1)
         last = np.isfinite(total) & (self.epoch + 1 == self.jobs[0].last_epoch(self.recipe))
@@ -409,6 +420,17 @@ class BatchedTraining:
                 seconds=float(seconds[k]),
                 parameters=self.stack.count_parameters(trains[k]),
                 state=states[k] if self.best_epoch[k] >= 0 else None,
+                flattery=self._flattery(k),
             )
             for k, job in enumerate(self.jobs)
         ]
+
+    def _flattery(self, job: int) -> dict[str, float]:
+        names = [task.name for task in self.tasks if task.name in self.jobs[job].tasks]
+        if self.best_epoch[job] < 0:
+            return {}
+        if self.recipe.keep == "last":  # validation rows choose nothing
+            return dict.fromkeys(names, 0.0)
+        own = np.stack([table[job][self.trains[job]] for table in self.half_curve[: self.epochs_run[job]]])
+        found = stopping_flattery(own, [task.weight for task in self.tasks if task.name in names])
+        return dict(zip(names, found.tolist(), strict=True))

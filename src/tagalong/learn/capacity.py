@@ -11,6 +11,7 @@ from tagalong.errors import InvalidInput
 
 from .network import build_network
 from .problem import Problem
+from .table_networks import count_multiplications
 
 # The widths that `width_of_size` found. To find a width, many networks are built.
 _widths: WeakKeyDictionary[Problem, dict[tuple[frozenset[str], float, float], float]] = WeakKeyDictionary()
@@ -67,6 +68,32 @@ def count_parameters(problem: Problem, tasks: Iterable[str], width: float = 1.0)
     """Returns the number of encoder and head parameters in a network for these tasks."""
     network = build_network(problem, tasks, seed=0, width=width)
     return sum(parameter.numel() for parameter in network.parameters())
+
+
+def relative_step_cost(problem: Problem, network: str | None) -> float:
+    """Returns what a training step of another network costs, as a multiple of a step of the problem's own network.
+
+    Costs are computed rather than timed: they are the multiplications of both networks for all tasks, times the rows of
+    a batch. The backward pass of either takes about twice as many as its forward pass.
+
+    Args:
+        problem: the problem.
+        network: one of `problem.alternatives`, or None for the problem's own network, which costs 1.
+
+    Example:
+        >>> import torch
+        >>> inputs = torch.rand(100, 3)
+        >>> problem = Problem.from_arrays(inputs, inputs.sum(1), ["sum"])
+        >>> round(relative_step_cost(problem, "tabm"), 1)
+        32.7
+    """
+    if network is None:
+        return 1.0
+    costs = [
+        count_multiplications(build_network(one, one.names, seed=0)) * min(one.recipe.batch_size, len(one.train))
+        for one in (problem.with_network(network), problem)
+    ]
+    return costs[0] / costs[1]
 
 
 def width_for(problem: Problem, tasks: Iterable[str], parameters: float) -> float:

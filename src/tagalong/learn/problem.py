@@ -18,7 +18,9 @@ from .arrays import fields_from_arrays
 from .network import Encoder, EncoderName, make_encoder
 from .recipe import Recipe
 from .rows import Rows, Split
+from .table_networks import ChosenNetwork
 from .tables import fields_from_table
+from .tabm import task_problems
 from .task import Kind, Task
 
 MAX_SHOWN_TASKS = 6  # by `repr`, to stay readable for problems with hundreds of tasks
@@ -44,6 +46,7 @@ class Problem:
         notes: notes on the data, shown in reports.
         unlabelled: the inputs of rows without labels, or None. Networks learn from them only if others teach them (see
             `tagalong.learn.teach`).
+        chosen_network: the network that was chosen for a table because none was given, or None. See `alternatives`.
 
     Example:
         >>> import numpy as np
@@ -66,6 +69,7 @@ class Problem:
     table: Any = None
     notes: tuple[str, ...] = ()
     unlabelled: Tensor | None = None
+    chosen_network: ChosenNetwork | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))
@@ -115,7 +119,7 @@ class Problem:
     ) -> Problem:
         """Creates a problem from arrays. NaN in the targets marks a missing label.
 
-        A row without any label is in no split if rows are split at random; it can only help to teach networks.
+        A training row without any label can only help to teach networks, whose teachers answer it.
 
         Args:
             inputs: an array of numbers [rows, …].
@@ -177,8 +181,8 @@ class Problem:
         """Creates a problem from a table: a file, a DataFrame, or columns in memory.
 
         Empty cells, NA, N/A, #N/A, <NA>, NaN, null, "?" and "." count as missing. A row without a label for a task is
-        not used for that task. A row without any label is in no split if rows are split at random; it can only help
-        to teach networks (see `unlabelled`). Missing values in a numeric feature column are imputed with the
+        not used for that task. A training row without any label can only help to teach networks, whose teachers answer
+        it. Missing values in a numeric feature column are imputed with the
         training-set median and marked by an indicator input. Numeric features are standardized. A categorical column
         becomes one input for each of the 50 most frequent levels in the training rows, and one input for all other
         values. Unnamed columns are dropped.
@@ -353,6 +357,42 @@ class Problem:
     def make_encoder(self, width: float = 1.0) -> nn.Module:
         """Creates an encoder that is `width` times as wide, using torch's global random number generator."""
         return make_encoder(self.encoder, width)
+
+    @property
+    def alternatives(self) -> tuple[str, ...]:
+        """The names of the networks that can be trained instead of the problem's own (see `Job.network`).
+
+        This is "tabm" if the network and recipe are those that tables get by default, apart from the recipe's batch
+        size, epochs and patience, and a TabM network can learn all tasks.
+        """
+        chosen = self.chosen_network
+        is_default = chosen is not None and chosen.is_used(self.encoder, self.head, self.recipe)
+        return ("tabm",) if is_default and not task_problems(self.tasks) else ()
+
+    def with_network(self, name: str | None) -> Problem:
+        """Returns the same problem with another of its `alternatives` as its network, or itself if the name is None.
+
+        Example:
+            >>> import torch
+            >>> inputs = torch.rand(100, 3)
+            >>> problem = Problem.from_arrays(inputs, inputs.sum(1), ["sum"])
+            >>> problem.encoder, problem.with_network("tabm").encoder
+            (MLP(3, hidden=(128, 128), dropout=0.1), TabM(3, hidden=(128, 128), dropout=0.1, members=32))
+        """
+        if name is None:
+            return self
+        if name not in self.alternatives:
+            hint = "only tables with the default network have alternatives"
+            expected = f"must be None or one of {', '.join(map(repr, self.alternatives))}"
+            raise InvalidInput("network", expected if self.alternatives else "must be None", repr(name), hint)
+        if name not in self._with_networks:
+            assert self.chosen_network is not None
+            self._with_networks[name] = replace(self, chosen_network=None, **self.chosen_network.tabm(self.recipe))
+        return self._with_networks[name]
+
+    @cached_property
+    def _with_networks(self) -> dict[str, Problem]:
+        return {}
 
     @cached_property
     def unlabelled_fingerprint(self) -> str | None:

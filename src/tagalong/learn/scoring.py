@@ -96,16 +96,18 @@ def as_float64(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Te
 
 
 @torch.no_grad()
-def losses_on(network: Network, tasks: Sequence[Task], rows: Rows) -> list[Tensor]:
-    """Returns the mean loss of each task in evaluation mode, without keeping outputs."""
+def row_losses_on(network: Network, tasks: Sequence[Task], rows: Rows) -> list[tuple[Tensor, Tensor]]:
+    """Returns each task's loss on every row, in evaluation mode, and whether the row has a label for it.
+
+    Outputs are not kept.
+    """
     found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in tasks]
     with evaluation_mode(network):
         for inputs, targets in rows.chunks():
             outputs = network(inputs)
             for task, parts in zip(tasks, found, strict=True):
                 parts.append(task.row_losses(outputs[task.name], targets[task.name]))
-    sums = [[torch.cat(part).sum() for part in zip(*parts, strict=True)] for parts in found]
-    return [loss / present.clamp(min=1) for loss, present in sums]
+    return [(torch.cat([one for one, _ in parts]), torch.cat([one for _, one in parts])) for parts in found]
 
 
 def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -310,9 +310,23 @@ class PairLosses:
         parts = [family.losses(outputs, target) for family, target in zip(self._families, targets, strict=True)]
         return torch.cat(parts)
 
+    def with_halves(self, outputs: Mapping[str, Tensor], targets: Sequence[Tensor], first: Tensor) -> Tensor:
+        """Returns the mean loss of every pair on all rows, on those in the first half, and on the others, [pairs, 3].
+
+        Args:
+            outputs: see above.
+            targets: see above.
+            first: whether each row is in the first half.
+        """
+        parts = [
+            family.losses_with_halves(outputs, target, first)
+            for family, target in zip(self._families, targets, strict=True)
+        ]
+        return torch.cat(parts)
+
     def to_array(self, losses: Tensor) -> NDArray[np.float64]:
-        """Returns the losses as a NumPy array [networks, tasks], with NaN for tasks that a network does not train."""
-        table = np.full(self.trains.shape, np.nan)
+        """Returns losses [pairs, …] as an array [networks, tasks, …], with NaN for tasks that are not trained."""
+        table = np.full((*self.trains.shape, *losses.shape[1:]), np.nan)
         table[self._networks, self._columns] = losses.detach().cpu().double().numpy()
         return table
 
@@ -390,19 +404,49 @@ class _Family:
 
     def losses(self, outputs: Mapping[str, Tensor], targets: Tensor) -> Tensor:
         """Returns the mean loss of each pair, given outputs [networks, rows, …] and targets [pairs or 1, rows, …]."""
+        chosen, targets = self._pairs(outputs, targets)
+        if self.tasks[0].loss is not None:
+            return self._own_losses(chosen, targets)
+        losses, present = self._row_losses(chosen, targets)
+        return losses.sum(1) / present.sum(1).clamp(min=1)
+
+    def losses_with_halves(self, outputs: Mapping[str, Tensor], targets: Tensor, first: Tensor) -> Tensor:
+        """Returns the same for all rows, for those in the first half, and for the others, [pairs, 3]."""
+        chosen, targets = self._pairs(outputs, targets)
+        if self.tasks[0].loss is not None:
+            masks = [rows.view(1, -1, *[1] * (targets.dim() - 2)) for rows in (first, ~first)]
+            parts = [targets, *(torch.where(mask, targets, torch.nan) for mask in masks)]
+            return torch.stack([self._own_losses(chosen, part) for part in parts], 1)
+        losses, present = self._row_losses(chosen, targets)
+        masks = (None, first, ~first)
+        sums, counts = ([_sum_rows(values, mask) for mask in masks] for values in (losses, present))
+        return torch.stack(sums, 1) / torch.stack(counts, 1).clamp(min=1)
+
+    def _pairs(self, outputs: Mapping[str, Tensor], targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the outputs and targets [pairs, rows, …] of each pair."""
         member_outputs = [outputs[task.name] for task in self.tasks]
         chosen = member_outputs[0] if len(self.tasks) == 1 else torch.stack(member_outputs, 1).flatten(0, 1)
         if self.pairs is not None:
             chosen = chosen.index_select(0, self.pairs)
-        task = self.tasks[0]
         if len(targets) != len(chosen):
             targets = targets.expand(len(chosen), *targets.shape[1:])
-        if task.loss is not None:
-            return torch.vmap(lambda output, target: mean_loss(task, output, target))(chosen, targets)
+        return chosen, targets
+
+    def _own_losses(self, chosen: Tensor, targets: Tensor) -> Tensor:
+        task = self.tasks[0]
+        return torch.vmap(lambda output, target: mean_loss(task, output, target))(chosen, targets)
+
+    def _row_losses(self, chosen: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the losses [pairs, rows], and whether each row has a label."""
         # The usual losses depend on one row only, so the rows of all pairs can be computed as rows of one pair.
-        losses, present = task.row_losses(chosen.flatten(0, 1), targets.flatten(0, 1))
+        losses, present = self.tasks[0].row_losses(chosen.flatten(0, 1), targets.flatten(0, 1))
         shape = targets.shape[:2]
-        return losses.view(shape).sum(1) / present.view(shape).sum(1).clamp(min=1)
+        return losses.view(shape), present.view(shape)
+
+
+def _sum_rows(values: Tensor, rows: Tensor | None) -> Tensor:
+    """Returns the sums of values [pairs, rows] over some of the rows, or over all of them."""
+    return (values if rows is None else torch.where(rows, values, 0)).sum(1)
 
 
 def _family_key(problem: Problem, task: Task) -> Hashable:

@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from .network import MLP, EncoderName
+from .network import MLP, Encoder, EncoderName
 from .piecewise_linear import count_bins, quantile_edges
 from .recipe import Recipe
-from .tabm import MEMBERS, TabM, TabMHeads
+from .tabm import MEMBERS, AdaptedLinear, MemberHead, TabM, TabMHeads
+from .task import Task
 
 UNITS = 128
 BINS = {"mlp": 3, "tabm": 16}  # of each numeric column
@@ -22,10 +25,37 @@ MANY_COLUMNS, FEW_NUMBERS = 200, 0.1
 SMALLEST_BATCH, LARGEST_BATCH, STEPS_PER_EPOCH = 32, 256, 16
 EPOCHS, PATIENCE = 400, 16
 MLP_RATE, TABM_RATE = 1e-3, 4e-3
+DURATION_SETTINGS = ("batch_size", "epochs", "patience")  # of a recipe: how long to train
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenNetwork:
+    """An MLP that was chosen for a table, for which a TabM network is an alternative.
+
+    Attributes:
+        encoder: the encoder of the MLP.
+        recipe: its recipe.
+        inputs: the inputs [rows, columns] of the training rows for which both were chosen.
+    """
+
+    encoder: Encoder
+    recipe: Recipe
+    inputs: Tensor
+
+    def is_used(self, encoder: Encoder, head: Callable[[Task, int], nn.Module] | None, recipe: Recipe) -> bool:
+        """Returns whether a problem still has this network and recipe, apart from settings of how long to train."""
+        own = {name: getattr(self.recipe, name) for name in DURATION_SETTINGS}
+        return encoder is self.encoder and head is None and replace(recipe, **own) == self.recipe
+
+    def tabm(self, recipe: Recipe) -> dict[str, Any]:
+        """Returns the encoder, head and recipe of a TabM network, which is trained for as long as `recipe` says."""
+        found = default_network(self.inputs, "tabm")
+        duration = {name: getattr(recipe, name) for name in DURATION_SETTINGS}
+        return found | {"recipe": replace(found["recipe"], **duration)}
 
 
 def default_network(inputs: Tensor, encoder: EncoderName) -> dict[str, Any]:
-    """Returns the encoder, head and recipe of a problem.
+    """Returns the encoder, head and recipe of a problem, and the network to which there is an alternative.
 
     Numeric columns get piecewise-linear codes if there are at least `ROWS_PER_CODE` training rows for each code;
     otherwise, a network would learn them by heart. An MLP has only a few codes per column, since more of them help on
@@ -41,10 +71,14 @@ def default_network(inputs: Tensor, encoder: EncoderName) -> dict[str, Any]:
     if count_bins(edges) * ROWS_PER_CODE[encoder] > len(inputs):
         edges = ()
     if encoder == "tabm":
-        return {"encoder": TabM(columns, (UNITS, UNITS), 0.1, MEMBERS, edges), "head": TabMHeads(), "recipe": recipe}
-    if is_fingerprint(inputs):
-        return {"encoder": MLP(columns, (UNITS,), 0.3, edges), "recipe": recipe}
-    return {"encoder": MLP(columns, (UNITS, UNITS), 0.1, edges), "recipe": recipe}
+        return {
+            "encoder": TabM(columns, (UNITS, UNITS), 0.1, MEMBERS, edges),
+            "head": TabMHeads(MEMBERS),
+            "recipe": recipe,
+        }
+    hidden, dropout = ((UNITS,), 0.3) if is_fingerprint(inputs) else ((UNITS, UNITS), 0.1)
+    mlp = MLP(columns, hidden, dropout, edges)
+    return {"encoder": mlp, "recipe": recipe, "chosen_network": ChosenNetwork(mlp, recipe, inputs)}
 
 
 def default_recipe(inputs: Tensor, encoder: EncoderName) -> Recipe:
@@ -69,3 +103,22 @@ def batch_size_for(rows: int) -> int:
     """
     wanted = round(math.log2(max(1, rows) / STEPS_PER_EPOCH))
     return min(LARGEST_BATCH, max(SMALLEST_BATCH, 1 << max(0, wanted)))
+
+
+def count_multiplications(network: nn.Module) -> int:
+    """Returns how many multiplications the layers of a default network take for one row.
+
+    Example:
+        >>> count_multiplications(MLP(4, (128, 128))())
+        16896
+        >>> round(count_multiplications(TabM(4, (128, 128))()) / 16896, 1)
+        32.7
+    """
+    total = 0
+    for layer in network.modules():
+        if isinstance(layer, AdaptedLinear):
+            scales = layer.input_scales.numel() + layer.output_scales.numel()
+            total += len(layer.bias) * layer.weight.numel() + scales
+        elif isinstance(layer, (nn.Linear, MemberHead)):
+            total += layer.weight.numel()
+    return total

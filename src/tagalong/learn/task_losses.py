@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .early_stopping import first_half
 from .network import Network, evaluation_mode
 from .rows import Batch, Draw, Rows, Split, rows_at_once
-from .scoring import loss_and_labels, losses_on
+from .scoring import loss_and_labels, row_losses_on
 from .task import Task
 
 T = TypeVar("T")
 LossesAndLabels = dict[str, tuple[Tensor, Tensor]]
+HalfLosses = list[list[float]]  # for each task, the mean loss on each half of the validation rows
 
 
 class TaskLosses(Protocol[T]):
@@ -43,6 +45,9 @@ class TaskLosses(Protocol[T]):
     def validation_losses(self) -> list[float]:
         """Returns the mean loss of each task on all validation rows, in evaluation mode."""
 
+    def validation_and_half_losses(self) -> tuple[list[float], HalfLosses]:
+        """Returns the mean loss of each task on all validation rows, and on each half of them (see `first_half`)."""
+
 
 class SeparateLosses:
     """Computes the losses task by task, for any heads, losses, targets and rows.
@@ -56,6 +61,7 @@ class SeparateLosses:
 
     def __init__(self, network: Network, tasks: Sequence[Task], train: Rows, val: Rows) -> None:
         self._network, self._tasks, self._train, self._val = network, tasks, train, val
+        self._first = first_half(len(val), val.groups)
         self.modules: list[nn.Module] = [network]
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[tuple[Tensor, Any]]:
@@ -73,8 +79,13 @@ class SeparateLosses:
         return torch.stack([task.weight * losses[task.name][0] for task in self._tasks]).sum()
 
     def validation_losses(self) -> list[float]:
-        losses: list[float] = torch.stack(losses_on(self._network, self._tasks, self._val)).tolist()
-        return losses
+        return self.validation_and_half_losses()[0]
+
+    def validation_and_half_losses(self) -> tuple[list[float], HalfLosses]:
+        rows = row_losses_on(self._network, self._tasks, self._val)
+        sums, counts = (torch.stack([one.sum() for one in part]) for part in zip(*rows, strict=True))
+        halves = [torch.stack([one[self._first].sum() for one in part]) for part in zip(*rows, strict=True)]
+        return _means_and_halves(sums, counts, *halves)
 
 
 class JointLosses:
@@ -106,6 +117,7 @@ class JointLosses:
         like = next(network.heads.parameters())
         self._weights = torch.tensor([task.weight for task in ordered]).to(like)
         self.train, self._val = (_stack_targets(rows, self._families) for rows in (train, val))
+        self._first = first_half(len(val), val.groups).to(like.device)[:, None]
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[tuple[Tensor, JointTargets]]:
         return self.train.batches(parts, draw)
@@ -122,27 +134,41 @@ class JointLosses:
     def total(self, inputs: Tensor, targets: JointTargets) -> Tensor:
         return (_means(*self._sums_and_counts(inputs, targets)) * self._weights).sum()
 
-    @torch.no_grad()
     def validation_losses(self) -> list[float]:
-        with evaluation_mode(self._network):
-            found = [self._sums_and_counts(inputs, targets) for inputs, targets in self._val.chunks()]
-        means = _means(*(torch.stack(part).sum(0) for part in zip(*found, strict=True))).tolist()
-        losses = dict(zip(self._names, means, strict=True))
-        return [losses[name] for name in self._network.tasks]
+        return self.validation_and_half_losses()[0]
 
-    def _sums_and_counts(self, inputs: Tensor, targets: JointTargets) -> tuple[Tensor, Tensor]:
-        """Returns the sum of each task's losses over the labeled rows, and the number of such rows."""
+    @torch.no_grad()
+    def validation_and_half_losses(self) -> tuple[list[float], HalfLosses]:
+        found, start = [], 0
+        with evaluation_mode(self._network):
+            for inputs, targets in self._val.chunks():
+                first = self._first[start : start + len(inputs)]
+                found.append(self._sums_and_counts(inputs, targets, first))
+                start += len(inputs)
+        losses, halves = _means_and_halves(*(torch.stack(part).sum(0) for part in zip(*found, strict=True)))
+        places = [self._names.index(name) for name in self._network.tasks]
+        return [losses[place] for place in places], [halves[place] for place in places]
+
+    def _sums_and_counts(self, inputs: Tensor, targets: JointTargets, *parts: Tensor) -> tuple[Tensor, ...]:
+        """Returns the sum of each task's losses over the labeled rows, and the number of such rows.
+
+        The same follows for each of `parts`, which say whether a row [rows, 1] counts.
+        """
         outputs = self._outputs(inputs).split(self._sizes, 1)
-        sums, counts = [], []
+        found: list[list[Tensor]] = []
         for index, (family, values) in enumerate(zip(self._families, targets.values, strict=True)):
             losses = _element_losses(family, outputs[index], values)
             if targets.present is None:
-                counts.append(losses.new_full((len(family),), len(losses)))
+                count = losses.new_full((len(family),), len(losses))
+                some = [part.expand(losses.shape) for part in parts]
             else:
                 losses = torch.where(targets.present[index], losses, 0)
-                counts.append(targets.present[index].sum(0).to(losses.dtype))
-            sums.append(losses.sum(0))
-        return (sums[0], counts[0]) if len(sums) == 1 else (torch.cat(sums), torch.cat(counts))
+                count = targets.present[index].sum(0).to(losses.dtype)
+                some = [part & targets.present[index] for part in parts]
+            found.append([losses.sum(0), count])
+            for part in some:
+                found[-1] += [torch.where(part, losses, 0).sum(0), part.sum(0).to(losses.dtype)]
+        return tuple(one[0] if len(one) == 1 else torch.cat(one) for one in zip(*found, strict=True))
 
     def _outputs(self, inputs: Tensor) -> Tensor:
         """Returns the outputs [rows, columns] of all heads, computed with one matrix product."""
@@ -183,6 +209,15 @@ def _element_losses(family: Sequence[Task], outputs: Tensor, targets: Tensor) ->
 
 def _means(sums: Tensor, counts: Tensor) -> Tensor:
     return sums / counts.clamp(min=1)
+
+
+def _means_and_halves(
+    sums: Tensor, counts: Tensor, first_sums: Tensor, first_counts: Tensor
+) -> tuple[list[float], HalfLosses]:
+    """Returns the mean losses on all rows and on each half, given sums for all rows and for the first half."""
+    first, second = _means(first_sums, first_counts), _means(sums - first_sums, counts - first_counts)
+    found: list[list[float]] = torch.stack([_means(sums, counts), first, second]).tolist()
+    return found[0], [list(pair) for pair in zip(found[1], found[2], strict=True)]
 
 
 @dataclass(frozen=True)

@@ -326,7 +326,8 @@ def _networks(problem: Problem, networks: Sequence[Network | Trained]) -> list[N
 
 def _rebuild(problem: Problem, trained: Trained) -> Network:
     assert trained.state is not None
-    network = build_network(problem, trained.job.tasks, trained.job.seed, trained.job.width)
+    job = trained.job
+    network = build_network(problem.with_network(job.network), job.tasks, job.seed, job.width)
     network.load_state_dict(trained.state)
     return network
 

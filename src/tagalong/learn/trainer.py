@@ -35,6 +35,7 @@ from tagalong.score import Score
 
 from .balance import make_balancer
 from .captured_step import CapturedStep, why_not_captured
+from .early_stopping import stopping_flattery
 from .network import build_network, evaluation_mode
 from .own_targets import Targets, replace_targets, target_problems, targets_digest
 from .problem import Problem
@@ -42,7 +43,7 @@ from .randomness import batches, derive_seed, reseed
 from .recipe import LossWindows, Recipe, set_rate
 from .rows import Rows, Split
 from .scoring import UNKNOWN_SCORE, scores_on
-from .task_losses import JointLosses, LossesAndLabels, RowsInMemory, TaskLosses, make_task_losses
+from .task_losses import HalfLosses, JointLosses, LossesAndLabels, RowsInMemory, TaskLosses, make_task_losses
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class Job:
         lr: the initial learning rate, to which the recipe's schedule applies. If None, the recipe's rate is used.
         taught: the networks whose answers the network learns from, or None. Their answers are passed as `targets` (see
             `Lesson`).
+        network: the name of another network than the problem's own (see `Problem.alternatives`), or None.
     """
 
     tasks: tuple[str, ...]
@@ -69,6 +71,7 @@ class Job:
     epochs: int | None = None
     lr: float | None = None
     taught: Taught | None = None
+    network: str | None = None
 
     def last_epoch(self, recipe: Recipe) -> int:
         """Returns the maximum number of epochs."""
@@ -96,6 +99,8 @@ class Trained:
         parameters: the number of parameters of the encoder and heads.
         state: the kept weights and buffers as a `Network.state_dict`, or None if they were not stored.
         affinity: the measured affinity, if there was a meter.
+        flattery: for each task, an estimate of how much too low its validation loss is because the validation rows
+            also chose the epoch (see `stopping_flattery`). Empty if unknown.
     """
 
     job: Job
@@ -108,6 +113,7 @@ class Trained:
     parameters: int
     state: Mapping[str, Tensor] | None = field(default=None, repr=False)
     affinity: Affinity | None = field(default=None, repr=False)
+    flattery: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def diverged(self) -> bool:
@@ -196,6 +202,9 @@ def job_problems(
     if job.tasks != tuple(name for name in problem.names if name in job.tasks) and not unknown:
         expected = "must be distinct and in the same order as in the problem"
         problems.append(InvalidInput("`job.tasks`", expected, repr(job.tasks)))
+    if job.network is not None and job.network not in problem.alternatives:
+        expected = f"must be None{''.join(f' or {name!r}' for name in problem.alternatives)} for this problem"
+        problems.append(InvalidInput("`job.network`", expected, repr(job.network)))
     if not job.width > 0:
         problems.append(InvalidInput("`job.width`", "must be a positive number", repr(job.width)))
     if job.epochs is not None and job.epochs < 1:
@@ -231,6 +240,7 @@ class Training:
         epoch: the number of finished epochs.
         steps: the number of optimizer steps.
         curve: the validation loss of each task after each epoch.
+        half_curve: the same on each half of the validation rows.
 
     Example:
         >>> from tagalong.learn import Recipe
@@ -252,8 +262,9 @@ class Training:
         meter: Mapping[str, Any] | None = None,
         targets: Targets | None = None,
     ) -> None:
-        self.problem, self.job, self.device = problem, job, torch.device(device)
+        self.job, self.device = job, torch.device(device)
         raise_problems(job_problems(problem, job, self.device, targets))
+        self.problem = problem = problem.with_network(job.network)
         self.recipe, self._own_targets = job.adapt(problem.recipe), targets
         self.tasks = [problem.task(name) for name in job.tasks]
         self.network = build_network(problem, job.tasks, job.seed, job.width).to(self.device)
@@ -282,6 +293,7 @@ class Training:
         self.best_epoch, self.best_loss = -1, float("inf")
         self.best: dict[str, Tensor] = {}
         self.curve: list[list[float]] = []
+        self.half_curve: list[HalfLosses] = []
 
     def _select_rows(self, rows: Rows) -> Rows:
         return rows.only(self.job.tasks).to(self.device)
@@ -385,7 +397,9 @@ class Training:
 
     def _validate(self) -> None:
         """Records the validation losses, and stores the weights if they are the best so far or from the last epoch."""
-        self.curve.append(self.task_losses.validation_losses())
+        losses, halves = self.task_losses.validation_and_half_losses()
+        self.curve.append(losses)
+        self.half_curve.append(halves)
         loss = sum(task.weight * value for task, value in zip(self.tasks, self.curve[-1], strict=True))
         last = self.epoch + 1 == self.job.last_epoch(self.recipe) and math.isfinite(loss)
         if last if self.recipe.keep == "last" else loss < self.best_loss:
@@ -420,7 +434,16 @@ class Training:
             parameters=sum(parameter.numel() for parameter in self.network.parameters()),
             state=None if diverged else {name: tensor.cpu() for name, tensor in self.best.items()},
             affinity=None if diverged or self.step_meter is None else self.step_meter.affinity(),
+            flattery={} if diverged else self._flattery(),
         )
+
+    def _flattery(self) -> dict[str, float]:
+        if self.recipe.keep == "last":  # validation rows choose nothing
+            return dict.fromkeys(self.job.tasks, 0.0)
+        if len(self.half_curve) < len(self.curve):  # continued from a checkpoint of an earlier version
+            return {}
+        found = stopping_flattery(self.half_curve, [task.weight for task in self.tasks])
+        return dict(zip(self.job.tasks, found.tolist(), strict=True))
 
     def _scores(self, rows: Rows) -> dict[str, Score]:
         if self.best_epoch < 0:
@@ -435,6 +458,7 @@ class Training:
         """
         job, recipe = self.job, ", ".join(f"{name}={value!r}" for name, value in self.recipe.definition.items())
         network = f"tasks={job.tasks!r}, seed={job.seed}, rule={job.rule!r}, width={job.width}, epochs={job.epochs}"
+        network += "" if job.network is None else f", network={job.network!r}"
         meter = "without a meter" if self.meter is None else "with a meter"
         data = f"{self.problem.name} {self.problem.fingerprint}"
         if self._own_targets:
@@ -444,7 +468,7 @@ class Training:
 
 EXECUTION_SETTINGS = ("lr", "fused", "foreach", "capturable")  # of an optimizer: how it runs, not what it computes
 # Attributes of `Training` that a checkpoint contains: plain ones, and those with a `state_dict`.
-PLAIN_ATTRIBUTES = ("epoch", "steps", "seconds", "best_epoch", "best_loss", "best", "curve")
+PLAIN_ATTRIBUTES = ("epoch", "steps", "seconds", "best_epoch", "best_loss", "best", "curve", "half_curve")
 STATEFUL_ATTRIBUTES = ("network", "optimizer", "balancer", "scaler", "meter", "windows")
 
 
@@ -495,6 +519,7 @@ def load_checkpoint(path: Path, training: Training) -> None:
         if _group_sizes(state["optimizer"]) != _group_sizes(training.optimizer.state_dict()):
             damage_logger.warning("could not use %s (it is from an earlier version); training from scratch", path)
             return
+        state.setdefault("half_curve", [])  # earlier versions did not have it
         _check_plain_attributes(state, training)
         for name in PLAIN_ATTRIBUTES:
             setattr(training, name, state[name])
@@ -516,6 +541,10 @@ def _check_plain_attributes(state: Mapping[str, Any], training: Training) -> Non
     def is_curve_row(row: Any) -> bool:
         return isinstance(row, list) and len(row) == tasks and all(isinstance(loss, float) for loss in row)
 
+    def is_half_curve(curve: Any) -> bool:
+        known = isinstance(curve, list) and len(curve) <= state["epoch"]
+        return known and np.shape(curve) in ((0,), (len(curve), tasks, 2)) and np.asarray(curve).dtype == np.float64
+
     def is_best(best: Any) -> bool:
         found = isinstance(best, dict) and {name: getattr(tensor, "shape", None) for name, tensor in best.items()}
         return found == (shapes if state["best_epoch"] >= 0 else {})
@@ -528,6 +557,7 @@ def _check_plain_attributes(state: Mapping[str, Any], training: Training) -> Non
         "best_loss": lambda loss: isinstance(loss, (int, float)) and not math.isnan(loss),
         "best": is_best,
         "curve": is_curve,
+        "half_curve": is_half_curve,
     }
     for name in PLAIN_ATTRIBUTES:
         if not checks[name](state[name]):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, count
 from typing import Any
@@ -15,13 +16,17 @@ from torch import Tensor
 from torch._utils import _flatten_dense_tensors
 from torch.optim import Optimizer
 
-from .preconditioners import GroupState, Preconditioner
+from .preconditioners import GroupState
+from .replayed_kernels import ReplayedKernels
 
 # Elements that are projected at once, which bounds the memory for temporaries. On a CPU, they should stay in the cache.
 CPU_TILE, TILE = 1 << 18, 1 << 24
 # Relative to the mean of Adam's second moments. Moments far below the mean come from parameters that have had almost no
 # gradient yet, such as LoRA's A while B is zero; dividing by them would amplify noise.
 DAMPING = 1e-4
+# The largest number of elements for which the kernels are replayed as a graph, which keeps its temporaries. Larger
+# gradients take longer to project than to launch the kernels.
+REPLAYED = 1 << 22
 
 
 class GradientSketch:
@@ -45,6 +50,10 @@ class GradientSketch:
         precondition: Whether P is that of the optimizer's step, or only the learning rate.
         lr: A learning rate that replaces those of the optimizers.
         per_lr: Whether to leave the learning rate out of P.
+
+    Attributes:
+        trainable: The parameters that were trainable at the last projection.
+        layout: A number for this set; projections under different sets are independent.
     """
 
     def __init__(
@@ -61,30 +70,33 @@ class GradientSketch:
         self._parameters, self._optimizers = parameters, optimizers
         self._dimension, self._seed, self._period = dimension, seed, _next_prime(dimension)
         self._precondition, self._lr = precondition, 1.0 if per_lr else lr
-        self._trainable: tuple[bool, ...] | None = None
+        self._is_trainable: list[bool] | None = None
         self._parts: list[_Part] = []
+        self.layout, self.trainable = 0, list[Tensor]()
 
     def __call__(self) -> Tensor | None:
         """Returns the projection of the current ``.grad``, or None if the optimizer has no state for it yet."""
         self._plan()
-        parts = [(part, part.state()) for part in self._parts if part.has_gradient()]
-        if self._precondition and not all(state is None or state.is_ready for _, state in parts):
+        parts = [(part, gradients, part.state()) for part in self._parts if (gradients := part.gradients()) is not None]
+        if self._precondition and not all(state is None or state.is_ready for _, _, state in parts):
             return None
         home = self._parameters[0].device
-        projections = [part.project(state, self._precondition, self._lr).to(home) for part, state in parts]
-        return sum(projections[1:], projections[0]) if projections else torch.zeros(self._dimension, device=home)
-
-    @property
-    def layout(self) -> int:
-        """A number for the set of trainable parameters; projections under different sets are independent."""
-        return zlib.crc32(bytes(self._trainable or ()))
+        if not parts:
+            return torch.zeros(self._dimension, device=home)
+        with torch.no_grad(), _without_autocast(home):
+            first, *others = (
+                part.project(gradients, state, self._precondition, self._lr).to(home)
+                for part, gradients, state in parts
+            )
+            return sum(others, first)
 
     def _plan(self) -> None:
         """Divides the trainable parameters into parts, again whenever parameters have been frozen or unfrozen."""
-        trainable = tuple(p.requires_grad for p in self._parameters)
-        if trainable == self._trainable:
+        is_trainable = [p.requires_grad for p in self._parameters]
+        if is_trainable == self._is_trainable:
             return
-        self._trainable, self._parts = trainable, []
+        self._is_trainable, self._parts, self.layout = is_trainable, [], zlib.crc32(bytes(is_trainable))
+        self.trainable = [p for p in self._parameters if p.requires_grad]
         signs = _random_signs(self._period, [self._seed, 0])
         for owner, parameters in self._parameter_groups():
             size = sum(p.numel() for p in parameters)
@@ -115,7 +127,7 @@ class GradientSketch:
         return list(groups.values())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_trainable": None, "_parts": []}  # rebuilt from the seed
+        return {**vars(self), "_is_trainable": None, "_parts": []}  # rebuilt from the seed
 
 
 @dataclass(frozen=True)
@@ -163,7 +175,7 @@ def _tiles(sizes: Sequence[int], dimension: int, device: torch.device) -> list[_
     return tiles
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Part:
     """Parameters on one device and in one parameter group, which are projected together.
 
@@ -175,6 +187,7 @@ class _Part:
         tiles: The parts of the parameters that are projected at once.
         signs: The signs b, repeated.
         row_signs: The signs a, one per row.
+        replayed: The kernels of a projection, if they are replayed as a graph.
     """
 
     parameters: list[Tensor]
@@ -184,9 +197,16 @@ class _Part:
     tiles: list[_Tile]
     signs: Tensor
     row_signs: Tensor
+    replayed: ReplayedKernels | None = field(init=False)
 
-    def has_gradient(self) -> bool:
-        return any(p.grad is not None for p in self.parameters)
+    def __post_init__(self) -> None:
+        worthwhile = self.signs.is_cuda and len(self.tiles) == 1 and self.tiles[0].size <= REPLAYED
+        self.replayed = ReplayedKernels(self.parameters, self.signs.dtype) if worthwhile else None
+
+    def gradients(self) -> list[Tensor | None] | None:
+        """Returns the gradient of each parameter, or None if there is none at all."""
+        found = [p.grad for p in self.parameters]
+        return found if any(gradient is not None for gradient in found) else None
 
     def state(self) -> GroupState | None:
         """Returns the optimizer's current state of the parameters, or None if they have no optimizer."""
@@ -194,34 +214,49 @@ class _Part:
             return None
         return GroupState(self.owner.optimizer, self.owner.optimizer.param_groups[self.owner.number], self.parameters)
 
-    @torch.no_grad()
-    def project(self, state: GroupState | None, precondition: bool, lr: float | None) -> Tensor:
+    def project(
+        self, gradients: Sequence[Tensor | None], state: GroupState | None, precondition: bool, lr: float | None
+    ) -> Tensor:
         """Returns the projection of √P g."""
-        gradients = [p.grad for p in self.parameters]
         rate = lr if lr is not None else 1.0 if state is None else state.settings.get("lr", 1.0)
-        found = self._preconditioner(state, self.tiles[0]) if precondition else Preconditioner()
-        damping = None if found.squares is None else self._damping(state, found)
-        total: Any = 0.0
+        if state is None or not precondition:
+            return self._projection(gradients).mul_(rate**0.5)
+        factor, least = state.scalars()
+        kernels = partial(self._projection, state=state)
+        if self.replayed is None or not (squares := state.square_tensors()):
+            found = kernels(gradients, least)
+        else:
+            found = self.replayed(kernels, gradients, least, squares, state.settings.get("eps"))
+        return found * (rate * factor) ** 0.5
+
+    def _projection(
+        self, gradients: Sequence[Tensor | None], least: Any = 0.0, *, state: GroupState | None = None
+    ) -> Tensor:
+        """Returns the projection of g, divided by the fourth root of the squares if there is a state with squares."""
+        inputs = [] if state is None else state.square_tensors()
+        squares = self._squares(inputs, state, self.tiles[0])
+        damping = None if squares is None else self._damping(inputs, state, squares).add_(least)
+        total: Tensor | None = None
         for number, tile in enumerate(self.tiles):
             flat = self._flatten(tile, gradients)
             if damping is not None:
-                squares = self._preconditioner(state, tile).squares if number else found.squares
+                squares = self._squares(inputs, state, tile) if number else squares
                 flat.div_(_fourth_root(squares, damping))
-            total = self._fold(tile, flat) + total
-        projection: Tensor = total.mul_((rate * found.factor) ** 0.5)
-        return projection
+            folded = self._fold(tile, flat)
+            total = folded if total is None else total.add_(folded)
+        assert total is not None  # there is at least one tile
+        return total
 
-    def _preconditioner(self, state: GroupState | None, tile: _Tile) -> Preconditioner:
-        return Preconditioner() if state is None else state.preconditioner(partial(self._flatten, tile))
+    def _squares(self, inputs: Sequence[Sequence[Tensor | None]], state: GroupState | None, tile: _Tile) -> Any:
+        """Returns the squares of a tile, or None if the preconditioner has none."""
+        return state.squares([self._flatten(tile, tensors) for tensors in inputs]) if inputs and state else None
 
-    def _damping(self, state: GroupState | None, first: Preconditioner) -> Tensor:
-        """Returns the number that is added to all squares, given the preconditioner of the first tile."""
-        total: Any = 0.0
-        for number, tile in enumerate(self.tiles):
-            squares: Any = self._preconditioner(state, tile).squares if number else first.squares
-            total = squares[: tile.size].sum() + total
-        damping: Tensor = total.mul_(DAMPING / (self.tiles[-1].start + self.tiles[-1].size)).add_(first.least)
-        return damping
+    def _damping(self, inputs: Sequence[Sequence[Tensor | None]], state: GroupState | None, first: Tensor) -> Tensor:
+        """Returns the number that is added to all squares, given the squares of the first tile."""
+        total = first[: self.tiles[0].size].sum()
+        for tile in self.tiles[1:]:
+            total += self._squares(inputs, state, tile)[: tile.size].sum()
+        return total.mul_(DAMPING / (self.tiles[-1].start + self.tiles[-1].size))
 
     def _fold(self, tile: _Tile, flat: Tensor) -> Tensor:
         """Multiplies a flat tensor by the signs, in place, and adds up its rows."""
@@ -238,6 +273,8 @@ class _Part:
             pieces.append(known if part is None else known.reshape(-1)[part])
         if tile.padding:
             pieces.append(self.signs.new_zeros(tile.padding))
+        if len(pieces) == 1:  # not copied by `_flatten_dense_tensors`
+            return pieces[0].reshape(-1).to(self.signs.dtype, copy=True)
         flat: Tensor = _flatten_dense_tensors(pieces)
         return flat.to(self.signs.dtype)
 
@@ -245,6 +282,11 @@ class _Part:
 def _fourth_root(squares: Any, damping: Tensor) -> Any:
     """Returns √√v in place, with damped squares v."""
     return squares.add_(damping).rsqrt_().rsqrt_()  # the fastest way on a CPU
+
+
+def _without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Keeps mixed precision, if it is on, from rounding the sums."""
+    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
 
 
 def _random_signs(length: int, seed: list[int]) -> Tensor:

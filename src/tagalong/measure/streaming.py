@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -33,6 +34,7 @@ EARLY_CHECKS = (1, 2, 4, 8, 16, 32)  # observations after which ranks compare th
 RECENT = 100  # visits, or twice the number of tasks, after which the gradient of a task is out of date
 
 Floats = NDArray[np.float64]
+_NO_ROWS: Floats = np.zeros((0, 0))
 
 
 def split_estimators(chosen: Any) -> tuple[tuple[str, ...], list[Any]]:
@@ -103,7 +105,8 @@ class GradientStream:
         replicas = self._setup.replicas(wrapper)
         self._agree(task, replicas)
         sketch = self._latest_gradient(replicas if _is_local_gradient(wrapper) else None)
-        value = torch.nan if loss is None or sketch is None else self._mean_loss(loss, replicas)
+        needs_loss = "streaming_gradient" in self._estimators and sketch is not None and loss is not None
+        value = self._mean_loss(loss, replicas) if needs_loss else torch.nan
         self._waiting.append(_Row(self.tasks[task], self._sketch.layout, sketch, value))
         if len(self._waiting) == ROWS_PER_COPY:
             self._copy_rows()
@@ -160,7 +163,7 @@ class GradientStream:
             )
 
     def _mean_loss(self, loss: Tensor | float, replicas: Replicas) -> Tensor | float:
-        if "streaming_gradient" in self._estimators and not replicas.alone:
+        if not replicas.alone:
             here = torch.as_tensor(loss, device=self._setup.parameters[0].device).detach()
             return replicas.sum([here])[0] / replicas.size
         return loss.detach() if isinstance(loss, Tensor) else loss
@@ -176,7 +179,7 @@ class GradientStream:
             return None
         if replicas is not None:
             total = replicas.sum([total])[0] / replicas.size
-        before, self._accumulated = self._accumulated, _Accumulated.now(self._setup.trainable(), total)
+        before, self._accumulated = self._accumulated, _Accumulated.now(self._sketch.trainable, total)
         sketch = total if before is None else before.subtract_from(self._accumulated)
         return sketch / _scale(self._setup, sketch) if self._setup.scaler is not None else sketch
 
@@ -205,23 +208,22 @@ class GradientStream:
     def _finish_copy(self) -> None:
         if self._copying is not None:
             (rows, copies), self._copying = self._copying, None
-            arrays = [copy.to_numpy() for copy in copies]
-            self._add(rows, *map(list, arrays))
+            self._add(rows, *(copy.to_numpy() for copy in copies))
 
     def _flush(self) -> None:
         self._copy_rows()
         self._finish_copy()
 
-    def _add(self, rows: Sequence[_Row], sketches: Iterable[Floats] = (), losses: Iterable[Any] = ()) -> None:
-        next_sketch, next_loss = iter(sketches), iter(losses)
-        for row in rows:
-            loss = float(next(next_loss) if isinstance(row.loss, Tensor) else row.loss)
-            sketch = None if row.sketch is None else next(next_sketch)
-            for means in self._means.values():
-                if sketch is None:
+    def _add(self, rows: Sequence[_Row], sketches: Floats = _NO_ROWS, losses: Sequence[Any] = ()) -> None:
+        next_row, next_loss = iter(range(len(sketches))), iter(losses)
+        numbers = [None if row.sketch is None else next(next_row) for row in rows]
+        values = [float(next(next_loss) if isinstance(row.loss, Tensor) else row.loss) for row in rows]
+        for means in self._means.values():
+            for row, number, loss in zip(rows, numbers, values, strict=True):
+                if number is None:
                     means.skip(row.task, "no optimizer state yet")
                 else:
-                    means.add(row.task, sketch, loss, row.layout)
+                    means.add(row.task, sketches[number], loss, row.layout)
 
     def __getstate__(self) -> dict[str, Any]:
         self._flush()
@@ -251,39 +253,41 @@ class _Accumulated:
 
     Attributes:
         sketch: The projection.
-        steps: The sum of the version counters of the parameters, which optimizer steps increase.
-        gradients: The gradient of each parameter that has one. A backward pass that accumulates keeps these tensors.
+        steps: The version counters of the parameters, which optimizer steps increase.
+        gradients: The gradient of each parameter. A backward pass that accumulates keeps these tensors.
         writes: The version counters of these gradients, which a backward pass that accumulates increases.
     """
 
     sketch: Tensor
-    steps: int
-    gradients: dict[int, weakref.ref[Tensor]]
-    writes: dict[int, int]
+    steps: list[int]
+    gradients: list[weakref.ref[Tensor] | None]
+    writes: list[int]
 
     @classmethod
     def now(cls, parameters: Sequence[Tensor], sketch: Tensor) -> _Accumulated:
-        gradients = {id(p): gradient for p in parameters if (gradient := p.grad) is not None}
+        gradients = [p.grad for p in parameters]
         return cls(
             sketch,
-            sum(p._version for p in parameters),
-            {k: weakref.ref(gradient) for k, gradient in gradients.items()},
-            {k: gradient._version for k, gradient in gradients.items()},
+            [p._version for p in parameters],
+            [None if gradient is None else weakref.ref(gradient) for gradient in gradients],
+            [-1 if gradient is None else gradient._version for gradient in gradients],
         )
 
     def subtract_from(self, later: _Accumulated) -> Tensor:
         """Returns the later projection without this one, if the later gradient still contains this one."""
         if later.steps != self.steps or later.sketch.shape != self.sketch.shape:
             return later.sketch
-        same_gradients = all(
-            gradient() is not None and k in later.gradients and gradient() is later.gradients[k]()
-            for k, gradient in self.gradients.items()
-        )
-        if not same_gradients:
+        pairs = zip(self.gradients, later.gradients, strict=True)
+        if not all(before is None or _is_same(before, now) for before, now in pairs):
             return later.sketch
         if later.writes == self.writes:  # no backward pass has reached the shared parameters since
             return torch.zeros_like(later.sketch)
         return later.sketch - self.sketch.nan_to_num(0.0, 0.0, 0.0)
+
+
+def _is_same(before: weakref.ref[Tensor], now: weakref.ref[Tensor] | None) -> bool:
+    gradient = before()
+    return gradient is not None and now is not None and gradient is now()
 
 
 def _is_local_gradient(wrapper: DistributedDataParallel | None) -> bool:
@@ -309,6 +313,8 @@ def _scale(setup: Setup, like: Tensor) -> Tensor | float:
 
 
 def _is_unscaled(setup: Setup) -> bool:
+    if setup.scaler is None:
+        return False
     states = getattr(setup.scaler, "_per_optimizer_states", {})
     stages = [states[id(o)]["stage"] for o in setup.optimizers if id(o) in states]
     return any(getattr(stage, "name", "") == "UNSCALED" for stage in stages)
@@ -345,21 +351,22 @@ class RunningMeans:
         self._together = np.zeros((0, 0), dtype=np.int32)
         self._center, self._center_sum = np.zeros(dimension), np.zeros(dimension)
         self._visits = self._centered = self._layout = 0
+        self._number = self._oldest = 0  # of the recent tasks; the oldest visit is a lower bound
         self._skipped: dict[str, NDArray[np.int64]] = {}
 
     def add(self, task: int, gradient: Floats, loss: float, layout: int) -> None:
         """Adds the gradient of one visit. A new `layout` means that it cannot be compared with earlier ones."""
         self._grow(task + 1)
-        norm = float(np.linalg.norm(gradient))
-        if not np.isfinite(norm) or norm == 0.0:
+        norm = math.sqrt(gradient @ gradient)
+        if not math.isfinite(norm) or norm == 0.0:
             self.skip(task, "zero gradient" if norm == 0.0 else "non-finite gradient")
             return
         value = (gradient / norm if self._unit_length else gradient).astype(np.float32)
         if layout != self._layout:
             self._layout = layout
             self._forget(self._last_visit > 0)
-        recent = self._update_center(task, value)
-        number = int(recent.sum())
+        self._update_center(task, value)
+        number = self._number
         if number < min(3, len(self._last_visit)) or number < 2:
             self.skip(task, "no other task nearby")
             return
@@ -368,10 +375,10 @@ class RunningMeans:
         self._sums[task, block] += value - mean
         self._counts[task, block] += 1
         self._shares[task] += 1.0 / number
-        self._together[task, recent] += 1
+        self._together[task] += self._last_visit > 0
         self._center_sum += mean
         self._centered += 1
-        if np.isfinite(loss):
+        if math.isfinite(loss):
             self._losses[task] += loss, 1
 
     def skip(self, task: int, reason: str) -> None:
@@ -410,32 +417,39 @@ class RunningMeans:
             setattr(self, f"_{name}", state[name].numpy().copy())
         for name in _NUMBERS:
             setattr(self, f"_{name}", int(state[name]))
+        self._count_recent()
         self._skipped = {reason: counts.numpy().copy() for reason, counts in state["skipped"].items()}
 
     def _grow(self, tasks: int) -> None:
-        more = tasks - len(self._counts)
-        if more > 0:
+        if tasks > len(self._counts):
             for name in ("sums", "counts", "latest", "last_visit", "losses", "shares"):
                 array = getattr(self, f"_{name}")
-                setattr(self, f"_{name}", np.concatenate([array, np.zeros((more, *array.shape[1:]), array.dtype)]))
-            self._together = np.pad(self._together, (0, more))
+                setattr(self, f"_{name}", _extended(array, (tasks, *array.shape[1:])))
+            self._together = _extended(self._together, (tasks, tasks))
 
-    def _update_center(self, task: int, value: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Replaces the task's most recent gradient, and returns which tasks are recent."""
+    def _update_center(self, task: int, value: NDArray[np.float32]) -> None:
+        """Replaces the task's most recent gradient, after forgetting those that are out of date."""
         self._visits += 1
-        window = max(RECENT, 2 * len(self._last_visit))
-        self._forget((self._last_visit > 0) & (self._last_visit <= self._visits - window))
+        last = self._visits - max(RECENT, 2 * len(self._last_visit))
+        if self._oldest <= last:
+            self._forget((self._last_visit > 0) & (self._last_visit <= last))
+            self._count_recent()
         self._center += value
         self._center -= self._latest[task]
         self._latest[task] = value
+        self._number += int(self._last_visit[task] == 0)
         self._last_visit[task] = self._visits
-        return np.asarray(self._last_visit > 0)
 
     def _forget(self, tasks: NDArray[np.bool_]) -> None:
         if tasks.any():
             self._latest[tasks] = 0.0
             self._last_visit[tasks] = 0
             self._center = self._latest.sum(axis=0, dtype=np.float64)  # also removes accumulated rounding errors
+            self._count_recent()
+
+    def _count_recent(self) -> None:
+        recent = self._last_visit[self._last_visit > 0]
+        self._number, self._oldest = len(recent), int(recent.min(initial=self._visits))
 
     def _recentered(self) -> Floats:
         """Returns the block sums without what is left of the mean over the tasks."""
@@ -447,6 +461,16 @@ class RunningMeans:
     def _uncentered(self) -> Floats:
         """Returns the block sums with the mean gradient over all tasks and visits, which is the same for each task."""
         return np.asarray(self._sums + self._counts[:, :, None] * (self._center_sum / max(1, self._centered)))
+
+
+def _extended(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Returns an array with zeros added at the end, in memory that is allocated ahead for further calls."""
+    base = array.base
+    if not isinstance(base, np.ndarray) or any(have < need for have, need in zip(base.shape, shape, strict=True)):
+        ahead = [2 * new if new > old else old for new, old in zip(shape, array.shape, strict=True)]
+        base = np.zeros(ahead, dtype=array.dtype)
+        base[tuple(map(slice, array.shape))] = array
+    return base[tuple(map(slice, shape))]
 
 
 _ARRAYS = ("sums", "counts", "latest", "last_visit", "losses", "shares", "together", "center", "center_sum")

@@ -40,6 +40,7 @@ KIND_LABELS = {
     "groups": "groups",
     "taught": "taught networks",
     "larger": "one larger network",
+    "tabm": "TabM networks",
 }
 ROW_HEIGHT = 24  # pixels
 OFFSET = 0.08  # between markers for the same number of networks

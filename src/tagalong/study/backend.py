@@ -14,7 +14,7 @@ from torch import Tensor
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
-from tagalong.learn import Diverged, Job, Problem, Task, width_of_size
+from tagalong.learn import Diverged, Job, Problem, Task, relative_step_cost, width_of_size
 from tagalong.score import Score
 
 from .members import member_seed
@@ -105,16 +105,26 @@ class Backend(ABC):
             width: the width of a group of size 1.
 
         Raises:
-            InvalidInput: If the network must be wider than others and cannot be.
+            InvalidInput: If the network must be wider than others and cannot be, or the problem has no such network.
         """
-        if group.size > 1:
-            if self.problem is None:
-                expected = "must not require wider networks if networks are trained elsewhere"
-                raise InvalidInput("methods", expected, f"a network of {group.size} times the size")
+        if self.problem is None and (group.size > 1 or group.network):
+            kind = "wider" if group.size > 1 else "other"
+            expected = f"must not require {kind} networks if networks are trained elsewhere"
+            size = f" of {group.size} times the size" if group.size > 1 else ""
+            raise InvalidInput("methods", expected, f"a {group.network_text or 'network'}{size}")
+        if group.size > 1 and self.problem is not None:
             tasks = tuple(name for name in self.tasks if name in group.trains)
-            width = width_of_size(self.problem, tasks, group.size, width)
+            width = width_of_size(self.problem.with_network(group.network), tasks, group.size, width)
         job = self.job(group.trains, member_seed(seed, group.copy), rule, width)
-        return replace(job, taught=group.taught)
+        return replace(job, taught=group.taught, network=group.network)
+
+    def step_cost(self, network: str | None) -> float:
+        """Returns what a training step of a network costs, as a multiple of a step of a plain network.
+
+        Args:
+            network: the name of another network than the problem's own, or None.
+        """
+        return 1.0 if self.problem is None else relative_step_cost(self.problem, network)
 
     def subsets(self, largest: int | None = None, smallest: int = 1) -> list[Subset]:
         """Returns all sets of tasks of these sizes, smallest first."""
@@ -183,7 +193,7 @@ class Backend(ABC):
         """
         raise InvalidInput("screen", "must be None if networks are trained elsewhere")
 
-    def latency(self, tasks: Iterable[str], width: float = 1.0) -> float | None:
+    def latency(self, tasks: Iterable[str], width: float = 1.0, network: str | None = None) -> float | None:
         """Returns the inference time per row, in seconds, of the network for these tasks, or None if unknown."""
         return None
 

@@ -128,15 +128,15 @@ class Best:
         The default width of a network is 1.
         """
         used_widths = widths or [1.0] * len(groups)
-        given = zip(groups, states, used_widths, strict=True)
+        problems = [problem.with_network(group.network) for group in groups]
         networks = [
-            serving_network(problem, group, state, member_seed(seed, group.copy), width)
-            for group, state, width in given
+            serving_network(own, group, state, member_seed(seed, group.copy), width)
+            for own, group, state, width in zip(problems, groups, states, used_widths, strict=True)
         ]
         example, _ = problem.train.only(()).batch(torch.arange(min(2, len(problem.train))))
         layers = [
-            describe_network(problem, network, feature_count(network.encoder, example), width)
-            for network, width in zip(networks, used_widths, strict=True)
+            describe_network(own, network, feature_count(network.encoder, example), width)
+            for own, network, width in zip(problems, networks, used_widths, strict=True)
         ]
         return Best(
             tuple(groups), tuple(networks), _served_tasks(problem), seed, problem.table, example.cpu(), tuple(layers)

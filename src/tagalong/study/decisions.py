@@ -93,7 +93,7 @@ def train_choices(backend: Backend, decisions: Decisions, seeds: Sequence[int]) 
         check_averages(backend, method.name, choice)
     widths = {method.name: _network_width(method, backend) for method, *_ in chosen}
     jobs = [backend.group_job(g, seed, m.rule, widths[m.name]) for m, _, _, seed, c in chosen for g in c.groups]
-    jobs.sort(key=lambda job: (job.seed, job.rule, job.width, len(job.tasks), job.tasks))
+    jobs.sort(key=lambda job: (job.seed, job.rule, job.width, len(job.tasks), job.tasks, job.network or ""))
     backend.networks(jobs, "the groups", diverged=True)
     return [
         _make_record(backend, method, budget, seed, choice, decision.deciding.get(seed, Cost()))
@@ -118,7 +118,7 @@ def _make_record(
         val=_expected_scores(backend, choice, rows, shares, "val"),
         test=_expected_scores(backend, choice, rows, shares, "test"),
         deciding=deciding,
-        training=_expected_cost(rows, shares),
+        training=_expected_cost(rows, shares, [backend.step_cost(job.network) for job in jobs]),
         parameters=_expected_parameters(rows, shares),
         latency=_total_latency(backend, choice.groups, jobs) if is_single_grouping else None,
         networks=tuple(row.key for row in rows if row.key) if is_single_grouping else (),
@@ -193,18 +193,22 @@ def _expected_parameters(results: Sequence[NetworkResult], probabilities: Sequen
 def _total_latency(backend: Backend, groups: Sequence[Group], jobs: Sequence[Job]) -> float | None:
     """Returns the inference time per row, in seconds, of all networks together, or None if unknown."""
     seconds = [
-        backend.latency(group.serves, job.width) for group, job in zip(groups, jobs, strict=True) if group.serves
+        backend.latency(group.serves, job.width, **({"network": job.network} if job.network else {}))
+        for group, job in zip(groups, jobs, strict=True)
+        if group.serves
     ]
     known = [one for one in seconds if one is not None]
     return sum(known) if known and len(known) == len(seconds) else None
 
 
-def _expected_cost(results: Sequence[NetworkResult], probabilities: Sequence[float]) -> Cost:
-    weighted = list(zip(probabilities, results, strict=True))
+def _expected_cost(
+    results: Sequence[NetworkResult], probabilities: Sequence[float], step_costs: Sequence[float]
+) -> Cost:
+    weighted = list(zip(probabilities, results, step_costs, strict=True))
     return Cost(
         round(sum(probabilities)),
-        round(sum(share * row.steps for share, row in weighted)),
-        sum(share * row.seconds for share, row in weighted),
+        round(sum(share * cost * row.steps for share, row, cost in weighted)),
+        sum(share * row.seconds for share, row, _ in weighted),
     )
 
 

@@ -42,7 +42,7 @@ class Chunk:
     """Networks that are trained together in a single computation.
 
     Attributes:
-        jobs: the networks to train, either a single network or multiple plain networks with the same width.
+        jobs: the networks to train, either a single network or multiple plain networks of the same kind and width.
         meter: the settings of the `AffinityMeter` to attach, or None. Meters are supported only for single networks.
         checkpoint: the checkpoint file, or None. Checkpoints are supported only for single networks.
         recipe: the recipe to train with, or None for the problem's recipe.
@@ -152,7 +152,7 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
         problem = replace(problem, recipe=chunk.recipe)
     problem, targets = _prepare_lessons(problem, chunk)
     if len(chunk.jobs) == 1:
-        progress = _epoch_callback(problem, getattr(advance, "steps", None))
+        progress = _epoch_callback(problem.with_network(chunk.jobs[0].network), getattr(advance, "steps", None))
         result = _train_one(problem, chunk, device, targets.get(chunk.jobs[0]), progress)
         advance(1)
         return [result]

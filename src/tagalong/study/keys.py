@@ -33,9 +33,10 @@ class Keys:
 
     A key depends on the data, the tasks, the losses, the rule, the seed, the recipe, the architecture with its initial
     weights, the width, the device type and `NUMERICS`. If others teach the network, its key also depends on their keys,
-    on how it learns from them, and on additional rows. A key does not depend on the method that needs the network, so
-    methods can share networks. Nor does a key depend on the version of tagalong or on where a class is defined, so
-    networks can still be found after either changes. `NUMERICS` changes only when training results change.
+    on how it learns from them, and on additional rows. If it is another network than the problem's own, its key depends
+    on the recipe and architecture of that network, and on its name. A key does not depend on the method that needs the
+    network, so methods can share networks. Nor does a key depend on the version of tagalong or on where a class is
+    defined, so networks can still be found after either changes. `NUMERICS` changes only when training results change.
 
     - A tagalong layer is identified by its class name, its parameters and submodules, and its `extra_repr`, which
       includes every setting that affects its output. The layer's code and other attributes may change without affecting
@@ -59,6 +60,7 @@ class Keys:
     def __init__(self, problem: Problem, device: torch.device | str, numerics: int = NUMERICS) -> None:
         self.problem, self.device, self.numerics = problem, torch.device(device).type, numerics
         self._known: dict[Job, str] = {}
+        self._networks: dict[str, dict[str, Any]] = {}
 
     def of(self, job: Job) -> str:
         """Returns a network's key, which has 64 hexadecimal digits."""
@@ -81,7 +83,17 @@ class Keys:
         given: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
         if job.taught is not None:
             given["taught"] = self._taught_definition(job.taught)
+        if job.network is not None:
+            return own | given | self._common_definition | self._network_definition(job.network)
         return own | given | self._common_definition
+
+    def _network_definition(self, name: str) -> dict[str, Any]:
+        """Returns what differs between the problem's own network and another one."""
+        if name not in self._networks:
+            other = Keys(self.problem.with_network(name), self.device, self.numerics)
+            recipe = other.problem.recipe.definition
+            self._networks[name] = {"network": name, "architecture": other.architecture, "recipe": recipe}
+        return self._networks[name]
 
     def _taught_definition(self, taught: Taught) -> dict[str, Any]:
         """Returns the teachers and what determines their answers besides the definitions of the teachers."""

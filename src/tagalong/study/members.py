@@ -31,7 +31,7 @@ def serving_network(
     """Rebuilds a trained network, in evaluation mode, with heads only for the tasks that it serves.
 
     Args:
-        problem: the problem that the network was trained on.
+        problem: the problem that the network was trained on, with the network's kind (see `Problem.with_network`).
         group: the tasks that the network is trained on and serves.
         state: the weights of the whole network.
         seed: the seed with which the network was trained.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.files import pack_arrays, unpack_arrays
-from tagalong.learn import Job, Trained
+from tagalong.learn import Job, Trained, first_half
 from tagalong.score import Score
 
 from .records import Cost
@@ -49,6 +49,8 @@ class NetworkResult:
             bytes.
         overhead: the measuring time divided by the training time. Unlike `affinity`, the overhead varies from run to
             run.
+        flattery: for each task, an estimate of how much too low its validation loss is because the validation rows
+            also chose the epoch (see `Trained`). Empty if unknown.
     """
 
     job: Job
@@ -65,6 +67,7 @@ class NetworkResult:
     losses: bytes | None = field(default=None, repr=False)
     affinity: bytes | None = field(default=None, repr=False)
     overhead: float | None = None
+    flattery: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def cost(self) -> Cost:
@@ -109,6 +112,7 @@ def pack_result(trained: Trained, groups: Tensor | None = None) -> NetworkResult
         losses=_pack_losses(trained),
         affinity=None if affinity is None else _pack_affinity(affinity),
         overhead=overhead,
+        flattery=dict(trained.flattery),
     )
 
 
@@ -133,10 +137,7 @@ def halve_rows(
     rows = {task: values for task, values in losses.items() if values is not None}
     if len(rows) < len(losses) or not rows:
         return {}
-    number = np.arange(len(next(iter(rows.values()))))
-    if groups is not None:
-        number = np.unique(groups.numpy(), return_inverse=True)[1]
-    first = number % 2 == 0
+    first = first_half(len(next(iter(rows.values()))), groups).numpy()
     return {task: (_mean_loss(values[first]), _mean_loss(values[~first])) for task, values in rows.items()}
 
 

@@ -30,7 +30,7 @@ class Cost:
     Attributes:
         networks: the number of trained networks.
         steps: the total number of optimizer steps. A step with a measurement counts as the number of plain steps that
-            cost the same.
+            cost the same, and so does a step of a TabM network that a problem has as an alternative.
         seconds: the training time in seconds.
     """
 
@@ -205,7 +205,9 @@ def read_group(entry: Entry, tasks: Collection[str] | None = None) -> Group:
     copy = entry.get("copy").optional(lambda copy: copy.integer(0))
     taught = entry.get("taught").optional(Taught.from_document)
     size = entry.get("size").optional(lambda size: size.integer(1))
-    return Group(trains, entry["serves"].names(trains), 1 if cost is None else cost, copy or 0, taught, size or 1)
+    network = entry.get("network").optional(Entry.name)
+    serves = entry["serves"].names(trains)
+    return Group(trains, serves, 1 if cost is None else cost, copy or 0, taught, size or 1, network)
 
 
 def averaged_tasks(groups: Iterable[Group]) -> frozenset[str]:
@@ -219,9 +221,9 @@ def averaged_tasks(groups: Iterable[Group]) -> frozenset[str]:
     return frozenset(task for task, networks in served.items() if networks > 1)
 
 
-def network_key(group: Group) -> tuple[frozenset[str], int, Taught | None, int]:
+def network_key(group: Group) -> tuple[frozenset[str], int, Taught | None, int, str | None]:
     """Returns what tells the network of a group from others of the same record, whichever tasks it serves."""
-    return group.trains, group.copy, group.taught, group.size
+    return group.trains, group.copy, group.taught, group.size, group.network
 
 
 def check_served(entry: Entry, groups: Sequence[Group], tasks: Collection[str]) -> None:

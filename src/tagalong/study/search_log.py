@@ -20,11 +20,13 @@ from .text import WIDTH, percent
 
 MAX_CURVE_POINTS = 6  # points of the curve shown in a line of text
 NO_BREAK_SPACE = "\u00a0"
-KINDS = ("copy", "set", "student", "wide")
+KINDS = ("copy", "set", "student", "wide", "tabm")
+COMPARED_WITH_COPIES = ("student", "wide", "tabm")
 POOLS = {
     "copies": "copies only",
     "taught": "with taught networks",
     "wide": "wider networks",
+    "tabm": "with TabM networks",
     "all": "with all networks",
 }
 
@@ -39,12 +41,13 @@ class LoggedTraining:
         seed: the seed of the network.
         fraction: the length of the training run, as a fraction of a full run.
         change: the relative change in validation loss from one network for all tasks with the same seed, averaged over
-            the network's tasks. A student or wider network is compared with the mean of all copies. The change is None
-            if there is nothing to compare with or if training diverged.
+            the network's tasks. A student, wider network or TabM network is compared with the mean of all copies. The
+            change is None if there is nothing to compare with or if training diverged.
         best: for each budget, the expected change of the best networks after the round that includes this training run.
         diverged: whether training diverged.
         kind: "copy" for a network for all tasks, "set" for a network for some tasks, "wide" for a wider network for all
-            tasks, or "student" for a network that was taught by others. None in the logs of searches without students.
+            tasks, "tabm" for a TabM network, or "student" for a network that was taught by others. None in the logs of
+            searches without students.
         mix: the weight of the teachers' answers in the loss of a student, or None for other networks.
         mixtures: the number of mixtures of two training rows from which a student learned, as a multiple of the
             training rows.
@@ -98,8 +101,9 @@ class SearchLog:
     def alternatives(self) -> dict[int, dict[str, float]]:
         """For each budget, the expected validation changes of the best networks from each pool.
 
-        The pools are "copies", "taught" (copies and students), "wide" (networks that are larger than a plain one) and
-        "all" (all networks that are not). Searches without students have none.
+        The pools are "copies", "taught" (copies and students), "wide" (networks that are larger than a plain one),
+        "tabm" (TabM networks, copies and students) and "all" (all networks that are not wider). Searches without
+        students have none.
         """
         return {k: dict(self.about["chosen"][str(k)].get("alternatives") or {}) for k in self.budgets}
 
@@ -107,8 +111,10 @@ class SearchLog:
     def teachers(self) -> tuple[Group, ...]:
         """The networks that teach the students, in sorted order, each of them once."""
         given = self.about.get("teachers") or ()
+        optional = ("copy", "size", "network")
         groups = {
-            Group(one["trains"], one["serves"], copy=one.get("copy", 0), size=one.get("size", 1)) for one in given
+            Group(one["trains"], one["serves"], **{name: one[name] for name in optional if name in one})
+            for one in given
         }
         return tuple(sorted(groups))
 
@@ -143,6 +149,8 @@ class SearchLog:
             parts.append(f"{pluralize(kinds['set'], 'network')} for {pluralize(sets, 'set')} of tasks")
         if kinds["wide"]:
             parts.append(pluralize(kinds["wide"], "wider network"))
+        if kinds["tabm"]:
+            parts.append(pluralize(kinds["tabm"], "TabM network"))
         if kinds["student"]:
             parts.append(f"{pluralize(kinds['student'], 'student')}, which other networks taught")
         return _join(parts)
@@ -154,10 +162,13 @@ class SearchLog:
         if not students or not self.teachers:
             return ""
         most = max(len(one.tasks) for one in self.trainings)
-        trained = Counter(group.trains for group in self.teachers)
+        trained = Counter((group.trains, group.network_text) for group in self.teachers)
         parts = [
-            f"{count} trained on " + ("all tasks" if len(tasks) == most else f"({', '.join(sorted(tasks))})")
-            for tasks, count in sorted(trained.items(), key=lambda item: (-len(item[0]), sorted(item[0])))
+            f"{pluralize(count, kind) if kind else count} trained on "
+            + ("all tasks" if len(tasks) == most else f"({', '.join(sorted(tasks))})")
+            for (tasks, kind), count in sorted(
+                trained.items(), key=lambda item: (-len(item[0][0]), sorted(item[0][0]), item[0][1])
+            )
         ]
         verb = "teaches" if len(self.teachers) == 1 else "teach"
         count = pluralize(len(self.teachers), "network")
@@ -238,6 +249,7 @@ def _check_teacher(teacher: Entry) -> None:
         raise teacher["serves"].error("must contain only tasks in `trains`")
     teacher.get("copy").optional(lambda copy: copy.integer(0))
     teacher.get("size").optional(lambda size: size.integer(1))
+    teacher.get("network").optional(Entry.name)
 
 
 def _check_training(trained: Entry) -> None:
@@ -261,7 +273,7 @@ def _check_training(trained: Entry) -> None:
 def _read_trainings(about: Mapping[str, Any]) -> Iterator[LoggedTraining]:
     trained = [one for step in about["steps"] for one in step["trained"]]
     most = max((len(one["tasks"]) for one in trained), default=0)
-    plain = [one for one in trained if len(one["tasks"]) == most and one.get("kind") not in ("student", "wide")]
+    plain = [one for one in trained if len(one["tasks"]) == most and one.get("kind") not in COMPARED_WITH_COPIES]
     together = {(one["seed"], one["fraction"]): one["val"] for one in plain if one["val"]}
     copies = _mean_losses([one["val"] for one in plain if one["val"] and one["fraction"] == 1])
     spent = float(about.get("measuring") or 0.0)
@@ -270,7 +282,7 @@ def _read_trainings(about: Mapping[str, Any]) -> Iterator[LoggedTraining]:
         for one in step["trained"]:
             spent += one["effort"]
             kind, diverged = one.get("kind"), not one["val"]
-            compared_with_copies = kind in ("student", "wide")
+            compared_with_copies = kind in COMPARED_WITH_COPIES
             base = copies if compared_with_copies else together.get((one["seed"], one["fraction"]))
             comparable = not diverged and (compared_with_copies or len(one["tasks"]) < most)
             yield LoggedTraining(

@@ -514,7 +514,7 @@ def _sql_placeholders(count: int) -> str:
 
 def _read_job(definition: Mapping[str, Any]) -> Job:
     named = {name: definition[name] for name in ("seed", "rule", "width")}
-    optional: dict[str, Any] = {name: definition.get(name) for name in ("epochs", "lr")}
+    optional: dict[str, Any] = {name: definition.get(name) for name in ("epochs", "lr", "network")}
     return Job(tuple(definition["tasks"]), **named, **optional, taught=_read_taught(definition))
 
 
@@ -535,11 +535,12 @@ def _read_result(
     )
     halves = {task: (_nan_if_none(one), _nan_if_none(two)) for task, (one, two) in document.get("halves", {}).items()}
     job = _read_job(json.loads(definition))
-    return NetworkResult(job, val, test, steps, seconds, parameters, best_epoch, halves, key)
+    flattery = {task: float(value) for task, value in document.get("flattery", {}).items()}
+    return NetworkResult(job, val, test, steps, seconds, parameters, best_epoch, halves, key, flattery=flattery)
 
 
 def _scores_to_json(result: NetworkResult) -> str:
-    """Formats the scores, and the losses on each half of the rows, as JSON, with null for non-finite values."""
+    """Formats the scores, the losses on each half of the rows and the flattery, with null for non-finite values."""
     scores: dict[str, Any] = {
         part: {
             task: [_none_if_not_finite(score.loss), _none_if_not_finite(score.error)]
@@ -548,6 +549,8 @@ def _scores_to_json(result: NetworkResult) -> str:
         for part in SPLITS
     }
     scores["halves"] = {task: [_none_if_not_finite(loss) for loss in pair] for task, pair in result.halves.items()}
+    if all(map(math.isfinite, result.flattery.values())):
+        scores["flattery"] = dict(result.flattery)
     return json.dumps(scores, allow_nan=False)
 
 

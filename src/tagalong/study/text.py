@@ -217,5 +217,6 @@ def _network_text(group: Group) -> str:
     helped = f" (trained with {', '.join(sorted(group.helpers))})" if group.helpers else ""
     copy = f" (copy {group.copy})" if group.copy else ""
     size = f" ({group.size} times the size)" if group.size > 1 else ""
+    network = f" ({group.network_text})" if group.network else ""
     taught = f" ({group.taught})" if group.taught else ""
-    return ", ".join(sorted(group.serves)) + helped + copy + size + taught
+    return ", ".join(sorted(group.serves)) + helped + copy + size + network + taught

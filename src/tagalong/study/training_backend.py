@@ -294,15 +294,16 @@ class TrainingBackend(Backend):
         steps_per_epoch = -(-len(self.problem.train) // self.problem.recipe.batch_size)
         return replace(job, epochs=max(1, round(steps / steps_per_epoch)))
 
-    def latency(self, tasks: Iterable[str], width: float = 1.0) -> float:
+    def latency(self, tasks: Iterable[str], width: float = 1.0, network: str | None = None) -> float:
         """Returns the inference time per row in seconds, measuring it only once."""
-        served = self.job(tasks, 0, width=width)
+        served = replace(self.job(tasks, 0, width=width), network=network)
         key = self.keys.of(served)
         seconds = self.store.latency(key)
         if seconds is None:
-            network = build_network(self.problem, served.tasks, seed=0, width=width).to(self.device)
+            problem = self.problem.with_network(network)
+            built = build_network(problem, served.tasks, seed=0, width=width).to(self.device)
             row, _ = self.problem.test.only(()).to(self.device).batch(torch.tensor([0]))
-            seconds = measure_latency(network, row).one
+            seconds = measure_latency(built, row).one
             self.store.add_latency(key, seconds)
         return seconds
 
@@ -369,8 +370,8 @@ class TrainingBackend(Backend):
         return json.loads(content)
 
     def _rebuild(self, result: NetworkResult, group: Group) -> Network:
-        job = result.job
-        return serving_network(self.problem, group, self.weights(result.key), job.seed, job.width).to(self.device)
+        job, problem = result.job, self.problem.with_network(result.job.network)
+        return serving_network(problem, group, self.weights(result.key), job.seed, job.width).to(self.device)
 
     def weights(self, key: str) -> dict[str, Tensor]:
         """Returns the weights of a network. Retrains the network if its weights were not kept."""
@@ -572,7 +573,7 @@ def train_side_by_side(requests: Mapping[TrainingBackend, Sequence[Job]], what: 
 
 
 def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
-    """Splits jobs into chunks of up to `size` plain networks with the same width, seed by seed.
+    """Splits jobs into chunks of up to `size` plain networks of the same kind and width, seed by seed.
 
     Networks that others teach are in chunks of their own, which have the same additional rows. Each network whose rule
     is not plain gets its own chunk. So do the networks of a few seeds with one network each, such as
@@ -586,7 +587,8 @@ def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     together: dict[tuple[Any, ...], list[Job]] = {}
     for job in sorted(jobs, key=lambda job: job.seed):
         rows = None if job.taught is None else (job.taught.mixtures, job.taught.unlabelled)
-        together.setdefault((job.width, job.epochs, rows, None if job.rule == "plain" else job), []).append(job)
+        kind = job.width, job.epochs, job.network, rows, None if job.rule == "plain" else job
+        together.setdefault(kind, []).append(job)
     sizes = {key: 1 if _has_few_seeds(same) else size for key, same in together.items()}
     return [same[at : at + sizes[key]] for key, same in together.items() for at in range(0, len(same), sizes[key])]
 

@@ -110,7 +110,7 @@ class BudgetResult:
 
     @property
     def kind(self) -> str:
-        """The kind of networks: "plain", "copies", "larger", "taught" or "groups"."""
+        """The kind of networks: "plain", "copies", "larger", "taught", "groups" or "tabm"."""
         return kind_of_networks(self.label, self.groups)
 
     def to_document(self) -> dict[str, Any]:

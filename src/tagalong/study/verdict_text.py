@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 NOT_BETTER = "on validation data, no network beats a constant (the mean or base rate) by more than the noise"
 ONE_NETWORK = "Train them all together in one network"
-NAMES_OF_KINDS = {"larger": "larger network", "taught": "taught network", "groups": "grouping", "copies": "copies"}
+NAMES_OF_KINDS = {
+    "larger": "larger network",
+    "taught": "taught network",
+    "groups": "grouping",
+    "copies": "copies",
+    "tabm": "TabM network",
+}
 
 
 class Answer(NamedTuple):
@@ -133,6 +139,8 @@ def _what_matters(verdict: Verdict) -> str:
         return "A larger network matters"
     if has_groups(verdict.candidate_groups):
         return "Groups matter"
+    if _has_tabm(verdict):
+        return "Groups do not matter, but TabM networks do"
     taught = any(group.taught for group in verdict.candidate_groups)
     return f"Groups do not matter, but {'teaching' if taught else 'the choice of copies'} does"
 
@@ -149,7 +157,7 @@ def has_groups(groups: Sequence[Group]) -> bool:
 
 
 def kind_of_networks(label: Label, groups: Sequence[Group]) -> str:
-    """Returns the kind of networks: "plain", "copies", "larger", "taught" or "groups".
+    """Returns the kind of networks: "plain", "copies", "larger", "taught", "groups" or "tabm" if there is any TabM.
 
     Example:
         >>> kind_of_networks(("auto", 2), [Group("ab", "ab"), Group("ab", "ab", copy=1)])
@@ -158,11 +166,15 @@ def kind_of_networks(label: Label, groups: Sequence[Group]) -> str:
         'groups'
         >>> kind_of_networks(("auto", 2), [Group("ab", "ab", size=2)])
         'larger'
+        >>> kind_of_networks(("auto", 2), [Group("ab", "ab"), Group("ab", "ab", network="tabm")])
+        'tabm'
     """
     if label == TOGETHER:
         return "plain"
     if is_larger(label):
         return "larger"
+    if any(group.network == "tabm" for group in groups):
+        return "tabm"
     if any(group.taught for group in groups):
         return "taught"
     if any(group.size > 1 for group in groups):
@@ -174,6 +186,12 @@ def _is_larger(verdict: Verdict) -> bool:
     """Returns whether the networks are larger than a plain one, and otherwise trained alike."""
     assert verdict.candidate is not None
     return kind_of_networks(verdict.candidate, verdict.candidate_groups) == "larger"
+
+
+def _has_tabm(verdict: Verdict) -> bool:
+    """Returns whether some of the networks are TabM networks."""
+    assert verdict.candidate is not None
+    return kind_of_networks(verdict.candidate, verdict.candidate_groups) == "tabm"
 
 
 def _what_was_found(verdict: Verdict) -> str:
@@ -196,6 +214,8 @@ def _name_idea(verdict: Verdict) -> str:
         return "Training each task alone"
     if _is_larger(verdict):
         return "A larger network" if len(verdict.candidate_groups) == 1 else "Averaging larger networks"
+    if _has_tabm(verdict) and not has_groups(verdict.candidate_groups):
+        return "A TabM network" if len(verdict.candidate_groups) == 1 else "Averaging with TabM networks"
     if any(group.taught for group in verdict.candidate_groups):
         return "Teaching networks"
     if averaged_tasks(verdict.candidate_groups):

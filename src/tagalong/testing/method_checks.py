@@ -272,7 +272,7 @@ def _check_served(choice: Choice, names: Sequence[str], context: str) -> None:
 
 def _check_averaged(choice: Choice, names: Sequence[str], context: str) -> None:
     for task in names:
-        members = [(g.trains, g.copy, g.taught, g.size) for g in choice.groups if task in g.serves]
+        members = [(g.trains, g.copy, g.taught, g.size, g.network) for g in choice.groups if task in g.serves]
         expect(bool(members), f"{context}, {task!r} is served by no network")
         expect(len(set(members)) == len(members), f"{context}, {task!r} is served twice by the same network")
 

@@ -4,16 +4,18 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from reduced_rank import World
 
-from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, count_parameters
+from tagalong.group import Group
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, count_parameters, relative_step_cost
 from tagalong.study import NetworkResult, Score, make_method, open_backend
 from tagalong.study.search import Spending, SpendingSettings, spend
-from tagalong.study.search.shares import divide_effort
+from tagalong.study.search.shares import Shares, divide_effort
 from tagalong.study.search.spending import Member
 from tagalong.study.training_backend import TrainingBackend
 
@@ -357,3 +359,115 @@ def test_copies_are_chosen_where_sets_of_tasks_are_not_better(kind: str) -> None
     assert [plan.pool for plan in plans] == ["copies"] * 3
     assert all(len(group.trains) == 4 for plan in plans for group in plan.groups)
     assert np.mean([plan.expected for plan in plans]) < 0.01
+
+
+@pytest.fixture
+def few_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TabM networks with 4 members cost about 4 training runs."""
+    monkeypatch.setattr("tagalong.learn.table_networks.MEMBERS", 4)
+
+
+def table(epochs: int = 2, tasks: str = "abc") -> Problem:
+    """Three regression tasks with the default network, which learns less in a few epochs than a TabM network."""
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(300, 4))
+    targets = np.stack([np.sin(2 * inputs[:, 0]), inputs[:, 0] * inputs[:, 1], inputs[:, 2]], 1)
+    targets = (targets + 0.1 * draw.normal(size=targets.shape))[:, : len(tasks)]
+    names = [Task(name, kind="regression") for name in tasks]
+    problem = Problem.from_arrays(inputs, targets, names, split=(0.5, 0.3, 0.2))
+    return replace(problem, recipe=replace(problem.recipe, epochs=epochs))
+
+
+@pytest.mark.usefixtures("few_members")
+def test_tabm_networks_cost_what_their_multiplications_say_and_may_be_recommended_and_teach(tmp_path: Path) -> None:
+    problem = table()
+    settings = SpendingSettings(sets=False, mixtures=False)
+    with open_backend(problem, tmp_path, device="cpu") as backend:
+        found = spend(backend, [1, 2, 3], 24, 0, settings=settings)
+    cost, members = relative_step_cost(problem, "tabm"), members_of(found)
+    tabm = [member for member in members if member.kind == "tabm"]
+    steps = np.mean([member.result.steps for member in members if member.kind == "copy"])
+    assert len(tabm) == divide_effort(24, [1, 2, 3], sets=False, tabm_cost=cost).tabm == 2
+    for number, member in enumerate(tabm):
+        assert member.group == Group("abc", "abc", copy=number, network="tabm")
+        assert member.result.parameters == count_parameters(problem.with_network("tabm"), problem.names)
+        assert member.effort == pytest.approx(cost * member.result.steps / steps)
+    assert found.spent == pytest.approx(sum(member.effort for member in members))
+    assert 20 <= found.spent <= 26
+    assert any(teacher.network == "tabm" for teacher in found.teachers)
+    students = [member.group for member in members if member.kind == "student"]
+    assert students
+    assert {student.network for student in students} == {None}
+    for budget, plan in found.plans.items():
+        assert plan.pool == "tabm"
+        assert plan.alternatives["tabm"] < plan.alternatives["copies"]
+        assert len(plan.groups) <= budget
+        assert {group.network for group in plan.groups} == {"tabm"}, "plain networks would only make it worse"
+
+
+@pytest.mark.usefixtures("few_members")
+@pytest.mark.parametrize("why", ["the effort is too small", "the recipe is not the default one", "it is not wanted"])
+def test_without_tabm_networks_everything_is_as_if_there_were_none(tmp_path: Path, why: str) -> None:
+    problem, effort, wanted = table(epochs=1), 24, why != "it is not wanted"
+    if why == "the effort is too small":
+        effort = 10
+    elif why == "the recipe is not the default one":
+        problem = replace(problem, recipe=replace(problem.recipe, lr=2e-3))
+    without = replace(problem, chosen_network=None)
+    found = []
+    for name, one, tabm in (("with", problem, wanted), ("without", without, True)):
+        with open_backend(one, tmp_path / name, device="cpu") as backend:
+            found.append(spend(backend, [1, 2], effort, 0, settings=SpendingSettings(mixtures=False, tabm=tabm)))
+    first, second = found
+    assert first.plans == second.plans
+    assert (first.spent, first.teachers) == (second.spent, second.teachers)
+    assert [member.result.key for member in members_of(first)] == [member.result.key for member in members_of(second)]
+    assert [member.result.val for member in members_of(first)] == [member.result.val for member in members_of(second)]
+    assert not any(member.kind == "tabm" for member in members_of(first))
+
+
+@pytest.mark.parametrize("effort", [3, 20, 60, 80, 100, 200, 1000])
+@pytest.mark.parametrize("budgets", [(1,), (1, 2, 3, 4), (50,)])
+@pytest.mark.parametrize("teach", [True, False])
+def test_tabm_networks_have_a_limited_share_and_leave_enough_for_copies(
+    effort: float, budgets: tuple[int, ...], teach: bool
+) -> None:
+    cost = 32.5
+    shares = divide_effort(effort, budgets, tabm_cost=cost, teach=teach)
+    assert shares.tabm * cost <= 0.4 * effort
+    assert shares.tabm <= 4
+    assert shares.copies >= max(budget for budget in (1, *budgets) if budget <= effort)
+    assert shares.copies + shares.sets + sum(shares.wide) + shares.tabm * cost <= effort + 0.5, "which is rounded"
+    without = divide_effort(effort, budgets, teach=teach)
+    if shares.tabm:
+        assert replace(divide_effort(effort - shares.tabm * cost, budgets, teach=teach), tabm=shares.tabm) == shares
+    else:
+        assert shares == without
+    assert bool(shares.tabm) == (effort >= 100 and (max(budgets) < 50 or effort >= 200 or not teach))
+
+
+@pytest.mark.usefixtures("few_members")
+def test_no_more_tabm_networks_are_trained_than_their_share_pays_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_many(*given: Any, **settings: Any) -> Shares:  # as if they were expected to take fewer steps
+        return replace(divide_effort(*given, **settings), tabm=4)
+
+    monkeypatch.setattr("tagalong.study.search.spending.divide_effort", too_many)
+    settings = SpendingSettings(sets=False, teach=False)
+    for effort, payable in ((9, 1), (24, 2)):
+        with open_backend(table(epochs=1), tmp_path, device="cpu") as backend:
+            found = spend(backend, [1], effort, 0, settings=settings)
+        assert [member.kind for member in members_of(found)].count("tabm") == payable
+
+
+@pytest.mark.usefixtures("few_members")
+def test_diverged_tabm_networks_count_what_they_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tagalong.learn.table_networks.TABM_RATE", 1e30)
+    problem = table(epochs=1)
+    with open_backend(problem, tmp_path, device="cpu") as backend:
+        found = spend(backend, [1], 14, 0, settings=SpendingSettings(sets=False, teach=False))
+    ((result, effort),) = [other for step in found.rounds for other in step.others]
+    assert result.job.network == "tabm"
+    assert effort == relative_step_cost(problem, "tabm")
+    assert {group.network for group in found.plans[1].groups} == {None}

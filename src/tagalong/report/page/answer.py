@@ -63,6 +63,8 @@ def headline(verdict: Verdict) -> str:
 
 def _describe_single(verdict: Verdict) -> str:
     method, group = verdict.recommended[0], verdict.groups[0]
+    if group.network:
+        return f"a {group.network_text} ({method})"
     if group.taught:
         larger = "a larger one" if group.size > 1 else "one"
         return f"{larger} that others taught ({method})"

@@ -12,7 +12,7 @@ from tagalong.study import Label, Run, TaskChange, averaged_tasks, label_text
 from ..style import percent_text
 
 # Networks of the same size that train and serve the same tasks and learn in the same way, which share a card.
-CardKey = tuple[frozenset[str], frozenset[str], Taught | None, int]
+CardKey = tuple[frozenset[str], frozenset[str], Taught | None, int, str | None]
 
 
 def recommended_section(run: Run) -> Html:
@@ -53,7 +53,7 @@ def _cards(run: Run, label: Label, groups: Sequence[Group]) -> Html:
     changes = run.results.changes_by_task(*label)
     cards: dict[CardKey, list[int]] = {}
     for number, group in enumerate(groups, 1):
-        cards.setdefault((group.trains, group.serves, group.taught, group.size), []).append(number)
+        cards.setdefault((group.trains, group.serves, group.taught, group.size, group.network), []).append(number)
     is_single = label[0] == "mtl"
     shared = {task for task in changes if sum(task in serves for _, serves, *_ in cards) > 1}
     made = [
@@ -77,12 +77,14 @@ def _card(
         content = tag("table", _table_head(run, ["serves"], is_single), tag("tbody", *rows), class_="served")
     taught = None if group.taught is None else str(group.taught)
     size = f"{group.size} times the size of a plain network." if group.size > 1 else None
+    network = f"{group.network_text}." if group.network else None
     return tag(
         "article",
         tag("h3", tag("span", class_="swatch"), "All tasks" if is_single else _card_title(members, group)),
         content,
         tag("p", "trained only to help: ", *_with_spaces(helpers), class_="helpers") if helpers else None,
         tag("p", size, class_="helpers") if size else None,
+        tag("p", network, class_="helpers") if network else None,
         tag("p", f"{taught[0].upper()}{taught[1:]}.", class_="helpers") if taught else None,
         class_=f"card n{(members[0] - 1) % 8}",
     )
@@ -91,7 +93,7 @@ def _card(
 def _card_title(numbers: Sequence[int], group: Group) -> str:
     if len(numbers) == 1:
         return f"Network {numbers[0]}"
-    kind = "students" if group.taught else "copies"
+    kind = "students" if group.taught else f"{group.network_text}s" if group.network else "copies"
     return f"Networks {_listed(numbers)}: {kind}, averaged"
 
 

@@ -24,9 +24,10 @@ POOL_HEADINGS = {
     "copies": "copies only",
     "taught": "with taught networks",
     "wide": "wider networks",
+    "tabm": "with TabM networks",
     "all": "with all networks",
 }
-KIND_NAMES = {"copy": "copy", "set": "some tasks", "student": "student", "wide": "wider"}
+KIND_NAMES = {"copy": "copy", "set": "some tasks", "student": "student", "wide": "wider", "tabm": "TabM"}
 
 
 def auto_decision(run: Run) -> Mapping[str, Any] | None:
@@ -71,8 +72,8 @@ def _pools_part(log: SearchLog) -> Html:
         "The expected change of the best networks from each pool. With copies only, all that further networks add "
         "comes from averaging; what taught networks and networks for some tasks add to that is in the next columns. "
         "The shaded pool was used: taught networks unless copies are better on rows that did not choose the networks, "
-        "and wider networks or networks for some tasks only if they are clearly better. A wider network counts as many "
-        "networks as its size. ± is one standard error."
+        "and wider networks, TabM networks or networks for some tasks only if they are clearly better. A wider network "
+        "counts as many networks as its size, and a TabM network as one. ± is one standard error."
     )
     return Html(
         tag("h3", "What averaging and teaching brought")

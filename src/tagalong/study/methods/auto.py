@@ -38,11 +38,11 @@ MIN_MEASURED_EFFORT = {True: 16, False: 6}  # training runs for a search, if ans
 MAX_OVERHEAD = 0.1  # of measuring, as a fraction of the first training
 MAX_ANSWER_BYTES = 256 * 2**20  # of the answers of all networks on the validation rows
 SCREEN_FRACTIONS = (0.125, 0.25, 0.5)
-FLAGS = ("affinity", "average", "sets", "teach", "mixtures", "wide")  # options that are True or False
+FLAGS = ("affinity", "average", "sets", "teach", "mixtures", "wide", "tabm")  # options that are True or False
 
 
 class AutoMethod(Method):
-    """Finds the best way to spend each budget: copies, groups, committees, wider or taught networks.
+    """Finds the best way to spend each budget: copies, groups, committees, wider, taught or TabM networks.
 
     Networks are trained with the first seed, and the best of them are recommended (see `tagalong.study.search.spend`).
     With all other seeds, the recommended networks are trained anew, but with the same teachers. If answers cannot be
@@ -59,6 +59,8 @@ class AutoMethod(Method):
         teach: whether networks may learn from the answers of others.
         mixtures: whether these networks may also learn from mixtures of training rows.
         wide: whether to train wider networks. One of k times the size uses as much of a budget as k plain networks.
+        tabm: whether to train TabM networks on tables with the default network, if the effort pays for at least one.
+            Each costs dozens of training runs, and uses as much of a budget as one plain network.
         affinity: whether to measure affinities in the first training run and base the first proposals on them.
         screen: the fraction of a training run after which the worse half of the proposals is dropped, or None to train
             all of them fully.
@@ -79,9 +81,10 @@ class AutoMethod(Method):
         teach: bool = True,
         mixtures: bool = True,
         wide: bool = True,
+        tabm: bool = True,
     ) -> None:
         self.effort, self.affinity, self.screen, self.passes, self.average = effort, affinity, screen, passes, average
-        self.sets, self.teach, self.mixtures, self.wide = sets, teach, mixtures, wide
+        self.sets, self.teach, self.mixtures, self.wide, self.tabm = sets, teach, mixtures, wide, tabm
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         problems: list[InvalidInput] = []
@@ -116,12 +119,13 @@ class AutoMethod(Method):
         given: dict[str, Any] = {"hints": hints, "errors": errors, "spent": measuring}
         reason = why_not_averaged(backend, effort) if self.average else "`average` is False"
         if reason is None:
-            wanted = SpendingSettings(self.passes, self.sets, self.teach, self.mixtures, self.wide, settings)
+            kinds = self.sets, self.teach, self.mixtures, self.wide, self.tabm
+            wanted = SpendingSettings(self.passes, *kinds, settings)
             spending = spend(backend, budgets, effort, seeds[0], settings=wanted, **given)
             choices = {budget: Choice(plan.groups) for budget, plan in spending.plans.items()}
             jobs = [member.result.job for step in spending.rounds for member in step.members]
             jobs += [result.job for step in spending.rounds for result, _ in step.others]
-            extra += _cost_of_size(spending)
+            extra += _cost_of_steps(spending)
             found = _spending_document(spending, backend.tasks)
         else:
             searched = search(backend, _possible_budgets(budgets, backend), effort, seeds, settings=settings, **given)
@@ -219,10 +223,10 @@ def _search_document(result: SearchResult, tasks: Sequence[str]) -> dict[str, An
     }
 
 
-def _cost_of_size(spending: Spending) -> Cost:
-    """Returns what the steps of wider networks cost in addition to as many steps of plain ones."""
+def _cost_of_steps(spending: Spending) -> Cost:
+    """Returns what the steps of wider and TabM networks cost in addition to as many steps of plain ones."""
     members = [member for step in spending.rounds for member in step.members]
-    return Cost(0, sum((member.group.size - 1) * member.result.steps for member in members))
+    return Cost(0, round(sum((member.step_cost - 1) * member.result.steps for member in members)))
 
 
 def _spending_document(spending: Spending, tasks: Sequence[str]) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def select_committee(
     sizes: Sequence[int] | None = None,
     part: int = ALL,
     passes: int | None = None,
+    fewer: bool = False,
 ) -> Committee:
     """Returns the networks that are best together, found by a local search that replaces one network at a time.
 
@@ -60,14 +61,17 @@ def select_committee(
         sizes: the size of each network, or None if all have size 1. Some in the pool must not exceed the budget.
         part: the part of the rows to choose on.
         passes: the maximum number of networks that answer a task, or None for all that were trained on it.
+        fewer: whether to use fewer networks than the budget allows if they are better. Among networks that are about
+            equally good, more are better.
     """
     by_size: dict[int, list[int]] = {}
     for number in sorted(pool):
         by_size.setdefault(1 if sizes is None else sizes[number], []).append(number)
     found = [
-        _best_of_one_size(answers, budget // size, base, some, part, passes)
+        _best_of_one_size(answers, count, base, some, part, passes)
         for size, some in sorted(by_size.items())
         if size <= budget
+        for count in (range(1, budget // size + 1) if fewer else [budget // size])
     ]
     return min(found, key=lambda one: round(one.value, 12))
 
@@ -90,6 +94,7 @@ def cross_fitted_rows(
     pool: Collection[int],
     sizes: Sequence[int] | None = None,
     passes: int | None = None,
+    fewer: bool = False,
     flattery: Sequence[float] | None = None,
 ) -> dict[str, Array]:
     """Returns the losses of each row, by task, from committees that were chosen without this row.
@@ -104,12 +109,13 @@ def cross_fitted_rows(
         pool: see `select_committee`.
         sizes: see `select_committee`.
         passes: see `select_committee`.
+        fewer: see `select_committee`.
         flattery: by how much the relative losses of each network are too low on all rows (see `teachers_flattery`), or
             None if they are not. It is added to the losses.
     """
     added = np.zeros(len(answers)) if flattery is None else np.asarray(flattery)
     chosen = [
-        select_committee(answers, budget, base, pool=pool, sizes=sizes, part=part, passes=passes)
+        select_committee(answers, budget, base, pool=pool, sizes=sizes, part=part, passes=passes, fewer=fewer)
         for part in (SECOND, FIRST)
     ]
     return {

@@ -16,7 +16,7 @@ from ..network_result import NetworkResult
 from ..relative_losses import Subset
 from .beliefs import Array, Beliefs, Bools, TrialArrays, distances
 from .recommendation import Recommendation, SearchSettings, recommend, select_cover
-from .trial import Trial, Trials, mean_half_loss
+from .trial import Trial, Trials, mean_half_loss, small_set_flattery
 
 Mask = tuple[bool, ...]
 WIDE_ROUNDS, NARROW_ROUNDS = 4, 12  # no other number was clearly better, see benchmarks/README.md
@@ -237,11 +237,14 @@ class _SearchLoop:
         everything = frozenset(self.tasks)
         bases = {(trial.seed, trial.fraction): one for trial, one in self.seen.items() if trial.tasks == everything}
         kept = [trial for trial in self.seen if trial.fraction == 1 or trial.tasks != everything]
+        flattery = small_set_flattery(self.seen.values(), len(self.tasks))
         logs = np.full((len(kept), len(self.tasks)), np.nan)
         for row, trial in enumerate(kept):
             for column, task in enumerate(self.tasks):
                 if task in trial.tasks:
                     logs[row, column] = np.log(mean_half_loss(self.seen[trial], task))
+                    if self.seen[trial].flattery:
+                        logs[row, column] += np.log1p(flattery[len(trial.tasks)])
                     if trial.fraction < 1:  # assume that the gap to the network for all tasks does not change
                         whole, early = bases[trial.seed, 1.0], bases[trial.seed, trial.fraction]
                         logs[row, column] += np.log(mean_half_loss(whole, task) / mean_half_loss(early, task))
@@ -278,7 +281,7 @@ class _SearchLoop:
         inside = np.array([[task in trial.tasks for task in self.tasks]])
         ratios = dict(zip(self.tasks, np.exp(self._beliefs().predict(inside)[0][0]).tolist(), strict=True))
         val = {task: Score(ratios[task] * mean_half_loss(base, task), math.nan) for task in trial.tasks}
-        return replace(base, job=self._make_job(trial), val=val, halves={})
+        return replace(base, job=self._make_job(trial), val=val, halves={}, flattery={})
 
     def _best_proposals(self, count: int) -> list[Trial]:
         beliefs = self._beliefs()

@@ -3,12 +3,14 @@
 1. Half of the effort goes into a pool: copies of the network for all tasks, networks for sets of tasks that `search`
    proposes, and a few wider networks. A network of k times the size costs as much effort per step, and uses as much of
    a budget, as k plain ones. There are as many copies as the largest budget, if the effort allows, since no other use
-   of a few trainings is safer.
+   of a few trainings is safer. If a table has the default network and the effort pays for it, TabM networks join the
+   pool. Their steps cost as much effort as their multiplications say, but each is one network of a budget.
 2. The networks of the pool that are best together teach students with the other half, in two rounds. The first round
    tries several ways of teaching, and the second one uses those that were best. In the second round, students may also
    be wider or learn only some tasks, if plain networks like them were better than copies.
 3. For each budget, the networks that are best together on validation are recommended. They include students unless
-   copies are better on rows that did not choose them. Wider networks and sets of tasks must be clearly better there.
+   copies are better on rows that did not choose them. Wider networks, TabM networks and sets of tasks must be clearly
+   better there.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import cycle
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
@@ -43,21 +45,25 @@ from .committee import (
 )
 from .recommendation import SearchSettings
 from .search import search
-from .shares import MIN_LECTURES_EFFORT, MIN_TEACHING_EFFORT, Shares, divide_effort
+from .shares import MIN_LECTURES_EFFORT, MIN_TEACHING_EFFORT, TABM_SHARE, Shares, divide_effort
+from .trial import small_set_flattery
 
 MIN_LEFT_TO_TEACH = 1  # of everything, for any students
 MAX_TEACHERS = 10
 STUDENT_COST = 1.5  # in full training runs, before any student was trained and without additional rows
+TABM = "tabm"  # the name of TabM networks among `Problem.alternatives`
 DESCRIPTIONS = {
     "copy": "copies",
     "set": "networks proposed by auto",
     "wide": "wider networks",
+    "tabm": "TabM networks",
     "student": "networks taught by others",
 }
 # Standard errors by which the networks of a pool must be better than those of the pools before it, on rows that did not
-# choose them. Students are rarely worse than copies, but wider networks and sets of tasks often are. Standard errors do
-# not count the luck of the choice itself, which matters most where there is most to choose from: sets of tasks.
-REQUIRED_GAIN = {"copies": 0.0, "taught": -0.5, "wide": 1.0, "all": 3.0}
+# choose them. Students are rarely worse than copies, but wider networks, TabM networks and sets of tasks often are.
+# Standard errors do not count the luck of the choice itself, which matters most where there is most to choose from:
+# sets of tasks.
+REQUIRED_GAIN = {"copies": 0.0, "taught": -0.5, "wide": 1.0, "tabm": 1.0, "all": 3.0}
 REQUIRED_SINGLE_GAIN = 2.0  # the same, for one network to answer each task instead of all that were trained on it
 
 
@@ -106,6 +112,7 @@ class SpendingSettings:
         teach: whether to train students.
         mixtures: whether students may learn from mixtures of training rows.
         wide: whether to train wider networks.
+        tabm: whether to train TabM networks.
         search: the settings of the search for sets of tasks.
     """
 
@@ -114,10 +121,11 @@ class SpendingSettings:
     teach: bool = True
     mixtures: bool = True
     wide: bool = True
+    tabm: bool = True
     search: SearchSettings = field(default_factory=SearchSettings)
 
 
-Kind = Literal["copy", "set", "wide", "student"]
+Kind = Literal["copy", "set", "wide", "tabm", "student"]
 
 
 @dataclass(frozen=True)
@@ -126,16 +134,18 @@ class Member:
 
     Attributes:
         kind: "copy" for the network for all tasks, "set" for a network for some tasks, "wide" for a wider network for
-            all tasks, or "student".
-        group: the tasks that it was trained on, its copy number, its size, and who taught it.
+            all tasks, "tabm" for a TabM network for all tasks, or "student".
+        group: the tasks that it was trained on, its copy number, size and kind of network, and who taught it.
         result: its result.
         effort: what its training cost, in full training runs.
+        step_cost: what a step of its training cost, as a multiple of a step of a plain network.
     """
 
     kind: Kind
     group: Group
     result: NetworkResult
     effort: float
+    step_cost: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -145,10 +155,12 @@ class Plan:
     Attributes:
         groups: the networks, and the tasks that each of them answers.
         expected: the expected relative change in loss from one plain network, averaged over tasks, on rows that did not
-            choose the networks, and less what the selection of teachers on these rows flatters their students.
+            choose the networks, and less what these rows flatter: students, whose teachers they selected, and networks
+            for few tasks, whose epochs they chose.
         doubt: the standard error of `expected`, due to the finite number of validation rows and of plain networks.
         alternatives: `expected` of the best networks among the copies, among copies and students for all tasks, among
-            wider networks, and among all networks that are not wider, by the name of the pool.
+            wider networks, among copies, students and TabM networks, and among all networks that are not wider, by the
+            name of the pool.
         pool: the name of the pool from which the networks were chosen.
     """
 
@@ -212,8 +224,8 @@ def spend(
     Args:
         backend: the backend, which must provide the outputs of networks.
         budgets: the numbers of networks to recommend.
-        effort: the number of full training runs. The steps of students, which take longer, count in full, and those of
-            wider networks as many times as their size.
+        effort: the number of full training runs. The steps of students, which take longer, count in full, those of
+            wider networks as many times as their size, and those of TabM networks by their multiplications.
         seed: the seed of the record to which the networks belong. All networks are copies for this seed.
         hints: see `search`.
         errors: see `search`.
@@ -267,7 +279,17 @@ class _Spender:
     def _divide_effort(self, wide: bool) -> Shares:
         sets = self.settings.sets and len(self.tasks) > 1
         given = self.effort, self.budgets, self.settings.passes
-        return divide_effort(*given, spent=self.spent, sets=sets, wide=wide, teach=self._can_teach)
+        return divide_effort(
+            *given, spent=self.spent, sets=sets, wide=wide, tabm_cost=self._tabm_cost, teach=self._can_teach
+        )
+
+    @cached_property
+    def _tabm_cost(self) -> float | None:
+        """What a TabM network costs if it takes as many steps as a plain one, or None if none is to be trained."""
+        problem = self.backend.problem
+        if not self.settings.tabm or problem is None or TABM not in problem.alternatives:
+            return None
+        return self.backend.step_cost(TABM)
 
     def _why_not_wider(self, size: int) -> str | None:
         """Returns why networks of this size cannot be trained, or None if they can."""
@@ -289,6 +311,17 @@ class _Spender:
             numbers = [shares.wide[:place].count(size) for place, size in enumerate(shares.wide)]
             sized = zip(numbers, shares.wide, strict=True)
             self._train([Group(self.tasks, self.tasks, copy=number, size=size) for number, size in sized], "wide")
+        if shares.tabm:
+            self._train_tabm(shares.tabm)
+
+    def _train_tabm(self, most: int) -> None:
+        """Trains a TabM network, and then as many more as their share pays for if they take as many steps."""
+        groups = [Group(self.tasks, self.tasks, copy=number, network=TABM) for number in range(most)]
+        before = self.spent
+        self._train(groups[:1], "tabm")
+        payable = math.floor(TABM_SHARE * self.effort / (self.spent - before))
+        if payable > 1 and most > 1:
+            self._train(groups[1:payable], "tabm")
 
     def _search_sets(self, shares: Shares) -> None:
         seeds = [member_seed(self.seed, number) for number in range(shares.copies)]
@@ -435,19 +468,23 @@ class _Spender:
         if not self.members:  # the first ones are copies
             self._steps = float(np.mean([result.steps for _, result in trained]))
         added = [
-            Member(kind, group, result, 1.0 if kind in ("copy", "set") else group.size * result.steps / self._steps)
+            Member(kind, group, result, 1.0 if kind in ("copy", "set") else cost * result.steps / self._steps, cost)
             for group, result in trained
+            for cost in [self._step_cost(group)]
         ]
         outputs = self.backend.outputs([member.result.job for member in added], "val")
         for member in added:
             self.answers.add(outputs[member.result.job])
         self.members += added
-        others = [*partly, *((results[job], float(g.size)) for g, job in jobs.items() if results[job].diverged)]
+        others = [*partly, *((results[job], self._step_cost(g)) for g, job in jobs.items() if results[job].diverged)]
         self.spent += sum(member.effort for member in added) + sum(effort for _, effort in others)
         self.base = self.answers.losses([(number,) for number in self._copies]).mean(0)
         self.plans = {budget: self._plan(budget) for budget in self.budgets}
         best = {budget: plan.expected for budget, plan in self.plans.items()}
         self.rounds.append(SpendingRound(tuple(added), tuple(others), self.spent, best))
+
+    def _step_cost(self, group: Group) -> float:
+        return float(group.size) if group.network is None else group.size * self.backend.step_cost(group.network)
 
     @property
     def _copies(self) -> list[int]:
@@ -455,9 +492,13 @@ class _Spender:
 
     @property
     def _whole(self) -> list[int]:
-        """The networks for all tasks that are not wider: copies and students."""
+        """The networks for all tasks that are neither wider nor TabM networks: copies and students."""
         everything = frozenset(self.tasks)
-        return [n for n, m in enumerate(self.members) if m.group.trains == everything and m.group.size == 1]
+        return [
+            number
+            for number, group in enumerate(member.group for member in self.members)
+            if group.trains == everything and group.size == 1 and group.network is None
+        ]
 
     def _plan(self, budget: int) -> Plan:
         """Returns the best networks of the smallest pool that no larger one clearly beats."""
@@ -488,9 +529,13 @@ class _Spender:
         Without a limit, each task is answered by all networks that were trained on it, unless it is clearly better to
         choose one network for each task, e.g. because tasks conflict.
         """
-        flattery = [self.flattery if member.group.taught else 0.0 for member in self.members]
+        stopping = small_set_flattery((member.result for member in self.members), len(self.tasks))
+        flattery = [
+            stopping[len(member.group.trains)] + (self.flattery if member.group.taught else 0.0)
+            for member in self.members
+        ]
         given = self.answers, budget, self.base
-        fitted = partial(cross_fitted_rows, *given, pool=pool, sizes=self._sizes, flattery=flattery)
+        fitted = partial(cross_fitted_rows, *given, **self._selection(pool), flattery=flattery)
         passes = self.settings.passes
         rows = fitted(passes=passes)
         if passes is None and budget > 1:
@@ -499,18 +544,28 @@ class _Spender:
                 return single, 1
         return rows, passes
 
+    def _selection(self, pool: Sequence[int]) -> dict[str, Any]:
+        """Returns the arguments for selecting from a pool.
+
+        A TabM network may be so much better than others that averaging it with one of them does not pay.
+        """
+        fewer = any(self.members[number].kind == "tabm" for number in pool)
+        return {"pool": pool, "sizes": self._sizes, "fewer": fewer}
+
     def _pools(self, budget: int) -> dict[str, list[int]]:
         """Returns the networks to choose from, with the safest first."""
         plain = [number for number, size in enumerate(self._sizes) if size == 1]
+        tabm = [number for number, member in enumerate(self.members) if member.kind == "tabm"]
         pools = {
             "copies": self._copies,
             "taught": self._whole,
             "wide": [number for number, size in enumerate(self._sizes) if 1 < size <= budget],
+            "tabm": sorted([*self._whole, *tabm]) if tabm else [],
             "all": plain,
         }
         if len(self._whole) == len(self._copies):
             del pools["taught"]
-        if len(plain) == len(self._whole):
+        if len(plain) == len(self._whole) + len(tabm):
             del pools["all"]
         return {name: pool for name, pool in pools.items() if pool}
 
@@ -519,13 +574,13 @@ class _Spender:
         return [member.group.size for member in self.members]
 
     def _groups(self, budget: int, pool: Sequence[int], passes: int | None) -> tuple[Group, ...]:
-        chosen = select_committee(self.answers, budget, self.base, pool=pool, sizes=self._sizes, passes=passes)
+        chosen = select_committee(self.answers, budget, self.base, **self._selection(pool), passes=passes)
         groups = []
         for number in chosen.members:
             group = self.members[number].group
             serves = [task for task, some in zip(self.tasks, chosen.answers, strict=True) if number in some]
             if serves:
-                groups.append(Group(group.trains, serves, copy=group.copy, taught=group.taught, size=group.size))
+                groups.append(replace(group, serves=frozenset(serves)))
         return tuple(sorted(groups))
 
     def _plain_stderr(self) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from ..network_result import NetworkResult
 from ..relative_losses import Subset
@@ -45,3 +47,37 @@ def mean_half_loss(result: NetworkResult, task: str) -> float:
     """Returns the mean of the losses on the two halves, which approximates the loss on all rows."""
     known = [loss for loss in half_losses(result, task) if not math.isnan(loss)]
     return sum(known) / len(known)
+
+
+def small_set_flattery(results: Iterable[NetworkResult], n_tasks: int) -> dict[int, float]:
+    """Returns how much more early stopping flatters networks for few tasks than networks for all tasks.
+
+    All tasks of a network share the epoch that the validation rows choose, so a task gains the more from its luck, the
+    fewer tasks there are. The estimates for single networks are noisy (see `NetworkResult.flattery`). So a line is
+    fitted to them: flattery = a + b / (number of tasks), where b is not negative.
+
+    Args:
+        results: the results of networks. Those without estimates are left out.
+        n_tasks: the number of all tasks.
+
+    Returns:
+        For each number of tasks, by how much relative losses are too low, compared with those of networks for all
+        tasks.
+
+    Example:
+        >>> small_set_flattery([], 2)
+        {1: 0.0, 2: 0.0}
+    """
+    known = [result for result in results if result.flattery and not result.diverged]
+    counts = np.array([len(result.flattery) for result in known], dtype=np.float64)
+    slope = 0.0
+    if len(set(counts)) > 1:
+        flattery = np.array([_mean_relative_flattery(result) for result in known])
+        # the mean over m tasks has about 1/m of the variance of one task
+        slope = max(0.0, float(np.polyfit(1 / counts, flattery, 1, w=np.sqrt(counts))[0]))
+    return {count: slope * (1 / count - 1 / n_tasks) for count in range(1, n_tasks + 1)}
+
+
+def _mean_relative_flattery(result: NetworkResult) -> float:
+    ratios = [value / max(abs(result.val[task].loss), MIN_LOSS) for task, value in result.flattery.items()]
+    return math.fsum(ratios) / len(ratios)

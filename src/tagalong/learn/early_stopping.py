@@ -1,0 +1,50 @@
+"""Estimates how much lower a validation loss is because the validation rows also chose the epoch.
+
+A network keeps the weights of the epoch with the lowest validation loss. Some of that is luck, which other rows do not
+share. All tasks of a network share one epoch, so the fewer tasks there are, the more each of them gains: without a
+correction, networks for few tasks look better than networks for many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+
+def first_half(rows: int, groups: Tensor | None = None) -> Tensor:
+    """Returns whether each row is in the first of two halves. Rows of the same group are in the same half.
+
+    Example:
+        >>> first_half(4).tolist(), first_half(4, torch.tensor([7, 7, 8, 9])).tolist()
+        ([True, False, True, False], [True, True, False, True])
+    """
+    number = torch.arange(rows) if groups is None else torch.unique(groups.cpu(), return_inverse=True)[1]
+    return number % 2 == 0
+
+
+def stopping_flattery(curve: ArrayLike, weights: Sequence[float]) -> NDArray[np.float64]:
+    """Returns, for each task, how much too low its validation loss is in the epoch that the validation rows chose.
+
+    Each half of the rows chooses an epoch. Its loss is lower on the half that chose it than on the other half. Half of
+    that remains if there are twice as many rows.
+
+    Args:
+        curve: the losses [epochs, tasks, 2] on each half of the validation rows. Epochs with a loss that is not finite
+            are left out.
+        weights: the weight of each task in the loss that chooses the epoch.
+
+    Example:
+        >>> stopping_flattery([[[1.0, 1.2]], [[0.8, 1.4]]], [1.0])
+        array([0.1])
+    """
+    losses = np.asarray(curve, dtype=np.float64)
+    losses = losses[np.isfinite(losses).all(axis=(1, 2))]
+    if not len(losses):
+        return np.zeros(len(weights))
+    first, second = np.einsum("etp,t->ep", losses, np.asarray(weights, dtype=np.float64)).argmin(axis=0)
+    lower = losses[second, :, 0] - losses[first, :, 0] + losses[first, :, 1] - losses[second, :, 1]
+    return np.asarray(lower / 4)
