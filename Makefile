@@ -36,8 +36,9 @@ $(DEMO_READY): pyproject.toml constraints.txt
 	@began=$$(date +%s) && $(PYTHON) -m venv $(DEMO_VENV) && $(DEMO_VENV)/bin/python $(PIP_INSTALL) --editable ".[demo]" \
 	  && echo $$(($$(date +%s) - began)) > $@
 
+# One thread: these networks are so small that a second one would mostly wait for the first.
 demo: $(DEMO_READY)
-	@began=$$(date +%s) && $(DEMO_VENV)/bin/tagalong demo \
+	@began=$$(date +%s) && OMP_NUM_THREADS=1 $(DEMO_VENV)/bin/tagalong demo \
 	  && echo "installed in $$(cat $(DEMO_READY)) s, ran in $$(($$(date +%s) - began)) s"
 
 # With worksteal, a worker keeps the tests of a file together, so networks that they share are trained once.

@@ -84,7 +84,7 @@ def test_make_demo_installs_only_what_the_demo_needs() -> None:
     commands = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert re.findall(r'--editable "(.*?)"', commands) == [".[demo]"]
     assert "--constraint constraints.txt" in commands
-    assert ".venv-demo/bin/tagalong demo" in commands
+    assert "OMP_NUM_THREADS=1 .venv-demo/bin/tagalong demo" in commands
     assert ".venv/" not in commands
     assert "installed in" in commands
     assert "ran in" in commands

@@ -177,9 +177,11 @@ def test_kinds_of_networks_are_counted() -> None:
     mixed = (TAUGHT_APART[0], Group("b", "b"), Group("ab", "ab"))
     wide = (Group("ab", "ab", size=3),)
     best = (Group("ab", "ab", copy=4),)
+    tabm = (Group("ab", "ab", network="tabm"),)
     described = " ".join(rows(overview(picked(mixed, -0.3))))
     assert "3 1 taught by 2, 2 for some tasks" in described
     assert "1 of 3 times the size" in " ".join(rows(overview(picked(wide, -0.3, budget=3))))
+    assert "1 TabM network" in " ".join(rows(overview(picked(tabm, -0.3))))
     assert "1 picked from copies" in " ".join(rows(overview(picked(best, -0.3, method="best-of"))))
 
 

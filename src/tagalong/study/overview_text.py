@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,7 @@ def describe_networks(found: BudgetResult) -> str:
         f"taught by {max((len(one.teachers) for one in taught), default=0)}": len(taught),
         "for some tasks": sum(group.trains != everything for group in found.groups),
         f"of {size} times the size": len(found.groups) if size > 1 else 0,
+        **Counter(group.network_text for group in found.groups if group.network),
     }
     parts = [f"{count} {what}" for what, count in counts.items() if count]
     return f"{parts[0]} others" if taught and len(parts) == 1 else ", ".join(parts)
