@@ -13,6 +13,7 @@ from tagalong.study import LateNetworks, Learning, Record, RowNoise
 
 COPIES = (Group("ab", "ab"), Group("ab", "ab", copy=1))
 TAUGHT = (Group("ab", "ab", copy=1, taught=Taught(("x", "y"))),)
+TAUGHT_TWICE = (*TAUGHT, Group("ab", "ab", copy=2, taught=Taught(("x", "y"))))
 TAUGHT_APART = tuple(Group(task, task, taught=Taught(("x", "y"))) for task in TASKS)
 CLEAR = [-0.1, -0.11, -0.12]
 SPENT = {"networks": 40, "steps": 2500, "seconds": 75.0}
@@ -91,7 +92,22 @@ def test_the_recommendation_is_that_of_the_verdict() -> None:
     [
         ([picked(APART, -0.2), picked(COPIES, -0.1, method="ensemble")], "Groups matter: compared with ensemble"),
         ([picked(APART, -0.1), picked(COPIES, -0.1, method="ensemble")], "Copies would do: compared with ensemble"),
-        ([picked(TAUGHT, -0.2), picked(COPIES, -0.1, method="ensemble")], "No. With 2 networks, the best way found"),
+        (
+            [picked(TAUGHT, -0.2), picked(COPIES, -0.1, method="ensemble")],
+            "No. With 2 networks, copies are the best way found.",
+        ),
+        (
+            [picked(TAUGHT, -0.2), picked(TAUGHT_TWICE, -0.2)],
+            "No. With 2 networks, the best way found trains each of them on all tasks.",
+        ),
+        (
+            [picked(TAUGHT, -0.2), picked(TAUGHT_TWICE, -0.2), picked(COPIES, -0.1, method="ensemble")],
+            "No. With 2 networks, the best way found trains each of them on all tasks.",
+        ),
+        (
+            [picked(TAUGHT, -0.2), picked(TAUGHT_TWICE, -0.2), picked(COPIES, -0.199, method="ensemble")],
+            "No. With 2 networks, the best way found trains each of them on all tasks, and copies would do.",
+        ),
         (
             [picked(TAUGHT, -0.2), picked(APART, -0.2), picked(COPIES, -0.1, method="ensemble")],
             "Not for one network. With 2 networks, groups beat copies by more than the noise.",

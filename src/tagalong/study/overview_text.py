@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tagalong.errors import pluralize
@@ -141,7 +141,7 @@ def _groups_matter(verdict: Verdict, answer: Answer) -> str:
         return answer.detail if repeated else _sentence(answer.answer, answer.detail)
     grouped = {budget: found for budget, found in several.items() if has_groups(found.groups)}
     if not grouped:
-        return f"No. With {_either(several)} networks, the best way found trains each of them on all tasks."
+        return _without_groups(several)
     compared = {budget: found.change_from_copies for budget, found in grouped.items() if found.change_from_copies}
     if not compared:
         return "Not known. No copies were trained to compare the groups with."
@@ -151,6 +151,15 @@ def _groups_matter(verdict: Verdict, answer: Answer) -> str:
     if all(any(group.taught for group in grouped[budget].groups) for budget in better):
         return f"Not known. With {_either(better)} networks, groups beat copies, but all seeds share their teachers."
     return f"Not for one network. With {_either(better)} networks, groups beat copies by more than the noise."
+
+
+def _without_groups(several: Mapping[int, BudgetResult]) -> str:
+    """Returns what the best ways of using several networks are if none of them has groups."""
+    if all(found.kind == "copies" for found in several.values()):
+        return f"No. With {_either(several)} networks, copies are the best way found."
+    changes = [change for found in several.values() if (change := _change_from_copies(found))]
+    copies_do = ", and copies would do" if changes and not any(change.better for change in changes) else ""
+    return f"No. With {_either(several)} networks, the best way found trains each of them on all tasks{copies_do}."
 
 
 def _either(budgets: Iterable[int]) -> str:
