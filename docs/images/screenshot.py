@@ -22,7 +22,7 @@ def main(page: str, picture: str, section: str | None = None) -> None:
         browser = driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
         tab = browser.new_page(**(SECTION if section else TOP), color_scheme="light")
         tab.goto(Path(page).absolute().as_uri())
-        tab.wait_for_selector("#heatmap .main-svg")
+        tab.wait_for_selector(".main-svg", state="attached")
         draw_plots(tab, section).screenshot(path=picture)
         browser.close()
 
@@ -35,8 +35,15 @@ def browser_path() -> str:
 
 
 def draw_plots(tab: Any, section: str | None) -> Any:
-    """Returns the page, or one of its sections after drawing its plots, without the parts that can be unfolded."""
+    """Returns the page, or one of its sections without the parts that can be unfolded, after drawing its plots.
+
+    Plots are drawn when they come into view.
+    """
     if section is None:
+        for plot in tab.locator(".plot").all():
+            box = plot.bounding_box()
+            if box and box["y"] < TOP["viewport"]["height"]:
+                plot.locator(".main-svg").first.wait_for()
         return tab
     found = tab.locator(f"#{section}")
     for plot in found.locator(".plot").all():
