@@ -12,7 +12,7 @@ from .problem_registry import load_problem
 from .qm9_problem import TARGETS
 
 FAST_TASKS, FAST_SEEDS, FAST_EFFORT = 5, 3, 20
-MOLECULES_RECIPE = Recipe(lr=5e-3, batch_size=256, epochs=300, patience=15, schedule="step", period=26)
+MOLECULES_RECIPE = Recipe(lr=5e-3, batch_size=256, epochs=400, patience=10, schedule="step", period=26)
 
 
 @dataclass(frozen=True)
