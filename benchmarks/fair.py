@@ -2,9 +2,9 @@
 
     python benchmarks/fair.py --data DIR --device cuda --workers 6 --out fair.json
     python benchmarks/fair.py nhanes --repetitions 3-5 --data DIR --device cuda --out more.json
-    python benchmarks/fair.py --parts boosting --data DIR --workers 8 --out boosting.json
-    python benchmarks/fair.py --show fair.json more.json boosting.json --out all.json  # prints and merges the results
-    python benchmarks/fair.py --show benchmarks/fair_results.json --write-docs         # updates the tables of the docs
+    python benchmarks/fair.py --parts boosting,balancing --data DIR --workers 8 --out others.json
+    python benchmarks/fair.py --show fair.json more.json others.json --out all.json  # prints and merges the results
+    python benchmarks/fair.py --show benchmarks/fair_results.json --write-docs         # updates benchmarks/README.md
     python benchmarks/fair.py nhanes faces --repetitions 2 --efforts 6,20
 
 Every repetition draws a new split (or new data) and new seeds. All numbers are changes of the test loss relative to one
@@ -12,9 +12,9 @@ plain network for all tasks (the mean over many seeds), averaged over tasks; neg
 on validation rows. What they chose is judged twice: by the very networks that they chose, and by the recipe, i.e. the
 same plan trained again with fresh seeds.
 
-A repetition has up to three parts: `methods`, `tables` (other networks for tables) and `boosting`. Each is saved as
-soon as it is finished. If the command is stopped and run again with the same `--out`, it continues with the parts that
-are missing.
+A repetition has up to four parts: `methods`, `tables` (other networks for tables), `boosting` and `balancing` (one
+network trained with other rules). Each is saved as soon as it is finished. If the command is stopped and run again with
+the same `--out`, it continues with the parts that are missing.
 """
 
 import argparse
@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from fair_problems import PROBLEMS, TABLE_NETWORKS, with_default_network
-from markdown import progress, table
+from markdown import progress, replace_part, table
 from tagalong.affinity import Affinity
 from tagalong.group import Group
 from tagalong.learn import Diverged, Job, Problem, Trained, build_network, outputs_on, train, train_many
@@ -55,20 +55,13 @@ FRESH_COPIES = 12  # divided into sets of k that judge the recipe of k averaged 
 SEEDS_PER_REPETITION = 1000
 FIRST_COPY, FIRST_FRESH = 100, 500
 ONE = 1  # the effort of methods that train one network and choose nothing
-PARTS = ("methods", "tables", "boosting")  # of a repetition; boosting needs scikit-learn
+PARTS = ("methods", "tables", "boosting", "balancing")  # of a repetition; boosting needs scikit-learn
+RULES = ("uw", "gradnorm", "pcgrad")  # that balance the losses of one network
+RULE_SEEDS = 3
 GROUP_SEARCH = "auto, revised"  # not "auto", the first version of the search, which some saved results are about
 MIN_PROBABILITY = 1e-12
 ROOT = Path(__file__).parent.parent
-DOCS = {"all": ROOT / "benchmarks" / "README.md", "summary": ROOT / "docs" / "comparison.md"}
-SUMMARY = {  # columns of the summary: with three networks, the methods and their effort; with one, tables only
-    3: {
-        "three copies": (("ensemble",), 3),
-        "HOA's groups": (("hoa",), None),
-        "groups of `auto`, 60 trainings": (("auto", GROUP_SEARCH), 60),
-        "one network as large as three": (("mtl-big",), 3),
-    },
-    1: {name: ((name,), 1) for name in (*TABLE_NETWORKS, "boosting")},
-}
+PAGE = ROOT / "benchmarks" / "README.md"
 Losses = np.ndarray  # the test loss of each task
 
 
@@ -105,6 +98,7 @@ class CaseResult:
         trained: the number of all networks that were trained.
         seconds: the duration.
         boosting: the test loss of each task with boosting; empty if not measured.
+        balancing: the mean test loss of each task in one network for all tasks, by the rule that balances its losses.
         tables: the mean test loss of each task with other networks for tables, by kind of network and number of copies.
         table_seconds: the mean training time of one network of each kind, in seconds.
     """
@@ -118,24 +112,26 @@ class CaseResult:
     trained: int = 0
     seconds: float = 0.0
     boosting: list[float] = field(default_factory=list)
+    balancing: dict[str, list[float]] = field(default_factory=dict)
     tables: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     table_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def parts(self) -> set[str]:
         """The parts that have been measured."""
-        measured = zip(PARTS, (self.rows, self.tables, self.boosting), strict=True)
+        measured = zip(PARTS, (self.rows, self.tables, self.boosting, self.balancing), strict=True)
         return {part for part, found in measured if found}
 
     @property
     def all_rows(self) -> list[Row]:
-        """The results of all methods, of other networks for tables, and of boosting."""
+        """The results of all methods, of other networks for tables, of boosting, and of balancing rules."""
         if not self.plain:  # there is nothing to compare with
             return []
         others = [
             (name, int(copies), losses) for name, found in self.tables.items() for copies, losses in found.items()
         ]
         others += [("boosting", ONE, self.boosting)] if self.boosting else []
+        others += [(rule, ONE, losses) for rule, losses in self.balancing.items()]
         changes = [float((np.divide(losses, self.plain) - 1).mean()) for *_, losses in others]
         found = zip(others, changes, strict=True)
         return [*self.rows, *(Row(name, copies, copies, change, change) for (name, copies, _), change in found)]
@@ -346,13 +342,17 @@ class Prepared:
         return SEEDS_PER_REPETITION * (self.repetition + 1)
 
 
-def prepare_case(name: str, repetition: int, options: argparse.Namespace) -> Prepared:
-    """Loads a problem and measures the affinities for TAG and `auto`."""
+def load_case(name: str, repetition: int, options: argparse.Namespace) -> Problem:
+    """Loads a problem with the plain network that everything is compared with."""
     problem = PROBLEMS[name].load(options.data, repetition)
     if options.base == "default" and PROBLEMS[name].is_table:
         problem = with_default_network(problem)
-    if options.rows:
-        problem = shorten(problem, options.rows, options.epochs)
+    return shorten(problem, options.rows, options.epochs) if options.rows else problem
+
+
+def prepare_case(name: str, repetition: int, options: argparse.Namespace) -> Prepared:
+    """Loads a problem and measures the affinities for TAG and `auto`."""
+    problem = load_case(name, repetition, options)
     prepared = Prepared(name, repetition, problem, {})
     pool = Pool(problem, "cpu")
     pool.affinities = prepared.affinities
@@ -496,14 +496,24 @@ def boost(name: str, repetition: int, options: argparse.Namespace) -> CaseResult
     return CaseResult(name, repetition, boosting=[scores[task].loss for task in problem.names])
 
 
+def balance(name: str, repetition: int, options: argparse.Namespace) -> CaseResult:
+    """Trains one network for all tasks with each balancing rule, on the CPU of a worker while the GPU does the rest."""
+    problem = load_case(name, repetition, options)
+    first, result = SEEDS_PER_REPETITION * (repetition + 1) + FIRST_FRESH, CaseResult(name, repetition)
+    for rule in RULES:
+        trained = [train(problem, Job(problem.names, first + number, rule)) for number in range(RULE_SEEDS)]
+        result.balancing[rule] = np.mean([_test_losses(one) for one in trained], 0).tolist()
+    return result
+
+
 def prepare(case: tuple[str, int, argparse.Namespace], part: str = "methods") -> Prepared | CaseResult | None:
-    """Prepares the methods of a case, or measures boosting. An error is printed, so that other cases continue."""
+    """Prepares the methods of a case, or measures a part that needs no GPU. An error is printed; others continue."""
     torch.set_num_threads(1)
     name, repetition, _ = case
     try:
         if part == "tables":  # trained by the main process, which has the GPU
             return CaseResult(name, repetition)
-        return boost(*case) if part == "boosting" else prepare_case(*case)
+        return {"methods": prepare_case, "boosting": boost, "balancing": balance}[part](*case)
     except (FileNotFoundError, ImportError) as error:
         progress(f"{name}: skipped, {error}")
     except Exception:
@@ -594,7 +604,7 @@ def merge(results: Iterable[CaseResult]) -> list[CaseResult]:
                 setattr(known, name, getattr(one, name))
         if one.tables:
             known.tables, known.table_seconds = one.tables, one.table_seconds
-        known.boosting = one.boosting or known.boosting
+        known.boosting, known.balancing = one.boosting or known.boosting, one.balancing or known.balancing
     return sorted(merged.values(), key=lambda one: (list(PROBLEMS).index(one.problem), one.repetition))
 
 
@@ -612,36 +622,9 @@ def show_all(results: Sequence[CaseResult]) -> str:
     return "\n\n".join(filter(None, [*parts, show(results, "recipe"), show_convergence(results), show_prices(results)]))
 
 
-def show_summary(results: Sequence[CaseResult]) -> str:
-    """Formats the changes of recipes with three networks, and with one network on tables."""
-    found = []
-    for budget, columns in SUMMARY.items():
-        lines = []
-        for problem in dict.fromkeys(one.problem for one in results):
-            some = [one for one in results if one.problem == problem]
-            cells = [_summarize(some, budget, *column) for column in columns.values()]
-            count = f"{len(some)} repetition{'s' * (len(some) != 1)}"
-            if any(cells):
-                lines.append([f"{PROBLEMS[problem].title}, {count}", *cells])
-        first = {3: "three networks", 1: "one model, on tables"}[budget]
-        found.append(table([first, *columns], lines) if lines else "")
-    return "\n\n".join(filter(None, found))
-
-
-def _summarize(results: Sequence[CaseResult], budget: int, methods: Sequence[str], effort: int | None) -> str:
-    rows = [row for one in results for row in one.all_rows if row.method in methods and row.budget == budget]
-    changes = [100 * row.recipe for row in rows if effort in (None, row.effort)]
-    count = "" if len(changes) in (0, len(results)) else f" ({len(changes)})"
-    return f"{_with_error(changes)}%{count}" if changes else ""
-
-
 def write_docs(results: Sequence[CaseResult]) -> None:
-    """Replaces the tables of the docs, which are between two comments."""
-    for name, path in DOCS.items():
-        start, end = f"<!-- fair.py: {name} -->\n", f"<!-- end of {name} -->"
-        before, _, rest = path.read_text(encoding="utf-8").partition(start)
-        content = {"all": show_all, "summary": show_summary}[name](results)
-        path.write_text(f"{before}{start}\n{content}\n\n{end}{rest.partition(end)[2]}", encoding="utf-8")
+    """Replaces the tables of the README beside this file. `summary.py` writes those of the other pages."""
+    replace_part(PAGE, "fair.py", "all", show_all(results))
 
 
 def main() -> None:
@@ -661,7 +644,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where to save all results; those it has already are kept")
     parser.add_argument("--limit-seconds", type=float, default=1e6, help="stop after this time; the rest is missing")
     parser.add_argument("--show", type=Path, nargs="+", help="print the tables of earlier runs; --out merges them")
-    parser.add_argument("--write-docs", action="store_true", help="replace the tables of the documentation")
+    parser.add_argument("--write-docs", action="store_true", help="replace the tables of benchmarks/README.md")
     options = parser.parse_args()
     results = read_results(*(options.show or (path for path in (options.out,) if path is not None and path.exists())))
     if not options.show:
@@ -670,14 +653,14 @@ def main() -> None:
         save(results, options.out)
     if options.write_docs:
         write_docs(results)
-    print(f"{show_all(results)}\n\n{show_summary(results)}")
+    print(show_all(results))
 
 
 def measure(results: list[CaseResult], options: argparse.Namespace) -> list[CaseResult]:
     """Measures the parts that are missing in the results, and returns all of them."""
     known = {(one.problem, one.repetition, part) for one in results for part in one.parts}
     wanted = [(name, number, part) for number in options.repetitions for name in options.problems
-              for part in options.parts if part == "methods" or PROBLEMS[name].is_table]  # fmt: skip
+              for part in options.parts if part in ("methods", "balancing") or PROBLEMS[name].is_table]  # fmt: skip
     missing = [(*case, options) for case in wanted if case not in known]
     with ExitStack() as stack:
         found = map(prepare_part, missing)  # in this process, case by case

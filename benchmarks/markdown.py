@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -11,6 +12,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
     )
+
+
+def replace_part(path: Path, script: str, name: str, content: str) -> None:
+    """Replaces the text of a page between two comments, which a script has written."""
+    start, end = f"<!-- {script}: {name} -->\n", f"<!-- end of {name} -->"
+    before, found, rest = path.read_text(encoding="utf-8").partition(start)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        sys.exit(f"{path.name} has no part between {start.strip()} and {end}")
+    path.write_text(f"{before}{start}\n{content}\n\n{end}{after}", encoding="utf-8")
 
 
 def progress(message: str) -> None:

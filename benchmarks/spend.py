@@ -3,6 +3,7 @@
     python benchmarks/spend.py --data DIR --device cuda --json spend.json
     python benchmarks/spend.py nhanes --repetitions 2 --efforts 6,20
     python benchmarks/spend.py --show spend.json
+    python benchmarks/spend.py --show benchmarks/spend_results.json --write-docs    # updates benchmarks/README.md
 
 Problems, repetitions and judges are those of `fair.py`, and so are the other methods (`--fair` trains them too). The
 effort counts every training until the recommendation stands, with the steps of students in full.
@@ -27,7 +28,7 @@ from torch import Tensor
 import fair
 from fair import Case, CaseResult, Gate, Pool, Prepared
 from fair_problems import PROBLEMS
-from markdown import progress, table
+from markdown import progress, replace_part, table
 from spend_variants import RANDOM_HINTS, RANDOM_SETS, Variant, allow_random_sets, shuffle_hints, variants
 from tagalong.affinity import Affinity
 from tagalong.group import Group, Taught
@@ -300,8 +301,7 @@ def show(results: Sequence[SpendResult], kind: str) -> str:
 
 
 def _with_error(changes: Sequence[float]) -> str:
-    error = statistics.stdev(changes) / math.sqrt(len(changes)) if len(changes) > 1 else math.nan
-    return f"{100 * statistics.mean(changes):+.1f} ± {100 * error:.1f}".replace("-", "−")
+    return fair._with_error([100 * change for change in changes])
 
 
 def show_calibration(results: Sequence[SpendResult]) -> str:
@@ -331,14 +331,16 @@ def read(path: Path) -> list[SpendResult]:
     ]
 
 
-def print_tables(results: Sequence[SpendResult]) -> None:
-    """Prints all tables."""
-    print("The very networks that were chosen:\n")
-    print(show(results, "very"))
-    print("\nThe recipe, with fresh seeds:\n")
-    print(show(results, "recipe"))
-    print("\nWhat `auto` expected, and the truth:\n")
-    print(show_calibration(results))
+def show_all(results: Sequence[SpendResult]) -> str:
+    """Formats all tables of the README."""
+    parts = ["The very networks that were chosen:", show(results, "very")]
+    parts += ["The recipe, with fresh seeds:", show(results, "recipe")]
+    return "\n\n".join([*parts, "What `auto` expected, and the truth:", show_calibration(results)])
+
+
+def write_docs(results: Sequence[SpendResult]) -> None:
+    """Replaces the tables of the README beside this file."""
+    replace_part(fair.PAGE, "spend.py", "tables", show_all(results))
 
 
 def main() -> None:
@@ -360,9 +362,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to save all results; those it has already are kept")
     parser.add_argument("--limit-seconds", type=float, default=1e6, help="stop after this time; the rest is missing")
     parser.add_argument("--show", type=Path, nargs="+", help="print the tables of earlier runs")
+    parser.add_argument("--write-docs", action="store_true", help="with --show: replace the tables of the README")
     options = parser.parse_args()
     if options.show:
-        print_tables([one for path in options.show for one in read(path)])
+        shown = [one for path in options.show for one in read(path)]
+        if options.write_docs:
+            write_docs(shown)
+        print(show_all(shown))
         return
     options.boosting = False
     results = read(options.json) if options.json and options.json.exists() else []
@@ -385,7 +391,7 @@ def main() -> None:
                 options.json.write_text(json.dumps([asdict(one) for one in results], indent=1))
             if options.fair:
                 options.fair.write_text(json.dumps([asdict(one) for one in compared], indent=1))
-    print_tables(results)
+    print(show_all(results))
 
 
 def _range(text: str) -> range:

@@ -2,6 +2,8 @@
 
     python benchmarks/spend_rates.py
     python benchmarks/spend_rates.py conflict --repetitions 40 --effort 60 --passes 1
+    python benchmarks/spend_rates.py conflict --first 100 --repetitions 100 --out rates.json
+    python benchmarks/spend_rates.py --show rates.json more.json
 
 Every repetition draws new data. The truth is the change of the test loss from the mean of fresh plain networks to the
 very networks that `auto` recommends, averaged over tasks. It is within the doubt if it differs from what `auto`
@@ -9,11 +11,13 @@ expected by at most one standard error, which includes that of the truth itself,
 """
 
 import argparse
+import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -101,14 +105,18 @@ class Case:
 
     Attributes:
         budget: the number of networks.
-        plan: the recommendation.
+        pool: the kind of networks that it chose from.
+        expected: the change that it expected.
+        doubt: the standard error of `expected`.
         truth: the change of the test loss.
         error: the standard error of `truth`.
         right: whether the recommendation is the planted one or, without planted groups, only networks for all tasks.
     """
 
     budget: int
-    plan: Plan
+    pool: str
+    expected: float
+    doubt: float
     truth: float
     error: float
     right: bool
@@ -116,7 +124,7 @@ class Case:
     @property
     def z(self) -> float:
         """The difference between the truth and what was expected, in standard errors."""
-        return (self.truth - self.plan.expected) / math.hypot(self.plan.doubt, self.error)
+        return (self.truth - self.expected) / math.hypot(self.doubt, self.error)
 
 
 def run_repetition(kind: Kind, repetition: int, options: argparse.Namespace) -> list[Case]:
@@ -132,7 +140,8 @@ def run_repetition(kind: Kind, repetition: int, options: argparse.Namespace) -> 
         rows = pool.test_rows(plan.groups, seed)
         truth, levels = _change(rows, plain), [1 + _change(one, plain) for one in fresh]
         error = math.hypot(row_stderr([rows], [plain]), (1 + truth) * stderr(levels))
-        cases.append(Case(budget, plan, truth, error, _is_right(kind, budget, plan)))
+        right = _is_right(kind, budget, plan)
+        cases.append(Case(budget, plan.pool, plan.expected, plan.doubt, truth, error, right))
     return cases
 
 
@@ -153,7 +162,7 @@ def show(cases: Mapping[str, Sequence[Case]]) -> str:
     for name, own in {**cases, **everything}.items():
         for budget in [*sorted({case.budget for case in own}), None]:
             some = [case for case in own if budget in (case.budget, None)]
-            pools = [case.plan.pool for case in some]
+            pools = [case.pool for case in some]
             lines.append(
                 [
                     name,
@@ -162,8 +171,8 @@ def show(cases: Mapping[str, Sequence[Case]]) -> str:
                     ", ".join(f"{pools.count(pool)} {pool}" for pool in dict.fromkeys(pools)),
                     f"{100 * statistics.mean(case.truth for case in some):+.1f}".replace("-", "−"),
                     f"{statistics.mean(abs(case.z) <= 1 for case in some):.0%}",
-                    f"{100 * statistics.mean(case.plan.doubt for case in some):.1f}",
-                    f"{100 * statistics.mean(case.truth - case.plan.expected for case in some):+.1f}".replace("-", "−"),
+                    f"{100 * statistics.mean(case.doubt for case in some):.1f}",
+                    f"{100 * statistics.mean(case.truth - case.expected for case in some):+.1f}".replace("-", "−"),
                     f"{math.sqrt(statistics.mean(case.z**2 for case in some)):.2f}",
                 ]
             )
@@ -180,15 +189,35 @@ def main() -> None:
     parser.add_argument("--effort", type=float, default=20)
     parser.add_argument("--budgets", type=lambda text: [int(part) for part in text.split(",")], default=[1, 2, 3])
     parser.add_argument("--passes", type=int)
+    parser.add_argument("--out", type=Path, help="where to save the results, after each repetition")
+    parser.add_argument("--show", type=Path, nargs="+", help="print the table of earlier runs; --out merges them")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    cases = {}
-    for name in options.problems:
+    cases: dict[str, list[Case]] = read(options.show or ())
+    for name in () if options.show else options.problems:
         start, cases[name] = time.perf_counter(), []
         for repetition in range(options.first, options.first + options.repetitions):
             cases[name] += run_repetition(KINDS[name], repetition, options)
+            if options.out:
+                save(cases, options.out)
         progress(f"{name}: {time.perf_counter() - start:.0f} s")
+    if options.out:
+        save(cases, options.out)
     print(show(cases))
+
+
+def save(cases: Mapping[str, Sequence[Case]], path: Path) -> None:
+    """Saves results."""
+    path.write_text(json.dumps({name: [asdict(case) for case in own] for name, own in cases.items()}, indent=1))
+
+
+def read(paths: Iterable[Path]) -> dict[str, list[Case]]:
+    """Reads and merges results."""
+    found: dict[str, list[Case]] = {}
+    for path in paths:
+        for name, own in json.loads(path.read_text()).items():
+            found.setdefault(name, []).extend(Case(**one) for one in own)
+    return found
 
 
 if __name__ == "__main__":

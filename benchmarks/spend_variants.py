@@ -16,14 +16,13 @@ from tagalong.study.search import spending
 from tagalong.study.search.search import Round, SearchResult, search
 from tagalong.study.search.trial import Trial
 
-ABLATION_EFFORTS = (20, 60)
+ONE_PASS_EFFORTS, ABLATION_EFFORTS, HINT_EFFORTS = (20, 60), (60,), (20, 60)
 LEAST_TABM_EFFORT = 80  # that pays for a TabM network
 ABLATIONS: dict[str, dict[str, Any]] = {
     "auto without sets": {"sets": False},
     "auto without teaching": {"teach": False},
     "auto without mixtures": {"mixtures": False},
     "auto without wider networks": {"wide": False},
-    "auto without hints": {"affinity": False},
     "copies taught by copies": {"sets": False, "wide": False},
 }
 RANDOM_HINTS, RANDOM_SETS = "auto with random hints", "auto with random sets"
@@ -52,15 +51,19 @@ class Variant:
 def variants(options: argparse.Namespace) -> list[Variant]:
     """Returns the variants to compare."""
     found = [] if options.only_ablations else [Variant("auto", effort) for effort in options.efforts]
-    some = [effort for effort in options.efforts if effort in ABLATION_EFFORTS]
     if not options.only_ablations:
+        some = [effort for effort in options.efforts if effort in ONE_PASS_EFFORTS]
         found += [Variant("auto, one pass", effort, {"passes": 1}) for effort in some]
     if options.ablations or options.only_ablations:
+        some = [effort for effort in options.efforts if effort in ABLATION_EFFORTS]
         found += [Variant(name, effort, given) for name, given in ABLATIONS.items() for effort in some]
+        found += [Variant(RANDOM_SETS, effort) for effort in some]
+        some = [effort for effort in options.efforts if effort in HINT_EFFORTS]
+        found += [Variant("auto without hints", effort, {"affinity": False}) for effort in some]
+        found += [Variant(RANDOM_HINTS, effort) for effort in some]
         if options.base == "default":
             large = [effort for effort in options.efforts if effort >= LEAST_TABM_EFFORT]
             found += [Variant("auto without TabM", effort, {"tabm": False}) for effort in large]
-        found += [Variant(name, effort) for name in (RANDOM_HINTS, RANDOM_SETS) for effort in some]
     return found
 
 

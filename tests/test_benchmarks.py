@@ -172,7 +172,8 @@ def test_fair_compares_all_methods_from_one_pool_of_networks(tmp_path: Path) -> 
     sizes = ["--rows", "60", "--epochs", "2", "--device", "cpu", "--budgets", "1,2"]
     options = ["--efforts", "3,4", "--repetitions", "1-1", *sizes]
     printed = _run("fair.py", "digits", "tox21", "scenes", "--parts", "methods", *options, "--out", str(out))
-    _run("fair.py", "digits", "scenes", "--parts", "tables,boosting", *options, "--out", str(tables))
+    parts = "tables,boosting,balancing"
+    _run("fair.py", "digits", "scenes", "--parts", parts, *options, "--out", str(tables))
     digits, scenes = json.loads(out.read_text())  # there are no data for tox21
     for case in (digits, scenes):
         found = {(row["method"], row["effort"], row["budget"]) for row in case["rows"]}
@@ -185,13 +186,17 @@ def test_fair_compares_all_methods_from_one_pool_of_networks(tmp_path: Path) -> 
         assert case["late"] == case["networks"] == 16  # with two epochs, every network is best in the last three
     assert "| digits  | best-of       | 4         |" in printed
     assert "| scenes  | 1           | 16 of 16" in printed
-    (other,) = json.loads(tables.read_text())  # scenes are no table
-    assert len(other["boosting"]) == 6
+    other, drawn = json.loads(tables.read_text())
+    assert not drawn["boosting"]
+    assert not drawn["tables"], "scenes are no table"
+    assert [*drawn["balancing"]] == [*other["balancing"]] == ["uw", "gradnorm", "pcgrad"]
+    assert len(other["boosting"]) == len(other["balancing"]["uw"]) == 6
     assert {name: sorted(found) for name, found in other["tables"].items()} == {
         "old network": ["1", "2"], "default network": ["1", "2"], "TabM": ["1"],
     }  # fmt: skip
     shown = _run("fair.py", "--show", str(out), str(tables), "--out", str(tmp_path / "all.json"))
-    for name, losses in (("boosting", other["boosting"]), ("old network", other["tables"]["old network"]["1"])):
+    found = other["tables"]["old network"]["1"], other["balancing"]["pcgrad"]
+    for name, losses in zip(("boosting", "old network", "pcgrad"), (other["boosting"], *found), strict=True):
         change = 100 * np.mean(np.divide(losses, digits["plain"]) - 1)
         (line,) = {line for line in shown.splitlines() if line.startswith(f"| digits  | {name} ")}
         assert f"| {change:+.1f} ".replace("-", "−") in line
@@ -242,13 +247,108 @@ def test_repetitions_of_fair_are_added_and_parts_are_measured_once(
     assert again[1].rows == [row]
 
 
-def test_the_tables_of_the_documentation_are_those_of_the_saved_results(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_of_the_documentation_are_those_of_the_saved_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever replaces the results must run `python benchmarks/summary.py --write-docs`."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import fair
+    import summary
 
-    results = fair.read_results(ROOT / "benchmarks" / "fair_results.json")
-    assert fair.show_all(results) in fair.DOCS["all"].read_text(encoding="utf-8")
-    assert fair.show_summary(results) in fair.DOCS["summary"].read_text(encoding="utf-8")
+    pages = {"README.md": (summary, "README"), "comparison.md": (summary, "COMPARISON")}
+    pages |= {"benchmarks.md": (fair, "PAGE"), "networks.svg": (summary, "PICTURE")}
+    before = {name: getattr(*place).read_text(encoding="utf-8") for name, place in pages.items()}
+    for name, (module, attribute) in pages.items():
+        (tmp_path / name).write_text(before[name] if name != "networks.svg" else "", encoding="utf-8")
+        monkeypatch.setattr(module, attribute, tmp_path / name)
+    summary.write_docs(summary.Measured.read())
+    assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in pages} == before
+
+
+def _results(monkeypatch: pytest.MonkeyPatch, auto: float, groups: float, copies: float, pool: str = "taught") -> Any:
+    """Returns results of one problem in two repetitions, with the same change for every budget."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import fair
+    import spend
+    import summary
+
+    def rows(method: str, change: float) -> list[fair.Row]:
+        return [fair.Row(method, 60, budget, change, change) for budget in fair.BUDGETS]
+
+    compared = [*rows("auto, revised", groups), *rows("best-of", copies), *rows("mtl-big", 0.01)]
+    outcomes = [spend.Outcome("auto", 60, 60.0, budget, auto, auto, pool=pool) for budget in fair.BUDGETS]
+    picked = {f"60 {budget}": copies for budget in fair.BUDGETS}
+    return summary, summary.Measured(
+        [fair.CaseResult("faces", number, [*compared], [1.0]) for number in range(2)],
+        [spend.SpendResult("faces", number, [*outcomes], picked) for number in range(2)],
+    )
+
+
+def test_sentences_claim_only_what_the_results_support(monkeypatch: pytest.MonkeyPatch) -> None:
+    summary, results = _results(monkeypatch, auto=-0.2, groups=-0.1, copies=0.05)
+    assert "**One network, better at the same cost in use.**" in summary.show_one_network(results)
+    assert "is 20.0% lower" in summary.show_one_network(results)
+    three = summary.show_three_networks(results)
+    assert "better than on groups or copies.**" in three
+    assert "groups of tasks are 10.0% lower, and the best three copies 5.0% higher" in three
+    assert "With two networks, `auto` is clearly better on `faces` (−25.0 ± 0.0 points)" in summary.show_differences(
+        results
+    )
+
+    summary, results = _results(monkeypatch, auto=-0.2, groups=-0.3, copies=-0.1, pool="tabm")
+    assert "better than on copies.**" in summary.show_three_networks(results)
+    one = summary.show_one_network(results)
+    assert "same cost" not in one
+    assert "In 2 of 2 cases, it is a larger network" in one
+
+    summary, results = _results(monkeypatch, auto=-0.1, groups=-0.3, copies=-0.2)
+    assert "`auto` is clearly worse on `faces` (+10.0 ± 0.0 points)" in summary.show_differences(results)
+    for sentence in (summary.show_one_network, summary.show_three_networks):
+        with pytest.raises(SystemExit, match=f"reword the sentence in `{sentence.__name__}`"):
+            sentence(results)
+
+
+def test_tables_show_means_and_rules_that_beat_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+    summary, results = _results(monkeypatch, auto=-0.2, groups=-0.1, copies=-0.1)
+    results.fair[0].balancing["uw"] = [0.7]
+    results.fair[1].balancing["uw"] = [0.5]
+    assert "than one network of `auto`: `uw` on `faces`." in summary.show_rules(results)
+    shown = summary.show_table(results, summary.ONE_NETWORK, 1).splitlines()
+    assert shown[0].endswith("| `qm9-128` |"), "there is no mean of five problems"
+    assert [line.split("|")[4].strip() for line in shown[2:]] == ["−10.0 ± 0.0", "−40.0 ± 10.0", "−20.0 ± 0.0", "2"]
+    results.fair[1].balancing["uw"] = [0.95]
+    assert summary.show_rules(results).startswith("No balancing rule is better")
+
+    every = [replace(case, problem=name) for name in summary.FIVE for case in results.fair]
+    shown = summary.show_table(summary.Measured(every, []), summary.ONE_NETWORK, 1).splitlines()
+    assert [line.split("|")[-2].strip() for line in shown] == ["mean", "---", "−10.0", "−17.5", ""]
+
+
+def test_repetitions_are_compared_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    summary, results = _results(monkeypatch, auto=-0.2, groups=-0.1, copies=-0.1)
+    results.fair[0].rows[:] = []  # the groups of repetition 0 are unknown
+    results.spend[0].outcomes[:] = [replace(row, very=-0.9) for row in results.spend[0].outcomes]
+    assert results.compare((summary.AUTO, summary.GROUPS), 3).means == pytest.approx([-20.0, -10.0])
+    assert results.compare((summary.AUTO, summary.AUTO_COPIES), 3).means == pytest.approx([-55.0, -10.0])
+    results.fair[1].rows[:] = []
+    with pytest.raises(SystemExit, match="no problem has results of both"):
+        results.compare((summary.AUTO, summary.GROUPS), 3)
+
+
+def test_a_meter_leaves_no_trace_and_a_careless_loop_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import torch
+
+    import no_trace
+
+    assert _run("no_trace.py", "--steps", "20").startswith("2 lines of the loop differ. After 20 steps, 0 of ")
+
+    def train_measured(model: Any, optimizer: Any, loader: Any) -> None:
+        no_trace.train_plainly(model, optimizer, loader)
+        torch.rand(1)
+
+    monkeypatch.setattr(no_trace, "train_measured", train_measured)
+    assert no_trace.find_trace(3).different > 0
 
 
 def test_averages_of_copies_are_those_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,11 @@ def test_the_citation_names_all_authors_of_the_paper_in_order() -> None:
     assert f"{', '.join(names[:-1])} and {names[-1]} in *{paper['title']}*" in acknowledged
 
 
+def test_every_extra_is_described() -> None:
+    page = (ROOT / "docs" / "start.md").read_text(encoding="utf-8").partition("| extra |")[2].partition("\n\n")[0]
+    assert sorted(name for name in project()["optional-dependencies"] if f"`{name}`" not in page) == []
+
+
 def test_there_is_a_form_for_bugs_and_one_for_questions() -> None:
     assert [form.stem for form in FORMS] == ["bug_report", "question_or_idea"]
 

@@ -15,6 +15,9 @@ from playwright.sync_api import sync_playwright
 
 TOP = {"viewport": {"width": 1100, "height": 1760}}
 SECTION = {"viewport": {"width": 780, "height": 1200}, "device_scale_factor": 1.5}
+VISIBLE_PLOTS_DRAWN = """() => [...document.querySelectorAll('.plot')]
+    .filter((plot) => plot.getBoundingClientRect().top < innerHeight)
+    .every((plot) => plot.querySelector('.main-svg'))"""
 
 
 def main(page: str, picture: str, section: str | None = None) -> None:
@@ -22,7 +25,7 @@ def main(page: str, picture: str, section: str | None = None) -> None:
         browser = driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
         tab = browser.new_page(**(SECTION if section else TOP), color_scheme="light")
         tab.goto(Path(page).absolute().as_uri())
-        tab.wait_for_selector(".main-svg", state="attached")
+        tab.wait_for_selector("html[data-ready]")
         draw_plots(tab, section).screenshot(path=picture)
         browser.close()
 
@@ -35,15 +38,9 @@ def browser_path() -> str:
 
 
 def draw_plots(tab: Any, section: str | None) -> Any:
-    """Returns the page, or one of its sections without the parts that can be unfolded, after drawing its plots.
-
-    Plots are drawn when they come into view.
-    """
+    """Returns the page, or one of its sections after drawing its plots, without the parts that can be unfolded."""
     if section is None:
-        for plot in tab.locator(".plot").all():
-            box = plot.bounding_box()
-            if box and box["y"] < TOP["viewport"]["height"]:
-                plot.locator(".main-svg").first.wait_for()
+        tab.wait_for_function(VISIBLE_PLOTS_DRAWN)
         return tab
     found = tab.locator(f"#{section}")
     for plot in found.locator(".plot").all():

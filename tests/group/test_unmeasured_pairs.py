@@ -191,3 +191,17 @@ def test_a_thousand_tasks_are_completed() -> None:
     error = (found.matrix - table)[found.predicted]
     assert np.sqrt((error**2).mean()) < 0.32  # the noise alone is 0.3
     assert 0.64 < (np.abs(error) < found.stderr[found.predicted]).mean() < 0.72
+
+
+def test_unmeasured_self_affinities_only_rule_out_networks_for_single_tasks() -> None:
+    """Sampled targets leave gaps on the diagonal, too, which says nothing about pairs."""
+    table, settings = planted(12, 3, 0.1) - 2.0 * ~np.eye(12, dtype=bool), {"held_out": True}
+    tasks = [f"t{k}" for k in range(12)]
+    complete = select_groups(Affinity.from_matrix(table, tasks, settings=settings), budget=6)
+    assert any(len(group.trains) == 1 for group in complete.groups)
+    table[4, 4] = table[1, 2] = np.nan
+    sampled = Affinity.from_matrix(table, tasks, settings=settings)
+    grouping = select_groups(sampled, budget=6)
+    assert all(len(group.trains) > 1 for group in grouping.groups)
+    with pytest.raises(ValueError, match="'t4' on 't4'"):
+        select_groups(sampled, budget=6, allow_single=True)

@@ -1,5 +1,7 @@
 """How much the rows that choose an epoch flatter it."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 
 from tagalong.learn import Job, Problem, Recipe, Task, Training, train, train_many
 from tagalong.learn.early_stopping import first_half, stopping_flattery
+from tagalong.learn.trainer import load_checkpoint, save_checkpoint
 
 
 def slow_flattery(curve: NDArray[np.float64], weights: list[float]) -> NDArray[np.float64]:
@@ -91,3 +94,20 @@ def test_weights_of_the_last_epoch_flatter_nothing() -> None:
     problem = make_problem(recipe=Recipe(epochs=3, patience=None, keep="last", batch_size=32))
     assert train(problem, JOBS[1]).flattery == {"age": 0.0}
     assert [trained.flattery for trained in train_many(problem, JOBS[1:2])] == [{"age": 0.0}]
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_continued_training_has_the_same_flattery_unless_its_checkpoint_is_older(tmp_path: Path, older: bool) -> None:
+    problem, path = make_problem(), tmp_path / "checkpoint.pt"
+    with torch.random.fork_rng():
+        killed = Training(problem, JOBS[0])
+        for _ in range(3):
+            killed.run_epoch()
+        if older:
+            killed.half_curve = []
+        save_checkpoint(path, killed)
+        continued = Training(problem, JOBS[0])
+        load_checkpoint(path, continued)
+        while not continued.finished:
+            continued.run_epoch()
+    assert continued.result().flattery == ({} if older else train(problem, JOBS[0]).flattery)

@@ -55,3 +55,22 @@ def test_losses_in_low_precision_are_warned_about() -> None:
 def test_first_order_estimates_are_not_warned_about() -> None:
     shared, losses = adapter(torch.bfloat16)
     AffinityMeter(shared, lr=1e-5, every=1, estimator="gradient")(losses)
+
+
+@pytest.mark.parametrize("estimator", ["lookahead", "gradient"])
+@pytest.mark.parametrize("lr", [0.0, 1e-5])
+def test_steps_that_are_lost_in_the_parameters_are_warned_about(estimator: str, lr: float) -> None:
+    torch.manual_seed(0)
+    shared, heads = nn.Linear(6, 16).bfloat16(), nn.ModuleDict({task: nn.Linear(16, 1).bfloat16() for task in TASKS})
+    x = torch.randn(64, 6).bfloat16()
+    meter = AffinityMeter(shared, torch.optim.SGD(shared.parameters(), lr=lr), every=1, estimator=estimator)
+
+    def losses() -> dict[str, Tensor]:
+        return {task: (head(shared(x)) - 1.0).pow(2).mean() for task, head in heads.items()}
+
+    if lr == 0.0:  # as in the first step of a warm-up
+        meter(losses)
+    else:
+        with pytest.warns(UserWarning, match=r"smaller than their rounding error.* keep .* in float32"):
+            meter(losses)
+    assert not meter.affinity().mean.any()

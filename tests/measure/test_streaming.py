@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tagalong import AffinityMeter
+from tagalong.measure import sketch
 from tagalong.measure.streaming import BLOCKS, RunningMeans
 
 FAMILIES, MEMBERS, INPUTS = 4, 6, 16
@@ -138,9 +139,13 @@ def test_observing_leaves_no_trace(trained: tuple[nn.Module, AffinityMeter]) -> 
         assert torch.equal(one, two)
 
 
+@pytest.mark.parametrize("tile", [202, sketch.CPU_TILE])  # smaller and larger than the first layer
 @pytest.mark.parametrize("kind", ["SGD", "AdamW", "RMSprop", "Adagrad"])
-def test_gradients_states_and_random_numbers_are_as_without_observing(kind: str) -> None:
+def test_gradients_states_and_random_numbers_are_as_without_observing(
+    kind: str, tile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Trains with dropout, BatchNorm, mixed precision and accumulated gradients of two tasks per step."""
+    monkeypatch.setattr(sketch, "CPU_TILE", tile)
 
     def run(observe: bool) -> list[Any]:
         torch.manual_seed(0)
@@ -285,6 +290,23 @@ def simulate(visits: Sequence[int], seed: int, noise: float = 6.0, drift: float 
     centered = directions - directions.mean(axis=0)
     norms = np.linalg.norm(centered, axis=1)
     return means, centered @ centered.T / np.outer(norms, norms)
+
+
+def test_tasks_that_come_later_are_added_without_touching_a_copy() -> None:
+    draw = np.random.default_rng(0)
+    means = RunningMeans(7, unit_length=True)
+    for task in range(5):
+        means.add(task, draw.normal(size=7), 1.0, layout=0)
+    other, state = copy.deepcopy(means), means.state_dict()
+    resumed = RunningMeans(7, unit_length=True)
+    resumed.load_state_dict(state)
+    for task in (5, 3, 11, 5):
+        gradient = draw.normal(size=7)
+        means.add(task, gradient, 1.0, layout=0)
+        resumed.add(task, gradient, 1.0, layout=0)
+    assert means.state_dict()["sums"].shape == (12, BLOCKS, 7)
+    assert _as_bytes(means.state_dict()) == _as_bytes(resumed.state_dict())
+    assert _as_bytes(other.state_dict()) == _as_bytes(state)
 
 
 def test_standard_errors_describe_the_actual_errors() -> None:

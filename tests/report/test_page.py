@@ -18,11 +18,11 @@ from browser_page import HOSTILE
 from fake_run import fake_affinity, make_run, make_taught_run
 
 import tagalong.report
-from tagalong.group import Group, select_groups_by_budget
+from tagalong.group import Group, Taught, select_groups_by_budget
 from tagalong.report import write_report
 from tagalong.report.page.document import to_script_json
 from tagalong.report.style import format_percent
-from tagalong.study import Cost, Results, Score, read_run
+from tagalong.study import Change, Cost, LateNetworks, Learning, Results, RowNoise, Score, read_run
 
 
 def data_of(page: Path) -> dict:
@@ -34,8 +34,8 @@ def data_of(page: Path) -> dict:
 def test_the_page_has_all_sections(hostile_page: Path) -> None:
     text = hostile_page.read_text(encoding="utf-8").partition('<script type="application/json"')[0]
     for part in (
-        "networks",
         "measured",
+        "networks",
         "affinity",
         "time",
         "budget",
@@ -47,7 +47,8 @@ def test_the_page_has_all_sections(hostile_page: Path) -> None:
     ):
         assert f'id="{part}"' in text
     for words in (
-        "Grouping is worth it", "Use three networks", "tagalong run table.csv --targets &#x27;a b,c&#x27;",
+        "Grouping is worth it", "Use three networks, each for some of the tasks.",
+        "tagalong run table.csv --targets &#x27;a b,c&#x27;",
         "tagalong report ", "optimizer adamw", "seeds 0 1 2", "torch 2.13.0", "693 (1% missing)", "drawn at random",
         "It implies neither similarity nor causation", "gender: is_male", "optimizer steps",
     ):  # fmt: skip
@@ -65,8 +66,9 @@ def test_copies_share_a_card(tmp_path: Path) -> None:
     Results(kept, problem=results.problem, noise={("ensemble", 3): 0.001}, settings=results.settings).save(tmp_path)
     text = write_report(tmp_path).read_text(encoding="utf-8")
     for words in (
-        "Averaging networks is worth it", "Use three networks and average their answers (ensemble).",
-        "Networks 1, 2 and 3: copies, averaged", "The answers of networks that serve the same task are averaged.",
+        "Averaging networks is worth it", "Use three copies of one network and average their answers.",
+        "Networks 1, 2 and 3: copies, averaged",
+        "Where several networks answer a task, its answer is the mean of their values.",
     ):  # fmt: skip
         assert words in text, words
     assert text.count("copies, averaged") == 1
@@ -86,9 +88,75 @@ def page_text(page: Path) -> str:
     return html.unescape(" ".join(re.sub(r"<[^>]*>", " ", body).split()))
 
 
-def test_the_page_asks_and_answers_four_questions(taught: tuple[Results, Path]) -> None:
+def test_the_headline_answers_three_questions(taught: tuple[Results, Path]) -> None:
     results, page = taught
-    shown = page_text(page)
+    verdict, shown = results.verdict(), page_text(page).partition("The evidence")[0]
+
+    def lower(change: Change, about: str = "") -> str:
+        low, estimate, high = (f"{-100 * value:.1f}" for value in (change.high, change.estimate, change.low))
+        return f"{estimate}% lower test losses{about} (95% interval: {low} to {high}% lower)"
+
+    assert "Use three networks, two of them taught by others, and average their answers." in shown
+    networks = "three networks, two of them taught by others, have"
+    change = format_percent(verdict.networks.estimate)
+    for words in (
+        f"Is more than one plain network worth it? Yes: {change}%",
+        f"Compared with one plain network, {networks} {lower(verdict.networks, ', averaged over tasks')}. They cost 3",
+        "The same plan, trained with three seeds that also chose it, has "
+        + lower(verdict.recipe).replace("test losses", "losses"),
+        "Do groups matter, or would copies do? Groups matter.",
+        f"copies of one plain network, averaged (ensemble), the same plan has {lower(verdict.change_from_copies)}",
+        "Was everything learnt, and for long enough? No: 1 of 4 tasks was not learnt. noise not learnt It does not",
+        "1 of 18 networks was still improving when training ended; raise epochs .",
+    ):
+        assert words in shown, words
+
+
+@pytest.mark.parametrize(
+    ("p_value", "late", "answer"),
+    [
+        (1e-6, LateNetworks(0, 9), "Yes. On every task, a network beats a constant"),
+        (1e-6, LateNetworks(2, 9), "Yes, but perhaps not for long enough. On every task"),
+        (0.7, LateNetworks(0, 9), "No: nothing was learnt. On validation data"),
+        (None, None, "Not checked. The best constants are not known here"),
+    ],
+)
+def test_the_headline_says_whether_everything_was_learnt(
+    tmp_path: Path, p_value: float | None, late: LateNetworks | None, answer: str
+) -> None:
+    made = make_run(tmp_path, [*"abc"])
+    p_values = {} if p_value is None else dict.fromkeys("abc", p_value)
+    learning = Learning(p_values, {} if late is None else {("mtl", None): late})
+    Results(made.records, problem=made.problem, noise=made.noise, learning=learning).save(tmp_path)
+    shown = page_text(write_report(tmp_path))
+    assert f"Was everything learnt, and for long enough? {answer}" in shown
+    if p_value == 0.7:
+        assert shown.count("Nothing was learnt: no network beats a constant.") == 1
+        assert "How many networks? What each further one buys" not in shown
+
+
+def test_many_unlearnt_tasks_are_counted_at_the_top(tmp_path: Path) -> None:
+    tasks = [f"t{i:02}" for i in range(16)]
+    made = make_run(tmp_path, tasks)
+    learning = Learning({task: 1e-9 if task in tasks[:2] else 0.9 for task in tasks})
+    Results(made.records, problem=made.problem, learning=learning).save(tmp_path)
+    top = page_text(write_report(tmp_path)).partition("The evidence")[0]
+    assert "No: 14 of 16 tasks were not learnt." in top
+    assert "t13 not learnt and 2 more They do not count" in top
+    assert "t14" not in top
+
+
+def test_one_seed_leaves_the_headline_open(tmp_path: Path) -> None:
+    made = make_run(tmp_path, [*"abc"])
+    Results([record for record in made.records if record.seed == 0], problem=made.problem).save(tmp_path)
+    shown = page_text(write_report(tmp_path))
+    assert "Use one plain network for all tasks, until more seeds show that others are better." in shown
+    assert "Is more than one plain network worth it? Not known." in shown
+
+
+def test_the_evidence_has_four_answers(taught: tuple[Results, Path]) -> None:
+    results, page = taught
+    shown = page_text(page).partition("The evidence")[2]
     for question, answer, detail in results.verdict().answers():
         words = re.sub(r"(?<!\w)-(?=\d)", "−", detail).replace("`", " ").removeprefix(f"{answer[:-1]}: ")
         start = f"{question} {answer} "
@@ -119,7 +187,7 @@ def test_measured_budgets_show_what_each_further_network_buys(taught: tuple[Resu
     assert {k: (one.kind, [other.kind for other in one.others]) for k, one in found.items()} == {
         1: ("taught", ["plain"]), 2: ("taught", ["copies", "larger"]), 3: ("taught", ["copies"]),
     }  # fmt: skip
-    shown = page_text(page).partition("What each further network buys")[2]
+    shown = page_text(page).partition("The best way of each kind")[2]
     for before, k in ((1, 2), (2, 3)):
         one, gain = found[k], found[k].change.estimate - found[before].change.estimate
         numbers = [format_percent(value) for value in (one.change.estimate, one.change.low, one.change.high, gain)]
@@ -127,8 +195,8 @@ def test_measured_budgets_show_what_each_further_network_buys(taught: tuple[Resu
         copies = one.others[0]
         assert f"averaged copies (ensemble) {format_percent(copies.change.estimate)}%" in shown
     traces = {trace["name"]: trace for trace in data_of(page)["measured"]["data"]}
-    assert traces["best on validation"]["x"] == traces["taught networks"]["x"] == [1, 2, 3]
-    assert traces["averaged copies"]["x"] == [2.08, 3.08]
+    assert traces["best way found"]["x"] == traces["taught networks"]["x"] == [1, 2, 3]
+    assert [round(x) for x in traces["averaged copies"]["x"]] == [1, 2, 3]
     assert len(page_text(page).split("How many networks?")) == 2
     assert "Groups suggested by affinity" in page_text(page)
 
@@ -144,20 +212,91 @@ def test_without_measured_networks_only_affinity_answers_how_many(tmp_path: Path
 
 def test_a_committee_shows_who_answers_what_and_who_was_taught(taught: tuple[Results, Path]) -> None:
     _, page = taught
-    shown = page_text(page).partition("The networks to use")[2]
-    assert "Taught by 3 networks, half by labels, with 1 mixture per row." in shown
-    assert "Network 3 age trained only to help: <b>" in shown
+    shown = page_text(page).partition("3 networks (recommended)")[2]
+    assert "Where several networks answer a task, its answer is the mean of their values." in shown
+    learning = (
+        "Learns 50% from labels and 50% from the answers of 3 teachers, also on 1 mixture of two rows for each row."
+    )
+    teachers = "The 3 teachers 2 networks for all tasks 1 network for age, <b>"
+    assert (
+        f"Network 1 Student, trained on all 4 tasks. {learning} answers age <b> ill noise not learnt {teachers}"
+        in shown
+    )
+    assert "Network 3 Plain network, trained on 2 of 4 tasks. answers age trained only to help: <b>" in shown
     who = shown.partition("Who answers what")[2]
-    assert "age networks 1, 2 and 3 " in who
-    assert "<b> networks 1 and 2 " in who
-    assert "noise not learnt networks 1 and 2 " in who
+    assert "age mean of networks 1, 2 and 3 " in who
+    assert "<b> mean of networks 1 and 2 " in who
+    assert "noise not learnt mean of networks 1 and 2 " in who
+
+
+def test_the_best_networks_of_every_budget_can_be_chosen(taught: tuple[Results, Path]) -> None:
+    results, page = taught
+    text, shown = page.read_text(encoding="utf-8"), page_text(page).partition("The network to use")[2]
+    names = ["1 network", "2 networks", "3 networks (recommended)"]
+    assert re.findall(r'data-choice="(.*?)"', text) == names
+    assert re.findall(r'data-choice="([^"]*)" data-recommended', text) == names[2:]
+    change = results.verdict().by_budget[2].change
+    numbers = [format_percent(value) for value in (change.estimate, change.low, change.high)]
+    for words in (
+        "One network for all tasks, taught by three others, found by auto (budget 1).",
+        "Two networks, both taught by others, found by auto (budget 2).",
+        "Compared with one plain network, the test losses change by {}% ({} to {}%)".format(*numbers),
+    ):
+        assert words in page_text(page), words
+    assert shown == ""  # several networks
+
+
+def test_one_plain_network_can_be_chosen_if_another_single_one_is_not_reliably_better(tmp_path: Path) -> None:
+    made = make_taught_run(tmp_path, [*"abc"])
+    kept = [record for record in made.records if record.label in (("mtl", None), ("auto", 1), ("mtl-big2", None))]
+    noise = {record.label: 0.5 for record in kept}
+    Results(kept, problem=made.problem, noise=RowNoise(*[noise] * 4)).save(tmp_path)
+    page = write_report(tmp_path)
+    names = re.findall(r'data-choice="(.*?)"', page.read_text(encoding="utf-8"))
+    assert names == ["1 plain network (recommended)", "1 network", "2 networks"]
+    assert "Network 1 Network with 2 times the parameters, trained on all 3 tasks." in page_text(page)
+
+
+def test_networks_of_large_budgets_are_not_listed(tmp_path: Path) -> None:
+    make_run(tmp_path, [f"t{i}" for i in range(14)])
+    names = re.findall(r'data-choice="(.*?)"', write_report(tmp_path).read_text(encoding="utf-8"))
+    assert names == ["1 network", "2 networks", "3 networks (recommended)"]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "average"),
+    [
+        (("binary", "multiclass", "binary"), "the mean of their probabilities"),
+        (("regression", "regression", "binary"), "the mean of their values or the mean of their probabilities"),
+        (("custom", "custom", "custom"), "the average that the task defines"),
+    ],
+)
+def test_the_page_says_how_answers_are_averaged(tmp_path: Path, kinds: tuple[str, ...], average: str) -> None:
+    made = make_taught_run(tmp_path, [*"abc"])
+    problem = replace(made.problem, kinds=dict(zip("abc", kinds, strict=True)))
+    Results(made.records, problem=problem, noise=made.row_noise).save(tmp_path)
+    assert f"Where several networks answer a task, its answer is {average}." in page_text(write_report(tmp_path))
+
+
+def test_unlearnt_tasks_are_marked_wherever_they_are_shown(taught: tuple[Results, Path]) -> None:
+    _, page = taught
+    shown, data = page_text(page), data_of(page)
+    assert data["unlearnt"] == ["noise"]
+    assert all(figure["figure"]["layout"]["yaxis"]["ticktext"].count("noise †") == 1 for figure in data["changes"])
+    note = "† not learnt: on validation data, no network beats a constant by more than the noise."
+    assert shown.count(note) == 4  # the heat map, affinity over training, groups by affinity, and changes by task
+    assert '<th scope="col">noise †</th>' in page.read_text(encoding="utf-8")
+    assert "noise (not learnt) regression mae" in shown
+    rows = re.findall(r"<th scope=\"row\">noise(.*?)</th>", page.read_text(encoding="utf-8"))
+    assert rows
+    assert all("not learnt" in row or "†" in row for row in rows)
 
 
 @pytest.mark.parametrize(
     ("budget", "headline"),
     [
-        (1, "All of them, in one network: one that others taught (auto)."),
-        (2, "Use two networks that others taught and average their answers (auto)."),
+        (1, "Use one network for all tasks, taught by three others."),
+        (2, "Use two networks, both taught by others, and average their answers."),
     ],
 )
 def test_students_are_named_in_the_answer(tmp_path: Path, budget: int, headline: str) -> None:
@@ -417,3 +556,26 @@ def test_damaged_groupings_are_named(tmp_path: Path, content: str, said: str) ->
 def test_a_folder_without_a_run_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not the folder of a finished run"):
         write_report(tmp_path)
+
+
+def test_tabm_networks_are_named(tmp_path: Path) -> None:
+    made = make_taught_run(tmp_path, [*"abc"])
+    tabm = Group("abc", "abc", network="tabm")
+    groups = (tabm, replace(tabm, copy=1), Group("abc", "abc", copy=2))
+    teachers = made.settings["decisions"]["auto"]["teachers"]
+    teachers.append(replace(tabm, copy=3).to_document(cost=False))
+    student = Group("abc", "abc", taught=Taught(("k1", "k2", "k3", "k4")))
+    swapped = {("auto", 1): (tabm,), ("auto", 2): (student, Group("abc", "abc")), ("auto", 3): groups}
+    records = [replace(record, groups=swapped.get(record.label, record.groups)) for record in made.records]
+    results = Results(records, problem=made.problem, noise=made.row_noise, settings=made.settings)
+    results.save(tmp_path)
+    page = write_report(tmp_path)
+    shown = page_text(page)
+    for words in (
+        "Use three networks, two of them TabM networks, and average their answers.",
+        "One TabM network for all tasks, found by auto (budget 1).",
+        "Networks 1 and 2: TabM networks, averaged TabM network, trained on all 3 tasks. answers a b c",
+        "The 4 teachers 1 TabM network for all tasks 2 networks for all tasks 1 network for a, b",
+    ):
+        assert words in shown, words
+    assert "TabM networks" in [trace["name"] for trace in data_of(page)["measured"]["data"]]

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., BrowserPage]
 PLOTS = ("measured-curve", "heatmap", "over-time", "budget-curve", "cost", "changes", "search-curve")
+REFUSE = "() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')); }"
 PHONE = {"viewport": {"width": 375, "height": 800}, "has_touch": True, "is_mobile": True}
 
 
@@ -105,7 +106,8 @@ def test_the_table_sorts_both_ways(hostile_page: Path, open_page: OpenPage) -> N
 
 def test_nothing_moves_when_a_plot_is_drawn(hostile_page: Path, open_page: OpenPage) -> None:
     opened = open_page(hostile_page, viewport={"width": 1200, "height": 200})
-    places = "[...document.querySelectorAll('h2, table')].map((one) => one.getBoundingClientRect().top + scrollY)"
+    places = """[...document.querySelectorAll('h2, table')].filter((one) => one.getClientRects().length)
+        .map((one) => one.getBoundingClientRect().top + scrollY)"""
     before = opened.page.evaluate(places)
     assert opened.page.locator("#search-curve .main-svg").count() == 0
     for name in PLOTS:
@@ -154,7 +156,7 @@ def test_a_phone_needs_no_horizontal_scrolling(hostile_page: Path, open_page: Op
     opened = open_page(hostile_page, **PHONE, color_scheme=scheme)
     for name in PLOTS:
         opened.drawn_plot(name)
-    for details in opened.page.locator("summary").all():
+    for details in opened.page.locator("summary:visible").all():
         details.click()
     assert opened.page.evaluate("document.documentElement.scrollWidth") == 375
 
@@ -172,23 +174,99 @@ def test_taught_networks_fit_on_a_phone(taught_page: Path, open_page: OpenPage, 
     opened = open_page(taught_page, **PHONE, color_scheme=scheme)
     for name in ("measured-curve", "search-curve"):
         assert opened.drawn_plot(name).bounding_box()["height"] > 200
-    for details in opened.page.locator("summary").all():
+    for details in opened.page.locator("summary:visible").all():
         details.click()
     assert opened.page.evaluate("document.documentElement.scrollWidth") == 375
-    question = opened.page.locator(".questions dt").first.bounding_box()
-    answer = opened.page.locator(".questions dd").first.bounding_box()
+    question = opened.page.locator(".answers dt").first.bounding_box()
+    answer = opened.page.locator(".answers dd").first.bounding_box()
     assert answer["y"] >= question["y"] + question["height"]
     assert answer["width"] > 300
 
 
 def test_tables_of_taught_networks_scroll_by_keyboard(taught_page: Path, open_page: OpenPage) -> None:
     opened = open_page(taught_page, **PHONE)
+    opened.page.get_by_text("The numbers as a table, with costs").click()
     region = opened.page.locator(".scroll:has(> #measured-table)")
     region.evaluate("(one) => one.addEventListener('scroll', () => { one.dataset.left = one.scrollLeft; })")
     region.focus()
     opened.page.keyboard.press("ArrowRight")
     opened.page.wait_for_selector(".scroll[data-left]:has(> #measured-table)")
     assert float(region.get_attribute("data-left")) > 0
+
+
+def test_networks_of_another_budget_can_be_chosen_by_keyboard(taught_page: Path, open_page: OpenPage) -> None:
+    page = open_page(taught_page).page
+
+    def shown() -> list[str]:
+        return [panel.get_attribute("data-choice") for panel in page.locator("#networks .panel:visible").all()]
+
+    assert shown() == ["3 networks (recommended)"]
+    page.get_by_label("3 networks (recommended)").focus()
+    page.keyboard.press("ArrowLeft")
+    assert shown() == ["2 networks"]
+    assert "both taught by others" in page.locator("#networks").inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert shown() == ["1 network"]
+
+
+@pytest.mark.parametrize("clipboard", ["available", "refused", "missing"])
+def test_code_can_be_copied(taught_page: Path, open_page: OpenPage, clipboard: str) -> None:
+    opened = open_page(taught_page, permissions=["clipboard-read", "clipboard-write"])
+    page = opened.page
+    if clipboard == "refused":
+        page.evaluate(REFUSE)
+    elif clipboard == "missing":
+        page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    button = page.get_by_role("button", name="Copy the commands")
+    status = button.locator("xpath=following-sibling::*[@role='status']")
+    assert status.inner_text() == ""
+    button.press("Enter")
+    status.get_by_text("Copied.").wait_for()
+    if clipboard != "missing":
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied == page.locator("#repeat-commands").text_content()
+        assert "tagalong report" in copied
+
+
+def test_code_is_selected_if_it_cannot_be_copied(taught_page: Path, open_page: OpenPage) -> None:
+    page = open_page(taught_page).page
+    page.evaluate(REFUSE)
+    page.evaluate("() => { document.execCommand = () => false; }")
+    page.get_by_role("button", name="Copy the commands").click()
+    page.get_by_text("Selected; press Ctrl+C or ⌘C to copy.").wait_for()
+    assert page.evaluate("getSelection().toString()") == page.locator("#repeat-commands").text_content()
+
+
+def test_unlearnt_tasks_are_marked_in_plots(taught_page: Path, open_page: OpenPage) -> None:
+    opened = open_page(taught_page)
+    marked = [text for text in opened.drawn_plot("heatmap").locator(".xtick").all_text_contents() if "†" in text]
+    assert len(marked) == 1
+    assert [text for text in opened.page.locator("#time-task option").all_text_contents() if "†" in text] == [
+        f"{HOSTILE[-1]} †"
+    ]
+    chips = opened.page.locator("#budget-groups .chip").all_text_contents()
+    assert [chip.removesuffix(" ~") for chip in chips if "†" in chip] == [f"{HOSTILE[-1]} †"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("device", [{}, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("page", ["hostile_page", "taught_page"])
+def test_axe_finds_no_serious_problems(
+    request: pytest.FixtureRequest, open_page: OpenPage, page: str, device: dict[str, Any], scheme: str
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python")
+    opened = open_page(request.getfixturevalue(page), **device, color_scheme=scheme)
+    for name in PLOTS:
+        opened.drawn_plot(name)
+    for details in opened.page.locator("summary:visible").all():
+        details.click()
+    found = axe.Axe().run(opened.page).response["violations"]
+    assert [
+        (one["impact"], one["id"], node["html"][:200])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ] == []
 
 
 def test_dark_mode_is_dark_and_follows_the_system(hostile_page: Path, open_page: OpenPage) -> None:

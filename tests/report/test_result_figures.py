@@ -6,7 +6,14 @@ import pytest
 from fake_run import make_run, make_taught_run
 
 from tagalong import select_groups
-from tagalong.report import affinity_heatmap, change_by_networks, cost_against_error, grouping_figure, task_changes
+from tagalong.report import (
+    affinity_heatmap,
+    change_by_networks,
+    cost_against_error,
+    grouping_figure,
+    plotly_text,
+    task_changes,
+)
 from tagalong.study import Results, Run, read_run
 
 TASKS = ("age", "<b>ill</b>", "tall", "thin")
@@ -79,17 +86,21 @@ def test_groups_are_next_to_each_other_in_the_heat_map(run: Run) -> None:
 def test_changes_by_number_of_networks_have_intervals(tmp_path: Path) -> None:
     results = make_taught_run(tmp_path, TASKS)
     figure = change_by_networks(results)
-    best, plain, copies, taught, larger = figure.data
+    best, plain, copies, taught, wider, recommended = figure.data
     assert [trace.name for trace in figure.data] == [
-        "best on validation", "one plain network", "averaged copies", "taught networks", "one larger network",
+        "best way found", "one plain network", "averaged copies", "taught networks", "wider networks", "recommended",
     ]  # fmt: skip
     found = results.verdict().by_budget
     assert best.y == taught.y == tuple(100 * one.change.estimate for one in found.values())
+    assert best.x == taught.x == (1.0, 2.0, 3.0)
+    assert (recommended.x, recommended.y) == (taught.x[2:], taught.y[2:])
     assert (plain.y, plain.error_y.array, plain.error_y.arrayminus) == ((0.0,), (0.0,), (0.0,))
     change = found[3].others[0].change
-    assert copies.y[1] + copies.error_y.array[1] == pytest.approx(100 * change.high)
-    assert copies.y[1] - copies.error_y.arrayminus[1] == pytest.approx(100 * change.low)
-    assert larger.hovertext[0].startswith("budget 2: one larger network<br>mtl-big2<br>")
+    assert (copies.x[0], copies.y[0], copies.marker.size[0], copies.error_y.array[0]) == (1, 0, 0, 0)  # no marker there
+    assert copies.y[2] + copies.error_y.array[2] == pytest.approx(100 * change.high)
+    assert copies.y[2] - copies.error_y.arrayminus[2] == pytest.approx(100 * change.low)
+    assert wider.hovertext[1].startswith("budget 2: wider networks<br>mtl-big2<br>")
+    assert len({trace.x[-2:] for trace in (copies, taught)}) == 2  # bars do not overlap
     assert figure.layout.xaxis.tickvals == (1, 2, 3)
 
 
@@ -98,4 +109,39 @@ def test_a_change_without_an_interval_has_no_bar(tmp_path: Path) -> None:
     results = Results([record for record in made.records if record.seed == 0], problem=made.problem)
     groups = next(trace for trace in change_by_networks(results).data if trace.name == "groups")
     assert set(groups.error_y.array) == set(groups.error_y.arrayminus) == {0.0}
-    assert groups.hovertext[0].endswith("no interval is known")
+    assert groups.hovertext[1].endswith("no interval is known")
+
+
+def test_groups_of_other_methods_are_drawn_next_to_those_of_auto(tmp_path: Path) -> None:
+    grouped = make_run(tmp_path, TASKS)
+    taught = make_taught_run(tmp_path, TASKS)
+    groups = [record for record in grouped.records if record.method in ("tag", "stl")]
+    results = Results([*taught.records, *groups], problem=taught.problem, noise=taught.row_noise)
+    assert all(one.kind != "groups" for best in results.verdict().by_budget.values() for one in (best, *best.others))
+    figure = change_by_networks(results)
+    drawn = next(trace for trace in figure.data if trace.name == "groups")
+    summaries = {line.label: line for line in results.table()}
+    used = (("tag", 3), ("tag", 3), ("stl", None))  # with a budget of three, tag uses two networks
+    expected = [100 * summaries[label].change for label in used]
+    assert drawn.y == pytest.approx([0.0, *expected])
+    assert [round(x) for x in drawn.x] == [1, 2, 3, 4]
+    assert figure.layout.xaxis.tickvals == (1, 2, 3, 4)
+    assert figure.layout.xaxis.ticktext == ("1", "2", "3", "4")
+    best = next(trace for trace in figure.data if trace.name == "best way found")
+    assert [round(x) for x in best.x] == [1, 2, 3]
+
+
+def test_numbers_of_networks_are_evenly_spaced(tmp_path: Path) -> None:
+    figure = change_by_networks(make_run(tmp_path, [f"t{i}" for i in range(14)]))
+    assert figure.layout.xaxis.tickvals == (1, 2, 3, 4)
+    assert figure.layout.xaxis.ticktext == ("1", "2", "3", "14")
+    groups = next(trace for trace in figure.data if trace.name == "groups")
+    assert groups.x == (1, 2, 3, 4)
+    assert groups.hovertext[-1].startswith("budget 14: groups<br>stl<br>")
+
+
+def test_unlearnt_tasks_are_marked(tmp_path: Path) -> None:
+    results = make_taught_run(tmp_path, TASKS)
+    assert task_changes(results, "auto", 2).layout.yaxis.ticktext == (
+        *map(plotly_text, TASKS[:-1]), f"{plotly_text(TASKS[-1])} †",
+    )  # fmt: skip

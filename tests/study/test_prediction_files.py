@@ -188,6 +188,7 @@ def test_invalid_files_are_explained(tmp_path: Path, damage: Callable[[Path], ob
         ("split,age", "part,age", "must have a column 'split' with val or test in each row"),
         ("split,age", "split,weight", "must not have a column for an unknown task, found 'weight'"),
         ("kind:2", "kind:3", "must have the columns 'kind:0', 'kind:1', 'kind:2' for the classes of 'kind'"),
+        ("kind:2", "kind=2", "unknown task, found 'kind=2'; name the columns of its classes kind:0, …"),
         ("\nval,", "\ntrain,", "column 'split' must contain val or test in each row, found 'train'"),
         ("\ntest,", "\ntest,x", "column 'age' must contain numbers"),
         ("kind:2", "kind", "must have the columns 'kind:0', 'kind:1', 'kind:2' for the classes of 'kind'"),

@@ -92,9 +92,7 @@ def test_students_are_trained_after_their_teachers_and_equal_those_of_a_lesson(p
     keys = list(map(Keys(problem, "cpu").of, teachers))
     for job in (taught[0], taught[4]):
         assert job.taught is not None
-        lesson = Lesson.given_by(
-            trained, problem, keys=keys, mixtures=job.taught.mixtures, unlabelled=job.taught.unlabelled
-        )
+        lesson = Lesson.described_by(job.taught, dict(zip(keys, trained, strict=True)), problem)
         alone = train(lesson.problem, job, targets=lesson.targets(job))
         assert alone.state is not None
         for name, tensor in alone.state.items():

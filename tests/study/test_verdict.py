@@ -57,7 +57,7 @@ def test_one_network_per_task_is_not_a_grouping() -> None:
     verdict = verdict_on(records("stl", None, [-0.1, -0.12, -0.11], [-0.09, -0.1, -0.11]))
     assert verdict.worth_it
     assert str(verdict).startswith("Verdict: Training each task alone is worth it: the 2 networks of stl ")
-    assert headline(verdict) == "None of them: train each task alone, in two networks."
+    assert headline(verdict) == "Train each task alone, in two networks."
 
 
 def test_the_choice_depends_on_validation_and_never_on_test() -> None:
@@ -431,7 +431,7 @@ def test_a_larger_network_costs_as_much_as_the_networks_it_replaces() -> None:
     assert verdict.groups == TOGETHER
     text = " ".join(str(verdict).split())
     assert "A larger network is worth it: the network of mtl-big2 changes the test losses by" in text
-    assert headline(verdict) == "All of them, in one network: a larger one (mtl-big2)."
+    assert headline(verdict) == "Use one wider network for all tasks."
     assert verdict_on(big, noise=noise, at_least=0.06).recommended == ("mtl", None)
     unknown = [replace(record, parameters=0) for record in big]
     assert verdict_on(unknown, noise=noise).candidate is None
@@ -450,7 +450,7 @@ def test_the_best_of_several_copies_is_one_network() -> None:
     assert verdict.recommended == verdict.by_budget[1].label == ("best-of", 1)
     assert verdict.better_than_copies is None
     assert "Picking the best copy is worth it: the network of best-of (budget 1)" in " ".join(str(verdict).split())
-    assert headline(verdict) == "All of them, in one network: the best of several copies."
+    assert headline(verdict) == "Use one network for all tasks, the best of several copies."
 
 
 # Answers and files

@@ -167,7 +167,7 @@ def _from_matrix(matrix: Floats, tasks: tuple[str, ...], allow_single: bool = Fa
     return Scores(
         tuple(tasks[i] for i in order),
         sorted_matrix if completion is None else completion.matrix,
-        singles=allow_single,
+        singles=allow_single and not np.isnan(np.diagonal(sorted_matrix)).any(),
         completion=completion,
     )
 

@@ -68,7 +68,8 @@ def select_groups(
             instead.
         objective: "max" if larger scores are better, or "min" for losses.
         allow_single: whether a network may be trained on a single task, with the diagonal as its score. By default,
-            this is allowed for held-out affinities and for tables that contain single-task results.
+            this is allowed for held-out affinities, if the self-affinity of every task was measured, and for tables
+            that contain single-task results.
         max_size: the maximum number of tasks per network.
         cost: the cost of a network. This can be a number, a function of the set of task names, or a mapping from sets
             or numbers of tasks to costs. Networks that are not in the mapping cannot be chosen. Candidates have their

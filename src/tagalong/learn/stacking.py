@@ -415,11 +415,11 @@ class _Family:
         chosen, targets = self._pairs(outputs, targets)
         if self.tasks[0].loss is not None:
             masks = [rows.view(1, -1, *[1] * (targets.dim() - 2)) for rows in (first, ~first)]
-            parts = [targets, *(torch.where(mask, targets, torch.nan) for mask in masks)]
-            return torch.stack([self._own_losses(chosen, part) for part in parts], 1)
+            known = [targets, *(torch.where(mask, targets, torch.nan) for mask in masks)]
+            return torch.stack([self._own_losses(chosen, some) for some in known], 1)
         losses, present = self._row_losses(chosen, targets)
-        masks = (None, first, ~first)
-        sums, counts = ([_sum_rows(values, mask) for mask in masks] for values in (losses, present))
+        parts = (None, first, ~first)
+        sums, counts = ([_sum_rows(values, part) for part in parts] for values in (losses, present))
         return torch.stack(sums, 1) / torch.stack(counts, 1).clamp(min=1)
 
     def _pairs(self, outputs: Mapping[str, Tensor], targets: Tensor) -> tuple[Tensor, Tensor]:

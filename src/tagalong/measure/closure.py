@@ -320,7 +320,8 @@ def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Seque
         yield (
             f"there is only one task, {list(tasks)}, but affinity is defined between tasks; return the loss of each "
             "task by name, not their sum. If a batch has labels for only some tasks, pass all names with "
-            "`tasks=[...]`; if every step trains on one task, return the losses of all tasks, each on its own batch."
+            "`tasks=[...]`; if every step trains on one task, return the losses of all tasks, each on its own batch, "
+            "or use estimator='streaming' and call meter.observe(task) after backward()."
         )
     if not setup.models and (found.compiled or replayable.compiled):
         yield (

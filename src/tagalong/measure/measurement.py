@@ -117,9 +117,8 @@ class Measurement:
             observed.slopes = self._replicas.sum([observed.slopes])[0]
         if observed.after is not None:
             observed.after = self._replicas.sum([observed.after])[0]
-            if self._verify:
-                _warn_if_nothing_changed(context, observed.after)
         if self._verify:
+            _warn_if_nothing_changed(context, observed)
             self.notes += _total_notes(self._tasks)
         if context.probed is not None and observed.after is not None:
             probed = self._replicas.sum([context.probed])[0]
@@ -304,13 +303,35 @@ class Measurement:
             )
 
 
-def _warn_if_nothing_changed(context: StepContext, after: Tensor) -> None:
-    if bool((after == context.before).all()) and _has_nonzero_step(context):
+def _warn_if_nothing_changed(context: StepContext, observed: Observed) -> None:
+    after, slopes = observed.after, observed.slopes
+    unchanged = (after is not None and bool((after == context.before).all())) or (
+        slopes is not None and not bool(slopes.any())
+    )
+    if not unchanged:
+        return
+    if _has_nonzero_step(context):
+        if after is not None:
+            warnings.warn(
+                "a step on each task changed no loss at all: either the closure does not see changes to the shared "
+                "parameters (does it read a cached copy?), or the steps are too small for the precision of the losses; "
+                "estimator='gradient' does not subtract losses.",
+                stacklevel=5,
+            )
+    elif _is_rounded_away(context):
         warnings.warn(
-            "a step on each task changed no loss at all: either the closure does not see changes to the shared "
-            "parameters (does it read a cached copy?), or the steps are too small for the precision of the losses.",
+            "a step on each task changes no shared parameter, because it is smaller than their rounding error, so all "
+            "affinities are 0. This optimizer does not train them, either: keep the shared parameters in float32 "
+            "(with autocast, for example), or raise the learning rate.",
             stacklevel=5,
         )
+
+
+def _is_rounded_away(context: StepContext) -> bool:
+    """Whether the steps are zero only because of the precision of the parameters."""
+    if not context.steps.moves or all(p.dtype in (torch.float32, torch.float64) for p in context.parameters):
+        return False
+    return any(bool(g.any()) for task in context.sources for g in context.gradients.gradient(task, weighted=True))
 
 
 DOUBLE_PRECISION = 1e-12  # rounding is never a problem for losses with smaller rounding errors

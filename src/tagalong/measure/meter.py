@@ -45,7 +45,8 @@ SINGLE_TASKS_TO_WARN = 3  # measured calls
 ONE_TASK_PER_CALL = (
     "every measured call so far had the loss of only one task, so no pair of tasks has been measured. On measured "
     "calls, the closure must return the losses of several tasks, each on a batch of its own (see 'One task per step' "
-    "in the documentation on measuring), or `held_out` must return those of the other tasks."
+    "in the documentation on measuring), or `held_out` must return those of the other tasks. With "
+    "estimator='streaming', no closure is needed: call meter.observe(task) after backward()."
 )
 
 Log = Callable[[dict[str, float], int], Any]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, count
+from itertools import accumulate, count, repeat
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from .replayed_kernels import ReplayedKernels
 
 # Elements that are projected at once, which bounds the memory for temporaries. On a CPU, they should stay in the cache.
 CPU_TILE, TILE = 1 << 18, 1 << 24
+# Second moments are copied once if there are fewer, and otherwise once for their mean and once for the projection.
+KEPT = 1 << 24
 # Relative to the mean of Adam's second moments. Moments far below the mean come from parameters that have had almost no
 # gradient yet, such as LoRA's A while B is zero; dividing by them would amplify noise.
 DAMPING = 1e-4
@@ -227,35 +229,44 @@ class _Part:
             found = kernels(gradients, least)
         else:
             found = self.replayed(kernels, gradients, least, squares, state.settings.get("eps"))
-        return found * (rate * factor) ** 0.5
+        projection: Tensor = found * (rate * factor) ** 0.5
+        return projection
 
     def _projection(
         self, gradients: Sequence[Tensor | None], least: Any = 0.0, *, state: GroupState | None = None
     ) -> Tensor:
         """Returns the projection of g, divided by the fourth root of the squares if there is a state with squares."""
-        inputs = [] if state is None else state.square_tensors()
-        squares = self._squares(inputs, state, self.tiles[0])
-        damping = None if squares is None else self._damping(inputs, state, squares).add_(least)
+        all_squares = self._all_squares(state)
+        damping = None if all_squares is None else self._damping(all_squares()).add_(least)
         total: Tensor | None = None
-        for number, tile in enumerate(self.tiles):
+        for tile, squares in zip(self.tiles, all_squares() if all_squares else repeat(None), strict=False):
             flat = self._flatten(tile, gradients)
             if damping is not None:
-                squares = self._squares(inputs, state, tile) if number else squares
                 flat.div_(_fourth_root(squares, damping))
             folded = self._fold(tile, flat)
             total = folded if total is None else total.add_(folded)
         assert total is not None  # there is at least one tile
         return total
 
-    def _squares(self, inputs: Sequence[Sequence[Tensor | None]], state: GroupState | None, tile: _Tile) -> Any:
-        """Returns the squares of a tile, or None if the preconditioner has none."""
-        return state.squares([self._flatten(tile, tensors) for tensors in inputs]) if inputs and state else None
+    def _all_squares(self, state: GroupState | None) -> Callable[[], Iterable[Tensor]] | None:
+        """Returns a function that returns the squares of each tile, or None if the preconditioner has none."""
+        inputs = [] if state is None else state.square_tensors()
+        if state is None or not inputs:
+            return None
 
-    def _damping(self, inputs: Sequence[Sequence[Tensor | None]], state: GroupState | None, first: Tensor) -> Tensor:
-        """Returns the number that is added to all squares, given the squares of the first tile."""
-        total = first[: self.tiles[0].size].sum()
-        for tile in self.tiles[1:]:
-            total += self._squares(inputs, state, tile)[: tile.size].sum()
+        def squares() -> Iterator[Tensor]:
+            for tile in self.tiles:
+                yield state.squares([self._flatten(tile, tensors) for tensors in inputs])
+
+        if self.tiles[-1].start >= KEPT:
+            return squares
+        kept = list(squares())
+        return lambda: kept
+
+    def _damping(self, squares: Iterable[Tensor]) -> Tensor:
+        """Returns the number that is added to the squares of all tiles."""
+        first, *others = (found[: tile.size].sum() for tile, found in zip(self.tiles, squares, strict=True))
+        total: Tensor = sum(others, first)
         return total.mul_(DAMPING / (self.tiles[-1].start + self.tiles[-1].size))
 
     def _fold(self, tile: _Tile, flat: Tensor) -> Tensor:
@@ -281,7 +292,7 @@ class _Part:
 
 def _fourth_root(squares: Any, damping: Tensor) -> Any:
     """Returns √√v in place, with damped squares v."""
-    return squares.add_(damping).rsqrt_().rsqrt_()  # the fastest way on a CPU
+    return squares.add_(damping).sqrt_().sqrt_()
 
 
 def _without_autocast(device: torch.device) -> AbstractContextManager[object]:

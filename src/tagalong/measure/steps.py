@@ -40,6 +40,11 @@ class Steps:
         return all(rule.idle for rule in self._rules)
 
     @property
+    def moves(self) -> bool:
+        """Whether any learning rate is nonzero, or unknown."""
+        return not self._learning_rates or any(self._learning_rates)
+
+    @property
     def state_bytes(self) -> int:
         """The size of the copies of the optimizers' state, in bytes."""
         return sum(rule.state_bytes for rule in self._rules)

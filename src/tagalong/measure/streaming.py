@@ -105,8 +105,9 @@ class GradientStream:
         replicas = self._setup.replicas(wrapper)
         self._agree(task, replicas)
         sketch = self._latest_gradient(replicas if _is_local_gradient(wrapper) else None)
-        needs_loss = "streaming_gradient" in self._estimators and sketch is not None and loss is not None
-        value = self._mean_loss(loss, replicas) if needs_loss else torch.nan
+        value: Tensor | float = torch.nan
+        if "streaming_gradient" in self._estimators and sketch is not None and loss is not None:
+            value = self._mean_loss(loss, replicas)
         self._waiting.append(_Row(self.tasks[task], self._sketch.layout, sketch, value))
         if len(self._waiting) == ROWS_PER_COPY:
             self._copy_rows()
@@ -214,7 +215,7 @@ class GradientStream:
         self._copy_rows()
         self._finish_copy()
 
-    def _add(self, rows: Sequence[_Row], sketches: Floats = _NO_ROWS, losses: Sequence[Any] = ()) -> None:
+    def _add(self, rows: Sequence[_Row], sketches: Floats = _NO_ROWS, losses: Floats = _NO_ROWS) -> None:
         next_row, next_loss = iter(range(len(sketches))), iter(losses)
         numbers = [None if row.sketch is None else next(next_row) for row in rows]
         values = [float(next(next_loss) if isinstance(row.loss, Tensor) else row.loss) for row in rows]

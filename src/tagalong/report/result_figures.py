@@ -7,7 +7,7 @@ from math import ceil, floor, hypot, isfinite, log10
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tagalong.errors import InvalidInput
-from tagalong.study import SearchLog, label_text
+from tagalong.study import Results, SearchLog, label_text
 
 from .style import (
     BACKGROUND_COLOR,
@@ -20,12 +20,13 @@ from .style import (
     marker_style,
     plotly_text,
     short_label,
+    unlearnt_mark,
 )
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from tagalong.study import BudgetResult, MethodSummary, Results, TaskChange
+    from tagalong.study import BudgetResult, Change, MethodSummary, TaskChange
 
 CostOf = Literal["all", "deciding", "training", "size"]
 COST_LABELS: dict[CostOf, str] = {
@@ -39,11 +40,11 @@ KIND_LABELS = {
     "copies": "averaged copies",
     "groups": "groups",
     "taught": "taught networks",
-    "larger": "one larger network",
+    "larger": "wider networks",
     "tabm": "TabM networks",
 }
 ROW_HEIGHT = 24  # pixels
-OFFSET = 0.08  # between markers for the same number of networks
+OFFSET = 0.06  # between markers of different kinds for the same number of networks
 
 
 def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "Cost and benefit") -> Figure:
@@ -177,7 +178,8 @@ def task_changes(
 ) -> Figure:
     """Draws the relative change in each task's test loss compared with `mtl`, ± one standard error over seeds.
 
-    Values left of zero are better. Filled dots are more than two standard errors away from zero; rings are not.
+    Values left of zero are better. Filled dots are more than two standard errors away from zero; rings are not. Tasks
+    marked with † were not learnt: no network beats a constant there.
 
     Args:
         results: the results of a study whose methods include `mtl`.
@@ -214,7 +216,8 @@ def task_changes(
         },
     )
     name = method if budget is None else f"{method} (budget {budget})"
-    return Figure([dots], _changes_layout(order, title or f"Changes with {name}, by task"))
+    labels = [short_label(task) + unlearnt_mark(task, results.verdict().unlearnt) for task in order]
+    return Figure([dots], _changes_layout(labels, title or f"Changes with {name}, by task"))
 
 
 def _task_hover_text(row: TaskChange, error: str) -> str:
@@ -225,8 +228,8 @@ def _task_hover_text(row: TaskChange, error: str) -> str:
     return "<br>".join(lines)
 
 
-def _changes_layout(tasks: Sequence[str], title: str) -> dict[str, Any]:
-    n = len(tasks)
+def _changes_layout(labels: Sequence[str], title: str) -> dict[str, Any]:
+    n = len(labels)
     return {
         "title": figure_heading(
             title, "left of zero is better; bars: one standard error over seeds; filled: more than two"
@@ -239,7 +242,7 @@ def _changes_layout(tasks: Sequence[str], title: str) -> dict[str, Any]:
         },
         "yaxis": {
             "tickvals": list(range(n)),
-            "ticktext": [short_label(task) for task in tasks],
+            "ticktext": list(labels),
             "range": [n - 0.4, -0.6],
             "gridcolor": "#eeeeee",
             "zeroline": False,
@@ -293,37 +296,52 @@ def search_curve(decision: Mapping[str, Any], *, title: str = "The search by aut
 
 
 def change_by_networks(results: Results, *, title: str = "What each further network buys") -> Figure:
-    """Draws the change in test loss for each number of networks: the best way on validation, and those of other kinds.
+    """Draws the change in test loss for each number of networks: the best way on validation, and those of each kind.
 
-    Changes are relative to one plain network for all tasks and averaged over tasks. Bars show confidence intervals.
+    Changes are measured, relative to one plain network for all tasks, and averaged over tasks. Bars show confidence
+    intervals, and a circle marks the recommended networks.
 
     Args:
         results: the results of a study whose methods include `mtl`.
         title: the title, as plain text.
 
     Returns:
-        A plotly figure. The first line connects the best ways, and the other traces show one kind of networks each.
+        A plotly figure. The first line connects the best ways, and the others show one kind of networks each.
     """
     from plotly.graph_objects import Figure, Scatter
 
-    found = results.verdict().by_budget
-    best = [(budget, one) for budget, one in found.items() if one.change is not None]
+    verdict, ways = results.verdict(), ways_by_budget(results)
+    offsets = _offsets(ways)
+    places = {k: place for place, k in enumerate(ways, 1)}  # evenly spaced, since 40 networks would squeeze 1 to 3
+    best = [
+        (places[k] + offsets[one.kind], one.change) for k, one in verdict.by_budget.items() if one.change is not None
+    ]
     line = Scatter(
-        name="best on validation",
-        x=[budget for budget, _ in best],
-        y=[100 * one.change.estimate for _, one in best if one.change is not None],
+        name="best way found",
+        x=[x for x, _ in best],
+        y=[100 * change.estimate for _, change in best],
         hoverinfo="skip",
         mode="lines",
         marker=marker_style(6),
-        line={"color": "#b8b8b8", "width": 6},
+        line={"color": "#b8b8b8", "width": 9},
     )
-    kinds = {kind: _ways_of_kind(found, kind) for kind in KIND_LABELS}
-    traces = [Scatter(**_kind_trace(kind, ways)) for kind, ways in kinds.items() if ways]
+    traces = [Scatter(**_kind_trace(kind, offset, ways, places)) for kind, offset in offsets.items()]
+    traces += [
+        Scatter(**_recommended_trace(places[k] + offsets[one.kind], one.change))
+        for k, one in verdict.by_budget.items()
+        if verdict.worth_it and one.label == verdict.recommended and one.size == k and one.change is not None
+    ]
     layout = {
         "title": figure_heading(
             title, "change in test loss compared with one plain network; bars: confidence intervals"
         ),
-        "xaxis": {"title": {"text": "networks"}, "tickvals": list(found), "showgrid": False, "zeroline": False},
+        "xaxis": {
+            "title": {"text": "networks"},
+            "tickvals": list(places.values()),
+            "ticktext": [str(k) for k in places],
+            "showgrid": False,
+            "zeroline": False,
+        },
         "yaxis": {"title": {"text": "change in test loss, %"}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999"},
         "legend": {"orientation": "h", "y": -0.25},
         "width": 760,
@@ -334,36 +352,71 @@ def change_by_networks(results: Results, *, title: str = "What each further netw
     return Figure([line, *traces], layout)
 
 
-def _ways_of_kind(found: Mapping[int, BudgetResult], kind: str) -> list[tuple[float, BudgetResult]]:
-    """Returns the places and results of a kind. Ways that are not the best lie to the right, so no bars overlap."""
-    ways = [
-        (budget + OFFSET * place, one)
-        for budget, best in found.items()
-        for place, one in enumerate((best, *best.others))
-    ]
-    return [(x, one) for x, one in ways if one.kind == kind and one.change is not None]
+def ways_by_budget(results: Results) -> dict[int, tuple[BudgetResult, ...]]:
+    """Returns the best measured way of each kind to use each number of networks; the best of all comes first.
+
+    If `auto` was run, the verdict considers no groups but those that `auto` found. The groups of other methods are
+    included here, since readers want to see what groups buy.
+    """
+    found = {budget: (best, *best.others) for budget, best in results.verdict().by_budget.items()}
+    others = [record for record in results.records if record.method != "auto"]
+    if len(others) == len(results.records) or not found:
+        return found
+    without_auto = Results(
+        others, problem=results.problem, noise=results.row_noise, settings=results.settings, learning=results.learning
+    )
+    for budget, best in without_auto.verdict().by_budget.items():
+        known = found.get(budget, ())
+        groups = [one for one in (best, *best.others) if one.kind == "groups"]
+        if groups and all(one.kind != "groups" for one in known):
+            found[budget] = (*known, *groups)
+    return dict(sorted(found.items()))
 
 
-def _kind_trace(kind: str, ways: Sequence[tuple[float, BudgetResult]]) -> dict[str, Any]:
-    changes = [(x, one, one.change) for x, one in ways if one.change is not None]
-    style = marker_style(list(KIND_LABELS).index(kind))
+def _offsets(ways: Mapping[int, Sequence[BudgetResult]]) -> dict[str, float]:
+    """Returns by how much the markers of each kind are shifted, so that their bars do not overlap."""
+    kinds = [kind for kind in KIND_LABELS if any(one.kind == kind for some in ways.values() for one in some)]
+    shifted = [kind for kind in kinds if kind != "plain"]
+    middle = (len(shifted) - 1) / 2
+    return {kind: OFFSET * (shifted.index(kind) - middle) if kind in shifted else 0.0 for kind in kinds}
+
+
+def _kind_trace(
+    kind: str, offset: float, ways: Mapping[int, Sequence[BudgetResult]], places: Mapping[int, int]
+) -> dict[str, Any]:
+    """Returns the line of a kind. One copy, group or ordinary width is one plain network, where these lines start."""
+    found = [(k, one, one.change) for k, some in ways.items() for one in some if one.kind == kind and one.change]
+    style, ends = marker_style(list(KIND_LABELS).index(kind)), [_known_ends(change) for *_, change in found]
+    start = [0.0] if kind in ("copies", "groups", "larger") and all(k > 1 for k, *_ in found) else []
     return {
         "name": KIND_LABELS[kind],
-        "x": [x for x, _, _ in changes],
-        "y": [100 * change.estimate for _, _, change in changes],
+        "x": [1.0 for _ in start] + [places[k] + offset for k, *_ in found],
+        "y": start + [100 * change.estimate for *_, change in found],
         "error_y": {
             "type": "data",
             "symmetric": False,
-            "array": [100 * (_known(change.high, change.estimate) - change.estimate) for *_, change in changes],
-            "arrayminus": [100 * (change.estimate - _known(change.low, change.estimate)) for *_, change in changes],
+            "array": start + [100 * (high - one.estimate) for (_, high), (*_, one) in zip(ends, found, strict=True)],
+            "arrayminus": start + [100 * (one.estimate - low) for (low, _), (*_, one) in zip(ends, found, strict=True)],
             "thickness": 1.5,
             "width": 4,
         },
-        "hovertext": [_way_hover_text(round(x), one) for x, one, _ in changes],
+        "hovertext": ["" for _ in start] + [_way_hover_text(k, one) for k, one, _ in found],
         "hoverinfo": "text",
+        "mode": "markers" if kind == "plain" else "lines+markers",
+        "marker": {**style, "opacity": 1, "size": start + [style["size"] for _ in found]},
+        "line": {"color": style["line"]["color"], "width": 1, "dash": "dot"},
+    }
+
+
+def _recommended_trace(x: float, change: Change) -> dict[str, Any]:
+    return {
+        "name": "recommended",
+        "x": [x],
+        "y": [100 * change.estimate],
+        "hoverinfo": "skip",
         "mode": "markers",
-        "marker": style,
-        "line": {"color": style["line"]["color"]},
+        "marker": {"size": 22, "symbol": "circle-open", "color": "#000000", "line": {"width": 2, "color": "#000000"}},
+        "line": {"color": "#000000"},
     }
 
 
@@ -380,5 +433,8 @@ def _way_hover_text(budget: int, one: BudgetResult) -> str:
     )
 
 
-def _known(end: float | None, estimate: float) -> float:
-    return estimate if end is None else end
+def _known_ends(change: Change) -> tuple[float, float]:
+    """Returns the ends of an interval, which is empty if it is unknown."""
+    return (change.estimate if change.low is None else change.low), (
+        change.estimate if change.high is None else change.high
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import floor, isfinite, log10
 from typing import Any
 
@@ -99,6 +99,16 @@ def short_label(name: str) -> str:
     if len(name) > MAX_LABEL_LENGTH:
         name = f"{name[: MAX_LABEL_LENGTH // 2]}…{name[-(MAX_LABEL_LENGTH // 2 - 1) :]}"
     return plotly_text(name)
+
+
+def unlearnt_mark(task: str, unlearnt: Collection[str]) -> str:
+    """Returns the mark after the name of a task that was not learnt, or an empty string if it was.
+
+    Example:
+        >>> unlearnt_mark("age", ["noise"]), unlearnt_mark("noise", ["noise"])
+        ('', ' †')
+    """
+    return " †" if task in unlearnt else ""
 
 
 def power_of_thousand(largest: float) -> int:

@@ -44,7 +44,8 @@ def _read_archive(path: Path, tasks: Sequence[str]) -> dict[str, dict[str, NDArr
     with report_damage(path, TableError, "save plain arrays with numpy.savez"):
         arrays = unpack_arrays(read_regular_file(path))
     names = {f"{part}_{task}": (part, task) for part in PARTS for task in tasks}
-    problems = [_unknown(path, "an array", name, names) for name in arrays if name not in names]
+    unknown = [name for name in arrays if name not in names]
+    problems = [_unknown(path, "an array", name, did_you_mean(name, names)) for name in unknown]
     problems += [
         TableError(f"{path}, array {name!r}", "must be an array of numbers", str(values.dtype))
         for name, values in arrays.items()
@@ -91,7 +92,7 @@ def _columns_by_task(path: Path, columns: Columns, tasks: Sequence[str]) -> dict
         elif task in tasks and number.isdigit():
             by_task.setdefault(task, []).append(name)
         elif name != SPLIT_COLUMN:
-            problems.append(_unknown(path, "a column", name, tasks))
+            problems.append(_unknown_column(path, name, tasks))
             continue
         if name != SPLIT_COLUMN and columns[name].dtype == object:
             cells = columns.locate_text(name) or "text"
@@ -106,8 +107,15 @@ def _columns_by_task(path: Path, columns: Columns, tasks: Sequence[str]) -> dict
     return by_task
 
 
-def _unknown(path: Path, what: str, name: str, known: Sequence[str] | Mapping[str, object]) -> TableError:
-    return TableError(path, f"must not have {what} for an unknown task", repr(name), did_you_mean(name, known))
+def _unknown_column(path: Path, name: str, tasks: Sequence[str]) -> TableError:
+    task, equals, _ = name.partition("=")
+    if equals and task in tasks:  # as `tagalong predict` names them
+        return _unknown(path, "a column", name, f"name the columns of its classes {task}{CLASS_SEPARATOR}0, …")
+    return _unknown(path, "a column", name, did_you_mean(name, tasks))
+
+
+def _unknown(path: Path, what: str, name: str, hint: str) -> TableError:
+    return TableError(path, f"must not have {what} for an unknown task", repr(name), hint)
 
 
 def read_targets_file(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from tagalong.group import MAX_TIES, Grouping
 from tagalong.rendering import Html, table, tag
 from tagalong.study import Results, Run
 
-from ..style import format_percent, format_power_of_ten, format_with_error, power_of_thousand
+from ..style import format_percent, format_power_of_ten, format_with_error, power_of_thousand, unlearnt_mark
 
 ESTIMATOR_LABELS = {
     "lookahead": "lookahead",
@@ -40,7 +40,12 @@ def heatmap_section(run: Run, order: list[str]) -> Html | None:
         tag("div", id="affinity-switches", class_="switches"),
         tag("div", id="heatmap", class_="plot", role="img", aria_label=describe_heatmap(run.affinity)),
         _legend(),
-        tag("details", tag("summary", "The numbers as a table"), _number_table(run.affinity.only(order))),
+        unlearnt_note(run.results, order),
+        tag(
+            "details",
+            tag("summary", "The numbers as a table"),
+            _number_table(run.affinity.only(order), run.results.verdict().unlearnt),
+        ),
         id="affinity",
         aria_labelledby="affinity-title",
     )
@@ -62,6 +67,7 @@ def over_time_section(run: Run) -> Html | None:
         omitted_tasks(len(run.affinity.tasks), len(run.results.problem.tasks)),
         tag("div", tag("label", "Affinity onto ", tag("select", id="time-task")), class_="switches"),
         tag("div", id="over-time", class_="plot", role="img", aria_label="Affinity onto the chosen task over training"),
+        unlearnt_note(run.results, run.affinity.tasks),
         id="time",
         aria_labelledby="time-title",
     )
@@ -72,6 +78,15 @@ def omitted_tasks(shown: int, total: int) -> Html | None:
     if shown == total:
         return None
     return tag("p", f"The first {shown} of {total:,} tasks; the files of the run contain all of them.", class_="note")
+
+
+def unlearnt_note(results: Results, shown: Iterable[str]) -> Html | None:
+    """Explains the mark of tasks that were not learnt, if any of them is shown."""
+    if not set(results.verdict().unlearnt).intersection(shown):
+        return None
+    return tag(
+        "p", "† not learnt: on validation data, no network beats a constant by more than the noise.", class_="note"
+    )
 
 
 def describe_heatmap(affinity: Affinity) -> str:
@@ -98,12 +113,12 @@ def _legend() -> Html:
     return tag("div", bar, *entries, class_="key", aria_hidden="true")
 
 
-def _number_table(affinity: Affinity) -> Html:
+def _number_table(affinity: Affinity, unlearnt: Collection[str]) -> Html:
+    names = [task + unlearnt_mark(task, unlearnt) for task in affinity.tasks]
     rows = [
-        [source, *(_format_cell(affinity, i, j) for j in range(len(affinity.tasks)))]
-        for i, source in enumerate(affinity.tasks)
+        [source, *(_format_cell(affinity, i, j) for j in range(len(affinity.tasks)))] for i, source in enumerate(names)
     ]
-    element = table(["a step on …", *affinity.tasks], rows, caption="Affinity ± standard error; rows help columns")
+    element = table(["a step on …", *names], rows, caption="Affinity ± standard error; rows help columns")
     return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Affinities as a table")
 
 
@@ -112,10 +127,11 @@ def _format_cell(affinity: Affinity, i: int, j: int) -> str:
     return format_with_error(mean, float(affinity.stderr[i, j])) if np.isfinite(mean) else "–"
 
 
-def budget_section(groupings: Mapping[int, Grouping], shown: int, *, measured: bool = False) -> Html:
+def budget_section(results: Results, groupings: Mapping[int, Grouping], shown: int, *, measured: bool = False) -> Html:
     """Returns the slider for the number of networks, with placeholders for the groups and their curve.
 
     Args:
+        results: the results of the run.
         groupings: the best groups by affinity for each number of networks.
         shown: the number of networks to show first.
         measured: whether another section answers how many networks to use, with measured results.
@@ -155,6 +171,7 @@ def budget_section(groupings: Mapping[int, Grouping], shown: int, *, measured: b
         ),
         tag("p", id="budget-summary", aria_live="polite"),
         tag("div", id="budget-groups", class_="cards"),
+        unlearnt_note(results, results.problem.tasks),
         tag(
             "div", id="budget-curve", class_="plot", role="img", aria_label="Total affinity for each number of networks"
         ),

@@ -12,6 +12,8 @@ from tagalong.errors import pluralize
 from tagalong.rendering import Html, table, tag
 from tagalong.study import Cost, ProblemInfo, Results, Run
 
+from .usage import code_block
+
 METHOD_DESCRIPTIONS = {
     "mtl": "one network for all tasks; everything is compared with it",
     "stl": "one network for each task",
@@ -106,9 +108,9 @@ def provenance_section(run: Run) -> Html:
         "section",
         tag("h2", "How this was obtained", id="obtained-title"),
         tag("dl", *facts),
-        _label_table(results.problem),
+        _label_table(results),
         tag("h3", "Repeat the run"),
-        tag("pre", tag("code", "\n".join(commands(run))), tabindex="0", aria_label="Commands"),
+        code_block("\n".join(commands(run)), "commands", "repeat-commands"),
         id="obtained",
         aria_labelledby="obtained-title",
     )
@@ -201,13 +203,14 @@ def _command_line(arguments: Sequence[str]) -> list[str]:
     return [] if path.name in INTERACTIVE_PROGRAMS else ["python", *arguments]
 
 
-def _label_table(problem: ProblemInfo) -> Html | None:
+def _label_table(results: Results) -> Html | None:
     """Returns a table with the number of labels and the percentage of missing labels for each task."""
+    problem, unlearnt = results.problem, results.verdict().unlearnt
     if not problem.labels:
         return None
     rows = [
         [
-            task,
+            f"{task} (not learnt)" if task in unlearnt else task,
             problem.kinds.get(task, ""),
             problem.errors.get(task, ""),
             *(_label_count(problem, part, task) for part in SPLITS),

@@ -31,7 +31,8 @@ from .background import disclaimer_section, provenance_section, reading_section
 from .measured_budgets import has_measured_budgets, measured_section
 from .networks import recommended_section
 from .results_sections import results_section
-from .search_section import auto_decision, search_section
+from .search_section import search_section
+from .usage import usage_section
 
 REPORT_FILE = "report.html"
 # A bundle of plotly.js (MIT) with only lines, bars and heat maps: a third the size of the one in the Python package.
@@ -42,6 +43,8 @@ PAGE_SCRIPTS = (
     "over_time.js",
     "budget.js",
     "measured.js",
+    "networks.js",
+    "copy.js",
     "worth.js",
     "search.js",
     "sort.js",
@@ -83,7 +86,7 @@ def render_page(run: Run, groupings: dict[int, Grouping]) -> str:
     """
     shown = run.shown_budget(groupings) if groupings else 1
     order = task_order(groupings[shown])[:MAX_TASKS] if groupings else []
-    decision, measured = auto_decision(run), has_measured_budgets(run.results)
+    log, measured = run.results.search_log, has_measured_budgets(run.results)
     drawn = _only(run, order)
     methods = [record.method for record in run.results.records]
     body = [
@@ -91,13 +94,14 @@ def render_page(run: Run, groupings: dict[int, Grouping]) -> str:
         tag(
             "main",
             answer_section(run),
-            recommended_section(run),
             measured_section(run.results) if measured else None,
+            recommended_section(run),
+            usage_section(run),
             heatmap_section(drawn, order) if order else None,
             over_time_section(drawn),
-            budget_section(groupings, shown, measured=measured) if groupings else None,
+            budget_section(run.results, groupings, shown, measured=measured) if groupings else None,
             results_section(run.results, MAX_TASKS),
-            search_section(decision) if decision else None,
+            search_section(log) if log else None,
             reading_section(methods),
             disclaimer_section(run.results.problem.tasks),
             provenance_section(run),
@@ -145,7 +149,8 @@ def page_data(run: Run, groupings: Mapping[int, Grouping], shown: int) -> dict[s
         "measured": as_plotly_json(change_by_networks(results)) if has_measured_budgets(results) else None,
         "costs": _cost_figures(run),
         "changes": _change_figures(run, order[:MAX_TASKS]),
-        "search": as_plotly_json(search_curve(decision)) if (decision := auto_decision(run)) else None,
+        "search": as_plotly_json(search_curve(log.about)) if (log := results.search_log) else None,
+        "unlearnt": list(results.verdict().unlearnt),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tagalong.rendering import Html, escape, tag
 from tagalong.study import BudgetResult, Change, Results, label_text
 
-from ..result_figures import KIND_LABELS
+from ..result_figures import KIND_LABELS, ways_by_budget
 from ..style import format_percent, percent_text
 
 HEADINGS = (
@@ -23,24 +23,28 @@ def measured_section(results: Results) -> Html:
     """Returns the curve and the table of the best way of using each number of networks."""
     verdict = results.verdict()
     lead = (
-        "The best way of using each number of networks, chosen on validation data, and the best way of each other "
-        "kind: the change in test loss, averaged over tasks, compared with one plain network. Bars are "
-        f"{100 * verdict.confidence:g}% confidence intervals over seeds and test rows. A larger network counts as the "
-        "number of plain networks with about as many parameters."
+        "The change in test loss, averaged over tasks, compared with one plain network: for the best way found of "
+        "using each number of networks, chosen on validation data, and for the best of each kind. All values are "
+        f"measured. Bars are {100 * verdict.confidence:g}% confidence intervals over seeds and test rows. A wider "
+        "network counts as the number of plain networks with about as many parameters."
     )
     return tag(
         "section",
-        tag("h2", "How many networks?", id="measured-title"),
+        tag("h2", "How many networks? What each further one buys", id="measured-title"),
         tag("p", lead, class_="lead"),
         tag(
             "div",
             id="measured-curve",
             class_="plot",
             role="img",
-            aria_label="Change in test loss for each number of networks; the table below has the numbers",
+            aria_label="Change in test loss for each number of networks; the table below it has the numbers",
         ),
-        _budgets_table(results),
-        tag("p", _notes(results), class_="note"),
+        tag(
+            "details",
+            tag("summary", "The numbers as a table, with costs"),
+            _budgets_table(results),
+            tag("p", _notes(results), class_="note"),
+        ),
         id="measured",
         aria_labelledby="measured-title",
     )
@@ -49,21 +53,25 @@ def measured_section(results: Results) -> Html:
 def _budgets_table(results: Results) -> Html:
     verdict = results.verdict()
     rows: list[tuple[list[object], str]] = []
-    for budget, best in verdict.by_budget.items():
-        previous = verdict.by_budget.get(budget - 1)
-        recommended = best.label == verdict.recommended and best.size == budget
-        rows.append(([str(budget), *_cells(best, budget, previous)], "best" if recommended else "first"))
-        rows += [(["", *_cells(one, budget, None)], "other") for one in best.others]
+    for budget, ways in ways_by_budget(results).items():
+        for one in ways:
+            is_best = one.label == verdict.by_budget[budget].label if budget in verdict.by_budget else False
+            recommended = is_best and one.label == verdict.recommended and one.size == budget
+            previous = verdict.by_budget.get(budget - 1) if is_best else None
+            number = str(budget) if one is ways[0] else ""
+            style = "best" if recommended else "first" if is_best else "other"
+            rows.append(([number, *_cells(one, budget, previous)], style))
     shown = [place for place in range(len(HEADINGS)) if any(cells[place] for cells, _ in rows)]
     body = [tag("tr", *(_cell(cells[place], place) for place in shown), class_=style) for cells, style in rows]
     element = tag(
         "table",
-        tag("caption", "What each further network buys"),
+        tag("caption", "The best way of each kind, by number of networks"),
         tag("thead", tag("tr", *(tag("th", HEADINGS[place], scope="col") for place in shown))),
         tag("tbody", *body),
         id="measured-table",
     )
-    return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Results by number of networks")
+    name = "Results by number of networks"
+    return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label=name)
 
 
 def _cell(text: object, place: int) -> Html:

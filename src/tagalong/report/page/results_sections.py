@@ -9,7 +9,7 @@ from tagalong.study import MethodSummary, Results
 
 from ..result_figures import change_error, known_costs
 from ..style import percent_text
-from .affinity_sections import omitted_tasks
+from .affinity_sections import omitted_tasks, unlearnt_note
 
 # heading, cell text, sort key
 Column = tuple[str, Callable[[MethodSummary], str], Callable[[MethodSummary], float | str | None]]
@@ -26,6 +26,7 @@ def results_section(results: Results, max_tasks: int) -> Html:
         omitted_tasks(min(tasks, max_tasks), tasks),
         tag("div", tag("label", "Changes with ", tag("select", id="changes-method")), class_="switches"),
         tag("div", id="changes", class_="plot", role="img", aria_label="Change in each task's test loss"),
+        unlearnt_note(results, results.problem.tasks),
         id="worth",
         aria_labelledby="worth-title",
     )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tagalong.rendering import Html, tag
-from tagalong.study import LoggedTraining, Run, SearchLog
+from tagalong.study import LoggedTraining, SearchLog
 
 from ..style import format_percent, percent_text
 from .answer import prose
@@ -30,15 +29,8 @@ POOL_HEADINGS = {
 KIND_NAMES = {"copy": "copy", "set": "some tasks", "student": "student", "wide": "wider", "tabm": "TabM"}
 
 
-def auto_decision(run: Run) -> Mapping[str, Any] | None:
-    """Returns the record of the search by `auto`, or None if there was no search."""
-    decision: Mapping[str, Any] | None = run.results.settings.get("decisions", {}).get("auto")
-    return decision if decision and decision.get("steps") else None
-
-
-def search_section(decision: Mapping[str, Any]) -> Html:
+def search_section(log: SearchLog) -> Html:
     """Returns the search curve, what averaging and teaching brought, and a table of all training runs."""
-    log = SearchLog(decision)
     has_pools = any(log.alternatives.values())
     return tag(
         "section",

@@ -61,7 +61,8 @@ class AutoMethod(Method):
         wide: whether to train wider networks. One of k times the size uses as much of a budget as k plain networks.
         tabm: whether to train TabM networks on tables with the default network, if the effort pays for at least one.
             Each costs dozens of training runs, and uses as much of a budget as one plain network.
-        affinity: whether to measure affinities in the first training run and base the first proposals on them.
+        affinity: whether to measure affinities in the first training run. They guide the search as far as its results
+            confirm them.
         screen: the fraction of a training run after which the worse half of the proposals is dropped, or None to train
             all of them fully.
     """

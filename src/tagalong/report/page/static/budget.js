@@ -42,7 +42,7 @@ function showGroups({ k, networks, summary, unsettled }) {
 function chip(task, kind, unsettled) {
   const element = document.createElement('span');
   element.className = `chip ${kind}`;
-  element.textContent = task + (unsettled ? ' ~' : '');
+  element.textContent = task + mark(task) + (unsettled ? ' ~' : '');
   if (kind === 'helper') element.title = 'trained only to help';
   if (unsettled) element.title = 'its group changes in more than a fifth of the resamples';
   return element;

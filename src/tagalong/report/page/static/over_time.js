@@ -6,7 +6,7 @@ function drawOverTime() {
   const { tasks } = data.time;
   let target = 0;
   const redraw = plot('over-time', (width) => overTime(target, width));
-  menu(find('time-task'), tasks, target, (number) => {
+  menu(find('time-task'), tasks.map((task) => task + mark(task)), target, (number) => {
     target = number;
     redraw();
   });

@@ -1,6 +1,7 @@
 // Draws everything, and redraws when the width or the color scheme changes, and for printing.
 const redrawAll = () => redraws.forEach((redraw) => redraw());
 
+drawNetworks();
 drawHeatmaps();
 drawOverTime();
 drawBudgets();
@@ -8,6 +9,7 @@ drawMeasured();
 drawWorth();
 drawSearch();
 document.querySelectorAll('table.sortable').forEach(makeSortable);
+document.querySelectorAll('[data-copies]').forEach(makeCopyable);
 
 let drawnWidth = root.clientWidth;
 addEventListener('resize', () => {

@@ -6,6 +6,7 @@ const COLOURS = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9
 const DASHES = ['solid', 'dash', 'dot', 'dashdot', 'longdash'];
 const CONFIG = { displayModeBar: false, displaylogo: false };
 const redraws = [];
+const unlearnt = new Set(data.unlearnt);
 
 const find = (id) => document.getElementById(id);
 
@@ -13,11 +14,13 @@ const find = (id) => document.getElementById(id);
 const ESCAPES = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '$': '&#36;' };
 const literal = (name) => name.replace(/[&<>$]/g, (character) => ESCAPES[character]);
 
+const mark = (name) => (unlearnt.has(name) ? ' †' : '');
+
 function label(name, longest) {
   const characters = [...name]; // slicing the string could cut an emoji in half
-  if (characters.length <= longest) return literal(name);
+  if (characters.length <= longest) return literal(name) + mark(name);
   const half = Math.floor(longest / 2);
-  return literal(characters.slice(0, half).join('') + '…' + characters.slice(characters.length - half + 1).join(''));
+  return literal(characters.slice(0, half).join('') + '…' + characters.slice(characters.length - half + 1).join('')) + mark(name);
 }
 
 function theme() {
