@@ -85,6 +85,21 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+def format_duration(seconds: float) -> str:
+    """Formats a duration as minutes and seconds, or hours and minutes.
+
+    Example:
+        >>> format_duration(5), format_duration(95), format_duration(7300)
+        ('5 s', '1 min 35 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
 class StyledText(str):
     """The text of a cell, with a terminal style such as "bold" or "dim"."""
 

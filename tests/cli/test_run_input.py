@@ -217,7 +217,7 @@ def test_errors_call_problems_and_runs_by_their_argument_names(tagalong: Termina
         "run", "nhanez"
     )
     assert "nowhere must be the folder of a finished run" in tagalong.error_of("predict", "nowhere", "new.csv")
-    assert tagalong.error_of("demo", "birds").startswith("'birds' is not one of 'nhanes', 'faces'")
+    assert tagalong.error_of("demo", "birds").startswith("'birds' is not one of 'nhanes', 'molecules', 'faces'")
 
 
 def test_all_budgets_of_a_table_of_results_end_at_its_number_of_tasks(tagalong: Terminal) -> None:

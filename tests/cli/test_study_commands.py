@@ -218,7 +218,10 @@ def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: T
         (["paper", "main", "--tasks", "Nose"], "--tasks must be one of"),
         (["plan", "square.csv", "--seeds", "0"], "--seeds must be a positive integer, found 0"),
         (["run", "junk.csv", "--targets", "x"], "--targets must name columns"),
-        (["demo", "--budgets", "9", "--fast", "faces"], "--budgets must contain at least one budget for random, hoa"),
+        (
+            ["demo", "--budgets", "9", "--fast", "--all", "faces"],
+            "--budgets must contain at least one budget for random, cs, tag+pcgrad, hoa",
+        ),
         (["demo", "--budgets", "0", "--fast", "faces"], "--budgets must be between 1 and 1,000, found 0"),
         (
             ["demo", "--budgets", "9", "--fast", "faces", "--methods", "tag"],

@@ -1,11 +1,12 @@
 import csv
 import gzip
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tagalong.problems import load_problem, qm9
+from tagalong.problems import DEMOS, load_problem, qm9
 from tagalong.problems.qm9_problem import ATOMIC_NUMBERS, FREE_ATOM_ENERGIES, MAX_ATOMS, TARGETS, molecule_features
 
 ROWS = 150
@@ -109,3 +110,16 @@ def test_invalid_options_and_folders_are_errors(packed, tmp_path) -> None:
         qm9(rows=3, data=packed)
     with pytest.raises(ValueError, match=r"`data` must be a folder that contains either qm9_part1.csv"):
         qm9(data=tmp_path / "nowhere")
+
+
+def test_the_demo_loads_the_package_with_small_networks(package) -> None:
+    problem = DEMOS["molecules"].load()
+    assert problem.names == tuple(TARGETS)
+    assert len(problem.train) == 0.7 * ROWS
+    assert problem.encoder(1.0)[0].out_features == 32
+    assert DEMOS["molecules"].load(fast=True).names == tuple(TARGETS)[:5]
+
+
+def test_the_demo_draws_a_part_of_all_molecules(package, monkeypatch) -> None:
+    monkeypatch.setitem(DEMOS, "molecules", replace(DEMOS["molecules"], options={"rows": 100}))
+    assert len(DEMOS["molecules"].load().train) == 70

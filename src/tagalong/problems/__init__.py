@@ -5,11 +5,13 @@ Modules have names such as `faces_problem`, so that `tagalong.problems.faces` al
 
 from .celeba_net import PAPER_RECIPE as PAPER_RECIPE
 from .celeba_net import CelebANet as CelebANet
+from .demos import DEMO_TASKS as DEMO_TASKS
+from .demos import DEMOS as DEMOS
+from .demos import Demo as Demo
 from .faces_drawing import FACE_ATTRIBUTES as FACE_ATTRIBUTES
 from .faces_problem import FACES_RECIPES as FACES_RECIPES
 from .faces_problem import faces as faces
 from .nhanes_problem import nhanes as nhanes
-from .problem_registry import DEMO_TASKS as DEMO_TASKS
 from .problem_registry import ProblemSpec as ProblemSpec
 from .problem_registry import known_problems as known_problems
 from .problem_registry import load_problem as load_problem

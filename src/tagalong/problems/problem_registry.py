@@ -17,12 +17,6 @@ from .faces_problem import faces
 from .nhanes_problem import nhanes
 from .qm9_problem import qm9
 
-# The tasks of the demo: few enough that every subset can be trained within two minutes on two cores.
-DEMO_TASKS = {
-    "nhanes": ("systolic", "diastolic", "hba1c", "hdl", "lead", "cadmium", "mercury"),
-    "faces": ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard"),
-}
-
 
 def register_problem(name: str, problem: Callable[..., Problem] | ProblemSpec) -> None:
     """Registers a problem under a name.
@@ -158,7 +152,7 @@ BUILT_IN_PROBLEMS = (
         size="up to 130,831 rows, 34 inputs",
         function=qm9,
         package="qm9pack",
-        install="qm9pack",
+        install="tagalong[molecules]",
     ),
 )
 

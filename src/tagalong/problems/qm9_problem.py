@@ -78,7 +78,7 @@ def qm9(
 
 
 def _package_folder() -> Path:
-    require_package("the problem 'qm9'", "qm9pack", "qm9pack")
+    require_package("the problem 'qm9'", "qm9pack", "tagalong[molecules]")
     found = importlib.util.find_spec("qm9pack")  # importing it would require setuptools and pandas
     assert found is not None
     assert found.submodule_search_locations is not None

@@ -18,6 +18,7 @@ from tagalong.score import Score
 
 from .frame import make_frame
 from .learning import Learning, read_learning
+from .overview_text import overview_text
 from .records import (
     TOGETHER,
     Label,
@@ -337,6 +338,36 @@ class Results:
         if notes := self.settings.get("notes"):
             parts += ["", *(line for note in notes for line in wrap(note, prose))]
         return "\n".join(parts)
+
+    def overview(self, width: int | None = None) -> str:
+        """Formats the best way found for each number of networks, and short answers, on one screen.
+
+        The answers say whether the recommended networks are worth it, whether groups matter or copies would do, whether
+        everything was learnt, what the study cost, and where its report is.
+
+        Args:
+            width: the width of the terminal in characters, or None for 100. It is at least 40 and at most 100.
+
+        Raises:
+            InvalidInput: If there are no results for `mtl` to compare with.
+
+        Example:
+            >>> from tagalong.group import Group
+            >>> from tagalong.study import Score
+            >>> def record(method, budget, groups, loss, seed):
+            ...     scores = {"age": Score(loss, error=0.1), "ill": Score(loss, error=0.2)}
+            ...     return Record(method, budget, seed, groups, val=scores, test=scores)
+            >>> both, copy = Group(["age", "ill"], ["age", "ill"]), Group(["age", "ill"], ["age", "ill"], copy=1)
+            >>> plain = [record("mtl", None, (both,), loss, seed) for seed, loss in enumerate((0.50, 0.51, 0.49))]
+            >>> copies = [record("ensemble", 2, (both, copy), loss, seed) for seed, loss in enumerate((0.4, 0.41, 0.4))]
+            >>> results = Results([*plain, *copies], problem=ProblemInfo.from_tasks(["age", "ill"]))
+            >>> for line in results.overview(80).splitlines()[1:4]:
+            ...     print(line)
+            networks  best way found            from one plain
+                   1  1 plain network
+                 * 2  2 copies         -19.3% (-21.4 to -17.2)
+        """
+        return overview_text(self, min(max(width or WIDTH, NARROWEST), WIDTH))
 
     def __str__(self) -> str:
         return self.to_text(terminal_width())

@@ -1,0 +1,119 @@
+"""`tagalong demo`: an overview on one screen, or every method."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from terminal import Terminal
+
+from tagalong.cli import main
+from tagalong.cli.run import MAX_TASKS_FOR_SUBSETS
+from tagalong.learn import Recipe
+from tagalong.problems import DEMOS, Demo
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TASKS = ("Black_Hair", "Blond_Hair", "Wearing_Hat")
+OPTIONS = {"rows": 400, "pixels": 8, "channels": 4, "recipe": Recipe(lr=1e-2, epochs=8, batch_size=64)}
+METHODS = ("mtl", "ensemble", "best-of", "tag", "auto")
+SMALL = Demo("faces", "tiny faces", TASKS, seeds=2, effort=4, methods=METHODS, options=OPTIONS)
+MAX_LINES = 25
+
+
+@pytest.fixture
+def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes `tagalong demo faces` small enough for a test."""
+    monkeypatch.setitem(DEMOS, "faces", SMALL)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small demo."""
+    folder = tmp_path_factory.mktemp("demo") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(DEMOS, "faces", SMALL)
+        assert main(["demo", "faces", "--out", str(folder), "--quiet"]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(tagalong: Terminal, finished: Path, small_demo: None) -> str:
+    """A copy of that folder, whose networks the next demo uses."""
+    shutil.copytree(finished, "run")
+    return "run"
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_demo_shows_the_best_way_for_each_number_of_networks(
+    tagalong: Terminal, run: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    status, out, _ = tagalong("demo", "faces", "--out", run)
+    assert status == 0
+    introduction, _, overview = out.partition("\n\n")
+    assert introduction.splitlines() == [
+        "Data   tiny faces",
+        f"Tasks  {', '.join(TASKS)}",
+        "Rows   280 train, 40 val, 80 test",
+    ]
+    lines = overview.splitlines()
+    assert len(lines) <= MAX_LINES
+    assert max(map(len, lines)) <= width
+    assert not any(line != line.rstrip() for line in lines)
+    assert lines[0] == "faces: 3 tasks, 2 seeds and 2 fresh ones to confirm"
+    assert re.findall(r"^ {5}[* ] (\d)  ", overview, re.MULTILINE) == ["1", "2", "3"]
+    for name in ("Worth it?", "Groups?", "Learnt?", "Cost"):
+        assert any(line.startswith(name) for line in lines), name
+    assert lines[-2] == f"Page       {Path('run/report.html')}"
+    assert lines[-1] == "Add --all to the command to compare more methods and to see all of them."
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_the_demo_shows_progress_and_writes_a_page(tagalong: Terminal) -> None:
+    status, _, err = tagalong("demo", "faces")
+    assert status == 0
+    assert re.search(r"^copies: \d+ of \d+ networks, \d+ s$", err, re.MULTILINE)
+    assert Path("runs/demo-faces/report.html").exists()
+
+
+@pytest.mark.slow
+def test_all_compares_and_shows_more_methods(tagalong: Terminal, run: str) -> None:
+    out = tagalong("demo", "faces", "--out", run, "--all").out
+    rows = [line.split()[0] for line in out.splitlines() if line and not line.startswith(" ")]
+    assert {*METHODS, "stl", "hoa", "uw", "optimal", "oracle*", "tag+pcgrad"} <= set(rows)
+    assert "By task, mtl and" in out
+    assert "Add --all" not in out
+    assert out.splitlines()[-1] == "to make predictions: tagalong predict run NEW.csv"
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_named_methods_are_all_shown_and_nothing_else_is_trained(tagalong: Terminal) -> None:
+    out = tagalong("demo", "faces", "--methods", "mtl,stl", "--budgets", "2", "--seeds", "1", "--out", "run").out
+    assert [line.split()[0] for line in out.splitlines() if line.startswith(("mtl ", "stl "))] == ["mtl", "stl"]
+    assert "Add --all" not in out
+    settings = json.loads(Path("run/results.json").read_text(encoding="utf-8"))["settings"]
+    assert settings["spent"]["networks"] == 1 + len(TASKS)
+
+
+def test_quiet_prints_the_verdict_and_json_everything(tagalong: Terminal, run: str) -> None:
+    quiet = tagalong("demo", "faces", "--quiet", "--out", run)
+    assert "erdict: " in quiet.out.splitlines()[0]
+    assert quiet.err == ""
+    document = json.loads(tagalong("demo", "faces", "--json", "--out", run).out)
+    assert document["verdict"]["by_budget"].keys() == {"1", "2", "3"}
+
+
+def test_molecules_without_their_package_are_an_error_with_the_pip_command(
+    tagalong: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    status, out, err = tagalong("demo", "molecules")
+    assert (status, out) == (2, "")
+    assert "the problem 'qm9' requires the package 'qm9pack'; run pip install 'tagalong[molecules]'" in err
+    assert "Traceback" not in err
+
+
+def test_every_subset_of_tasks_is_trained_for_the_survey_only() -> None:
+    """With `--all`, a network is trained for every subset of tasks, of which nine tasks have too many."""
+    assert [name for name, demo in DEMOS.items() if len(demo.tasks) <= MAX_TASKS_FOR_SUBSETS] == ["nhanes"]
