@@ -326,6 +326,28 @@ def show_calibration(results: Sequence[SpendResult]) -> str:
     return table(["problem", "cases", "within ± doubt", "mean doubt", "truth − expected"], lines)
 
 
+def show_leads(results: Sequence[SpendResult]) -> str:
+    """Formats the difference between `auto` and `best-of`, in pairs of the same repetition, split and effort.
+
+    Each cell has the mean over problems, and the problem with the largest difference.
+    """
+    lines = []
+    budgets = sorted({one.budget for result in results for one in result.outcomes})
+    autos = [(result, one) for result in results for one in result.outcomes if one.method == "auto"]
+    for effort in dict.fromkeys(one.effort for _, one in autos):
+        cells = []
+        for budget in budgets:
+            pairs: dict[str, list[float]] = {}
+            for result, one in autos:
+                if (one.effort, one.budget) == (effort, budget):
+                    pairs.setdefault(result.problem, []).append(one.very - result.best_of[f"{effort} {budget}"])
+            means = {problem: statistics.mean(found) for problem, found in pairs.items()}
+            worst = max(means, key=means.__getitem__)
+            cells.append(f"{_with_error([statistics.mean(means.values())])} ({worst} {_with_error(pairs[worst])})")
+        lines.append([str(effort), str(len(means)), *cells])
+    return table(["effort", "problems", *(f"k = {budget}" for budget in budgets)], lines)
+
+
 def show_parts(results: Sequence[SpendResult]) -> str:
     """Formats how much worse `auto` is with a part left out or replaced by chance, in pairs of the same repetition."""
     budgets = sorted({one.budget for result in results for one in result.outcomes})
@@ -357,7 +379,8 @@ def read(*paths: Path) -> list[SpendResult]:
 def show_all(results: Sequence[SpendResult]) -> str:
     """Formats all tables of the README."""
     parts = ["The very networks that were chosen:", show(results, "very")]
-    parts += ["The recipe, with fresh seeds:", show(results, "recipe")]
+    parts += ["`auto` minus `best-of`, in points: the mean over problems, and the problem where it is worst:"]
+    parts += [show_leads(results), "The recipe, with fresh seeds:", show(results, "recipe")]
     parts += ["What `auto` expected, and the truth:", show_calibration(results)]
     parts += ["With a part left out or replaced, in points more than `auto`:", show_parts(results)]
     return "\n\n".join(parts)

@@ -62,6 +62,7 @@ BEST_COPIES = Way("best copies (`best-of`)", ("best-of",), EFFORT)
 LARGER = Way("larger network (`mtl-big`)", ("mtl-big",))
 GROUPS = Way("groups of a search", ("auto", fair.GROUP_SEARCH), EFFORT)
 AUTO = Way("`auto`", ("auto",), EFFORT, searched=True)
+ONE_PASS = Way("`auto`, one pass", ("auto, one pass",), EFFORT, searched=True)
 AUTO_COPIES = Way("best copies, in the repetitions of `auto`", ("best-of",), EFFORT, searched=True)
 RULES = tuple(Way(f"`{rule}`", (rule,)) for rule in fair.RULES)
 ONE_NETWORK = (
@@ -79,7 +80,7 @@ THREE_NETWORKS = (
     Way("TAG's groups (`tag`)", ("tag",)),
     Way("HOA's groups (`hoa`)", ("hoa",)),
     GROUPS,
-    Way("`auto`, one pass", ("auto, one pass",), EFFORT, searched=True),
+    ONE_PASS,
     AUTO,
 )
 TRAINED_AGAIN = tuple(way for way in THREE_NETWORKS if way is not BEST_COPIES)  # picked copies are just copies then
@@ -230,19 +231,24 @@ def show_no_trace() -> str:
 
 def show_differences(results: Measured) -> str:
     """Lists where `auto` is better or worse than the best copies, in pairs of the same repetition, split and effort."""
-    return "\n".join(_show_difference(results, budget) for budget in (1, 2, 3))
+    return "\n".join(_show_difference(results, budget, AUTO, AUTO_COPIES) for budget in (1, 2, 3))
 
 
-def _show_difference(results: Measured, budget: int) -> str:
+def show_one_pass(results: Measured) -> str:
+    """Lists where `auto` with one network per task is better or worse than the groups of a search."""
+    return "\n".join(_show_difference(results, budget, ONE_PASS, GROUPS) for budget in (2, 3, 4))
+
+
+def _show_difference(results: Measured, budget: int, way: Way, reference: Way) -> str:
     found: dict[str, list[str]] = {}
     for problem in FIVE:
-        auto, copies = (results.changes(way, budget, problem) for way in (AUTO, AUTO_COPIES))
-        pairs = [auto[repetition] - copies[repetition] for repetition in auto.keys() & copies.keys()]
+        own, others = (results.changes(one, budget, problem) for one in (way, reference))
+        pairs = [own[repetition] - others[repetition] for repetition in own.keys() & others.keys()]
         if pairs:
             found.setdefault(_kind(pairs), []).append(f"`{problem}` ({_with_error(pairs)} points)")
     first = "one network" if budget == 1 else f"{WORDS[budget]} networks"
     kinds = "; ".join(f"{kind} on {_join(names)}" for kind, names in found.items())
-    return _item(f"With {first}, `auto` is {kinds}.")
+    return _item(f"With {first}, {way.title} is {kinds}.")
 
 
 def show_rules(results: Measured) -> str:
@@ -304,6 +310,7 @@ def show_comparison(results: Measured) -> dict[str, str]:
         "trained again": show_table(results, TRAINED_AGAIN, 3, "recipe"),
         "rules": show_rules(results),
         "differences": show_differences(results),
+        "one pass": show_one_pass(results),
         "claims": show_claims(),
     }
 
