@@ -43,6 +43,9 @@ def draw_plots(tab: Any, section: str | None) -> Any:
         tab.wait_for_function(VISIBLE_PLOTS_DRAWN)
         return tab
     found = tab.locator(f"#{section}")
+    if section == "budget":
+        found.locator("#budget-slider").fill("3")  # groups, rather than one network for all tasks
+        found.locator("#budget-slider").blur()
     for plot in found.locator(".plot").all():
         plot.scroll_into_view_if_needed()
         plot.locator(".main-svg").first.wait_for()
