@@ -1,6 +1,6 @@
 """The release version, the numerics version used in store keys, and the names of the project's own packages."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Part of the key of every trained network. Increment it only if training the same definition gives different numbers
 # than before (e.g. because of a different row order, initialization or loss), since all networks are then retrained.
