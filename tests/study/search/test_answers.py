@@ -103,3 +103,19 @@ def test_sure_and_wrong_answers_have_large_but_finite_losses() -> None:
         wrong[:, -1] = 1e6
         answers.add({task.name: wrong})
         assert 100 < answers.losses([(0,)])[0, 0, ALL] < math.inf
+
+
+@pytest.mark.parametrize("clusters", [None, [0] * 4 + [1] * 4 + [2] * 4])
+def test_values_of_dense_targets_count_exactly_as_much_as_others_of_their_row(clusters: list[int] | None) -> None:
+    draw = np.random.default_rng(0)
+    targets, outputs = draw.normal(50, 3, (12, 3)), draw.normal(size=(4, 12, 3))
+    targets[draw.random((12, 3)) < 0.4], targets[5] = math.nan, math.nan
+    labels = None if clusters is None else torch.tensor(clusters)
+    answers = Answers([TASKS["regression"]], {"regression": torch.from_numpy(targets)}, labels)
+    for one in outputs:
+        answers.add({"regression": torch.from_numpy(one)})
+    for members in [(0,), (0, 1), (3, 3, 2), (0, 1, 2, 3)]:
+        errors = (outputs[list(members)].mean(0) - targets) ** 2
+        rows = np.array([np.mean(row[~np.isnan(row)]) if np.isfinite(row).any() else math.nan for row in errors])
+        expected = [np.nanmean(rows[inside]) for inside in (slice(None), answers.first, ~answers.first)]
+        np.testing.assert_allclose(answers.losses([members])[0, 0], expected, rtol=1e-12)

@@ -159,7 +159,7 @@ class _Errors(_TaskAnswers):
         super().__init__(task, targets)
         known = targets.reshape(len(targets), -1).isfinite()
         # Rows with several values count as much as others.
-        self._weights = (known / known.sum(1, keepdim=True).clamp(min=1)).double()
+        self._weights = known.double() / known.sum(1, keepdim=True).clamp(min=1)
         self._products: Array = np.empty((0, 0, 1))
 
     def losses_with(self, members: Members, candidates: Sequence[int], parts: Tensor) -> Array:
