@@ -1,5 +1,6 @@
 """How much the rows that choose an epoch flatter it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -111,3 +112,34 @@ def test_a_continued_training_has_the_same_flattery_unless_its_checkpoint_is_old
         while not continued.finished:
             continued.run_epoch()
     assert continued.result().flattery == ({} if older else train(problem, JOBS[0]).flattery)
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_half_without_labels_says_nothing_about_flattery(half: int) -> None:
+    """Its loss is not 0 in every epoch, which would make the first epoch its choice."""
+    problem = make_problem()
+    targets = dict(problem.val.targets)
+    targets["age"] = targets["age"].clone()
+    targets["age"][half::2] = torch.nan
+    problem = replace(problem, val=replace(problem.val, targets=targets))
+    trained = [*train_many(problem, JOBS), *(train(problem, job) for job in JOBS)]
+    assert [one.flattery["age"] for one in trained if "age" in one.job.tasks] == [0.0] * 4
+    assert any(value for one in trained for value in one.flattery.values())
+
+
+def test_tasks_without_labels_in_a_half_do_not_choose_its_epoch() -> None:
+    curve = np.array([[[1.0, np.nan], [1.0, 1.2]], [[5.0, np.nan], [0.8, 1.4]]])
+    assert stopping_flattery(curve, [0.01, 1.0]) == pytest.approx([0.0, 0.1])
+    assert stopping_flattery(curve[:, :1], [1.0]).tolist() == [0.0]
+
+
+def relative_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss of each row that depends on the other rows too."""
+    return (outputs.squeeze(-1) - targets).square() / targets.square().mean()
+
+
+def test_losses_of_the_user_see_all_rows_whichever_half_is_judged() -> None:
+    tasks = [Task("age", kind="regression", loss=relative_error), Task("ill"), Task("kind", "multiclass", classes=3)]
+    problem = replace(make_problem(), tasks=tuple(tasks))
+    for trained in train_many(problem, JOBS):
+        assert trained.flattery == pytest.approx(train(problem, trained.job).flattery, abs=1e-6)

@@ -33,8 +33,9 @@ def stopping_flattery(curve: ArrayLike, weights: Sequence[float]) -> NDArray[np.
     that remains if there are twice as many rows.
 
     Args:
-        curve: the losses [epochs, tasks, 2] on each half of the validation rows. Epochs with a loss that is not finite
-            are left out.
+        curve: the losses [epochs, tasks, 2] on each half of the validation rows. A loss that is NaN in all epochs marks
+            a half without labels for a task, whose flattery is then unknown and counts as 0. Other epochs with a loss
+            that is not finite are left out.
         weights: the weight of each task in the loss that chooses the epoch.
 
     Example:
@@ -42,9 +43,11 @@ def stopping_flattery(curve: ArrayLike, weights: Sequence[float]) -> NDArray[np.
         array([0.1])
     """
     losses = np.asarray(curve, dtype=np.float64)
+    unlabelled = np.isnan(losses).all(axis=0)  # [tasks, 2]
+    losses = np.where(unlabelled, 0.0, losses)
     losses = losses[np.isfinite(losses).all(axis=(1, 2))]
     if not len(losses):
         return np.zeros(len(weights))
     first, second = np.einsum("etp,t->ep", losses, np.asarray(weights, dtype=np.float64)).argmin(axis=0)
     lower = losses[second, :, 0] - losses[first, :, 0] + losses[first, :, 1] - losses[second, :, 1]
-    return np.asarray(lower / 4)
+    return np.where(unlabelled.any(axis=1), 0.0, lower / 4)

@@ -22,7 +22,7 @@ from .piecewise_linear import PiecewiseLinear
 from .problem import Problem
 from .randomness import MaskGenerators, SharedMasks
 from .rows import require_in_memory
-from .scoring import as_float64, errors_of_stack, mean_loss
+from .scoring import as_float64, errors_of_stack
 from .tabm import TabMHeads
 from .task import Task
 
@@ -404,23 +404,20 @@ class _Family:
 
     def losses(self, outputs: Mapping[str, Tensor], targets: Tensor) -> Tensor:
         """Returns the mean loss of each pair, given outputs [networks, rows, …] and targets [pairs or 1, rows, …]."""
-        chosen, targets = self._pairs(outputs, targets)
-        if self.tasks[0].loss is not None:
-            return self._own_losses(chosen, targets)
-        losses, present = self._row_losses(chosen, targets)
+        losses, present = self._row_losses(*self._pairs(outputs, targets))
         return losses.sum(1) / present.sum(1).clamp(min=1)
 
     def losses_with_halves(self, outputs: Mapping[str, Tensor], targets: Tensor, first: Tensor) -> Tensor:
-        """Returns the same for all rows, for those in the first half, and for the others, [pairs, 3]."""
-        chosen, targets = self._pairs(outputs, targets)
-        if self.tasks[0].loss is not None:
-            masks = [rows.view(1, -1, *[1] * (targets.dim() - 2)) for rows in (first, ~first)]
-            known = [targets, *(torch.where(mask, targets, torch.nan) for mask in masks)]
-            return torch.stack([self._own_losses(chosen, some) for some in known], 1)
-        losses, present = self._row_losses(chosen, targets)
-        parts = (None, first, ~first)
-        sums, counts = ([_sum_rows(values, part) for part in parts] for values in (losses, present))
-        return torch.stack(sums, 1) / torch.stack(counts, 1).clamp(min=1)
+        """Returns the same for all rows, for those in the first half, and for the others, [pairs, 3].
+
+        The loss on a half without labels is NaN.
+        """
+        losses, present = self._row_losses(*self._pairs(outputs, targets))
+        mean = losses.sum(1) / present.sum(1).clamp(min=1)
+        halves = [
+            torch.where(half, losses, 0).sum(1) / torch.where(half, present, 0).sum(1) for half in (first, ~first)
+        ]
+        return torch.stack([mean, *halves], 1)
 
     def _pairs(self, outputs: Mapping[str, Tensor], targets: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the outputs and targets [pairs, rows, …] of each pair."""
@@ -432,21 +429,15 @@ class _Family:
             targets = targets.expand(len(chosen), *targets.shape[1:])
         return chosen, targets
 
-    def _own_losses(self, chosen: Tensor, targets: Tensor) -> Tensor:
-        task = self.tasks[0]
-        return torch.vmap(lambda output, target: mean_loss(task, output, target))(chosen, targets)
-
     def _row_losses(self, chosen: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the losses [pairs, rows], and whether each row has a label."""
+        if self.tasks[0].loss is not None:
+            losses, present = torch.vmap(self.tasks[0].row_losses)(chosen, targets)
+            return losses, present
         # The usual losses depend on one row only, so the rows of all pairs can be computed as rows of one pair.
         losses, present = self.tasks[0].row_losses(chosen.flatten(0, 1), targets.flatten(0, 1))
         shape = targets.shape[:2]
         return losses.view(shape), present.view(shape)
-
-
-def _sum_rows(values: Tensor, rows: Tensor | None) -> Tensor:
-    """Returns the sums of values [pairs, rows] over some of the rows, or over all of them."""
-    return (values if rows is None else torch.where(rows, values, 0)).sum(1)
 
 
 def _family_key(problem: Problem, task: Task) -> Hashable:

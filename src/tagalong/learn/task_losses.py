@@ -18,7 +18,7 @@ from .task import Task
 
 T = TypeVar("T")
 LossesAndLabels = dict[str, tuple[Tensor, Tensor]]
-HalfLosses = list[list[float]]  # for each task, the mean loss on each half of the validation rows
+HalfLosses = list[list[float]]  # for each task, the mean loss on each half of the validation rows, NaN without labels
 
 
 class TaskLosses(Protocol[T]):
@@ -214,8 +214,13 @@ def _means(sums: Tensor, counts: Tensor) -> Tensor:
 def _means_and_halves(
     sums: Tensor, counts: Tensor, first_sums: Tensor, first_counts: Tensor
 ) -> tuple[list[float], HalfLosses]:
-    """Returns the mean losses on all rows and on each half, given sums for all rows and for the first half."""
-    first, second = _means(first_sums, first_counts), _means(sums - first_sums, counts - first_counts)
+    """Returns the mean losses on all rows and on each half, given sums for all rows and for the first half.
+
+    The loss on a half without labels is NaN.
+    """
+    second_counts = counts - first_counts
+    first = first_sums / first_counts
+    second = torch.where(second_counts > 0, (sums - first_sums) / second_counts, torch.nan)
     found: list[list[float]] = torch.stack([_means(sums, counts), first, second]).tolist()
     return found[0], [list(pair) for pair in zip(found[1], found[2], strict=True)]
 
