@@ -116,8 +116,8 @@ def test_a_wider_network_is_recommended_and_reported_as_such(wider: tuple[Result
     text = " ".join(str(results).split())
     assert "6 networks for all tasks and 1 wider network" in text
     shown = " ".join(re.sub(r"<[^>]*>", " ", write_report(out).read_text(encoding="utf-8")).split())
-    assert "All of them, in one network: a larger one (auto)." in shown
-    assert "2 times the size of a plain network." in shown
+    assert "Use one wider network for all tasks." in shown
+    assert "Network with 2 times the parameters, trained on all 4 tasks." in shown
 
 
 def test_the_cost_of_deciding_counts_the_steps_of_a_wider_network_twice(wider: tuple[Results, Path]) -> None:

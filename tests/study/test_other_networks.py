@@ -178,10 +178,10 @@ def test_auto_recommends_a_tabm_network_and_reports_it_as_such(results: Results,
 def test_the_page_names_tabm_networks(results: Results) -> None:
     assert results.out is not None
     page = " ".join(re.sub(r"<[^>]*>", " ", write_report(results.out).read_text(encoding="utf-8")).split())
-    assert "All of them, in one network: a TabM network (auto)." in page
+    assert "Use one TabM network for all tasks." in page
     assert "with TabM networks" in page
     assert "TabM networks (auto" in page
-    assert "TabM network." in page
+    assert "TabM network, trained on all 3 tasks." in page
 
 
 class Stopping(Serial):
