@@ -198,6 +198,8 @@ def test_kinds_of_networks_are_counted() -> None:
     assert "3 1 taught by 2, 2 for some tasks" in described
     assert "1 of 3 times the size" in " ".join(rows(overview(picked(wide, -0.3, budget=3))))
     assert "1 TabM network" in " ".join(rows(overview(picked(tabm, -0.3))))
+    two = (*tabm, Group("ab", "ab", network="tabm", copy=1))
+    assert "2 TabM networks" in " ".join(rows(overview(picked(two, -0.3))))
     assert "1 picked from copies" in " ".join(rows(overview(picked(best, -0.3, method="best-of"))))
 
 
@@ -211,3 +213,11 @@ def test_results_without_intervals_have_an_overview() -> None:
     text = results([*together(1), *one]).overview()
     assert rows(text)[-1] == "2 2 for some tasks -10.0%"
     assert answer(text, "Worth it?").startswith("Not known.")
+
+
+def test_tabm_networks_for_different_tasks_are_not_called_an_average() -> None:
+    apart = (Group("ab", "a", network="tabm"), Group("ab", "b", copy=1))
+    found = answer(overview(picked(apart, -0.3)), "Worth it?")
+    assert found.startswith("Yes. Picking TabM networks for some tasks is worth it")
+    averaged = (Group("ab", "ab", network="tabm"), Group("ab", "ab", copy=1))
+    assert "Averaging with TabM networks is worth it" in answer(overview(picked(averaged, -0.3)), "Worth it?")

@@ -90,9 +90,10 @@ def describe_networks(found: BudgetResult) -> str:
         f"taught by {max((len(one.teachers) for one in taught), default=0)}": len(taught),
         "for some tasks": sum(group.trains != everything for group in found.groups),
         f"of {size} times the size": len(found.groups) if size > 1 else 0,
-        **Counter(group.network_text for group in found.groups if group.network),
     }
+    kinds = Counter(group.network_text for group in found.groups if group.network)
     parts = [f"{count} {what}" for what, count in counts.items() if count]
+    parts += [pluralize(count, kind) for kind, count in kinds.items()]
     return f"{parts[0]} others" if taught and len(parts) == 1 else ", ".join(parts)
 
 

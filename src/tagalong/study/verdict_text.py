@@ -215,7 +215,10 @@ def _name_idea(verdict: Verdict) -> str:
     if _is_larger(verdict):
         return "A larger network" if len(verdict.candidate_groups) == 1 else "Averaging larger networks"
     if _has_tabm(verdict) and not has_groups(verdict.candidate_groups):
-        return "A TabM network" if len(verdict.candidate_groups) == 1 else "Averaging with TabM networks"
+        if len(verdict.candidate_groups) == 1:
+            return "A TabM network"
+        averaged = averaged_tasks(verdict.candidate_groups)
+        return "Averaging with TabM networks" if averaged else "Picking TabM networks for some tasks"
     if any(group.taught for group in verdict.candidate_groups):
         return "Teaching networks"
     if averaged_tasks(verdict.candidate_groups):
