@@ -27,7 +27,7 @@ from markdown import progress, table
 from spend import TeachingPool
 from tagalong.group import Group
 from tagalong.learn import MLP, Problem, Recipe, Split, Task
-from tagalong.study.search import Plan, SpendingSettings, spend
+from tagalong.study import make_method
 from tagalong.study.summary import stderr
 from tagalong.study.uncertainty import row_stderr
 
@@ -130,18 +130,20 @@ class Case:
 def run_repetition(kind: Kind, repetition: int, options: argparse.Namespace) -> list[Case]:
     """Lets `auto` decide about one problem, and judges its plans."""
     pool, seed = TeachingPool(draw_problem(kind, repetition), "cpu"), SEEDS_PER_REPETITION * (repetition + 1)
-    found = spend(pool, options.budgets, options.effort, seed, settings=SpendingSettings(options.passes))
+    auto = make_method("auto", {"auto": {"effort": options.effort, "passes": options.passes}})
+    decision = auto.decide(pool, options.budgets, [seed])
     copies = [Group(TASKS, TASKS, copy=FIRST_FRESH + number) for number in range(FRESH_COPIES)]
     pool.train([pool.group_job(copy, seed) for copy in copies])
     fresh = [pool.test_rows([copy], seed) for copy in copies]
     plain = {task: np.mean([one[task] for one in fresh], axis=0) for task in TASKS}
     cases = []
-    for budget, plan in found.plans.items():
-        rows = pool.test_rows(plan.groups, seed)
+    for budget in options.budgets:
+        groups, chosen = decision.choices[budget, seed].groups, decision.about["chosen"][str(budget)]
+        rows = pool.test_rows(groups, seed)
         truth, levels = _change(rows, plain), [1 + _change(one, plain) for one in fresh]
         error = math.hypot(row_stderr([rows], [plain]), (1 + truth) * stderr(levels))
-        right = _is_right(kind, budget, plan)
-        cases.append(Case(budget, plan.pool, plan.expected, plan.doubt, truth, error, right))
+        expected = chosen["pool"], chosen["expected"], chosen["doubt"]
+        cases.append(Case(budget, *expected, truth, error, _is_right(kind, budget, groups)))
     return cases
 
 
@@ -149,10 +151,10 @@ def _change(rows: Mapping[str, np.ndarray], plain: Mapping[str, np.ndarray]) -> 
     return statistics.mean(float(rows[task].mean() / plain[task].mean() - 1) for task in TASKS)
 
 
-def _is_right(kind: Kind, budget: int, plan: Plan) -> bool:
+def _is_right(kind: Kind, budget: int, groups: Sequence[Group]) -> bool:
     if kind.groups is None or budget == 1:
-        return all(group.trains == frozenset(TASKS) for group in plan.groups)
-    return all(any(group.serves <= planted for planted in kind.groups) for group in plan.groups)
+        return all(group.trains == frozenset(TASKS) for group in groups)
+    return all(any(group.serves <= planted for planted in kind.groups) for group in groups)
 
 
 def show(cases: Mapping[str, Sequence[Case]]) -> str:

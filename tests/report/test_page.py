@@ -20,6 +20,7 @@ from fake_run import fake_affinity, make_run, make_taught_run
 import tagalong.report
 from tagalong.group import Group, Taught, select_groups_by_budget
 from tagalong.report import write_report
+from tagalong.report.page.answer import _groups_card
 from tagalong.report.page.document import to_script_json
 from tagalong.report.style import format_percent
 from tagalong.study import Change, Cost, LateNetworks, Learning, Results, RowNoise, Score, read_run
@@ -110,6 +111,18 @@ def test_the_headline_answers_three_questions(taught: tuple[Results, Path]) -> N
         "1 of 18 networks was still improving when training ended; raise epochs .",
     ):
         assert words in shown, words
+
+
+def test_one_network_is_compared_with_one_plain_network(taught: tuple[Results, Path]) -> None:
+    verdict = taught[0].verdict()
+    single = replace(verdict, copies=("best-of", 1), groups=verdict.groups[:1])
+    shown = str(_groups_card(single, single.answers()[3]))
+    assert (
+        "One network for all tasks has no groups. Compared with one plain network, chosen on validation data" in shown
+    )
+    several = str(_groups_card(replace(verdict, copies=("best-of", 3)), verdict.answers()[3]))
+    assert "Compared with three copies of one plain network, averaged, chosen on validation data (best-of)" in several
+    assert "no groups" not in several
 
 
 @pytest.mark.parametrize(

@@ -94,10 +94,13 @@ def _groups_card(verdict: Verdict, answer: Answer) -> Html:
     change, copies = verdict.change_from_copies, verdict.copies
     if change is None or copies is None or copies[0] == "mtl" or verdict.better_than_copies is None:
         return _question_card(answer.question, answer.answer, [*prose(_detail(answer))])
-    budget = number_in_words(copies[1]) if copies[1] else "averaged"
+    count = number_in_words(copies[1]) if copies[1] else "averaged"
+    plain = "one plain network" if copies[1] == 1 else f"{count} copies of one plain network, averaged"
+    reference = f"{plain}, chosen on validation data" if copies[0] == "best-of" else plain
     very = verdict.networks_from_copies
+    alone = "One network for all tasks has no groups. " if len(verdict.groups) == 1 else ""
     sentence = (
-        f"Compared with {budget} copies of one plain network, averaged ({copies[0]}), the same plan has "
+        f"{alone}Compared with {reference} ({copies[0]}), the same plan has "
         f"{_in_words(change)} test losses ({_interval_in_words(verdict, change)})"
         f"{'' if very is None else f'; for the very networks you get, they are {_in_words(very)}'}."
     )
