@@ -198,6 +198,8 @@ def test_kinds_of_networks_are_counted() -> None:
     assert "3 1 taught by 2, 2 for some tasks" in described
     assert "1 of 3 times the size" in " ".join(rows(overview(picked(wide, -0.3, budget=3))))
     assert "1 TabM network" in " ".join(rows(overview(picked(tabm, -0.3))))
+    taught = (Group("ab", "ab", taught=Taught(("x",))),)
+    assert "1 taught by 1 other -30" in " ".join(rows(overview(picked(taught, -0.3))))
     two = (*tabm, Group("ab", "ab", network="tabm", copy=1))
     assert "2 TabM networks" in " ".join(rows(overview(picked(two, -0.3))))
     assert "1 picked from copies" in " ".join(rows(overview(picked(best, -0.3, method="best-of"))))

@@ -86,15 +86,16 @@ def describe_networks(found: BudgetResult) -> str:
     everything = frozenset(task for group in found.groups for task in group.serves)
     taught = [group.taught for group in found.groups if group.taught]
     size = max(found.size if found.kind == "larger" and len(found.groups) == 1 else 1, *(g.size for g in found.groups))
+    teachers = max((len(one.teachers) for one in taught), default=0)
     counts = {
-        f"taught by {max((len(one.teachers) for one in taught), default=0)}": len(taught),
+        f"taught by {teachers}": len(taught),
         "for some tasks": sum(group.trains != everything for group in found.groups),
         f"of {size} times the size": len(found.groups) if size > 1 else 0,
     }
     kinds = Counter(group.network_text for group in found.groups if group.network)
     parts = [f"{count} {what}" for what, count in counts.items() if count]
     parts += [pluralize(count, kind) for kind, count in kinds.items()]
-    return f"{parts[0]} others" if taught and len(parts) == 1 else ", ".join(parts)
+    return f"{parts[0]} other{'s' * (teachers > 1)}" if taught and len(parts) == 1 else ", ".join(parts)
 
 
 def _change_text(change: Change | None) -> str:

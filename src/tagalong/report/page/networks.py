@@ -126,6 +126,8 @@ def describe_networks(label: Label, groups: Sequence[Group]) -> str:
         'two networks, each for some of the tasks'
         >>> describe_networks(("auto", 1), [Group("ab", "ab", taught=Taught(("x", "y")))])
         'one network for all tasks, taught by two others'
+        >>> describe_networks(("auto", 1), [Group("ab", "ab", taught=Taught(("x",)))])
+        'one network for all tasks, taught by another one'
         >>> describe_networks(("auto", 2), [Group("ab", "ab"), Group("ab", "ab", network="tabm")])
         'two networks, one of them a TabM network'
     """
@@ -163,7 +165,9 @@ def _describe_single(label: Label, group: Group) -> str:
     wider = "wider " if group.size > 1 or label[0].startswith(("mtl-big", "mtl-wide")) else ""
     network = group.network_text or "network"
     if group.taught:
-        return f"one {wider}{network} for all tasks, taught by {number_in_words(len(group.taught.teachers))} others"
+        teachers = len(group.taught.teachers)
+        others = "another one" if teachers == 1 else f"{number_in_words(teachers)} others"
+        return f"one {wider}{network} for all tasks, taught by {others}"
     if wider:
         return f"one wider {network} for all tasks"
     if group.network:
