@@ -177,6 +177,13 @@ def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: T
     assert json.loads(Path("out/settings.json").read_text())["recipe"]["lr"] == 0.5
 
 
+def test_flags_of_methods_are_spelled_as_in_the_documentation(tagalong: Terminal, table: Path) -> None:
+    more = ("--methods", "auto", "--effort", "2", "--set", "auto.tabm=false", "--set", "auto.teach=False", "--json")
+    document = json.loads(run(tagalong, *more)[0])
+    options = document["settings"]["options"]["auto"]
+    assert (options["tabm"], options["teach"]) == (False, False)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -54,12 +54,14 @@ def parse_number(text: str) -> float:
 
 
 def parse_value(text: str) -> Any:
-    """Parses a Python literal (a number, True, None, a list, …); any other text is returned unchanged.
+    """Parses a Python literal (a number, True, None, a list, …) or `true` or `false`; other text is not changed.
 
     Example:
-        >>> parse_value("3"), parse_value("optimizer"), parse_value("True")
-        (3, 'optimizer', True)
+        >>> parse_value("3"), parse_value("optimizer"), parse_value("True"), parse_value("false")
+        (3, 'optimizer', True, False)
     """
+    if text in ("true", "false"):  # as in JSON and YAML
+        return text == "true"
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
