@@ -43,7 +43,7 @@ def stopping_flattery(curve: ArrayLike, weights: Sequence[float]) -> NDArray[np.
         array([0.1])
     """
     losses = np.asarray(curve, dtype=np.float64)
-    unlabelled = np.isnan(losses).all(axis=0)  # [tasks, 2]
+    unlabelled: NDArray[np.bool_] = np.asarray(np.isnan(losses).all(axis=0))  # [tasks, 2]
     losses = np.where(unlabelled, 0.0, losses)
     losses = losses[np.isfinite(losses).all(axis=(1, 2))]
     if not len(losses):
