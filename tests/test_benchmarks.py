@@ -496,7 +496,7 @@ def test_attack_finds_neither_tracebacks_nor_silent_damage() -> None:
     assert "| table/networks/networks.json | predict" in printed
     totals = printed.splitlines()[-1].split("|")[3:-1]
     tried, *outcomes = map(int, totals)
-    assert tried == sum(outcomes) == 21
+    assert tried == sum(outcomes) == 28
     assert outcomes[2:] == [0, 0, 0]
 
 

@@ -26,6 +26,7 @@ OPTIONAL_PACKAGES = (
     "pandas",
     "pillow",
     "pyarrow",
+    "qm9pack",
     "ray",
     "scikit-learn",
     "transformers",

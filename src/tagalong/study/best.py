@@ -36,15 +36,24 @@ from tagalong.learn import (
 
 from .candidates import picked_record, without_tasks
 from .members import member_seed, serving_network
-from .records import Label, Record, averaged_tasks, check_served, read_group
-from .saved_networks import TRAIN_AGAIN, NetworksFileError, load_network, load_tensors, save_layers, save_tensors
+from .records import (
+    NETWORKS_FILE,
+    NETWORKS_FOLDER,
+    NETWORKS_FORMAT,
+    NETWORKS_VERSION,
+    TRAIN_AGAIN,
+    Label,
+    Record,
+    averaged_tasks,
+    check_served,
+    read_group,
+)
+from .saved_networks import NetworksFileError, load_network, load_tensors, save_layers, save_tensors
 
 if TYPE_CHECKING:
     from .results import Results
 
-FORMAT = "tagalong-networks"
-VERSION = 3  # earlier versions pickled every network
-FOLDER, FILE, EXAMPLE = "networks", "networks.json", "example.pt"
+EXAMPLE = "example.pt"
 LOADER_SCRIPT = "load.py"
 States = Callable[[str], Mapping[str, Tensor]]
 
@@ -195,8 +204,8 @@ class Best:
         Prediction requires no other files.
         """
         # Write to a temporary folder first, so that the previous networks survive if the process is killed.
-        folder = Path(out) / FOLDER
-        draft = folder.with_name(f".{FOLDER}.{owner_mark()}")
+        folder = Path(out) / NETWORKS_FOLDER
+        draft = folder.with_name(f".{NETWORKS_FOLDER}.{owner_mark()}")
         draft.mkdir(parents=True)
         try:
             checksums = {EXAMPLE: save_tensors(self.example, draft / EXAMPLE)}
@@ -205,7 +214,9 @@ class Best:
                 checksums[weights_file] = save_tensors(network.state_dict(), draft / weights_file)
                 if layers is None:
                     checksums[layers_file] = save_layers(network, draft / layers_file)
-            write_document(draft / FILE, FORMAT, VERSION, _to_document(self) | {"checksums": checksums})
+            write_document(
+                draft / NETWORKS_FILE, NETWORKS_FORMAT, NETWORKS_VERSION, _to_document(self) | {"checksums": checksums}
+            )
             _replace_folder(draft, folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -227,14 +238,14 @@ class Best:
             NetworksFileError: If the folder contains no networks, or they are damaged.
         """
         while True:
-            before = _folder_inode(Path(out) / FOLDER)
+            before = _folder_inode(Path(out) / NETWORKS_FOLDER)
             try:
                 best = _read_folder(Path(out), trust)
             except NetworksFileError:
-                if _folder_inode(Path(out) / FOLDER) == before:
+                if _folder_inode(Path(out) / NETWORKS_FOLDER) == before:
                     raise
             else:
-                if _folder_inode(Path(out) / FOLDER) == before:
+                if _folder_inode(Path(out) / NETWORKS_FOLDER) == before:
                     return best
             # Another process replaced the folder in the meantime; read it again to avoid mixing two runs.
 
@@ -261,7 +272,7 @@ class Best:
             if problem:
                 notes.append(f"network {number + 1} ({', '.join(network.tasks)}): torch.export failed: {problem}")
         document = _to_document(self) | {"programmes": programs, "notes": notes}
-        write_document(target / FILE, "tagalong-export", VERSION, document)
+        write_document(target / NETWORKS_FILE, "tagalong-export", NETWORKS_VERSION, document)
         write_atomic(target / LOADER_SCRIPT, files("tagalong.study").joinpath("export_loader.py").read_bytes())
         return notes
 
@@ -334,14 +345,16 @@ def _folder_inode(folder: Path) -> int | None:
 
 
 def _read_folder(out: Path, trust: bool) -> Best:
-    folder = out / FOLDER if (out / FOLDER).is_dir() else out
-    if not (folder.is_dir() and (folder / FILE).exists()):
-        raise NetworksFileError("out", "must be the folder of a finished run", f"no {FOLDER}/{FILE} in {out}")
+    folder = out / NETWORKS_FOLDER if (out / NETWORKS_FOLDER).is_dir() else out
+    if not (folder.is_dir() and (folder / NETWORKS_FILE).exists()):
+        raise NetworksFileError(
+            "out", "must be the folder of a finished run", f"no {NETWORKS_FOLDER}/{NETWORKS_FILE} in {out}"
+        )
     try:
         return read_document(
-            folder / FILE,
-            FORMAT,
-            (VERSION,),
+            folder / NETWORKS_FILE,
+            NETWORKS_FORMAT,
+            (NETWORKS_VERSION,),
             lambda document: _from_document(document, folder, trust),
             NetworksFileError,
             TRAIN_AGAIN,

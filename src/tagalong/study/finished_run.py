@@ -7,17 +7,26 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tagalong.affinity import Affinity
 from tagalong.disclaimer import disclaimer
 from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
-from tagalong.files import DocumentError, read_document, write_document
+from tagalong.files import DocumentError, damage_logger, read_document, write_document
 from tagalong.group import Grouping, select_groups_by_budget
 
-from .records import GROUPINGS_FORMAT, Label
+from .records import (
+    GROUPINGS_FORMAT,
+    NETWORKS_FILE,
+    NETWORKS_FOLDER,
+    NETWORKS_FORMAT,
+    NETWORKS_VERSION,
+    TRAIN_AGAIN,
+    Label,
+)
 from .results import Results, ResultsFileError
 from .summary import MethodSummary
 
@@ -54,6 +63,18 @@ class Run:
     def affinity(self) -> Affinity | None:
         """The affinity from which groups were selected, or None if no affinity was measured."""
         return next(iter(self.affinities.values()), None)
+
+    @cached_property
+    def inputs(self) -> Literal["table", "array"] | None:
+        """What the saved networks predict from, or None if the run has no networks that can be loaded."""
+        file = self.folder / NETWORKS_FOLDER / NETWORKS_FILE
+        if not file.exists():
+            return None
+        try:
+            return read_document(file, NETWORKS_FORMAT, (NETWORKS_VERSION,), _read_inputs, hint=TRAIN_AGAIN)
+        except (DocumentError, OSError) as error:
+            damage_logger.warning("the networks of the run cannot be used: %s", error)
+            return None
 
     def all_budgets(self) -> dict[int, Grouping]:
         """Returns a grouping for each budget from 1 to n or, if there are more than 60 tasks, for the run's budgets.
@@ -92,6 +113,11 @@ def read_run(folder: str | Path) -> Run:
     affinities = _read_affinities(folder)
     first = next(iter(affinities), None)
     return Run(folder, results, affinities, _read_groupings(folder, "cs" if first == "cosine" else "tag"))
+
+
+def _read_inputs(document: dict[str, Any]) -> Literal["table", "array"]:
+    table = document["table"]
+    return "table" if isinstance(table, dict) and table.get("kind") == "table" else "array"
 
 
 def _read_affinities(folder: Path) -> dict[str, Affinity]:

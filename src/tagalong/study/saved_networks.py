@@ -21,7 +21,8 @@ from tagalong.errors import first_few
 from tagalong.files import DocumentError, checksum, read_regular_file, report_damage, write_atomic
 from tagalong.learn import Network, rebuild_network
 
-TRAIN_AGAIN = "run the study again, which trains only what is missing"
+from .records import TRAIN_AGAIN
+
 # Modules whose layers and functions a pickle may contain; loading them runs no code from the file.
 ALLOWED_LAYERS, ALLOWED_FUNCTIONS = "torch.nn.modules.", "torch.nn.functional."
 

@@ -9,14 +9,12 @@ from pathlib import Path
 from tagalong.rendering import Html, tag
 from tagalong.study import Run
 
-NETWORKS_FILE = "networks/networks.json"
-
 
 def usage_section(run: Run) -> Html | None:
     """Returns code that loads the networks, predicts and exports, or None if the run has no networks to load."""
-    rows = rows_file(run.folder)
-    if rows is None:
+    if run.inputs is None:
         return None
+    rows = "new.csv" if run.inputs == "table" else "new.npy"
     python, command = usage_code(run.folder, rows), usage_command(run.folder, rows)
     like = "a table with the same columns" if rows.endswith(".csv") else "an array of inputs like those of the problem"
     lead = f"{rows} is {like}. If several networks answer a task, predict averages their answers."
@@ -30,16 +28,6 @@ def usage_section(run: Run) -> Html | None:
         id="use",
         aria_labelledby="use-title",
     )
-
-
-def rows_file(folder: Path) -> str | None:
-    """Returns an example of a file with new rows, or None if the folder contains no networks."""
-    try:
-        document = json.loads((folder / NETWORKS_FILE).read_text(encoding="utf-8"))
-        table = document["table"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return "new.csv" if isinstance(table, dict) and table.get("kind") == "table" else "new.npy"
 
 
 def usage_code(folder: Path, rows: str) -> str:
