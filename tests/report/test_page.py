@@ -20,6 +20,7 @@ from fake_run import fake_affinity, make_run, make_taught_run
 import tagalong.report
 from tagalong.group import Group, Taught, select_groups_by_budget
 from tagalong.report import write_report
+from tagalong.report.page.answer import copies_in_words
 from tagalong.report.page.document import to_script_json
 from tagalong.report.style import format_percent
 from tagalong.study import Change, Cost, LateNetworks, Learning, Results, RowNoise, Score, read_run
@@ -133,6 +134,18 @@ def test_the_headline_says_whether_everything_was_learnt(
     if p_value == 0.7:
         assert shown.count("Nothing was learnt: no network beats a constant.") == 1
         assert "How many networks? What each further one buys" not in shown
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        (1, "one plain network (best-of)"),
+        (2, "two copies of one plain network, averaged (best-of)"),
+        (None, "copies of one plain network, averaged (best-of)"),
+    ],
+)
+def test_one_copy_is_not_called_copies(budget: int | None, words: str) -> None:
+    assert copies_in_words("best-of", budget) == words
 
 
 def test_many_unlearnt_tasks_are_counted_at_the_top(tmp_path: Path) -> None:

@@ -94,14 +94,27 @@ def _groups_card(verdict: Verdict, answer: Answer) -> Html:
     change, copies = verdict.change_from_copies, verdict.copies
     if change is None or copies is None or copies[0] == "mtl" or verdict.better_than_copies is None:
         return _question_card(answer.question, answer.answer, [*prose(_detail(answer))])
-    budget = number_in_words(copies[1]) if copies[1] else "averaged"
+    compared = copies_in_words(*copies)
     very = verdict.networks_from_copies
     sentence = (
-        f"Compared with {budget} copies of one plain network, averaged ({copies[0]}), the same plan has "
+        f"Compared with {compared}, the same plan has "
         f"{_in_words(change)} test losses ({_interval_in_words(verdict, change)})"
         f"{'' if very is None else f'; for the very networks you get, they are {_in_words(very)}'}."
     )
     return _question_card(answer.question, answer.answer, [sentence], change)
+
+
+def copies_in_words(method: str, budget: int | None) -> str:
+    """Describes the copies that networks are compared with.
+
+    Example:
+        >>> copies_in_words("ensemble", 3)
+        'three copies of one plain network, averaged (ensemble)'
+    """
+    if budget == 1:
+        return f"one plain network ({method})"
+    count = f"{number_in_words(budget)} copies" if budget else "copies"
+    return f"{count} of one plain network, averaged ({method})"
 
 
 def _learnt_card(verdict: Verdict, tasks: int) -> Html:
