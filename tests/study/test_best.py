@@ -196,6 +196,10 @@ def test_the_error_for_networks_without_their_code_says_what_is_missing(
         Best.load(tmp_path, trust=True)
 
 
+def test_networks_are_printed_without_their_layers(best: Best) -> None:
+    assert repr(best) == f"Best(<{GROUPS[0]}>, <{GROUPS[1]}>, seed=1)"
+
+
 def test_a_folder_without_networks_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"found no networks/networks\.json"):
         Best.load(tmp_path)

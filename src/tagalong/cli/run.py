@@ -62,7 +62,7 @@ def run(
     size: options.SizeOption = None,
     with_: options.WithOption = None,
     methods: options.MethodsOption = None,
-    budgets: options.BudgetsOption = None,
+    budgets: options.StudyBudgetsOption = None,
     seeds: options.SeedsOption = None,
     effort: options.EffortOption = None,
     passes: options.PassesOption = None,
