@@ -98,6 +98,13 @@ def test_tables_with_targets_in_rows_are_declared_by_an_option(tagalong: Termina
         assert "column helps row" in tagalong("group", name, "-b", "2", "--axis", "target").out
 
 
+def test_networks_that_the_budget_allows_but_nobody_needs_are_mentioned(tagalong: Terminal) -> None:
+    remark = "the budget allows 3 networks, but more would not improve the total"
+    table = write("a.csv", SQUARE)
+    assert remark in tagalong("group", table, "--budget", "3").out
+    assert "the budget allows" not in tagalong("group", table, "--budget", "2").out
+
+
 def test_all_budgets_come_in_one_table(tagalong: Terminal) -> None:
     result = tagalong("group", write("a.csv", SQUARE), "--budgets", "all")
     assert re.findall(r"^ +(\d) +(\d) +(\S+)  proven", result.out, re.MULTILINE) == [

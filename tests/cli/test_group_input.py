@@ -25,6 +25,11 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
         ("a b c\n1 2 3\n", "found one cell; are the columns separated by commas?"),
         (SQUARE.replace("c,5,6,0\n", ""), "file.csv must have 3 rows, one per column, found 2"),
         (",a,b\na,1,2\nb,1,2\nc,1,2\n", "line 4 must start with one of the column names 'a', 'b', found 'c'"),
+        (
+            "age,weight,ill\n31,60,no\n47,80,yes\n50,70,no\n",
+            "file.csv must be a square table whose rows and columns have the same names, found 3 rows that are not "
+            "named after columns; for a table with one row per example, use tagalong run",
+        ),
         (SQUARE.replace("c,5,6,0", "c,5,6"), "line 4 must have 4 cells, found 3"),
         (SQUARE.replace("c,5,6,0", "c,5,6,0,1"), "line 4 must have 4 cells, found 5"),
         (SQUARE.replace("a,b,c", "a,b,b"), "line 1 must have unique column names, found 'b' more than once"),

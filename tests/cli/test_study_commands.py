@@ -96,6 +96,10 @@ def test_the_disagreement_of_networks_can_be_predicted(tagalong: Terminal, table
     header, *rows = list(csv.reader(result.out.splitlines()))
     assert header == ["age", "weight", "ill", "age (spread)", "weight (spread)", "ill (spread)"]
     assert all(float(value) > 0 for row in rows for value in row[3:])
+    assert result.err == ""
+    study.best("mtl").save("out")
+    result = tagalong("predict", "out", "table.csv", "--spread")
+    assert result.err == "tagalong: a single network answers every task, so the spread there is always 0\n"
 
 
 def test_predicted_averages_give_the_reported_test_losses(tagalong: Terminal, table: Path) -> None:

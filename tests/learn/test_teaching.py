@@ -114,6 +114,16 @@ def test_mixed_targets_give_the_gradients_of_mixed_losses(task: Task, fill: bool
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
 
 
+def test_classes_may_be_integers_and_missing_ones_are_nan() -> None:
+    answers = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
+    whole = mix_targets(torch.tensor([2, 0]), answers, 0.5)
+    assert torch.equal(whole, mix_targets(torch.tensor([2.0, 0.0]), answers, 0.5))
+    for label in (-1, -100, 3):
+        message = rf"`labels` must be classes from 0 to 2, or NaN, found {label}; missing labels are NaN"
+        with pytest.raises(InvalidInput, match=message):
+            mix_targets(torch.tensor([0, label]), answers, 0.5)
+
+
 def test_class_weights_of_hard_labels_are_those_of_the_class_bit_for_bit() -> None:
     draw = torch.Generator().manual_seed(0)
     logits, labels = 3 * torch.randn(500, generator=draw), torch.randint(2, (500,), generator=draw).float()

@@ -20,7 +20,7 @@ from fake_run import fake_affinity, make_run, make_taught_run
 import tagalong.report
 from tagalong.group import Group, Taught, select_groups_by_budget
 from tagalong.report import write_report
-from tagalong.report.page.answer import _groups_card
+from tagalong.report.page.answer import _groups_card, copies_in_words
 from tagalong.report.page.document import to_script_json
 from tagalong.report.style import format_percent
 from tagalong.study import Change, Cost, LateNetworks, Learning, Results, RowNoise, Score, read_run
@@ -117,11 +117,9 @@ def test_one_network_is_compared_with_one_plain_network(taught: tuple[Results, P
     verdict = taught[0].verdict()
     single = replace(verdict, copies=("best-of", 1), groups=verdict.groups[:1])
     shown = str(_groups_card(single, single.answers()[3]))
-    assert (
-        "One network for all tasks has no groups. Compared with one plain network, chosen on validation data" in shown
-    )
+    assert f"One network for all tasks has no groups. Compared with {copies_in_words('best-of', 1)}" in shown
     several = str(_groups_card(replace(verdict, copies=("best-of", 3)), verdict.answers()[3]))
-    assert "Compared with three copies of one plain network, averaged, chosen on validation data (best-of)" in several
+    assert f"Compared with {copies_in_words('best-of', 3)}" in several
     assert "no groups" not in several
 
 
@@ -146,6 +144,18 @@ def test_the_headline_says_whether_everything_was_learnt(
     if p_value == 0.7:
         assert shown.count("Nothing was learnt: no network beats a constant.") == 1
         assert "How many networks? What each further one buys" not in shown
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        (1, "one plain network (best-of)"),
+        (2, "two copies of one plain network, averaged (best-of)"),
+        (None, "copies of one plain network, averaged (best-of)"),
+    ],
+)
+def test_one_copy_is_not_called_copies(budget: int | None, words: str) -> None:
+    assert copies_in_words("best-of", budget) == words
 
 
 def test_many_unlearnt_tasks_are_counted_at_the_top(tmp_path: Path) -> None:

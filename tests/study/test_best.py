@@ -1,5 +1,6 @@
 """The recommended networks reproduce their measured losses, from the run's folder alone and without tagalong."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -195,6 +196,10 @@ def test_the_error_for_networks_without_their_code_says_what_is_missing(
         Best.load(tmp_path, trust=True)
 
 
+def test_networks_are_printed_without_their_layers(best: Best) -> None:
+    assert repr(best) == f"Best(<{GROUPS[0]}>, <{GROUPS[1]}>, seed=1)"
+
+
 def test_a_folder_without_networks_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"found no networks/networks\.json"):
         Best.load(tmp_path)
@@ -220,6 +225,52 @@ assert len(state_dicts()) == 2
     found = torch.load(tmp_path / "found.pt")
     for task, values in best.predict(problem.test.inputs).items():
         np.testing.assert_allclose(found[task].numpy(), values, rtol=1e-4, atol=1e-5)
+
+
+def test_exported_networks_convert_raw_rows_as_the_run_does(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    number = [None if rng.random() < 0.2 else float(value) for value in rng.normal(40, 9, 60)]
+    town = [["Arle", "7", "true", "12_3", "none", None][value] for value in rng.integers(6, size=60)]
+    label = rng.normal(size=60)
+    table = {"age": number, "town": town, "code": rng.integers(3, size=60), "sum": label, "twice": 2 * label}
+    problem = Problem.from_table(table, ["sum", "twice"], categorical=["town", "code"], recipe=Recipe(epochs=1))
+    group = Group({"sum", "twice"}, {"sum", "twice"})
+    best = Best.build(problem, [group], [train(problem, Job(problem.names)).state or {}], 0)
+    best.export(tmp_path)
+    rows: list[dict[str, Any]] = [
+        {"town": "Arle", "age": 31, "code": 2, "unused": "x"},
+        {"town": "007", "age": "", "code": 2.0},
+        {"town": True, "age": float("nan"), "code": "1"},
+        {"town": " 12_3 ", "age": " 50.5", "code": "NA"},
+        {"town": "none", "age": None, "code": None},
+        {"town": "Cork", "age": "0", "code": 9},
+    ]
+    exported = load_exported(tmp_path)
+    assert best.table is not None
+    assert torch.equal(exported.inputs(rows), best.table.inputs(rows))
+    for task, values in best.predict(rows).items():
+        np.testing.assert_allclose(exported.predict(exported.inputs(rows))[task].numpy(), values, rtol=1e-5, atol=1e-6)
+
+
+def test_exported_networks_scale_raw_arrays_as_the_run_does(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(7, 3, size=(60, 2))
+    tasks = [Task("sum", "regression")]
+    labels = rows.sum(1, keepdims=True)
+    problem = Problem.from_arrays(rows, labels, tasks, recipe=Recipe(epochs=1))
+    best = Best.build(problem, [Group({"sum"}, {"sum"})], [train(problem, Job(("sum",))).state or {}], 0)
+    best.export(tmp_path)
+    exported = load_exported(tmp_path)
+    assert best.table is not None
+    assert torch.equal(exported.inputs(rows), best.table.inputs(rows))
+
+
+def load_exported(folder: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("exported_loader", folder / "load.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.load()
 
 
 def test_a_network_that_cannot_be_exported_leaves_weights_and_a_note(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def text_table(affinity: Affinity, width: int | None = None) -> str:
         lines.append("~ within two standard errors of zero")
     if affinity.settings.get("update") == "optimizer" and np.isnan(affinity.null).any():
         lines.append(
-            "every entry includes the effect of an optimizer step with zero gradient (momentum): compare within columns"
+            "every entry includes the effect of an optimizer step with zero gradient (momentum): "
+            "compare within columns, not with zero"
         )
     if shown < n:
         lines.append(f"{shown} of {n} tasks shown; choose others with only(), or export all with to_csv()")

@@ -77,7 +77,7 @@ def square_matrix(table: ParsedTable, axis: str) -> tuple[Floats, tuple[str, ...
 
 
 def _check_header(table: ParsedTable, columns: tuple[str, ...], rows: tuple[str, ...]) -> None:
-    """Raises an error if the first line is not a header, which is required to check the rest of the table."""
+    """Raises an error if the first line is not a header, or not that of a square table."""
     place = table.at(table.header)
     expected = "must be a header row: a label for the first column, then one task name per column"
     if not columns:
@@ -85,6 +85,10 @@ def _check_header(table: ParsedTable, columns: tuple[str, ...], rows: tuple[str,
     if all(map(is_number, columns)) and set(columns) != set(rows):
         hint = "put the task names in the first row and the first column"
         raise AffinityFileError(place, expected, "numbers", hint)
+    if len(rows) > len(columns) and not set(rows) & set(columns):  # otherwise, every line would be reported
+        expected = "must be a square table whose rows and columns have the same names"
+        hint = "for a table with one row per example, use tagalong run"
+        raise AffinityFileError(table.place, expected, f"{len(rows):,} rows that are not named after columns", hint)
 
 
 def _header_problems(table: ParsedTable, columns: tuple[str, ...], axis: str) -> list[InvalidInput]:

@@ -327,7 +327,13 @@ class _Display:
         self._print_table(text_table)
 
     def _show_remarks(self, grouping: Grouping) -> None:
-        for number, remark in enumerate(grouping.remarks):
+        remarks = grouping.remarks
+        if not self.costs and grouping.status == "optimal" and len(grouping.groups) < grouping.budget:
+            remarks = [
+                f"the budget allows {grouping.budget:g} networks, but more would not improve the total",
+                *remarks,
+            ]
+        for number, remark in enumerate(remarks):
             self._line(remark, blank_before=number == 0)
 
     def _show_explanations(self, grouping: Grouping, explain: Sequence[str]) -> None:

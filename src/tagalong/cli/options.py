@@ -183,6 +183,9 @@ MethodsOption = Annotated[
     ),
 ]
 BudgetsOption = _text_option(COMPARISON, "--budgets", "2,3 | 2-4", "Numbers of networks to compare.")
+StudyBudgetsOption = _text_option(
+    COMPARISON, "--budgets", "2,3 | 2-4", "Numbers of networks to compare; 2-4 by default, up to the number of tasks."
+)
 SeedsOption = Annotated[
     int | None,
     make_option(COMPARISON, "--seeds", metavar="NUMBER", parser=integer_option, text="Number of seeds; 3 by default."),

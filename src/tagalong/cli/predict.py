@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tagalong.errors import pluralize
+from tagalong.errors import first_few, pluralize
 
 from . import options
 from .arguments import check_exists
-from .messages import name_arguments
+from .messages import name_arguments, print_error
 from .terminal import print_text, printable
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def predict(
         rows = _load_rows(new)
         columns = _prediction_columns(best, best.predict(rows))
         if spread:
+            if not quiet:
+                _note_lone_networks(best)
             spreads = _prediction_columns(best, best.spread(rows))
             columns |= {f"{name} (spread)": values for name, values in spreads.items()}
     if out is not None:
@@ -93,6 +95,14 @@ def predict(
         sys.stdout.write(_to_csv(columns, list(map(printable, columns))))
     elif not quiet:
         print_text(f"{pluralize(len(next(iter(columns.values()))), 'row')} written to {out}")
+
+
+def _note_lone_networks(best: Best) -> None:
+    """Says for which tasks a spread of 0 does not mean that networks agree."""
+    alone = [task.name for task in best.tasks if sum(task.name in group.serves for group in best.groups) == 1]
+    if alone:
+        tasks = "every task" if len(alone) == len(best.tasks) else first_few(alone)
+        print_error(f"a single network answers {printable(tasks)}, so the spread there is always 0")
 
 
 def _load_rows(path: Path) -> Any:

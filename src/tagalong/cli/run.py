@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, pluralize
 from tagalong.rendering import TextTable
 
 from . import arguments, options
@@ -62,7 +62,7 @@ def run(
     size: options.SizeOption = None,
     with_: options.WithOption = None,
     methods: options.MethodsOption = None,
-    budgets: options.BudgetsOption = None,
+    budgets: options.StudyBudgetsOption = None,
     seeds: options.SeedsOption = None,
     effort: options.EffortOption = None,
     passes: options.PassesOption = None,
@@ -205,7 +205,7 @@ def show_labels(problem: Problem) -> None:
 
     summary, console = label_summary(problem), screen()
     rows = ", ".join(f"{summary.rows[part]} {part}" for part in SPLITS)
-    print_line(console, f"{problem.name}: {len(problem.tasks)} tasks; rows: {rows}; labels per task:")
+    print_line(console, f"{problem.name}: {pluralize(len(problem.tasks), 'task')}; rows: {rows}; labels per task:")
     counted = ["positives"] if any(line.positives for line in summary.tasks) else []
     shown = TextTable("task", "kind", *SPLITS, *counted, numbers=(*SPLITS, "positives"), names=("task",))
     for line in summary.tasks[:MAX_TASK_ROWS]:

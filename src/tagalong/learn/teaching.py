@@ -247,7 +247,7 @@ def mix_targets(labels: Tensor, answers: Tensor, mix: float, fill: bool = True, 
     """Returns (1 - mix) · label + mix · answer, in which labels of classes become probabilities if the answers are.
 
     Args:
-        labels: the labels [rows] or [rows, …], with NaN for missing ones.
+        labels: the labels [rows] or [rows, …], with NaN for missing ones (not -1 or -100).
         answers: the answers in the same shape, or probabilities [rows, classes].
         mix: the weight of the answers, from 0 to 1.
         fill: whether answers replace missing labels.
@@ -258,12 +258,25 @@ def mix_targets(labels: Tensor, answers: Tensor, mix: float, fill: bool = True, 
         >>> labels, answers = torch.tensor([1.0, 0.0, torch.nan]), torch.tensor([0.5, 0.25, 0.125])
         >>> mix_targets(labels, answers, 0.5)
         tensor([0.7500, 0.1250, 0.1250])
+
+    Raises:
+        InvalidInput: If answers are probabilities and a label is not a class.
     """
-    known = to_probabilities(labels, answers.shape[1]) if labels.dim() < answers.dim() else labels
+    known = _class_probabilities(labels, answers.shape[1]) if labels.dim() < answers.dim() else labels
     replaced = answers.clone()
     if not fill:
         replaced[:labelled] = torch.nan
     return torch.where(known.isfinite(), (1 - mix) * known + mix * answers, replaced)
+
+
+def _class_probabilities(labels: Tensor, classes: int) -> Tensor:
+    present = labels[labels.isfinite()]
+    valid = (present >= 0) & (present < classes) & (present == present.round())
+    if not valid.all():
+        expected = f"must be classes from 0 to {classes - 1}, or NaN"
+        hint = "missing labels are NaN, so convert integers with .float() first"
+        raise InvalidInput("labels", expected, f"{present[~valid][0].item():g}", hint)
+    return to_probabilities(labels if labels.is_floating_point() else labels.float(), classes)
 
 
 def with_additional_rows(problem: Problem, taught: Taught) -> Problem:

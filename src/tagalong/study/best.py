@@ -124,6 +124,9 @@ class Best:
     example: Tensor
     layers: tuple[Mapping[str, Any] | None, ...]
 
+    def __repr__(self) -> str:
+        return f"Best({', '.join(f'<{group}>' for group in self.groups)}, seed={self.seed})"
+
     @staticmethod
     def build(
         problem: Problem,

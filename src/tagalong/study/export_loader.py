@@ -1,11 +1,9 @@
 """Loads the networks exported to this folder. Requires only torch.
 
-    from load import load
-    networks = load()
-    networks.predict(inputs)  # {task: probabilities, or values in the original units}
-
-`inputs` is a tensor of network inputs. The "table" entry in `networks.json` describes how to convert raw rows to
-inputs.
+from load import load
+networks = load()
+inputs = networks.inputs([{"age": 31, "town": "Arle"}])  # rows of a table; for arrays, networks.inputs(array)
+networks.predict(inputs)  # {task: probabilities, or values in the original units}
 """
 
 from __future__ import annotations
@@ -20,6 +18,8 @@ from torch import Tensor
 from torch.nn import functional
 
 HERE = Path(__file__).resolve().parent
+MISSING_WORDS = {"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", "."}
+BOOLEAN_WORDS = {"true": 1.0, "false": 0.0}
 
 
 class ExportedNetworks:
@@ -33,6 +33,18 @@ class ExportedNetworks:
             raise RuntimeError("\n".join([*missing, advice]))
         files = [str(Path(folder) / name) for name in self.about["programmes"]]
         self.networks = [torch.export.load(name).module().to(device) for name in files]
+
+    def inputs(self, rows: Any) -> Tensor:
+        """Converts raw rows to network inputs.
+
+        Args:
+            rows: for networks of a table, a list of dicts from column name to value, such as the rows of
+                `csv.DictReader`. None, NaN and empty text are missing values. For other networks, an array or tensor.
+        """
+        table = self.about["table"]
+        if table is None:
+            return torch.as_tensor(rows)
+        return _scaled(table, rows) if table["kind"] == "scaling" else _encoded(table["columns"], rows)
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> dict[str, Tensor]:
@@ -59,6 +71,52 @@ class ExportedNetworks:
             for task, outputs in network(inputs).items():
                 found.setdefault(task, []).append(outputs)
         return found
+
+
+def _scaled(scaling: dict[str, Any], rows: Any) -> Tensor:
+    dtype = getattr(torch, scaling["dtype"])
+    if scaling["mean"] is None:
+        return torch.as_tensor(rows).to(dtype)
+    mean, deviation = (torch.tensor(scaling[name], dtype=torch.float64) for name in ("mean", "deviation"))
+    return ((torch.as_tensor(rows).double() - mean) / deviation).to(dtype)
+
+
+def _encoded(columns: list[dict[str, Any]], rows: Any) -> Tensor:
+    encode = {"number": _encoded_number, "category": _encoded_category}
+    inputs = [[value for column in columns for value in encode[column["kind"]](column, row)] for row in rows]
+    return torch.tensor(inputs, dtype=torch.float64).float()
+
+
+def _encoded_number(column: dict[str, Any], row: dict[str, Any]) -> list[float]:
+    text = _cell_text(row[column["name"]])
+    value = column["median"] if text is None else _to_number(text)
+    scaled = (value - column["mean"]) / column["deviation"]
+    return [scaled, float(text is None)] if column["indicator"] else [scaled]
+
+
+def _encoded_category(column: dict[str, Any], row: dict[str, Any]) -> list[float]:
+    """Returns one input per known category, and one for all others."""
+    text = _cell_text(row[column["name"]])
+    chosen = [text is not None and _to_level(text) == _to_level(level) for level in column["levels"]]
+    return [*map(float, chosen), float(not any(chosen))]
+
+
+def _cell_text(value: Any) -> str | None:
+    text = "" if value is None else str(value).strip()
+    return None if text.lower() in MISSING_WORDS else text
+
+
+def _to_number(text: str) -> float:
+    if "_" in text:  # Python would read the code 12_3 as 123
+        raise ValueError(f"must be a number, found {text!r}")
+    return BOOLEAN_WORDS[text.lower()] if text.lower() in BOOLEAN_WORDS else float(text)
+
+
+def _to_level(text: str) -> str:
+    try:
+        return f"{_to_number(text):.17g}"
+    except ValueError:
+        return text
 
 
 def average(task: dict[str, Any], members: list[Tensor]) -> Tensor:

@@ -94,17 +94,28 @@ def _groups_card(verdict: Verdict, answer: Answer) -> Html:
     change, copies = verdict.change_from_copies, verdict.copies
     if change is None or copies is None or copies[0] == "mtl" or verdict.better_than_copies is None:
         return _question_card(answer.question, answer.answer, [*prose(_detail(answer))])
-    count = number_in_words(copies[1]) if copies[1] else "averaged"
-    plain = "one plain network" if copies[1] == 1 else f"{count} copies of one plain network, averaged"
-    reference = f"{plain}, chosen on validation data" if copies[0] == "best-of" else plain
+    compared = copies_in_words(*copies)
     very = verdict.networks_from_copies
     alone = "One network for all tasks has no groups. " if len(verdict.groups) == 1 else ""
     sentence = (
-        f"{alone}Compared with {reference} ({copies[0]}), the same plan has "
+        f"{alone}Compared with {compared}, the same plan has "
         f"{_in_words(change)} test losses ({_interval_in_words(verdict, change)})"
         f"{'' if very is None else f'; for the very networks you get, they are {_in_words(very)}'}."
     )
     return _question_card(answer.question, answer.answer, [sentence], change)
+
+
+def copies_in_words(method: str, budget: int | None) -> str:
+    """Describes the copies that networks are compared with.
+
+    Example:
+        >>> copies_in_words("ensemble", 3)
+        'three copies of one plain network, averaged (ensemble)'
+    """
+    if budget == 1:
+        return f"one plain network ({method})"
+    count = f"{number_in_words(budget)} copies" if budget else "copies"
+    return f"{count} of one plain network, averaged ({method})"
 
 
 def _learnt_card(verdict: Verdict, tasks: int) -> Html:
