@@ -130,7 +130,8 @@ class Case:
 def run_repetition(kind: Kind, repetition: int, options: argparse.Namespace) -> list[Case]:
     """Lets `auto` decide about one problem, and judges its plans."""
     pool, seed = TeachingPool(draw_problem(kind, repetition), "cpu"), SEEDS_PER_REPETITION * (repetition + 1)
-    auto = make_method("auto", {"auto": {"effort": options.effort, "passes": options.passes}})
+    given = {"effort": options.effort, "passes": options.passes, "affinity": not options.without_hints}
+    auto = make_method("auto", {"auto": given})
     decision = auto.decide(pool, options.budgets, [seed])
     copies = [Group(TASKS, TASKS, copy=FIRST_FRESH + number) for number in range(FRESH_COPIES)]
     pool.train([pool.group_job(copy, seed) for copy in copies])
@@ -191,6 +192,7 @@ def main() -> None:
     parser.add_argument("--effort", type=float, default=20)
     parser.add_argument("--budgets", type=lambda text: [int(part) for part in text.split(",")], default=[1, 2, 3])
     parser.add_argument("--passes", type=int)
+    parser.add_argument("--without-hints", action="store_true", help="measure no affinities")
     parser.add_argument("--out", type=Path, help="where to save the results, after each repetition")
     parser.add_argument("--show", type=Path, nargs="+", help="print the table of earlier runs; --out merges them")
     options = parser.parse_args()
