@@ -42,11 +42,11 @@ class TaskLosses(Protocol[T]):
     def total(self, inputs: Tensor, targets: T) -> Tensor:
         """Returns the sum of the mean losses, each multiplied by the weight of its task."""
 
-    def validation_losses(self) -> list[float]:
-        """Returns the mean loss of each task on all validation rows, in evaluation mode."""
-
     def validation_and_half_losses(self) -> tuple[list[float], HalfLosses]:
-        """Returns the mean loss of each task on all validation rows, and on each half of them (see `first_half`)."""
+        """Returns the mean loss of each task on all validation rows, and on each half of them, in evaluation mode.
+
+        See `first_half` for the halves.
+        """
 
 
 class SeparateLosses:
@@ -77,9 +77,6 @@ class SeparateLosses:
     def total(self, inputs: Tensor, targets: Any) -> Tensor:
         losses = self.losses_and_labels(inputs, targets)
         return torch.stack([task.weight * losses[task.name][0] for task in self._tasks]).sum()
-
-    def validation_losses(self) -> list[float]:
-        return self.validation_and_half_losses()[0]
 
     def validation_and_half_losses(self) -> tuple[list[float], HalfLosses]:
         rows = row_losses_on(self._network, self._tasks, self._val)
@@ -133,9 +130,6 @@ class JointLosses:
 
     def total(self, inputs: Tensor, targets: JointTargets) -> Tensor:
         return (_means(*self._sums_and_counts(inputs, targets)) * self._weights).sum()
-
-    def validation_losses(self) -> list[float]:
-        return self.validation_and_half_losses()[0]
 
     @torch.no_grad()
     def validation_and_half_losses(self) -> tuple[list[float], HalfLosses]:

@@ -326,6 +326,10 @@ def _format_interval(verdict: Verdict, change: Change, end: str = "") -> str:
 
 
 def _format_costs(verdict: Verdict) -> str:
-    known = {"the training": verdict.training_cost, "the parameters": verdict.size}
-    costs = [f"{value:.3g} times {what}" for what, value in known.items() if value is not None]
+    known = {("training", "as much"): verdict.training_cost, ("parameters", "as many"): verdict.size}
+    costs = [
+        f"{same} {what}" if f"{value:.3g}" == "1" else f"{value:.3g} times the {what}"
+        for (what, same), value in known.items()
+        if value is not None
+    ]
     return f", for {' and '.join(costs)}" if costs else ""

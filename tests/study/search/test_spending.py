@@ -16,7 +16,7 @@ from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, count_paramet
 from tagalong.study import NetworkResult, Score, make_method, open_backend
 from tagalong.study.search import Spending, SpendingSettings, spend
 from tagalong.study.search.shares import Shares, divide_effort
-from tagalong.study.search.spending import Member
+from tagalong.study.search.spending_result import Member
 from tagalong.study.training_backend import TrainingBackend
 
 BUDGETS = (1, 2, 5)
