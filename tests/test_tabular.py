@@ -423,7 +423,7 @@ def test_the_same_data_give_the_same_problem(frame: Any, tmp_path: Path) -> None
     sources["columns"] = {name: frame[name].to_list() for name in frame}
     sources["rows"] = frame.to_dict("records")
     problems = {name: Problem.from_table(source, **ROLES) for name, source in sources.items()}
-    expected = Problem.from_csv(tmp_path / "table.csv", **ROLES)
+    expected = Problem.from_table(tmp_path / "table.csv", **ROLES)
     assert {name: problem.fingerprint for name, problem in problems.items()} == dict.fromkeys(
         sources, expected.fingerprint
     )
