@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 import zipfile
+from collections.abc import Iterable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.disclaimer import disclaimer
 from tagalong.errors import InvalidInput, pluralize, raise_problems
 from tagalong.files import (
     DocumentError,
@@ -238,3 +239,43 @@ def _read_archive(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         problem = f"is not a valid archive with the arrays {', '.join(PER_STEP_FIELDS)}: {error}"
         raise AffinityFileError(archive, problem, hint=SAVE_AGAIN_HINT) from error
+
+
+# Words in task names that suggest a sensitive personal trait; an asterisk matches any ending.
+SENSITIVE_TRAITS = {
+    "gender": "gender sex male female man woman men women boy girl trans*",
+    "race and origin": "race racial ethnic* skin nationality citizen* immigra* migra* hispanic asian black white caste",
+    "religion": "religi* faith church muslim christian jewish hindu",
+    "age": "age ages young old elderly",
+    "health": "health* ill illness disease* diagnos* disab* pregnan* cancer diabet* depress* hiv bmi blood cholesterol "
+    "glucose hba1c systolic diastolic hdl ldl triglycerides creatinine insulin smok* alcohol drug* mental",
+    "sexuality": "sexual* gay lesbian orientation",
+    "appearance": "attractive chubby beard makeup bald face facial",
+    "belief and standing": "politic* party vote* union income poverty wealth crime criminal convict*",
+}
+
+
+def disclaimer(tasks: Iterable[str]) -> str:
+    """Returns the disclaimer for these tasks, listing those that seem to be about people.
+
+    Example:
+        >>> disclaimer(["depth", "normals"])
+        'Affinity describes how one network trained on one data set. It implies neither similarity nor causation.'
+        >>> "gender: is_male; age: Young" in disclaimer(["is_male", "Young", "depth"])
+        True
+    """
+    sensitive_tasks: dict[str, list[str]] = {}
+    for task in tasks:
+        words = re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", task).lower())
+        for trait, patterns in SENSITIVE_TRAITS.items():
+            if any(fnmatch(word, pattern) for word in words for pattern in patterns.split()):
+                sensitive_tasks.setdefault(trait, []).append(task)
+                break
+    text = "Affinity describes how one network trained on one data set. It implies neither similarity nor causation."
+    if not sensitive_tasks:
+        return text
+    named = "; ".join(f"{trait}: {', '.join(names)}" for trait, names in sensitive_tasks.items())
+    return (
+        f"{text} Some of these tasks seem to be about people ({named}). That such tasks train well together says "
+        "nothing about people and must not be interpreted as a link between these traits."
+    )

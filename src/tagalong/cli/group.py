@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from rich.console import Console
 
-from tagalong.disclaimer import disclaimer
+from tagalong.affinity import disclaimer
 from tagalong.errors import InvalidInput
 from tagalong.files import write_atomic, write_document
 from tagalong.rendering import TextTable

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tagalong.disclaimer import disclaimer
+from tagalong.affinity import disclaimer
 from tagalong.entries import Entry, EntryError
 from tagalong.errors import InvalidInput, pluralize, raise_problems
 from tagalong.files import DocumentError, json_safe, read_document, write_document
