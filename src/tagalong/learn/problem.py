@@ -195,7 +195,7 @@ class Problem:
             data: the path of a CSV or Parquet file, a DataFrame (whose index is ignored), a mapping from names to
                 columns, or a list of mappings, one per row. A CSV file needs a header. It can be delimited by commas,
                 semicolons, tabs or pipes, encoded in UTF-8, UTF-16 (with a byte order mark) or Latin-1, and compressed
-                with gzip or stored as the only file in a zip archive. Parquet files need `pip install
+                with gzip or stored as the only file in a zip archive. Parquet files (.parquet) need `pip install
                 'tagalong[parquet]'`.
             targets: the columns to predict, as names or `Task` objects. If a target is given by name, its kind is
                 inferred (see `kinds`).
