@@ -164,9 +164,6 @@ class Results:
         Returns:
             A `pandas.DataFrame`.
 
-        Raises:
-            ImportError: If pandas is not installed.
-
         Example:
             >>> from tagalong.group import Group
             >>> from tagalong.study import Score
