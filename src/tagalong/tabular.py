@@ -141,15 +141,13 @@ def _parse_text(path: Path, keep_empty: bool) -> pd.DataFrame:
             line = reader.line_num + 1
     except csv.Error as error:
         raise TableError(f"{path}, line {line}", f"is not a row of a table: {error}", hint=UNCLOSED_HINT) from error
-    hints = {True: UNCLOSED_HINT, False: DECIMAL_COMMA_HINT if delimiter == "," else ""}
-    wrong = {line: len(cells) for line, cells in rows.items() if len(cells) != width}
-    raise_problems(
-        [
-            TableError(f"{path}, line {line}", f"must have {width} cells", str(count), hints[count < width])
-            for line, count in wrong.items()
-        ],
-        TableError,
-    )
+    problems: list[InvalidInput] = []
+    for line, cells in rows.items():
+        if len(cells) != width:
+            hint = DECIMAL_COMMA_HINT if delimiter == "," and len(cells) > width else ""
+            hint = UNCLOSED_HINT if any("\n" in cell for cell in cells) else hint
+            problems.append(TableError(f"{path}, line {line}", f"must have {width} cells", str(len(cells)), hint))
+    raise_problems(problems, TableError)
     header, *others = list(rows.values()) or [[]]
     frame = pd.DataFrame(others, pd.Index(list(rows)[1:], name="line"), header, dtype=object)
     frame.attrs["decimal_comma"] = delimiter != ","
