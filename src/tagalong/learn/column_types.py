@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.tabular import TableSource, is_missing_word, read_table
+from tagalong.tabular import MISSING_WORDS, TableSource, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,27 +88,25 @@ def read_columns(source: TableSource | Columns, argument: str = "data", keep_emp
 
 def _convert(raw: pd.Series, decimal_comma: bool) -> Column:
     """Converts a column to numbers if every cell is a number or missing. True and false count as 1 and 0."""
-    values = np.array(raw)  # a copy
+    values = np.asarray(raw)
     if values.dtype != object:
         return as_column(values)
-    is_text = [isinstance(value, str) for value in values]
-    values[is_text] = [None if is_missing_word(text) else text.strip() for text in values[is_text]]
-    words = {text.lower() for text in values[is_text] if text is not None}
-    if words and words <= set(BOOLEAN_WORDS):
-        values = _as_objects(BOOLEAN_WORDS[value.lower()] if isinstance(value, str) else value for value in values)
-    column = as_column(values)
+    cells = [value.strip() if isinstance(value, str) else value for value in values]
+    cells = [math.nan if isinstance(cell, str) and cell.lower() in MISSING_WORDS else cell for cell in cells]
+    texts = {cell for cell in cells if isinstance(cell, str)}
+    if texts and {text.lower() for text in texts} <= set(BOOLEAN_WORDS):
+        cells = [BOOLEAN_WORDS[cell.lower()] if isinstance(cell, str) else cell for cell in cells]
+    column = as_column(_as_objects(cells))
     if column.dtype == object and decimal_comma:
-        points = as_column(
-            _as_objects(value.replace(",", ".") if isinstance(value, str) else value for value in values)
-        )
-        return column if points.dtype == object else points
+        with_points = [cell.replace(",", ".") if isinstance(cell, str) else cell for cell in cells]
+        numbers = as_column(_as_objects(with_points))
+        return column if numbers.dtype == object else numbers
     return column
 
 
-def _as_objects(cells: Iterable[Any]) -> Column:
-    values = list(cells)
-    objects = np.empty(len(values), dtype=object)
-    objects[:] = values
+def _as_objects(cells: Sequence[Any]) -> Column:
+    objects = np.empty(len(cells), dtype=object)
+    objects[:] = cells
     return objects
 
 
@@ -123,11 +122,15 @@ def as_column(raw: Any) -> Column:
         return values.astype(np.float64)
     if values.dtype.kind in "mM":  # conversion to numbers would give nanoseconds, even for NaT
         values = np.where(np.isnat(values), "", values.astype(str))
-    flat = [None if is_missing(value) else value for value in values.ravel().tolist()]
+    flat = values.ravel().tolist()
+    if not any(isinstance(value, str) and "_" in value for value in flat):
+        with suppress(TypeError, ValueError, OverflowError):
+            return values.astype(np.float64)  # much faster, if there are only numbers and NaN
+    flat = [None if is_missing(value) else value for value in flat]
     try:
         return np.array([np.nan if value is None else as_number(value) for value in flat]).reshape(values.shape)
     except (TypeError, ValueError):
-        return _as_objects(None if value is None else str(value) for value in flat).reshape(values.shape)
+        return _as_objects([None if value is None else str(value) for value in flat]).reshape(values.shape)
 
 
 def text_cells(column: Column, decimal_comma: bool = False) -> NDArray[np.int64]:
@@ -137,19 +140,14 @@ def text_cells(column: Column, decimal_comma: bool = False) -> NDArray[np.int64]
         >>> text_cells(np.array(["1", None, "x"], dtype=object))
         array([2])
     """
-    return np.array(
-        [row for row, cell in enumerate(column.tolist()) if not _is_number_or_missing(cell, decimal_comma)], np.int64
-    )
-
-
-def _is_number_or_missing(cell: Any, decimal_comma: bool) -> bool:
-    if cell is None:
-        return True
-    try:
-        as_number(cell.replace(",", ".") if decimal_comma else cell)
-    except ValueError:
-        return False
-    return True
+    cells = [cell if cell is None or not decimal_comma else cell.replace(",", ".") for cell in column.tolist()]
+    rows = []
+    for row, cell in enumerate(cells):
+        try:
+            as_number(cell or 0)
+        except ValueError:  # noqa: PERF203
+            rows.append(row)
+    return np.array(rows, np.int64)
 
 
 def locate_text(column: Column, decimal_comma: bool = False, where: Callable[[int], str] | None = None) -> str | None:
