@@ -17,7 +17,7 @@ import numpy as np
 from tagalong.errors import InvalidInput, as_tuple, collect, first_few, is_integer, raise_problems
 from tagalong.group import Group
 from tagalong.learn import Job
-from tagalong.tabular import TableError, is_missing_word, parse_number, read_table
+from tagalong.tabular import TableError, is_missing_word, parse_numbers, read_table
 
 from .backend import Backend
 from .external import ExternalRun
@@ -363,31 +363,23 @@ def _read_rows(file: Path, values: Sequence[str]) -> pd.DataFrame:
 
 
 def _group_by_network(table: pd.DataFrame, with_losses: bool) -> Networks:
-    """Returns the rows by network and task.
-
-    Checks that no cell is missing and that all numbers are valid.
-    """
-    networks: Networks = {}
-    empty: list[str] = []
+    """Returns the rows by network and task, once all cells are known to be valid."""
+    place = table.attrs["place"]
     problems: list[InvalidInput] = []
-    file = table.attrs["place"]
-    for line, cells in zip(table.index, table.to_dict("records"), strict=True):
-        place = f"{file}, line {line}"
-        row = f"{cells['network']} (seed {cells['seed']}) {cells['task']}"
-        if not cells["seed"].isdigit() or not cells["network"] or not cells["task"]:
-            expected = "must specify a network, a seed (a non-negative integer) and a task"
-            problems.append(TableError(place, expected, row))
-            continue
-        by_task = networks.setdefault((cells["network"], int(cells["seed"])), {})
-        if cells["task"] in by_task:
-            repeated = f"{cells['task']} in {cells['network']} (seed {cells['seed']})"
-            hint = "list each network, seed and task only once"
-            problems.append(TableError(place, f"repeats the result for {repeated}", hint=hint))
-        by_task[cells["task"]] = cells
-        empty += [f"{column} of {row}" for column in REQUIRED_COLUMNS if with_losses and not cells[column]]
-        wrong = [column for column in NUMERIC_COLUMNS if math.isinf(parse_number(cells.get(column, "")))]
-        problems += [TableError(f"{place}: {column}", "must be a number", repr(cells[column])) for column in wrong]
-    if empty:
-        problems.append(TableError(file, f"is missing required values: {first_few(empty, MOST_LISTED)}"))
+    is_named = table["seed"].str.isdigit() & (table["network"] != "") & (table["task"] != "")
+    is_repeated = table.duplicated(list(KEY_COLUMNS))
+    for lines, expected in (
+        (table.index[~is_named], "must specify a network, a seed (a non-negative integer) and a task"),
+        (table.index[is_repeated], "repeats a network, seed and task"),
+    ):
+        problems += [TableError(f"{place}, line {line}", expected) for line in lines]
+    parse_numbers(table, [column for column in NUMERIC_COLUMNS if column in table.columns], problems)
+    required = REQUIRED_COLUMNS if with_losses else ()
+    rows = table["network"] + " (seed " + table["seed"] + ") " + table["task"]
+    if empty := [f"{column} of {row}" for column in required for row in rows[table[column] == ""]]:
+        problems.append(TableError(place, f"is missing required values: {first_few(empty, MOST_LISTED)}"))
     raise_problems(problems, TableError)
-    return networks
+    return {
+        (network, int(seed)): {cells["task"]: cells for cells in group.to_dict("records")}
+        for (network, seed), group in table.groupby(["network", "seed"], sort=False)
+    }
