@@ -75,9 +75,13 @@ class Noise(nn.Module):
 
 
 def make_problem(
-    encoder: Any, shape: Sequence[int] = (6,), tasks: Sequence[Task] = TASKS, recipe: Recipe | None = RECIPE
+    encoder: Any,
+    shape: Sequence[int] = (6,),
+    tasks: Sequence[Task] = TASKS,
+    recipe: Recipe | None = RECIPE,
+    missing: float = 0.2,
 ) -> Problem:
-    """Returns a noisy problem in float64. A fifth of the labels is missing, and every two rows form a group."""
+    """Returns a noisy problem in float64, in which some labels are missing and every two rows form a group."""
     random = np.random.default_rng(7)
     inputs = random.normal(size=(UNLABELLED.stop, *shape))
     features = inputs.reshape(len(inputs), -1)[: TEST.stop]
@@ -88,7 +92,7 @@ def make_problem(
             values = (values > 0.5).astype(float)
         if task.kind == "multiclass":
             values = values.round().clip(-1, 1) + 1
-        targets[task.name] = np.where(random.random(len(features)) < 0.2, np.nan, values)
+        targets[task.name] = np.where(random.random(len(features)) < missing, np.nan, values)
     rows = np.arange(TEST.stop)
     return Problem.from_arrays(
         torch.from_numpy(inputs[: TEST.stop]),  # networks have the precision of these

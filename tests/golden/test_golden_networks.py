@@ -112,6 +112,11 @@ CASES = {
         [{"tasks": ALL[:3], "rule": rule, "seed": 1} for rule in ("uw", "gradnorm", "pcgrad-uw")],
         stacked=False,
     ),
+    "tasks without labels in some batches": Case(
+        lambda: make_problem(TABLE, recipe=replace(RECIPE, batch_size=9, epochs=3), missing=0.8),
+        [{"tasks": ALL, "rule": rule} for rule in ("plain", "uw", "gradnorm", "pcgrad")] + [{"tasks": ALL[:2]}],
+        stacked=False,
+    ),
     "wider": Case(
         lambda: make_problem(TABLE),
         [{"tasks": ALL, "width": 2.0}, {"tasks": ALL[:2], "width": 2.0, "seed": 1}, {"tasks": ALL, "width": 0.6}],
