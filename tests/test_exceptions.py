@@ -10,7 +10,6 @@ from tagalong.errors import InvalidInput
 SOURCE = Path(__file__).parents[1] / "src"
 # Public exceptions that are deliberately not a ValueError, each with the reason. Private ones never reach a user.
 OTHERS = {
-    "FailedChecks": "an AssertionError, so that test runners count a failed check as a failed test",
     "MissingNetworks": "a signal from a backend to its study, which no user sees",
 }
 
