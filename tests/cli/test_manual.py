@@ -65,22 +65,6 @@ def test_the_help_of_group_names_every_option(tagalong: Terminal) -> None:
         assert f"--{option} " in out, option
 
 
-@pytest.mark.parametrize("width", ["80", "120"])
-def test_the_help_fits_the_terminal(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, width: str) -> None:
-    monkeypatch.setenv("COLUMNS", width)
-    for arguments in (["--help"], ["group", "--help"], ["paper", "--help"]):
-        lines = tagalong(*arguments).out.splitlines()
-        assert max(map(len, lines)) <= int(width)
-
-
-@pytest.mark.parametrize("command", ["", "demo", "run", "group", "paper", "paper main", "paper selection"])
-def test_flags_are_shown_without_a_type(tagalong: Terminal, command: str) -> None:
-    out = tagalong(*command.split(), "--help").out
-    assert "--help" in out
-    assert "<bool>" not in out
-    assert "BOOLEAN" not in out
-
-
 def test_the_version_is_that_of_the_package(tagalong: Terminal) -> None:
     assert tagalong("--version") == (0, f"tagalong {__version__}\n", "")
 
