@@ -55,25 +55,6 @@ def test_many_networks_compares_batched_with_serial_training(tmp_path: Path) -> 
     assert found["difference"] < 1e-3
 
 
-def test_many_networks_counts_plain_trainings(tmp_path: Path) -> None:
-    out = tmp_path / "many.json"
-    sizes = ["--device", "cpu", "--threads", "1", "--tasks", "3", "--epochs", "1", "--json", str(out)]
-    printed = _run("many_networks.py", "--what", "auto", "--effort", "6", *sizes)
-    assert "| auto on nhanes, effort 6, 3 seeds, 2 budgets |" in printed
-    (row,) = json.loads(out.read_text())["rows"]
-    assert row["networks"] >= 3
-    assert row["rounds"] >= 1
-    assert row["trainings"] == pytest.approx(row["seconds"] / row["plain"])
-
-    data = tmp_path / "qm9-32.npz"
-    _run("step_cost.py", "nhanes", "--export", str(tmp_path))
-    (tmp_path / "nhanes.npz").rename(data)
-    printed = _run("many_networks.py", "--what", "subsets", "--sample", "5", "--data", str(tmp_path), *sizes)
-    assert "| all 7 × 8 networks of nhanes, extrapolated from 5 |" in printed
-    (row,) = json.loads(out.read_text())["rows"]
-    assert (row["networks"], row["rounds"]) == (56, None)
-
-
 def test_plain_loop_trains_like_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     import numpy as np
     import torch
@@ -481,23 +462,6 @@ def test_celeba_reading_compares_the_cache_with_decoding_alone(tmp_path: Path) -
     assert cache["× floor, CPU"] > 0
     assert [row["what"] for row in training] == ["training from the file", "training from memory"]
     assert all(row["images a second"] > 0 for row in training)
-
-
-def test_plain_english_draws_the_same_sentences_and_names_for_a_seed() -> None:
-    first, second = (_run("plain_english.py", "--number", "6", "--seed", "3") for _ in range(2))
-    assert first == second
-    assert first.count("src/tagalong") >= 10  # four sentences and six names of twelve come from the code
-    assert "sentences:" in first
-    assert "names:" in first
-
-
-def test_attack_finds_neither_tracebacks_nor_silent_damage() -> None:
-    printed = _run("attack.py", "--attempts", "7", "--only", "table/networks/")
-    assert "| table/networks/networks.json | predict" in printed
-    totals = printed.splitlines()[-1].split("|")[3:-1]
-    tried, *outcomes = map(int, totals)
-    assert tried == sum(outcomes) == 28
-    assert outcomes[2:] == [0, 0, 0]
 
 
 def test_large_measures_every_command(tmp_path: Path) -> None:
