@@ -228,24 +228,6 @@ def test_repetitions_of_fair_are_added_and_parts_are_measured_once(
     assert again[1].rows == [row]
 
 
-def test_numbers_of_the_documentation_are_those_of_the_saved_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever replaces the results must run `python benchmarks/summary.py --write-docs`."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import fair
-    import summary
-
-    pages = {"README.md": (summary, "README"), "comparison.md": (summary, "COMPARISON")}
-    pages |= {"benchmarks.md": (fair, "PAGE"), "networks.svg": (summary, "PICTURE")}
-    before = {name: getattr(*place).read_text(encoding="utf-8") for name, place in pages.items()}
-    for name, (module, attribute) in pages.items():
-        (tmp_path / name).write_text(before[name] if name != "networks.svg" else "", encoding="utf-8")
-        monkeypatch.setattr(module, attribute, tmp_path / name)
-    summary.write_docs(summary.Measured.read())
-    assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in pages} == before
-
-
 def _results(monkeypatch: pytest.MonkeyPatch, auto: float, groups: float, copies: float, pool: str = "taught") -> Any:
     """Returns results of one problem in two repetitions, with the same change for every budget."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
@@ -263,30 +245,6 @@ def _results(monkeypatch: pytest.MonkeyPatch, auto: float, groups: float, copies
         [fair.CaseResult("faces", number, [*compared], [1.0]) for number in range(2)],
         [spend.SpendResult("faces", number, [*outcomes], picked) for number in range(2)],
     )
-
-
-def test_sentences_claim_only_what_the_results_support(monkeypatch: pytest.MonkeyPatch) -> None:
-    summary, results = _results(monkeypatch, auto=-0.2, groups=-0.1, copies=0.05)
-    assert "**One network, better at the same cost in use.**" in summary.show_one_network(results)
-    assert "is 20.0% lower" in summary.show_one_network(results)
-    three = summary.show_three_networks(results)
-    assert "better than on groups or copies.**" in three
-    assert "groups of tasks are 10.0% lower, and the best three copies 5.0% higher" in three
-    assert "With two networks, `auto` is clearly better on `faces` (−25.0 ± 0.0 points)" in summary.show_differences(
-        results
-    )
-
-    summary, results = _results(monkeypatch, auto=-0.2, groups=-0.3, copies=-0.1, pool="tabm")
-    assert "better than on copies.**" in summary.show_three_networks(results)
-    one = summary.show_one_network(results)
-    assert "same cost" not in one
-    assert "In 2 of 2 cases, it is a larger network" in one
-
-    summary, results = _results(monkeypatch, auto=-0.1, groups=-0.3, copies=-0.2)
-    assert "`auto` is clearly worse on `faces` (+10.0 ± 0.0 points)" in summary.show_differences(results)
-    for sentence in (summary.show_one_network, summary.show_three_networks):
-        with pytest.raises(SystemExit, match=f"reword the sentence in `{sentence.__name__}`"):
-            sentence(results)
 
 
 def test_tables_show_means_and_rules_that_beat_auto(monkeypatch: pytest.MonkeyPatch) -> None:
