@@ -28,7 +28,7 @@ DELIMITERS = ("\t", ";", ",", "|")  # in order of preference
 BLANK = " \r\n" + "".join(DELIMITERS)
 SAMPLE_SIZE = 200_000  # characters that are searched for the delimiter
 QUOTED_CELL = re.compile(r'(?:^|(?<=[\r\n,;\t|])) *"(?:[^"]|"")*"(?= *(?:[\r\n,;\t|]|\Z))')
-MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", "."})
+MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", "."})  # in lower case
 DECIMAL_COMMA_HINT = "if commas are decimal separators, use points instead or separate columns with semicolons"
 UNCLOSED_HINT = "is there an unclosed quotation mark?"
 
@@ -87,7 +87,7 @@ def read_table(
             raise TableError(place, expected, str(error)) from error
 
     names = [str(name).strip() for name in frame.columns]
-    repeated = sorted({repr(name) for name in names if name and names.count(name) > 1})
+    repeated = [repr(name) for name, count in Counter(names).items() if name and count > 1]
     if repeated:
         found = f"{', '.join(repeated)} more than once"
         raise TableError(place, "must have unique column names", found, "rename the duplicates")
@@ -179,16 +179,6 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     return frame if isinstance(frame.index, pd.RangeIndex) and frame.index.name is None else frame.reset_index()
 
 
-def is_missing_word(cell: str) -> bool:
-    """Returns whether a cell is empty or contains a marker for a missing value.
-
-    Example:
-        >>> is_missing_word(" N/A "), is_missing_word("none")
-        (True, False)
-    """
-    return cell.strip().lower() in MISSING_WORDS
-
-
 def parse_numbers(table: pd.DataFrame, columns: Sequence[str], problems: list[InvalidInput]) -> pd.DataFrame:
     """Parses the text in some columns of a table as numbers, with NaN for missing values.
 
@@ -210,7 +200,7 @@ def parse_number(cell: str, decimal_comma: bool = False) -> float:
         >>> parse_number("-2e-3"), parse_number("NA"), parse_number("1,5", decimal_comma=True), parse_number("x")
         (-0.002, nan, 1.5, inf)
     """
-    if is_missing_word(cell):
+    if cell.strip().lower() in MISSING_WORDS:
         return math.nan
     try:
         # Python would read the code 12_3 as 123.

@@ -17,7 +17,7 @@ import numpy as np
 from tagalong.errors import InvalidInput, as_tuple, collect, first_few, is_integer, raise_problems
 from tagalong.group import Group
 from tagalong.learn import Job
-from tagalong.tabular import TableError, is_missing_word, parse_numbers, read_table
+from tagalong.tabular import MISSING_WORDS, TableError, parse_numbers, read_table
 
 from .backend import Backend
 from .external import ExternalRun
@@ -357,7 +357,7 @@ def _read_rows(file: Path, values: Sequence[str]) -> pd.DataFrame:
         raise TableError(file, f"must have the columns {', '.join(required)}", f"no {', '.join(missing)}")
     for column in set(NUMERIC_COLUMNS) & set(table.columns):
         # NaN is a measured value, not a missing one.
-        cells = table[column].map(lambda cell: "" if is_missing_word(cell) and cell.lower() != "nan" else cell)
+        cells = table[column].mask(table[column].str.lower().isin(MISSING_WORDS - {"nan"}), "")
         table[column] = cells.str.replace(",", ".") if table.attrs["decimal_comma"] else cells
     return table
 
