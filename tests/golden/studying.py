@@ -13,7 +13,7 @@ import torch
 
 from tagalong import MLP, Affinity, ExternalStudy, Group, Problem, Recipe, Results, Study, Task, Verdict
 from tagalong.integrations.sklearn import GroupedMultiTaskClassifier, GroupedMultiTaskRegressor
-from tagalong.study import Best, make_executor, plan, verdict_from_csv
+from tagalong.study import Best, make_executor, plan, read_run, verdict_from_csv
 
 Document = dict[str, Any]
 Columns = Mapping[str, Any]
@@ -124,6 +124,14 @@ def describe_records(results: Results) -> dict[str, Document]:
             "test": {task: score.loss for task, score in record.test.items()},
         }
     return documents
+
+
+def describe_affinities(out: Path) -> dict[str, Document]:
+    """Returns the affinities that a finished study measured, by estimator."""
+    return {
+        estimator: {"mean": affinity.mean.tolist(), "steps": len(affinity.steps)}
+        for estimator, affinity in read_run(out).affinities.items()
+    }
 
 
 def describe_errors(results: Results, method: str) -> dict[str, Document]:

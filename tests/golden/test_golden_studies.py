@@ -20,6 +20,7 @@ import pytest
 from studying import (
     WatchedExecutor,
     arrays_problem,
+    describe_affinities,
     describe_errors,
     describe_groups,
     describe_networks,
@@ -41,7 +42,7 @@ from studying import (
 METHODS = ["mtl", "stl", "tag", "hoa", "ensemble", "best-of", "auto"]
 METHODS += ["random", "cs", "optimal", "oracle", "uw", "constant", "boosting"]
 KINDS = {"age": "regression", "ill": "binary", "pay": "regression", "rich": "binary"}
-# Weights are drawn in single precision, so a processor that rounds otherwise changes numbers by up to 3e-7 of themselves.
+# Weights are drawn in single precision, so on a processor without FMA numbers differ by up to 3e-7 of themselves.
 DOUBLE = {"rtol": 2e-6, "atol": 1e-9}
 SINGLE = {"rtol": 1e-4, "atol": 1e-5}  # networks of tables are also trained in single precision
 TOLD = {"rtol": 1e-6}  # losses of rows are kept in single precision
@@ -93,6 +94,10 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.parametrize("method", METHODS)
 def test_records(study, golden, method):
     golden(f"records of {method}", study.records[method], **DOUBLE)
+
+
+def test_measured_affinities(study, golden):
+    golden("measured affinities", describe_affinities(study.out), rtol=1e-5, atol=1e-7)
 
 
 def test_errors(study, golden):
