@@ -240,7 +240,7 @@ ESTIMATOR_SETTINGS: dict[str, Any] = {
     "hidden_sizes": (6,),
     "epochs": 10,
     "patience": 3,
-    "random_state": 0,
+    "random_state": 2,
     "device": "cpu",
 }
 

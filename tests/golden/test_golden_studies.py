@@ -306,14 +306,15 @@ def test_asking_and_telling_losses(golden, tmp_path):
         return open_external(KINDS, tmp_path, ["stl", "hoa", "random"])
 
     golden("networks to train first", sorted(describe_networks(reopened().pending())))
-    told = []
+    told, already_open = [], reopened()
     while (network := (external := reopened()).ask()) is not None:
         assert network in external.pending()
         tasks, seed = network
         val, test = mean_losses(tasks, seed, "val"), mean_losses(tasks, seed, "test")
         external.tell(tasks, seed, val=val, test=test, rows=row_losses(tasks, seed, "test"), steps=10)
-        assert network not in reopened().pending()
+        assert network not in already_open.pending() + reopened().pending()
         told.append(network)
+    assert already_open.ask() is None
     assert len(set(told)) == len(told)
     golden("networks told", sorted(describe_networks(told)))
     check_answer(golden, "told losses", reopened().results())
