@@ -43,7 +43,7 @@ METHODS = ["mtl", "stl", "tag", "hoa", "ensemble", "best-of", "auto"]
 METHODS += ["random", "cs", "optimal", "oracle", "uw", "constant", "boosting"]
 KINDS = {"age": "regression", "ill": "binary", "pay": "regression", "rich": "binary"}
 # Weights are drawn in single precision, so on a processor without FMA numbers differ by up to 3e-7 of themselves.
-DOUBLE = {"rtol": 2e-6, "atol": 1e-9}
+DOUBLE = {"rtol": 2e-6, "atol": 1e-7}
 SINGLE = {"rtol": 1e-4, "atol": 1e-5}  # networks of tables are also trained in single precision
 TOLD = {"rtol": 1e-6}  # losses of rows are kept in single precision
 
