@@ -1,3 +1,5 @@
+"""How affinities are made, copied, sliced and merged."""
+
 import copy
 import pickle
 from typing import Any
@@ -9,11 +11,12 @@ from affinity_oracle import names
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 
+FIELDS = ("mean", "stderr", "count", "steps", "history", "null")
+
 
 def small(**settings: object) -> Affinity:
-    rng = np.random.default_rng(0)
     return Affinity.from_history(
-        rng.standard_normal((6, 3, 3)),
+        np.random.default_rng(0).standard_normal((6, 3, 3)),
         ["a", "b", "c"],
         steps=[0, 5, 10, 15, 20, 25],
         skipped={"missing": np.eye(3, dtype=int)},
@@ -21,169 +24,105 @@ def small(**settings: object) -> Affinity:
     )
 
 
-def test_arrays_are_read_only_copies() -> None:
+def test_affinities_cannot_be_changed() -> None:
     history = np.zeros((2, 2, 2))
     affinity = Affinity.from_history(history, ["a", "b"])
     history[:] = 7
     assert not affinity.history.any()
-    for array in (
-        affinity.mean,
-        affinity.stderr,
-        affinity.count,
-        affinity.steps,
-        affinity.history,
-        affinity.null,
-    ):
+    for name in FIELDS:
         with pytest.raises(ValueError, match="read-only"):
-            array[...] = 1
-
-
-def test_mappings_are_read_only() -> None:
+            getattr(affinity, name)[...] = 1
     with pytest.raises(TypeError):
         small().settings["estimator"] = "cosine"  # type: ignore[index]
-    with pytest.raises(TypeError):
-        small().skipped["missing"] = np.zeros((3, 3))  # type: ignore[index]
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda a: pickle.loads(pickle.dumps(a))])
-def test_copies_and_pickles_are_equal_and_read_only(copied: object) -> None:
-    affinity = small()
-    other = copied(affinity)  # type: ignore[operator]
-    assert isinstance(other, Affinity)
-    assert other.tasks == affinity.tasks
-    assert other.settings == affinity.settings
-    for name in ("mean", "stderr", "count", "steps", "history", "null"):
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda affinity: pickle.loads(pickle.dumps(affinity))])
+def test_copies_and_pickles_are_equal_and_read_only(copied: Any) -> None:
+    affinity = small(shape=(1, 2))
+    other = copied(affinity)
+    assert (other.tasks, other.settings) == (affinity.tasks, affinity.settings)
+    assert other.settings["shape"] == [1, 2]  # settings are converted as JSON would
+    for name in FIELDS:
         np.testing.assert_array_equal(getattr(other, name), getattr(affinity, name))
         assert not getattr(other, name).flags.writeable
     np.testing.assert_array_equal(other.skipped["missing"], np.eye(3))
 
 
-def test_count_is_the_number_of_values_of_each_pair() -> None:
+def test_a_history_may_have_gaps_or_be_empty() -> None:
     history = np.zeros((3, 2, 2))
     history[1, 0, 1] = np.nan
     affinity = Affinity.from_history(history, ["a", "b"])
     assert affinity.count.tolist() == [[3, 2], [3, 3]]
     assert affinity.steps.tolist() == [0, 1, 2]
+    empty = Affinity.from_history([], ["a", "b"])
+    assert (empty.history.shape, empty.null.shape) == ((0, 2, 2), (0, 2))
+    assert np.isnan(empty.mean).all()
+    assert np.isnan(empty.stderr).all()
+    assert not empty.count.any()
 
 
-def test_an_affinity_without_measurements_is_all_nan() -> None:
-    affinity = Affinity.from_history([], ["a", "b"])
-    assert affinity.history.shape == (0, 2, 2)
-    assert affinity.null.shape == (0, 2)
-    assert np.isnan(affinity.mean).all()
-    assert np.isnan(affinity.stderr).all()
-    assert not affinity.count.any()
-
-
-def test_from_matrix_names_tasks_by_number_and_has_no_errors() -> None:
+def test_matrices_have_no_history_and_may_have_targets_in_rows() -> None:
     affinity = Affinity.from_matrix([[np.nan, 2], [3, 4]])
     assert affinity.tasks == ("0", "1")
     assert affinity.count.tolist() == [[0, 1], [1, 1]]
     assert np.isnan(affinity.stderr).all()
     assert affinity.history.shape == (0, 2, 2)
-
-
-def test_from_matrix_with_targets_in_rows_transposes_everything() -> None:
-    affinity = Affinity.from_matrix(
+    turned = Affinity.from_matrix(
         [[1, 2], [3, 4]], axis="target", stderr=[[0.1, 0.2], [0.3, 0.4]], count=[[1, 2], [3, 4]]
     )
-    assert affinity.mean[0, 1] == 3
-    assert affinity.stderr[0, 1] == 0.3
-    assert affinity.count[0, 1] == 3
-
-
-def test_settings_are_converted_as_json_would() -> None:
-    assert small(shape=(1, 2)).settings["shape"] == [1, 2]
-
-
-def test_average_is_recorded_and_taken_from_settings() -> None:
-    assert small().settings["average"] == "mean"
-    trimmed = small(average="trimmed", trim=0.2)
-    assert trimmed.settings["trim"] == 0.2
-    np.testing.assert_array_equal(trimmed.mean, small().averaged("trimmed", 0.2).mean)
+    assert (turned.mean[0, 1], turned.stderr[0, 1], turned.count[0, 1]) == (3, 0.3, 3)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("argument", "value"),
     [
-        ({"tasks": ["a", "a"]}, "`tasks` must be distinct, found 'a' more than once"),
-        ({"tasks": ["a", ""]}, "`tasks` must be non-empty strings, found ''"),
-        ({"tasks": ["a", 3]}, "`tasks` must be non-empty strings, found 3"),
-        ({"tasks": "ab"}, "`tasks` must be a list of names, found the string 'ab'"),
-        ({"tasks": ["a", "b", "c"]}, r"must have shape \(2, 3, 3\) for 3 tasks, found \(2, 2, 2\)"),
-        ({"tasks": []}, "`tasks` must name at least one task"),
-        ({"history": np.full((2, 2, 2), np.inf)}, "`history` must be finite, or NaN .* found 8 infinite"),
-        ({"history": 5}, "`history` must be an array, found int"),
-        ({"steps": 5}, "`steps`"),
-        ({"history": [[["x"]]]}, "`history` must be an array of numbers"),
-        ({"null": np.zeros(2)}, r"`null` must have shape \(2, 2\) for 2 tasks, found \(2,\)"),
-        ({"null": np.full((2, 2), -np.inf)}, "`null` must be finite"),
-        ({"steps": [4, 4]}, "`steps` must be strictly increasing"),
-        ({"steps": [1]}, "`steps` must contain 2 call numbers, one per step of `history`, found 1"),
-        ({"steps": [0.5, 1]}, "`steps` must be an array of numbers.*not integers"),
-        (
-            {"skipped": {"nan": [[1, 2], [3, -4]]}},
-            r"`skipped\['nan'\]` must contain only non-negative integers, found -4",
-        ),
-        ({"settings": {"x": np.zeros(3)}}, "`settings` must contain only JSON-compatible values"),
-        ({"settings": {"x": float("nan")}}, "`settings` must contain only JSON-compatible values"),
-        ({"settings": {"trim": "x"}}, r"`trim` must be a fraction in \[0, 0.5\), found 'x'"),
-        ({"settings": 3}, "`settings` must be a mapping from names to values, found 3"),
-        (
-            {"settings": {"average": "mode"}},
-            "`average` must be one of 'mean', 'trimmed', 'median', found 'mode'",
-        ),
+        ("tasks", ["a", "a"]), ("tasks", ["a", ""]), ("tasks", ["a", 3]), ("tasks", "ab"), ("tasks", []),
+        ("history", np.zeros((2, 3, 3))), ("history", np.full((2, 2, 2), np.inf)), ("history", 5),
+        ("history", [[["x"]]]), ("history", np.full((2, 2, 2), -1e308)),  # whose squares would overflow
+        ("null", np.zeros(2)), ("null", np.full((2, 2), -np.inf)), ("null", np.full((2, 2), 1e308)),
+        ("steps", 5), ("steps", [4, 4]), ("steps", [1]), ("steps", [0.5, 1]),
+        ("skipped", {"nan": [[1, 2], [3, -4]]}), ("block_counts", np.zeros((2, 2, 2))),
+        ("settings", {"x": np.zeros(3)}), ("settings", {"x": float("nan")}), ("settings", 3),
+        ("trim", {"trim": "x"}), ("average", {"average": "mode"}),
     ],
-)
-def test_the_error_of_from_history_says_what_is_wrong(arguments: dict[str, object], message: str) -> None:
-    usual: dict[str, object] = {"history": np.zeros((2, 2, 2)), "tasks": ["a", "b"]}
-    with pytest.raises(ValueError, match=message):
-        Affinity.from_history(**(usual | arguments))  # type: ignore[arg-type]
+)  # fmt: skip
+def test_the_error_of_from_history_names_the_argument(argument: str, value: Any) -> None:
+    usual: dict[str, Any] = {"history": np.zeros((2, 2, 2)), "tasks": ["a", "b"]}
+    given = "settings" if argument in ("trim", "average") else argument
+    with pytest.raises(InvalidInput, match=f"`{argument}"):
+        Affinity.from_history(**(usual | {given: value}))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("argument", "value"),
     [
-        ({"matrix": [[1, 2, 3]]}, r"must have shape \(1, 1\) for 1 tasks, found \(1, 3\)"),
-        ({"matrix": [[1, 2], [3, np.inf]]}, "`matrix` must be finite"),
-        ({"matrix": 5}, "`matrix` must be an array, found int"),
-        ({"tasks": ["a"]}, "`tasks` must contain 2 names, one per row of `matrix`, found 1"),
-        ({"axis": "rows"}, '`axis` must be "source" or "target"'),
-        ({"stderr": [[1, 2], [3, -1]]}, "`stderr` must be at least 0"),
-        ({"stderr": [1, 2]}, "`stderr` must have shape"),
-        ({"count": [[1, 2], [3, 0.5]]}, "`count` must be an array of numbers"),
+        ("matrix", [[1, 2, 3]]), ("matrix", [[1, 2], [3, np.inf]]), ("matrix", 5), ("matrix", [[1j, 0], [0, 1]]),
+        ("tasks", ["a"]), ("axis", "rows"), ("stderr", [[1, 2], [3, -1]]), ("stderr", [1, 2]),
+        ("count", [[1, 2], [3, 0.5]]), ("count", [[1, 1e400]] * 2), ("count", [[1, 1e30]] * 2),
     ],
-)
-def test_the_error_of_from_matrix_says_what_is_wrong(arguments: dict[str, object], message: str) -> None:
-    usual: dict[str, object] = {"matrix": [[1, 2], [3, 4]]}
-    with pytest.raises(ValueError, match=message):
-        Affinity.from_matrix(**(usual | arguments))  # type: ignore[arg-type]
+)  # fmt: skip
+def test_the_error_of_from_matrix_names_the_argument(argument: str, value: Any) -> None:
+    with pytest.raises(InvalidInput, match=f"`{argument}`"):
+        Affinity.from_matrix(**({"matrix": [[1, 2], [3, 4]]} | {argument: value}))
 
 
 def test_one_error_lists_all_problems() -> None:
-    with pytest.raises(ValueError, match="several problems") as caught:
+    with pytest.raises(InvalidInput) as caught:
         Affinity.from_history(np.full((2, 2, 2), np.inf), ["a", "a"], [3, 1], null=np.zeros((1, 2)))
-    for argument in ("`tasks`", "`history`", "`steps`", "`null`"):
-        assert argument in str(caught.value)
+    assert all(f"`{argument}`" in str(caught.value) for argument in ("tasks", "history", "steps", "null"))
 
 
-def test_between_includes_the_first_step_and_excludes_the_last() -> None:
+def test_between_and_every_select_steps() -> None:
     part = small().between(5, 20)
     assert part.steps.tolist() == [5, 10, 15]
     np.testing.assert_allclose(part.mean, small().history[1:4].mean(axis=0))
     assert not part.skipped
-
-
-def test_the_error_of_between_without_a_step_names_the_available_steps() -> None:
-    with pytest.raises(ValueError, match=r"found none in \[6, 9\); measured steps run from 0 to 25"):
-        small().between(6, 9)
-
-
-def test_every_selects_each_nth_measured_step() -> None:
     assert small().every(2).steps.tolist() == [0, 10, 20]
-    np.testing.assert_array_equal(small().every(1).mean, small().mean)
-    with pytest.raises(ValueError, match="`n` must be a positive integer, found 0"):
-        small().every(0)
+    with pytest.raises(InvalidInput, match="6, 9"):
+        small().between(6, 9)
+    for wrong in (0, 1.5, True):
+        with pytest.raises(InvalidInput, match="`n`"):
+            small().every(wrong)  # type: ignore[arg-type]
 
 
 def test_only_selects_and_reorders_everything() -> None:
@@ -193,18 +132,12 @@ def test_only_selects_and_reorders_everything() -> None:
     np.testing.assert_array_equal(part.history, small().history[:, [2, 0]][:, :, [2, 0]])
     assert part.skipped["missing"].tolist() == [[1, 0], [0, 1]]
     assert part.settings == small().settings
-
-
-def test_only_without_a_history_keeps_errors_and_counts() -> None:
-    affinity = Affinity.from_matrix(np.arange(9).reshape(3, 3), stderr=np.ones((3, 3)), count=np.full((3, 3), 5))
-    part = affinity.only(["2", "1"])
+    table = Affinity.from_matrix(np.arange(9).reshape(3, 3), stderr=np.ones((3, 3)), count=np.full((3, 3), 5))
+    part = table.only(["2", "1"])
     assert part.mean.tolist() == [[8, 7], [5, 4]]
     assert (part.stderr == 1).all()
     assert (part.count == 5).all()
-
-
-def test_the_error_of_only_names_unknown_tasks() -> None:
-    with pytest.raises(ValueError, match=r"`tasks` must contain only known tasks \('a', 'b', 'c'\), found 'x', 'y'"):
+    with pytest.raises(InvalidInput, match=r"`tasks`.* 'x', 'y'"):
         small().only(["a", "x", "y"])
 
 
@@ -213,7 +146,7 @@ def test_the_error_of_only_names_unknown_tasks() -> None:
     [("averaged", ["mean"]), ("bootstrap", []), ("between", [0, 1]), ("every", [2]), ("settled", [2])],
 )
 def test_methods_that_need_a_history_are_an_error_without_one(method: str, arguments: list[object]) -> None:
-    with pytest.raises(ValueError, match=rf"{method}\(\) requires a history of measured steps"):
+    with pytest.raises(InvalidInput, match=rf"{method}\(\) requires a history"):
         getattr(Affinity.from_matrix(np.eye(3)), method)(*arguments)
 
 
@@ -229,17 +162,75 @@ def test_tasks_in_another_order_give_the_same_numbers() -> None:
     np.testing.assert_allclose(here.stderr, there.stderr[np.ix_(order, order)])
 
 
-@pytest.mark.parametrize("field", ["history", "null"])
-def test_measured_values_whose_squares_overflow_are_rejected(field: str) -> None:
-    values: dict[str, Any] = {"history": np.ones((3, 2, 2)), "null": np.ones((3, 2))}
-    values[field] = values[field] * -1e308
-    with pytest.raises(InvalidInput, match=rf"`{field}` must be at most 1e\+150 in magnitude, found 1e\+308; divide"):
-        Affinity.from_history(values["history"], ["a", "b"], null=values["null"])
-    values[field] = values[field] / 1e160
-    assert np.isfinite(Affinity.from_history(values["history"], ["a", "b"], null=values["null"]).stderr).all()
+def measured(tasks: str, steps: list[int], seed: int = 0, **settings: object) -> Affinity:
+    n = len(tasks)
+    history = np.random.default_rng(seed).standard_normal((len(steps), n, n))
+    null = np.arange(len(steps) * n, dtype=float).reshape(len(steps), n)
+    return Affinity.from_history(
+        history, list(tasks), steps, null=null, skipped={"missing": np.ones((n, n))}, settings=settings
+    )
 
 
-@pytest.mark.parametrize("count", [[[1, 1e400]] * 2, [[1, 1e30]] * 2, [[1, 0.5]] * 2])
-def test_counts_must_be_integers_of_ordinary_size(count: Any) -> None:
-    with pytest.raises(InvalidInput, match="`count` must be an array of numbers"):
-        Affinity.from_matrix(np.ones((2, 2)), ["a", "b"], count=count)
+def test_merging_joins_tasks_and_histories() -> None:
+    first, second = measured("ab", [0, 10]), measured("cb", [0, 10, 20], seed=1)
+    merged = first.merge(second)
+    assert merged.tasks == ("a", "b", "c")
+    assert merged.steps.tolist() == [0, 10, 11, 21, 31]
+    assert merged.count.tolist() == [[2, 2, 0], [2, 5, 3], [0, 3, 3]]
+    assert np.isnan(merged.mean[[0, 2], [2, 0]]).all()
+    np.testing.assert_array_equal(merged.history[:2, :2, :2], first.history)
+    np.testing.assert_array_equal(merged.history[2:, 2, 1], second.history[:, 0, 1])
+    np.testing.assert_array_equal(merged.null[2:, 2], second.null[:, 0])
+    assert np.isnan(merged.null[:2, 2]).all()
+    both = np.concatenate([first.history[:, 1, 1], second.history[:, 1, 1]])
+    assert merged.mean[1, 1] == pytest.approx(both.mean())
+    assert merged.skipped["missing"].tolist() == [[1, 1, 0], [1, 2, 1], [0, 1, 1]]
+
+
+def test_consecutive_steps_keep_their_numbers() -> None:
+    whole = measured("ab", [0, 10, 20, 30])
+    again = whole.between(0, 15).merge(whole.between(15, 40))
+    for name in FIELDS:
+        np.testing.assert_array_equal(getattr(again, name), getattr(whole, name))
+
+
+def test_different_quantities_do_not_merge() -> None:
+    for setting in ("estimator", "update", "held_out", "per_lr"):
+        one, other = measured("ab", [0], **{setting: "x"}), measured("ab", [0], **{setting: "y"})
+        with pytest.raises(InvalidInput, match=rf"`other`.*{setting}"):
+            one.merge(other)
+    one, other = measured("ab", [0, 1], update="sgd"), measured("ab", [0, 1], update="optimizer").averaged("median")
+    with pytest.raises(InvalidInput, match="update.*average"):
+        one.merge(other)
+    with pytest.raises(TypeError, match="`other`"):
+        one.merge(5)  # type: ignore[arg-type]
+
+
+def test_merging_keeps_the_average_and_the_settings_that_agree() -> None:
+    merged = measured("ab", [0], lr=0.1, seed_=1, net="x").merge(measured("ab", [0], lr=0.2, seed_=1, data="d"))
+    assert merged.settings == {"seed_": 1, "net": "x", "data": "d", "average": "mean"}
+    one, other = (measured("ab", list(range(30)), seed=seed).averaged("trimmed", 0.2) for seed in (0, 1))
+    merged = one.merge(other)
+    assert merged.settings == {"average": "trimmed", "trim": 0.2}
+    np.testing.assert_array_equal(merged.mean, merged.averaged("trimmed", 0.2).mean)
+
+
+def test_without_histories_means_are_weighted_by_count() -> None:
+    first = Affinity.from_matrix([[1.0, 2.0], [3.0, np.nan]], ["a", "b"], count=[[3, 3], [3, 0]])
+    second = Affinity.from_matrix([[5.0, 6.0], [7.0, 8.0]], ["b", "a"], stderr=np.ones((2, 2)))
+    merged = first.merge(second)
+    assert merged.mean.tolist() == [[(3 + 8) / 4, (6 + 7) / 4], [(9 + 6) / 4, 5.0]]
+    assert merged.count.tolist() == [[4, 4], [4, 1]]
+    assert merged.stderr[1, 1] == 1
+    assert np.isnan(merged.stderr[0]).all()
+    third, fourth = (Affinity.from_matrix([[0.0]], stderr=[[error]], count=[[1]]) for error in (3.0, 4.0))
+    assert third.merge(fourth).stderr.item() == pytest.approx(2.5)  # independent errors add in squares
+
+
+def test_a_history_and_a_table_give_means_without_a_history() -> None:
+    first, second = measured("ab", [0, 10, 20]), Affinity.from_matrix([[9.0]], ["b"])
+    for merged in (first.merge(second), second.merge(first)):
+        assert len(merged.steps) == 0
+        at = merged.tasks.index("b")
+        assert merged.mean[at, at] == pytest.approx((first.history[:, 1, 1].sum() + 9) / 4)
+    assert second.merge(first).tasks == ("b", "a")

@@ -1,10 +1,12 @@
+"""Standard errors and resamples of histories whose steps are correlated."""
+
 import numpy as np
 import pytest
-from affinity_oracle import ar1, ar1_mean_deviation, names
+from affinity_oracle import ar1, ar1_mean_deviation, names, slow_average
 
 from tagalong.affinity import Affinity
-from tagalong.affinity.averaging import Average, averages, target_history
-from tagalong.affinity.bootstrap import block_length, block_weights, lag_one_autocorrelation
+
+AVERAGES = ["mean", "trimmed", "median"]
 
 
 @pytest.mark.parametrize("average", ["mean", "trimmed"])
@@ -43,29 +45,39 @@ def test_closed_form_is_the_limit_of_many_resamples() -> None:
     np.testing.assert_allclose(affinity.bootstrap(4000).std(axis=0), affinity.stderr, rtol=0.1)
 
 
-@pytest.mark.parametrize("average", ["mean", "trimmed", "median"])
-@pytest.mark.parametrize("kind", ["complete", "round robin"])
-def test_bootstrap_averages_each_resample_of_whole_steps(average: str, kind: str) -> None:
-    history = ar1(np.random.default_rng(0), 61, (3, 3), 0.6)
-    null = np.full((61, 3), np.nan)
-    if kind == "round robin":
-        history[(np.arange(61)[:, None] % 3) != np.arange(3)] = np.nan
-        null = np.zeros((61, 3))
-    affinity = Affinity.from_history(history, names(3), null=null, settings={"average": average})
-    draws = affinity.bootstrap(n=7, seed=3)
-    length = block_length([target_history(history, null, j) for j in range(3)], 61)
-    for draw, weights in zip(draws, block_weights(61, length, 7, 3), strict=True):
-        steps = np.repeat(np.arange(61), weights.astype(int))
-        np.testing.assert_allclose(draw, averages(history[steps], null[steps], Average(average)), atol=1e-12)
+@pytest.mark.parametrize("alternating", [False, True])
+def test_every_resample_is_the_average_of_whole_steps_drawn_in_blocks(alternating: bool) -> None:
+    steps, n = 20, 7
+    history, null = ar1(np.random.default_rng(0), steps, (n, n), 0.6), np.zeros((steps, n))
+    if alternating:  # the last three sources take turns
+        for source in (4, 5, 6):
+            history[np.arange(steps) % 3 != source - 4, source] = np.nan
+    affinity = Affinity.from_history(history, names(n), null=null)
+    # There are more complete pairs than steps, so their means tell how often each step was drawn.
+    complete = history[:, :4].reshape(steps, -1)
+    counts = steps * affinity.bootstrap(300, seed=3)[:, :4].reshape(300, -1) @ np.linalg.pinv(complete)
+    drawn = np.rint(counts).astype(int)
+    np.testing.assert_allclose(counts, drawn, atol=1e-6)
+    assert (drawn.sum(axis=1) == steps).all()
+    assert np.corrcoef(drawn[:, 0], drawn[:, steps - 1])[0, 1] > 0.4  # blocks wrap around
+    assert np.corrcoef(drawn[:, 0], drawn[:, steps // 2])[0, 1] < 0.2
+    for average in AVERAGES:
+        resamples = affinity.averaged(average).bootstrap(7, seed=3)  # type: ignore[arg-type]
+        for resample, times in zip(resamples, drawn, strict=False):
+            rows = np.repeat(np.arange(steps), times)
+            np.testing.assert_allclose(resample, slow_average(history[rows], null[rows], average, 0.05), atol=1e-9)
 
 
-def test_bootstrap_repeats_with_its_seed() -> None:
+def test_resamples_repeat_with_their_seed_in_any_number_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     affinity = Affinity.from_history(ar1(np.random.default_rng(0), 50, (2, 2), 0.3), ["a", "b"])
-    np.testing.assert_array_equal(affinity.bootstrap(5, seed=1), affinity.bootstrap(5, seed=1))
-    assert (affinity.bootstrap(5, seed=1) != affinity.bootstrap(5, seed=2)).any()
+    whole = affinity.bootstrap(30, seed=1)
+    assert (whole != affinity.bootstrap(30, seed=2)).any()
     assert affinity.bootstrap().shape == (200, 2, 2)
-    with pytest.raises(ValueError, match="`n` must be a positive integer, found 0"):
-        affinity.bootstrap(0)
+    monkeypatch.setattr("tagalong.affinity.bootstrap.WEIGHTS_AT_ONCE", 7 * 50)
+    np.testing.assert_allclose(affinity.bootstrap(30, seed=1), whole, rtol=1e-12)
+    for wrong in (0, 10**9):
+        with pytest.raises(ValueError, match="`n`"):
+            affinity.bootstrap(wrong)
 
 
 def test_a_resample_without_a_value_of_a_pair_is_nan() -> None:
@@ -76,64 +88,12 @@ def test_a_resample_without_a_value_of_a_pair_is_nan() -> None:
     assert np.isfinite(draws[:, 1, 0]).all()
 
 
-@pytest.mark.parametrize("average", ["mean", "trimmed", "median"])
-def test_fewer_than_two_values_have_no_error(average: str) -> None:
+@pytest.mark.parametrize("average", AVERAGES)
+def test_errors_need_two_values_and_are_zero_if_all_are_equal(average: str) -> None:
     history = np.random.default_rng(0).standard_normal((8, 2, 2))
     history[1:, 0, 1], history[:, 1, 1] = np.nan, np.nan
     affinity = Affinity.from_history(history, names(2), null=np.zeros((8, 2)), settings={"average": average})
     assert np.isnan(affinity.stderr[:, 1]).all()
     assert (affinity.stderr[:, 0] > 0).all()
-
-
-@pytest.mark.parametrize("average", ["mean", "trimmed", "median"])
-def test_equal_values_have_no_scatter(average: str) -> None:
-    affinity = Affinity.from_history(np.full((20, 2, 2), 0.1), names(2), settings={"average": average})
-    np.testing.assert_allclose(affinity.stderr, 0, atol=1e-15)
-
-
-def test_block_lengths_follow_the_stated_rule() -> None:
-    history = ar1(np.random.default_rng(0), 1000, (8, 8), 0.6)
-    rho = np.median([lag_one_autocorrelation(history[:, i, j]) for i in range(8) for j in range(8)])
-    length = block_length([target_history(history, np.full((1000, 8), np.nan), j) for j in range(8)], 1000)
-    assert length == round((2 * rho / (1 - rho**2)) ** (2 / 3) * 1000 ** (1 / 3))
-    assert lag_one_autocorrelation(history[:, 0, 0]) == pytest.approx(
-        np.corrcoef(history[1:, 0, 0], history[:-1, 0, 0])[0, 1], abs=0.01
-    )
-
-
-def test_blocks_are_at_least_one_step_and_at_most_a_quarter() -> None:
-    rising = np.arange(40.0).reshape(40, 1, 1)
-    falling_back = (-1.0) ** np.arange(40).reshape(40, 1, 1)
-    lengths = [block_length([target_history(h, np.full((40, 1), np.nan), 0)], 40) for h in (rising, falling_back)]
-    assert lengths == [10, 1]
-
-
-def test_resamples_draw_blocks_that_wrap_around() -> None:
-    weights = block_weights(steps=12, length=4, n=200, seed=0)
-    assert (weights.sum(axis=1) == 12).all()
-    assert np.corrcoef(weights[:, 0], weights[:, 11])[0, 1] > 0.4  # the last step is followed by the first
-    assert np.corrcoef(weights[:, 0], weights[:, 6])[0, 1] < 0.2
-
-
-def test_invalid_arguments_are_rejected() -> None:
-    affinity = Affinity.from_history(np.zeros((2, 2, 2)), ["a", "b"])
-    with pytest.raises(TypeError, match="`other` must be an Affinity, found int"):
-        affinity.merge(5)  # type: ignore[arg-type]
-    for wrong in (1.5, True):
-        with pytest.raises(ValueError, match="positive integer"):
-            affinity.every(wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="array of numbers"):
-        Affinity.from_matrix([[1j, 0], [0, 1]])
-
-
-def test_resamples_are_the_same_in_any_number_of_parts(monkeypatch):
-    affinity = Affinity.from_history(np.random.default_rng(0).normal(size=(20, 3, 3)), ["a", "b", "c"])
-    whole = affinity.bootstrap(n=30, seed=1)
-    monkeypatch.setattr("tagalong.affinity.bootstrap.WEIGHTS_AT_ONCE", 7 * 20)
-    np.testing.assert_allclose(affinity.bootstrap(n=30, seed=1), whole, rtol=1e-12)
-
-
-def test_resamples_that_do_not_fit_into_memory_are_rejected():
-    affinity = Affinity.from_history(np.zeros((2, 3, 3)), ["a", "b", "c"])
-    with pytest.raises(ValueError, match="`n` must be at most 100,000 for 3 tasks, found 1,000,000,000; for more"):
-        affinity.bootstrap(n=10**9)
+    equal = Affinity.from_history(np.full((20, 2, 2), 0.1), names(2), settings={"average": average})
+    np.testing.assert_allclose(equal.stderr, 0, atol=1e-15)

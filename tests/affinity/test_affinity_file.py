@@ -1,5 +1,5 @@
-import hashlib
-import io
+"""Affinities in JSON and CSV files: everything is read back, and other files are refused."""
+
 import json
 import os
 from collections.abc import Callable
@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 from affinity_oracle import Floats, histories, names
 from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
 
-from tagalong.affinity import Affinity, AffinityFileError, formats
+from tagalong.affinity import Affinity, AffinityFileError, disclaimer
 
 FIELDS = ("mean", "stderr", "count", "steps", "history", "null")
+LONG = 1200  # steps of 9 tasks, whose history is kept in an archive
 
 
 def assert_same(one: Affinity, other: Affinity) -> None:
-    assert one.tasks == other.tasks
-    assert one.settings == other.settings
+    assert (one.tasks, one.settings) == (other.tasks, other.settings)
     assert one.skipped.keys() == other.skipped.keys()
     arrays = [(getattr(one, name), getattr(other, name)) for name in FIELDS]
     for ours, theirs in [*arrays, *((one.skipped[key], other.skipped[key]) for key in one.skipped)]:
@@ -51,260 +53,175 @@ def test_everything_is_read_back_bit_for_bit(
     assert_same(Affinity.load(path), affinity)
 
 
-@pytest.mark.parametrize("inline", [True, False])
-def test_short_and_long_histories_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: bool) -> None:
-    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 10**9 if inline else 0)
-    measured().save(tmp_path / "affinity.json")
-    assert len(list(tmp_path.iterdir())) == (1 if inline else 2)
-    assert_same(Affinity.load(tmp_path / "affinity.json"), measured())
-
-
 def test_an_affinity_without_history_is_read_back(tmp_path: Path) -> None:
     affinity = Affinity.from_matrix([[np.nan, 0.1], [0.3, 1e-300]], ["ä,b", 'c"\n'])
-    affinity.save(str(tmp_path / "affinity.json"))
-    assert_same(Affinity.load(str(tmp_path / "affinity.json")), affinity)
+    affinity.save(str(tmp_path / "new" / "affinity.json"))
+    assert_same(Affinity.load(str(tmp_path / "new" / "affinity.json")), affinity)
+    with pytest.raises(IsADirectoryError):
+        affinity.save(tmp_path / "new")
 
 
-def test_the_file_is_strict_json_that_names_format_version_and_direction(tmp_path: Path) -> None:
-    def reject_constant(name: str) -> None:
-        raise AssertionError(name)
-
+def test_the_file_is_strict_json_that_names_format_version_direction_and_caution(tmp_path: Path) -> None:
     measured().save(tmp_path / "affinity.json")
-    document = json.loads((tmp_path / "affinity.json").read_text(), parse_constant=reject_constant)
+    document = json.loads((tmp_path / "affinity.json").read_text(), parse_constant=pytest.fail)
     assert (document["format"], document["version"]) == ("tagalong-affinity", 1)
     assert document["direction"] == "[source][target]"
+    assert document["caution"] == disclaimer(names(3))
     assert document["history"][0][0][1] is None
 
 
-def test_a_long_history_is_saved_in_an_archive_named_by_its_hash(tmp_path: Path) -> None:
-    affinity = measured(steps=1200, n=9)
-    affinity.save(tmp_path / "affinity.json")
-    entry = json.loads((tmp_path / "affinity.json").read_text())["archive"]
-    content = (tmp_path / entry["file"]).read_bytes()
-    assert hashlib.sha256(content).hexdigest() == entry["sha256"]
-    assert entry["sha256"][:16] in entry["file"]
-    assert_same(Affinity.load(tmp_path / "affinity.json"), affinity)
+@pytest.mark.parametrize(
+    ("task", "trait"),
+    [("is_male", "gender"), ("ethnicity_2", "race and origin"), ("patientAge", "age"), ("ill", "health")],
+)
+def test_sensitive_tasks_are_recognised_by_their_names(task: str, trait: str) -> None:
+    assert f"({trait}: {task})" in disclaimer([task, "depth"])
+    for other in ("average", "package", "illumination", "embrace", "message", "0"):
+        assert disclaimer([other]) == disclaimer([])
 
 
-def test_saving_again_removes_the_stale_archive_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 0)
-    for path in ("affinity.json", "affinity.json2", "affinity2.json"):
-        measured().save(tmp_path / path)
+def test_a_long_history_is_saved_in_an_archive_and_stale_ones_are_removed(tmp_path: Path) -> None:
+    path, other = tmp_path / "affinity.json", tmp_path / "affinity.json2"
+    for target in (path, other):
+        measured(LONG, 9).save(target)
     (tmp_path / "affinity.json.notes.npz").touch()
-    measured(steps=7).save(tmp_path / "affinity.json")
-    assert len(list(tmp_path.glob("*.npz"))) == 4
-    for path in ("affinity.json", "affinity.json2", "affinity2.json"):
-        Affinity.load(tmp_path / path)
-    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 10**9)
-    measured().save(tmp_path / "affinity.json")
+    measured(LONG + 1, 9).save(path)
     assert len(list(tmp_path.glob("*.npz"))) == 3
-
-
-def run_before_first_call(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, other: Callable[[], None]) -> None:
-    """Runs `other`, as another process might, just before the first call of a function."""
-    real, turns = getattr(owner, name), [other]
-
-    def function(*arguments: Any) -> Any:
-        if turns:
-            turns.pop()()
-        return real(*arguments)
-
-    monkeypatch.setattr(owner, name, function)
-
-
-@pytest.mark.parametrize("steps", [5, 7])
-@pytest.mark.parametrize("moment", ["_remove_stale_archives", "_archive_exists"])
-def test_two_processes_that_save_at_once_do_not_remove_the_archive_in_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, moment: str
-) -> None:
-    path, first, second = tmp_path / "affinity.json", measured(steps=steps), measured(steps=6)
-    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 5 * 9)  # only the shortest history has no archive
-    run_before_first_call(monkeypatch, formats, moment, lambda: second.save(path))
-    first.save(path)
-    found = Affinity.load(path)
-    assert_same(found, first if len(found.steps) == steps else second)
-
-
-def test_a_save_by_another_process_between_archive_and_json_harms_neither(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, replace, put = tmp_path / "affinity.json", os.replace, []
-    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 0)
-
-    def watched(new: Any, file: Any) -> None:
-        replace(new, file)
-        put.append(file)
-        if len(put) == 1:
-            measured(steps=7).save(path)
-
-    monkeypatch.setattr(os, "replace", watched)
+    assert_same(Affinity.load(path), measured(LONG + 1, 9))
+    assert_same(Affinity.load(other), measured(LONG, 9))
     measured().save(path)
+    assert len(list(tmp_path.glob("*.npz"))) == 2
     assert_same(Affinity.load(path), measured())
-    assert len(list(tmp_path.glob("*.npz"))) == 1
-
-
-def test_a_file_that_is_replaced_while_it_is_read_is_read_completely(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "affinity.json"
-    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 0)
-    measured().save(path)
-    run_before_first_call(monkeypatch, formats, "_read_archive", lambda: measured(steps=7).save(path))
-    assert_same(Affinity.load(path), measured(steps=7))
-
-
-def test_a_relative_path_without_a_folder_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    measured().save("affinity.json")
-    assert_same(Affinity.load("affinity.json"), measured())
 
 
 @pytest.mark.parametrize("failing", [1, 2])
 def test_a_failed_save_leaves_the_old_file_intact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
-    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 0)
-    path = tmp_path / "affinity.json"
-    measured().save(path)
+    path, replace, calls = tmp_path / "affinity.json", os.replace, []
+    measured(LONG, 9).save(path)
     before = len(list(tmp_path.iterdir()))
-    calls, real = [0], os.replace
 
-    def replace(source: Any, target: Any) -> None:
-        calls[0] += 1
-        if calls[0] == failing:
+    def fail(source: Any, target: Any) -> None:
+        calls.append(target)
+        if len(calls) == failing:
             raise OSError("disk full")
-        real(source, target)
+        replace(source, target)
 
-    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        measured(steps=7).save(path)
-    assert_same(Affinity.load(path), measured())
-    assert not list(tmp_path.glob("*.tmp"))
-    assert not list(tmp_path.glob(".*"))
-    assert len(list(tmp_path.iterdir())) == before + failing - 1
-
-
-def test_saved_files_have_the_usual_permissions(tmp_path: Path) -> None:
-    (tmp_path / "plain").touch()
-    measured().save(tmp_path / "affinity.json")
-    assert (tmp_path / "affinity.json").stat().st_mode == (tmp_path / "plain").stat().st_mode
+        measured(LONG + 1, 9).save(path)
+    assert_same(Affinity.load(path), measured(LONG, 9))
+    assert len(list(tmp_path.iterdir())) == before + failing - 1  # no temporary file, perhaps the new archive
 
 
 def change(**entries: Any) -> Callable[[bytes], bytes]:
     return lambda content: json.dumps(json.loads(content) | entries).encode()
 
 
-def drop(*keys: str) -> Callable[[bytes], bytes]:
-    return lambda content: json.dumps({k: v for k, v in json.loads(content).items() if k not in keys}).encode()
-
-
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damage", "part"),
     [
-        (lambda content: b"", "is not valid JSON"),
-        (lambda content: content[: len(content) // 2], "is not valid JSON.*truncated"),
-        (lambda content: b"\x80\x81" + content, "is not valid JSON"),
-        (lambda content: content.replace(b"null", b"NaN", 1), "is not valid JSON.*NaN"),
-        (lambda content: b"[" * 100_000, "is not valid JSON"),
-        (lambda content: b"[1, 2]", "must have the format .*, found 'list'"),
-        (lambda content: b"{}", "must have the format .*, found None"),
-        (change(format="other"), "must have the format 'tagalong-affinity', found 'other'"),
-        (change(version=2), "must have version 1, found 2; update tagalong"),
-        (change(version="one"), "must have version 1, found 'one'; save the affinity again"),
-        (drop("mean", "steps"), "is missing required fields: mean, steps"),
-        (change(tasks=["x"]), "is damaged: several problems"),
-        (change(tasks=7), "is damaged"),
-        (change(tasks=["task0", "task0", "task1"]), "is damaged: 'tasks' must be distinct"),
-        (change(mean=[[1, 2], [3]]), "is damaged: 'mean' must be an array of numbers"),
-        (change(mean=[["1", {}, 2]] * 3), "is damaged: 'mean' must be an array of numbers"),
-        (change(history=[[[1, 2, 3]] * 3]), r"is damaged: 'history'.*\(5, 3, 3\) for 3 tasks, found \(1, 3, 3\)"),
-        (change(null=[[0, 0, 0]]), "is damaged: 'null' must have shape"),
-        (change(steps=[1, 2]), "is damaged"),
-        (change(steps=7), "is damaged"),
-        (change(skipped=[1]), "is damaged"),
-        (change(settings=3), "is damaged"),
-        (change(archive=3), "is damaged: the archive must be a file in the same folder, found None"),
-        (change(archive={"file": "../x.npz"}), "the archive must be a file in the same folder, found '../x.npz'"),
-        (change(archive={"file": "x.npz"}), "stores its history in .*x.npz, which is missing"),
+        (lambda content: content[: len(content) // 2], "JSON"),
+        (lambda content: b"\x80\x81" + content, "JSON"),
+        (lambda content: content.replace(b"null", b"NaN", 1), "NaN"),
+        (lambda content: b"[" * 100_000, "JSON"),
+        (lambda content: b"[1, 2]", "format"),
+        (change(format="other"), "format"),
+        (change(version=2), "version 1, found 2"),
+        (change(direction="[target][source]"), "direction"),
+        (lambda content: content.replace(b'"mean"', b'"means"'), "fields: mean"),
+        (change(tasks=7), "damaged"),
+        (change(tasks=["task0", "task0", "task1"]), "'tasks'"),
+        (change(mean=[["1", {}, 2]] * 3), "'mean'"),
+        (change(history=[[[1, 2, 3]] * 3]), "'history'"),
+        (change(null=[[0, 0, 0]]), "'null'"),
+        (change(steps=7), "damaged"),
+        (change(skipped=[1]), "damaged"),
+        (change(settings=3), "damaged"),
+        (change(archive=3), "archive"),
+        (change(archive={"file": "../x.npz"}), "'../x.npz'"),
+        (change(archive={"file": "x.npz"}), "x.npz"),
     ],
 )
-def test_the_error_for_a_damaged_file_says_what_is_wrong(
-    tmp_path: Path, damage: Callable[[bytes], bytes], message: str
-) -> None:
+def test_damaged_files_are_refused(tmp_path: Path, damage: Callable[[bytes], bytes], part: str) -> None:
     path = tmp_path / "affinity.json"
     measured().save(path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(AffinityFileError, match=message) as caught:
+    with pytest.raises(AffinityFileError, match=part) as caught:
         Affinity.load(path)
     assert "affinity.json" in str(caught.value)
 
 
-def test_a_truncated_file_never_loads(tmp_path: Path) -> None:
+def test_archives_that_are_damaged_or_missing_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "affinity.json"
-    measured(steps=2, n=2).save(path)
-    content = path.read_bytes()
-    for length in range(0, len(content) - 2, 7):
-        path.write_bytes(content[:length])
-        with pytest.raises(AffinityFileError):
-            Affinity.load(path)
-
-
-def archive_of(**arrays: Any) -> bytes:
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    return content.getvalue()
-
-
-def test_archives_of_another_file_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "MAX_INLINE_VALUES", 0)
-    path = tmp_path / "affinity.json"
-    measured().save(path)
+    measured(LONG, 9).save(path)
     archive = next(tmp_path.glob("*.npz"))
     archive.write_bytes(archive.read_bytes()[:-1])
-    with pytest.raises(AffinityFileError, match=r"is not the history saved with .*: the hashes differ"):
+    with pytest.raises(AffinityFileError, match=archive.name):
         Affinity.load(path)
     archive.unlink()
-    with pytest.raises(AffinityFileError, match="stores its history in"):
+    with pytest.raises(AffinityFileError, match=archive.name):
         Affinity.load(path)
+    path.unlink()
+    for read in (Affinity.load, Affinity.from_csv):
+        with pytest.raises(FileNotFoundError):
+            read(path)
+
+
+task_names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), min_size=1).filter(
+    lambda name: name == name.strip()
+)
+
+
+@given(data=st.data())
+@settings(deadline=None)
+def test_a_saved_table_is_read_back_exactly(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    tasks = data.draw(st.lists(task_names, min_size=1, max_size=4, unique=True))
+    values = st.floats(allow_infinity=False)
+    matrix = data.draw(npst.arrays(np.float64, (len(tasks), len(tasks)), elements=values))
+    path = tmp_path_factory.getbasetemp() / "table.csv"
+    affinity = Affinity.from_matrix(matrix, tasks)
+    assert affinity.to_csv(path) == affinity.to_csv()
+    other = Affinity.from_csv(path)
+    assert other.tasks == affinity.tasks
+    np.testing.assert_array_equal(other.mean, affinity.mean)
+
+
+def read_csv(tmp_path: Path, text: str, axis: str = "source") -> Affinity:
+    path = tmp_path / "table.csv"
+    path.write_bytes(text.encode())
+    return Affinity.from_csv(path, axis=axis)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("text", "axis", "matrix"),
     [
-        (b"no zip", "is not a valid archive"),
-        (archive_of(steps=[1]), "is not a valid archive with the arrays steps, history, null"),
-        (archive_of(steps=[1], history=np.array([{}]), null=[1]), "is not a valid archive"),
-        (archive_of(steps=[1], history=np.zeros((1, 2, 2)), null=np.zeros((1, 3))), "is damaged: 'history'"),
+        ("source,a,b\na,1,2\nb,3,4\n", "source", [[1, 2], [3, 4]]),
+        ("target,a,b\na,1,2\nb,3,4\n", "target", [[1, 3], [2, 4]]),
+        (",b,a\na,2,1\nb,4,3\n", "source", [[1, 2], [3, 4]]),
+        ("\ufeff, a ,b\r\n\r\na, 1.5,\r\n b,-2e-3, 4\r\n,,\r\n", "source", [[1.5, np.nan], [-2e-3, 4]]),
     ],
 )
-def test_archives_with_other_content_are_rejected(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "affinity.json"
-    measured().save(path)
-    (tmp_path / "x.npz").write_bytes(content)
-    entry = {"file": "x.npz", "sha256": hashlib.sha256(content).hexdigest()}
-    path.write_bytes(change(archive=entry)(path.read_bytes()))
-    with pytest.raises(AffinityFileError, match=message):
-        Affinity.load(path)
+def test_tables_made_elsewhere_are_read(tmp_path: Path, text: str, axis: str, matrix: Any) -> None:
+    affinity = read_csv(tmp_path, text, axis)
+    assert affinity.tasks == ("a", "b")
+    np.testing.assert_array_equal(affinity.mean, matrix)
 
 
-def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        Affinity.load(tmp_path / "none.json")
-
-
-def test_a_file_in_the_other_direction_is_rejected(tmp_path: Path) -> None:
-    path = tmp_path / "affinity.json"
-    Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).save(path)
-    path.write_text(path.read_text().replace("[source][target]", "[target][source]"))
-    with pytest.raises(
-        AffinityFileError, match=r"must store affinities in the direction .*, found '\[target\]\[source\]'"
-    ):
-        Affinity.load(path)
-
-
-def test_saving_makes_the_folder_and_rejects_a_folder_as_path(tmp_path: Path) -> None:
-    affinity = Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"])
-    affinity.save(tmp_path / "runs" / "mine" / "affinity.json")
-    assert Affinity.load(tmp_path / "runs" / "mine" / "affinity.json").tasks == ("a", "b")
-    with pytest.raises(IsADirectoryError, match="is a folder"):
-        affinity.save(tmp_path / "runs")
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("", "table.csv"),
+        ("1,2,3\n4,5,6\n7,8,9\n", "table.csv"),
+        (",a,b\na,1,2\n", "'b'"),
+        (",a,b\na,1,2\nb,1\n", "line 3"),
+        (",a,b\na,1,2\na,1,2\n", "'a', 'b'"),
+        (",a,b\na,1,y\nb,x,inf\n", "line 2, column 'b'(.|\n)*line 3, column 'a'(.|\n)*line 3, column 'b'"),
+        ("target,a,b\na,1,2\nb,3,4\n", "axis"),
+    ],
+)
+def test_errors_say_where(tmp_path: Path, text: str, place: str) -> None:
+    with pytest.raises(AffinityFileError, match=place) as caught:
+        read_csv(tmp_path, text)
+    assert "table.csv" in str(caught.value)
