@@ -200,7 +200,7 @@ def test_different_quantities_do_not_merge() -> None:
         with pytest.raises(InvalidInput, match=rf"`other`.*{setting}"):
             one.merge(other)
     one, other = measured("ab", [0, 1], update="sgd"), measured("ab", [0, 1], update="optimizer").averaged("median")
-    with pytest.raises(InvalidInput, match="update.*average"):
+    with pytest.raises(InvalidInput, match=r"update.*average"):
         one.merge(other)
     with pytest.raises(TypeError, match="`other`"):
         one.merge(5)  # type: ignore[arg-type]

@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from group_oracle import Floats, Frame, best_by_enumeration, networks_of
+from group_oracle import Floats, Frame
 from tagalong.affinity import Affinity
-from tagalong.group import Candidate, Certificate, Grouping, check_certificate, score_grouping, select_groups
+from tagalong.group import Candidate, Grouping, score_grouping, select_groups
 
 NAMES = list("abcde")
 WHOLE = npst.arrays(np.float64, (5, 5), elements=st.integers(-9, 9))
@@ -54,13 +54,18 @@ def assert_scaled(found: Grouping, plain: Grouping, power: int) -> None:
 @given(matrix=WHOLE, power=POWERS, form=st.sampled_from(sorted(FORMS)), objective=st.sampled_from(["max", "min"]))
 @example(matrix=np.arange(25.0).reshape(5, 5) % 7, power=-1074, form="array", objective="max")
 @example(matrix=np.arange(25.0).reshape(5, 5) % 7, power=1015, form="results", objective="min")
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_scaling_by_a_power_of_two_changes_no_grouping(matrix: Floats, power: int, form: str, objective: Any) -> None:
-    plain = select_groups(FORMS[form](matrix), 2, objective=objective)
-    assert_scaled(select_groups(FORMS[form](np.ldexp(matrix, power)), 2, objective=objective), plain, power)
+    plain_scores, scores = FORMS[form](matrix), FORMS[form](np.ldexp(matrix, power))
+    plain = select_groups(plain_scores, 2, objective=objective)
+    assert_scaled(select_groups(scores, 2, objective=objective), plain, power)
+    names = list("01234") if form == "array" else NAMES
+    groups = [set(names[:3]), set(names[1:]), set(names[::2])]
+    if power > -1000:  # means of smaller numbers are rounded, so that other networks may be as good
+        assert_scaled(score_grouping(scores, groups), score_grouping(plain_scores, groups), power)
 
 
-@pytest.mark.parametrize("power", [-1074, -1040, -1000, 1000, 1015])
+@pytest.mark.parametrize("power", [-1074, 1015])
 @pytest.mark.parametrize(
     "options",
     [
@@ -79,23 +84,8 @@ def test_every_solver_accepts_scores_of_any_size(power: int, options: Any) -> No
     assert_scaled(select_groups(np.ldexp(matrix, power), 3, **options), plain, power)
 
 
-def test_too_many_groups_to_list_are_searched_at_any_size() -> None:
-    matrix = np.random.default_rng(0).integers(-9, 10, (16, 16)).astype(np.float64)
-    plain = select_groups(matrix, 4, cannot_link=[("0", "3")])
-    for power in (-1074, 1015):
-        assert_scaled(select_groups(np.ldexp(matrix, power), 4, cannot_link=[("0", "3")]), plain, power)
-
-
-@pytest.mark.parametrize("size", [1e-310, 1e-300, 1e-20, 1e300])
-@pytest.mark.parametrize("seed", range(5))
-def test_tiny_and_huge_scores_equal_enumeration(size: float, seed: int) -> None:
-    matrix = np.random.default_rng(seed).standard_normal((5, 5))
-    best = best_by_enumeration(networks_of(matrix, lambda _: 1), 5, 2)
-    assert select_groups(matrix * size, 2).value == pytest.approx(best * size, rel=1e-9, abs=0)
-
-
 @given(matrix=WHOLE, powers=st.lists(st.integers(-900, 900), min_size=5, max_size=5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_weights_may_compensate_for_the_size_of_scores(matrix: Floats, powers: list[int]) -> None:
     weights = {str(task): float(np.ldexp(1.0, -power)) for task, power in enumerate(powers)}
     plain, found = select_groups(matrix, 2), select_groups(np.ldexp(matrix, powers), 2, weights=weights)
@@ -104,59 +94,22 @@ def test_weights_may_compensate_for_the_size_of_scores(matrix: Floats, powers: l
     assert by_hand.value == score_grouping(matrix, found.groups).value
 
 
-@given(matrix=WHOLE, power=POWERS, form=st.sampled_from(sorted(FORMS)))
-@settings(max_examples=60, deadline=None)
-def test_groupings_given_by_the_user_are_scored_at_any_size(matrix: Floats, power: int, form: str) -> None:
-    names = list("01234") if form == "array" else NAMES
-    groups = [set(names[:3]), set(names[1:]), set(names[::2])]
-    plain = score_grouping(FORMS[form](matrix), groups)
-    assert_scaled(score_grouping(FORMS[form](np.ldexp(matrix, power)), groups), plain, power)
-
-
-@pytest.mark.slow
-@given(matrix=WHOLE, power=POWERS, solver=st.sampled_from(["lp", "columns"]), weight=st.sampled_from([1.0, 0.3]))
-@settings(max_examples=60, deadline=None)
-def test_certificates_hold_at_any_size(matrix: Floats, power: int, solver: Any, weight: float) -> None:
-    options: Any = {"objective": "min", "weights": {"0": weight}}
-    scores = np.ldexp(matrix, power)
-    found = select_groups(scores, 2, solver=solver, **options)
-    certificate = found.certificate
-    assert certificate is not None
-    assert check_certificate(scores, list("01234"), certificate, **options)
-    assert certificate.bound(2) <= found.value + 1e-9 * np.abs(scores).max() + 10 * SMALLEST
-
-
-@pytest.mark.parametrize("power", [-1000, 0, 1015])
-def test_a_certificate_with_too_low_prices_fails_at_any_size(power: int) -> None:
-    matrix = np.array([[0, 2.0, 1.0], [1.0, 0, 1.0], [1.0, 1.0, 0]])
-    prices = {"a": 1.0, "b": 2.0, "c": 1.0}
-    assert check_certificate(np.ldexp(matrix, power), list("abc"), _times(prices, power))
-    assert not check_certificate(np.ldexp(matrix, power), list("abc"), _times(prices | {"b": 1.999}, power))
-
-
-def _times(prices: dict[str, float], power: int) -> Certificate:
-    return Certificate({task: float(np.ldexp(price, power)) for task, price in prices.items()}, network=0.0)
-
-
 def test_a_huge_diagonal_that_is_not_used_does_not_matter() -> None:
     matrix = np.random.default_rng(0).standard_normal((5, 5))
     huge = matrix + np.diag([1e308] * 5)
-    assert select_groups(huge * 1e-12, 2, solver="lp").groups == select_groups(matrix, 2).groups
-    certificate = select_groups(huge, 2, solver="lp").certificate
-    assert certificate is not None
-    assert check_certificate(huge, list("01234"), certificate)
+    for solver in ("exact", "lp", "milp"):
+        assert select_groups(huge * 1e-12, 2, solver=solver).groups == select_groups(matrix, 2).groups  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("form", sorted(FORMS))
 def test_scores_whose_sum_overflows_raise_an_error(form: str) -> None:
     scores = FORMS[form](np.full((5, 5), 1e308))
-    message = r"^`scores` must sum to less than 9e\+307 over all tasks, found values up to 1e\+308 for 5 tasks; divide"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="`scores`"):
         select_groups(scores, 2)
     names = list("01234") if form == "array" else NAMES
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="`scores`"):
         score_grouping(scores, [set(names)])
-    with pytest.raises(ValueError, match=r"^`scores` times `weights` must sum to less than 9e\+307"):
+    with pytest.raises(ValueError, match="`weights`"):
         select_groups(FORMS[form](np.full((5, 5), 1e300)), 2, weights={names[0]: 1e10})
 
 

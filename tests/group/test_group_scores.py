@@ -1,8 +1,5 @@
 """All accepted forms of scores."""
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -50,7 +47,6 @@ def test_a_table_of_groups_offers_only_those_groups() -> None:
     grouping = select_groups(table, 2)
     assert [sorted(group.trains) for group in grouping.groups] == [["a", "b"], ["b", "c"]]
     assert grouping.value == 8.0
-    assert grouping.explain("b") == "b is served by {a, b} with 1, the only chosen network that can."
 
 
 def test_given_results_of_larger_groups_take_precedence_over_pairs() -> None:
@@ -130,23 +126,11 @@ def test_one_task_is_one_network(solver: Any) -> None:
     assert select_groups([[3.0]], 1, solver=solver).value == 3.0
 
 
-def test_torch_is_not_imported() -> None:
-    code = "import sys, tagalong.group; from tagalong import select_groups; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_scores_do_not_depend_on_the_order_of_sets() -> None:
-    code = """
-import numpy as np
-from tagalong.group import select_groups
-
-scores = np.random.default_rng(3).standard_normal((9, 9))
-print(sorted(select_groups(scores, 1).per_task.items()))
-"""
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
-        ).stdout
-        for seed in ("1", "2")
+    """Sets of other names have another order, in which sums would be rounded differently."""
+    matrix = np.random.default_rng(3).standard_normal((9, 9))
+    per_task = [
+        list(select_groups(Affinity.from_matrix(matrix, [f"{prefix}{k}" for k in range(9)]), 1).per_task.values())
+        for prefix in ("task ", "a", "b", "zz")
     ]
-    assert outputs[0] == outputs[1]
+    assert all(values == per_task[0] for values in per_task)

@@ -1,7 +1,6 @@
 """The stability of a grouping, from the history of an affinity."""
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
@@ -21,7 +20,6 @@ def test_clear_groups_are_stable() -> None:
     assert grouping.resampled is not None
     assert grouping.resampled.resamples == 100
     assert not grouping.resampled.unsettled
-    assert "the same groups in 100% of 100 resamples" in str(grouping)
     together = np.array(grouping.resampled.together)
     assert together.tolist() == PAIRS.tolist()
 
@@ -39,7 +37,6 @@ def test_the_unsettled_task_is_named() -> None:
     assert resampled is not None
     assert "e" in resampled.unsettled
     assert resampled.same[resampled.tasks.index("e")] < 0.8
-    assert "not settled: " in str(resampled)
 
 
 def test_without_a_history_there_is_no_stability() -> None:
@@ -59,8 +56,8 @@ def test_budgets_share_the_resamples() -> None:
     assert groupings[2] == select_groups(affinity(2.0), 2, resamples=20)
 
 
-@pytest.mark.parametrize("tasks", [16])
-def test_resamples_of_many_tasks_use_the_search_solver(tasks: int) -> None:
+def test_resamples_of_many_tasks_use_the_search_solver() -> None:
+    tasks = 16
     base = np.kron(np.eye(tasks // 4), np.ones((4, 4)))
     values = base + 0.1 * np.random.default_rng(0).standard_normal((50, tasks, tasks))
     grouping = select_groups(Affinity.from_history(values, list(map(str, range(tasks)))), 4)

@@ -38,7 +38,7 @@ def trained_groups(grouping: Grouping) -> Cover:
 
 
 @given(matrix=small, data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_the_fewest_and_smallest_of_equal_choices_win_and_the_others_are_listed(
     matrix: Floats, data: st.DataObject
 ) -> None:
@@ -91,20 +91,13 @@ def test_the_fewest_groups_also_win_with_costs() -> None:
     assert [group.cost for group in grouping.groups] == [2]
 
 
-def test_the_linear_program_leaves_out_redundant_groups() -> None:
-    matrix = np.kron(np.eye(3), np.ones((2, 2)))
-    for budget in (3, 4, 6):
-        grouping = select_groups(matrix, budget, solver="lp")
-        assert sorted(sorted(group.trains) for group in grouping.groups) == [["0", "1"], ["2", "3"], ["4", "5"]]
-
-
 @pytest.mark.slow
 @given(
     matrix=st.integers(2, 6).flatmap(lambda n: npst.arrays(np.float64, (n, n), elements=st.integers(-1, 2).map(float))),
     data=st.data(),
     singles=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_solvers_with_prices_break_ties_in_the_same_way(matrix: Floats, data: st.DataObject, singles: bool) -> None:
     n = len(matrix)
     options: Any = {"allow_single": singles, "max_size": data.draw(st.integers(2, n))}

@@ -1,6 +1,5 @@
 """Groups from tables with unmeasured pairs."""
 
-import re
 from typing import Any
 
 import numpy as np
@@ -38,9 +37,11 @@ def test_additive_tables_are_recovered(scale: float) -> None:
     np.testing.assert_allclose(found.matrix[off_diagonal], table[off_diagonal], rtol=0, atol=1e-5 * scale)
     assert found.stderr.max() < 0.01 * scale
     assert found.unmeasured == pytest.approx(found.predicted.sum() / 72)
+    np.testing.assert_array_equal(found.matrix[~found.predicted], table[~found.predicted])
+    assert complete_pairs(table) is None  # nothing is missing
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("rank", [1, 3])
 def test_low_rank_tables_are_recovered(rank: int) -> None:
     draw = np.random.default_rng(rank)
     u, v = draw.standard_normal((2, 40, rank))
@@ -50,8 +51,7 @@ def test_low_rank_tables_are_recovered(rank: int) -> None:
     np.testing.assert_allclose(found.matrix[found.predicted], table[found.predicted], rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-@pytest.mark.parametrize("tasks", [25, 60])
+@pytest.mark.parametrize(("tasks", "rank"), [(25, 0), (60, 2), (300, 0)])
 def test_two_thirds_of_unmeasured_pairs_are_within_one_standard_deviation(tasks: int, rank: int) -> None:
     draw = np.random.default_rng(tasks + rank)
     a, b = draw.standard_normal((2, tasks))
@@ -59,8 +59,9 @@ def test_two_thirds_of_unmeasured_pairs_are_within_one_standard_deviation(tasks:
     table = a[:, None] + b + u @ v.T + 0.5 * draw.standard_normal((tasks, tasks))
     found = complete_pairs(with_gaps(table, 0.4))
     assert found is not None
-    inside = np.abs(found.matrix - table) < found.stderr
-    assert 0.55 <= inside[found.predicted].mean() <= 0.8
+    error = (found.matrix - table)[found.predicted]
+    assert 0.55 <= (np.abs(error) < found.stderr[found.predicted]).mean() <= 0.8
+    assert rank or np.sqrt((error**2).mean()) < 0.6  # the noise alone is 0.5
 
 
 def test_draws_have_the_stated_mean_and_deviation_and_leave_measured_pairs_alone() -> None:
@@ -85,7 +86,7 @@ def test_errors_of_the_same_source_are_correlated() -> None:
     assert np.corrcoef(draws.T)[0, 1] > 0.1
 
 
-@pytest.mark.parametrize(("tasks", "families"), [(12, 3), (40, 4), (96, 8)])
+@pytest.mark.parametrize(("tasks", "families"), [(12, 3), (40, 4)])
 def test_planted_families_are_found_with_half_of_the_pairs_missing(tasks: int, families: int) -> None:
     table = with_gaps(planted(tasks, families, 0.15), 0.5)
     found = select_groups(table, families, resamples=0)
@@ -104,14 +105,6 @@ def test_permuting_the_tasks_permutes_the_predictions() -> None:
     np.testing.assert_allclose(permuted.stderr, found.stderr[np.ix_(order, order)], rtol=1e-4)
 
 
-def test_measured_scores_are_never_changed() -> None:
-    table = with_gaps(planted(10, 2, 0.5), 0.6)
-    found = complete_pairs(table)
-    assert found is not None
-    np.testing.assert_array_equal(found.matrix[~found.predicted], table[~found.predicted])
-    assert complete_pairs(planted(10, 2, 0.5)) is None
-
-
 @pytest.mark.parametrize(
     "table",
     [
@@ -128,24 +121,21 @@ def test_a_few_pairs_are_enough_if_every_task_has_one(table: Any) -> None:
     assert found.resampled is not None
 
 
-@pytest.mark.parametrize("dtype", [object, "Float64"])
-def test_missing_values_of_a_frame_are_unmeasured_pairs(dtype: Any) -> None:
+def test_missing_values_of_a_frame_are_unmeasured_pairs() -> None:
     names = ["a", "b", "c"]
-    frame = pd.DataFrame([[0, 1, pd.NA], [2, 0, 3], [1, 1, 0]], index=names, columns=names, dtype=dtype)
-    assert select_groups(frame, 2).unmeasured == pytest.approx(1 / 6)
+    for dtype in (object, "Float64"):
+        frame = pd.DataFrame([[0, 1, pd.NA], [2, 0, 3], [1, 1, 0]], index=names, columns=names, dtype=dtype)
+        assert select_groups(frame, 2).unmeasured == pytest.approx(1 / 6)
 
 
 def test_a_task_without_measured_pairs_is_refused_by_name() -> None:
     table = planted(5, 2, 0.1)
     table[3, :] = table[:, 3] = np.nan
     affinity = Affinity.from_matrix(table, list("abcde"))
-    message = (
-        "`scores` must contain at least one measured pair of every task, found none from or onto 'd'; measure some of "
-        "its pairs, or omit the task"
-    )
-    for refuse in (lambda: select_groups(affinity, 2), lambda: score_grouping(affinity, [set("abcde")])):
-        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-            refuse()
+    with pytest.raises(ValueError, match=r"`scores`.* 'd'"):
+        select_groups(affinity, 2)
+    with pytest.raises(ValueError, match=r"`scores`.* 'd'"):
+        score_grouping(affinity, [set("abcde")])
 
 
 def test_the_answer_says_how_many_pairs_were_never_measured() -> None:
@@ -153,7 +143,7 @@ def test_the_answer_says_how_many_pairs_were_never_measured() -> None:
     table[0, 1] = table[4, 2] = np.nan
     found = select_groups(table, 2)
     assert found.unmeasured == pytest.approx(2 / 30)
-    assert "7% of pairs were never measured; their scores are predictions" in found.remarks
+    assert any("7%" in remark for remark in found.remarks)
     assert Grouping.from_json(found.to_json()) == found
     assert Grouping.from_yaml(found.to_yaml()).unmeasured == found.unmeasured
     assert score_grouping(table, [set("024"), set("135")]).unmeasured == found.unmeasured
@@ -184,24 +174,15 @@ def test_predictions_vary_beside_resamples_of_the_history() -> None:
     assert gaps.resampled.share < 0.9
 
 
-def test_a_thousand_tasks_are_completed() -> None:
-    table = planted(1000, 8, 0.3)
-    found = complete_pairs(with_gaps(table, 0.5))
-    assert found is not None
-    error = (found.matrix - table)[found.predicted]
-    assert np.sqrt((error**2).mean()) < 0.32  # the noise alone is 0.3
-    assert 0.64 < (np.abs(error) < found.stderr[found.predicted]).mean() < 0.72
-
-
 def test_unmeasured_self_affinities_only_rule_out_networks_for_single_tasks() -> None:
     """Sampled targets leave gaps on the diagonal, too, which says nothing about pairs."""
     table, settings = planted(12, 3, 0.1) - 2.0 * ~np.eye(12, dtype=bool), {"held_out": True}
     tasks = [f"t{k}" for k in range(12)]
-    complete = select_groups(Affinity.from_matrix(table, tasks, settings=settings), budget=6)
+    complete = select_groups(Affinity.from_matrix(table, tasks, settings=settings), budget=6, resamples=0)
     assert any(len(group.trains) == 1 for group in complete.groups)
     table[4, 4] = table[1, 2] = np.nan
     sampled = Affinity.from_matrix(table, tasks, settings=settings)
-    grouping = select_groups(sampled, budget=6)
+    grouping = select_groups(sampled, budget=6, resamples=0)
     assert all(len(group.trains) > 1 for group in grouping.groups)
     with pytest.raises(ValueError, match="'t4' on 't4'"):
         select_groups(sampled, budget=6, allow_single=True)
