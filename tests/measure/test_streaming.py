@@ -4,7 +4,7 @@ import copy
 import io
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tagalong import AffinityMeter
-from tagalong.measure import sketch
-from tagalong.measure.streaming import BLOCKS, RunningMeans
+from tagalong import Affinity, AffinityMeter
 
 FAMILIES, MEMBERS, INPUTS = 4, 6, 16
 TASKS = [f"{family}{member}" for member in range(MEMBERS) for family in range(FAMILIES)]
+BOTH = ["streaming", "streaming_gradient"]
 
 
 class LoraNetwork(nn.Module):
@@ -33,6 +32,10 @@ class LoraNetwork(nn.Module):
         return self.base[2](self.base[1](hidden))
 
 
+def full_network() -> nn.Module:
+    return nn.Sequential(nn.Linear(INPUTS, 48), nn.Tanh(), nn.Linear(48, 1))
+
+
 class FamilyLosses:
     """Regression on linear teachers, half of whose variance comes from the task's family."""
 
@@ -42,13 +45,9 @@ class FamilyLosses:
         common = {str(f): torch.randn(INPUTS, 1, generator=draw) for f in range(FAMILIES)}
         self._teachers = {t: common[t[0]] + torch.randn(INPUTS, 1, generator=draw) for t in TASKS}
 
-    def __call__(self, task: str, rows: int = 32) -> Tensor:
-        x = torch.randn(rows, INPUTS)
+    def __call__(self, task: str, x: Tensor | None = None) -> Tensor:
+        x = torch.randn(32, INPUTS) if x is None else x
         return (self.model(x) - x @ self._teachers[task]).pow(2).mean()
-
-
-def full_network() -> nn.Module:
-    return nn.Sequential(nn.Linear(INPUTS, 48), nn.Tanh(), nn.Linear(48, 1))
 
 
 def train(
@@ -57,80 +56,67 @@ def train(
     visits: int = 10,
     observe: bool = True,
     checkpoint_at: int | None = None,
-    after: Callable[[int, nn.Module], None] = lambda step, model: None,
+    read_every: int | None = None,
     **options: Any,
 ) -> tuple[nn.Module, AffinityMeter]:
     """Trains on one task per step in random order, and restarts from a checkpoint at some step."""
+
+    def start() -> tuple[FamilyLosses, torch.optim.Optimizer, AffinityMeter]:
+        losses = FamilyLosses(make())
+        optimizer = torch.optim.AdamW([p for p in losses.model.parameters() if p.requires_grad], 3e-3)
+        chosen = {"estimator": "streaming", "sketch_dimension": 211} | options
+        return losses, optimizer, AffinityMeter(losses.model, optimizer, **chosen)
+
     torch.manual_seed(0)
-    model = make()
-    losses, optimizer = FamilyLosses(model), torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 3e-3)
-    meter = AffinityMeter(model, optimizer, **{"estimator": "streaming", "sketch_dimension": 211, **options})
+    losses, optimizer, meter = start()
     draw = np.random.default_rng(0)
-    order = [TASKS[k] for _ in range(visits) for k in draw.permutation(len(TASKS))]
-    for step, task in enumerate(order):
+    for step, k in enumerate(k for _ in range(visits) for k in draw.permutation(len(TASKS))):
         if step == checkpoint_at:
             file = io.BytesIO()
-            torch.save([x.state_dict() for x in (model, optimizer, meter)] + [torch.get_rng_state()], file)
+            torch.save([x.state_dict() for x in (losses.model, optimizer, meter)] + [torch.get_rng_state()], file)
             file.seek(0)
-            states = torch.load(file, weights_only=True)
-            return _resume(make, order[step:], states, options)
-        loss = losses(task)
+            *states, random_state = torch.load(file, weights_only=True)
+            losses, optimizer, meter = start()
+            for part, state in zip((losses.model, optimizer, meter), states, strict=True):
+                part.load_state_dict(state)
+            torch.set_rng_state(random_state)
+        if read_every is not None and step % read_every == 3:
+            meter.affinity()
+        loss = losses(TASKS[k])
         loss.backward()
-        after(step, model)
         if observe:
-            meter.observe(task, loss)
+            meter.observe(TASKS[k], loss)
         optimizer.step()
         optimizer.zero_grad()
-    return model, meter
-
-
-def _resume(
-    make: Callable[[], nn.Module], order: Sequence[str], states: Any, options: dict[str, Any]
-) -> tuple[nn.Module, AffinityMeter]:
-    model = make()
-    losses, optimizer = FamilyLosses(model), torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1.0)
-    meter = AffinityMeter(model, optimizer, **{"estimator": "streaming", "sketch_dimension": 211, **options})
-    for part, state in zip((model, optimizer, meter), states[:3], strict=True):
-        part.load_state_dict(state)
-    torch.set_rng_state(states[3])
-    for task in order:
-        loss = losses(task)
-        loss.backward()
-        meter.observe(task, loss)
-        optimizer.step()
-        optimizer.zero_grad()
-    return model, meter
+    return losses.model, meter
 
 
 @pytest.fixture(scope="module")
 def trained() -> tuple[nn.Module, AffinityMeter]:
-    return train(estimator=["streaming", "streaming_gradient"])
+    return train(estimator=BOTH)
 
 
-def nearest_in_family(meter: AffinityMeter, estimator: str = "streaming") -> float:
-    affinity = meter.affinity(estimator)
+def nearest_in_family(affinity: Affinity) -> float:
     values = affinity.mean.copy()
     np.fill_diagonal(values, -np.inf)
     best = [affinity.tasks[i] for i in values.argmax(axis=0)]
     return float(np.mean([one[0] == two[0] for one, two in zip(best, affinity.tasks, strict=True)]))
 
 
-@pytest.mark.parametrize("estimator", ["streaming", "streaming_gradient"])
-def test_planted_families_are_found(trained: tuple[nn.Module, AffinityMeter], estimator: str) -> None:
-    assert nearest_in_family(trained[1], estimator) >= 0.9
-
-
-def test_the_affinity_has_counts_errors_and_settings(trained: tuple[nn.Module, AffinityMeter]) -> None:
-    affinity = trained[1].affinity()
-    assert affinity.tasks == trained[1].tasks
+def test_planted_families_are_found_with_counts_errors_and_settings(trained: tuple[nn.Module, AffinityMeter]) -> None:
+    meter = trained[1]
+    for name in BOTH:
+        assert nearest_in_family(meter.affinity(name)) >= 0.9
+    affinity = meter.affinity()
+    assert affinity.tasks == meter.tasks
     assert set(affinity.tasks) == set(TASKS)
     np.testing.assert_array_equal(affinity.mean, affinity.mean.T)
     np.testing.assert_array_equal(affinity.mean.diagonal(), 1.0)
     assert (affinity.count[affinity.count > 0] <= 10).all()
     assert (affinity.stderr[~np.eye(len(TASKS), dtype=bool)] > 0).all()
     assert affinity.settings["estimator"] == "streaming"
-    assert affinity.settings["observed"] == trained[1].observed == 10 * len(TASKS)
-    assert "240 observed" in repr(trained[1])
+    assert affinity.settings["observed"] == meter.observed == 10 * len(TASKS)
+    assert "240 observed" in repr(meter)
 
 
 def test_observing_leaves_no_trace(trained: tuple[nn.Module, AffinityMeter]) -> None:
@@ -139,22 +125,20 @@ def test_observing_leaves_no_trace(trained: tuple[nn.Module, AffinityMeter]) -> 
         assert torch.equal(one, two)
 
 
-@pytest.mark.parametrize("tile", [202, sketch.CPU_TILE])  # smaller and larger than the first layer
-@pytest.mark.parametrize("kind", ["SGD", "AdamW", "RMSprop", "Adagrad"])
+@pytest.mark.parametrize("tile", [202, 1 << 18])  # smaller and larger than the first layer
+@pytest.mark.parametrize("kind", ["SGD", "AdamW"])
 def test_gradients_states_and_random_numbers_are_as_without_observing(
     kind: str, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trains with dropout, BatchNorm, mixed precision and accumulated gradients of two tasks per step."""
-    monkeypatch.setattr(sketch, "CPU_TILE", tile)
+    monkeypatch.setattr("tagalong.measure.sketch.CPU_TILE", tile)
 
     def run(observe: bool) -> list[Any]:
         torch.manual_seed(0)
         layers = nn.Linear(INPUTS, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Dropout(0.5), nn.Linear(32, 1)
         losses, scaler = FamilyLosses(nn.Sequential(*layers)), torch.amp.GradScaler("cpu", init_scale=256.0)
         optimizer = getattr(torch.optim, kind)(losses.model.parameters(), lr=0.01)
-        meter = AffinityMeter(
-            losses.model, optimizer, estimator=["streaming", "streaming_gradient"], scaler=scaler, sketch_dimension=101
-        )
+        meter = AffinityMeter(losses.model, optimizer, estimator=BOTH, scaler=scaler, sketch_dimension=101)
         seen = []
         for step in range(70):  # more than the meter copies at once
             for k in (0, 1):
@@ -171,49 +155,36 @@ def test_gradients_states_and_random_numbers_are_as_without_observing(
         states = losses.model.state_dict(), optimizer.state_dict(), scaler.state_dict()
         return [seen, *states, torch.get_rng_state(), np.random.get_state(), random.getstate()]  # noqa: NPY002
 
-    assert _as_bytes(run(True)) == _as_bytes(run(False))
+    assert as_bytes(run(True)) == as_bytes(run(False))
 
 
-def _as_bytes(values: Any) -> Any:
+def as_bytes(values: Any) -> Any:
     if isinstance(values, dict):
-        return {key: _as_bytes(value) for key, value in values.items()}
+        return {key: as_bytes(value) for key, value in values.items()}
     if isinstance(values, list | tuple):
-        return [_as_bytes(value) for value in values]
-    if isinstance(values, Tensor | np.ndarray):
-        return np.asarray(values).tobytes()
-    return values
+        return [as_bytes(value) for value in values]
+    return np.asarray(values).tobytes() if isinstance(values, Tensor | np.ndarray) else values
 
 
-@pytest.mark.parametrize("step", [1, 64, 101])
+@pytest.mark.parametrize("step", [1, 101])
 def test_a_resumed_run_gives_the_same_affinity(trained: tuple[nn.Module, AffinityMeter], step: int) -> None:
-    _, resumed = train(checkpoint_at=step, estimator=["streaming", "streaming_gradient"])
-    for name in ("streaming", "streaming_gradient"):
+    _, resumed = train(checkpoint_at=step, estimator=BOTH)
+    for name in BOTH:
         one, two = trained[1].affinity(name), resumed.affinity(name)
-        np.testing.assert_array_equal(one.mean, two.mean)
-        np.testing.assert_array_equal(one.stderr, two.stderr)
-        np.testing.assert_array_equal(one.count, two.count)
+        for field in ("mean", "stderr", "count"):
+            np.testing.assert_array_equal(getattr(one, field), getattr(two, field))
 
 
-def test_reading_the_affinity_in_between_changes_nothing(trained: tuple[nn.Module, AffinityMeter]) -> None:
-    model = full_network()
-    meters: list[AffinityMeter] = []
-
-    def read(step: int, _: nn.Module) -> None:
-        if step % 7 == 3:
-            meters[0].affinity()
-
-    original = AffinityMeter.observe
-
-    def observe(self: AffinityMeter, *arguments: Any) -> None:
-        meters[:] = [self]
-        original(self, *arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AffinityMeter, "observe", observe)
-        _, meter = train(after=read, visits=5)
+def test_reading_the_affinity_in_between_changes_nothing() -> None:
+    _, read = train(read_every=7, visits=5)
     _, quiet = train(visits=5)
-    np.testing.assert_array_equal(meter.affinity().mean, quiet.affinity().mean)
-    assert model is not None
+    np.testing.assert_array_equal(read.affinity().mean, quiet.affinity().mean)
+    other = copy.deepcopy(quiet)
+    np.testing.assert_array_equal(other.affinity().mean, quiet.affinity().mean)
+    quiet.reset()
+    assert (other.observed, quiet.observed, quiet.tasks) == (5 * len(TASKS), 0, None)
+    with pytest.raises(RuntimeError, match="nothing was observed"):
+        quiet.affinity()
 
 
 def test_lora_is_observed_from_its_first_steps() -> None:
@@ -222,241 +193,224 @@ def test_lora_is_observed_from_its_first_steps() -> None:
     affinity = meter.affinity()
     assert np.isfinite(affinity.mean).all()
     assert int(affinity.skipped["no optimizer state yet"].diagonal().sum()) == 1
-    assert nearest_in_family(meter) >= 0.8
+    assert nearest_in_family(affinity) >= 0.8
 
 
-def slow_means(gradients: Sequence[tuple[int, Any]], tasks: int) -> Any:
-    """Centers each gradient with the most recent ones of all tasks, and averages by task and block."""
+class Gradients:
+    """Shows given gradients to a meter, whose projection only changes their signs."""
+
+    def __init__(self, dimension: int, tasks: int, **options: Any) -> None:
+        self._parameter = nn.Parameter(torch.zeros(dimension, dtype=torch.float64))
+        names = list(map(str, range(tasks)))
+        options = {"estimator": "streaming", "tasks": names, "sketch_dimension": dimension} | options
+        self.meter = AffinityMeter([self._parameter], **options)
+
+    def show(self, task: int, gradient: Any, loss: float | None = None) -> None:
+        self._parameter.grad = torch.as_tensor(gradient, dtype=torch.float64).clone()
+        self.meter.observe(str(task), loss)
+
+    @property
+    def affinity(self) -> Affinity:
+        return self.meter.affinity()
+
+
+def slow_cosines(gradients: Iterable[tuple[int, Any]], tasks: int, blocks: int = 8) -> tuple[Any, Any]:
+    """Centers each gradient with the most recent ones of all tasks, and averages by task and block.
+
+    Returns the cosines, and how far they may be off, since the noise of the means is not taken out of their products.
+    """
     latest: dict[int, Any] = {}
-    sums: dict[tuple[int, int], list[Any]] = {}
-    visits = dict.fromkeys(range(tasks), 0)
-    known = 0
+    parts: dict[int, list[list[Any]]] = {t: [[] for _ in range(blocks)] for t in range(tasks)}
     for task, gradient in gradients:
-        known = max(known, task + 1)
         latest[task] = gradient / np.linalg.norm(gradient)
-        if len(latest) < max(2, min(3, known)):
-            continue
-        sums.setdefault((task, visits[task] % BLOCKS), []).append(latest[task] - np.mean([*latest.values()], axis=0))
-        visits[task] += 1
-    return sums
+        if len(latest) > 1:
+            visits = sum(map(len, parts[task]))
+            parts[task][visits % blocks].append(latest[task] - np.mean([*latest.values()], axis=0))
+    sizes = {t: np.array([len(part) for part in parts[t]]) for t in parts}
+    left = np.mean([np.concatenate([np.stack(p) for p in parts[t]]).mean(axis=0) for t in parts], axis=0)
+    sums = {t: np.stack([np.sum(part, axis=0) - len(part) * left for part in parts[t]]) for t in parts}
+    means = np.stack([sums[t].sum(axis=0) / sizes[t].sum() for t in parts])
+    # Products of different blocks of a task are free of noise.
+    inner = {t: sums[t] @ sums[t].T for t in parts}
+    squares = np.array(
+        [(inner[t].sum() - np.trace(inner[t])) / (sizes[t].sum() ** 2 - (sizes[t] ** 2).sum()) for t in parts]
+    )
+    norms = np.sqrt(np.outer(squares, squares))
+    noise = ((means**2).sum(axis=1) - squares).mean()
+    return means @ means.T / norms, 2 * noise / norms
 
 
-def test_running_means_equal_a_slow_reference() -> None:
+def test_cosines_equal_a_slow_reference() -> None:
     draw = np.random.default_rng(0)
     tasks, dimension = 5, 17
     directions = draw.normal(size=(tasks, dimension))
-    gradients = [(int(t), directions[t] + 0.3 * draw.normal(size=dimension)) for t in draw.integers(tasks, size=90)]
-    means = RunningMeans(dimension, unit_length=True)
+    order = [*range(tasks), *draw.integers(tasks, size=90)]
+    gradients = [(int(t), directions[t] + 0.3 * draw.normal(size=dimension)) for t in order]
+    stream = Gradients(dimension, tasks)
     for task, gradient in gradients:
-        means.add(task, gradient, math.nan, layout=0)
-    sums = slow_means(gradients, tasks)
-    blocks = {t: [np.sum(sums[t, b], axis=0) for b in range(BLOCKS)] for t in range(tasks)}
-    sizes = {t: [len(sums[t, b]) for b in range(BLOCKS)] for t in range(tasks)}
-    left = np.mean([np.sum(blocks[t], axis=0) / sum(sizes[t]) for t in range(tasks)], axis=0)
-    blocks = {t: [s - n * left for s, n in zip(blocks[t], sizes[t], strict=True)] for t in range(tasks)}
-
-    def square(t: int) -> float:
-        pairs = [(b, c) for b in range(BLOCKS) for c in range(BLOCKS) if b != c]
-        return sum(blocks[t][b] @ blocks[t][c] for b, c in pairs) / sum(sizes[t][b] * sizes[t][c] for b, c in pairs)
-
-    def mean(t: int) -> Any:
-        return np.sum(blocks[t], axis=0) / sum(sizes[t])
-
-    noise = np.array([mean(t) @ mean(t) - square(t) for t in range(tasks)])
-
-    values, _, _ = means.estimate(first_order=False)
-    for t in range(tasks):
-        for u in range(tasks):
-            if t != u:
-                correction = np.abs(noise).sum() / tasks  # of the order of 1/n of the noise, which is small here
-                expected = mean(t) @ mean(u) / math.sqrt(square(t) * square(u))
-                assert values[t, u] == pytest.approx(expected, abs=2 * correction / math.sqrt(square(t) * square(u)))
-    assert (noise < 0.01).all()
+        stream.show(task, gradient)
+    expected, tolerance = slow_cosines(gradients, tasks)
+    off_diagonal = ~np.eye(tasks, dtype=bool)
+    assert (np.abs(stream.affinity.mean - expected)[off_diagonal] <= tolerance[off_diagonal]).all()
+    assert tolerance.max() < 0.1
 
 
-def simulate(visits: Sequence[int], seed: int, noise: float = 6.0, drift: float = 0.0, dimension: int = 300) -> Any:
-    """Adds noisy gradients of tasks in two families, visited in random order, around a mean that moves."""
-    draw = np.random.default_rng(seed)
+def simulate(
+    visits: Sequence[int], seed: int, noise: float = 6.0, drift: float = 0.0, dimension: int = 300
+) -> tuple[Affinity, Any]:
+    """Shows noisy gradients of tasks in two families, visited in random order, around a mean that moves.
+
+    Returns their affinity and the true cosines.
+    """
+    draw, tasks = np.random.default_rng(seed), len(visits)
     signal = np.random.default_rng(99)
-    tasks = len(visits)
     common, own = signal.normal(size=(2, dimension)), signal.normal(size=(tasks, dimension))
     directions = (common[np.arange(tasks) % 2] + own) / math.sqrt(2)
-    order = draw.permutation(np.repeat(np.arange(tasks), visits))
-    means = RunningMeans(dimension, unit_length=False)
-    moving = np.zeros(dimension)
-    for task in order:
+    stream, moving = Gradients(dimension, tasks), np.zeros(dimension)
+    for task in draw.permutation(np.repeat(np.arange(tasks), visits)):
         moving += drift * draw.normal(size=dimension)
-        means.add(int(task), directions[task] + moving + noise * draw.normal(size=dimension), 1.0, layout=0)
+        stream.show(int(task), directions[task] + moving + noise * draw.normal(size=dimension))
     centered = directions - directions.mean(axis=0)
     norms = np.linalg.norm(centered, axis=1)
-    return means, centered @ centered.T / np.outer(norms, norms)
-
-
-def test_tasks_that_come_later_are_added_without_touching_a_copy() -> None:
-    draw = np.random.default_rng(0)
-    means = RunningMeans(7, unit_length=True)
-    for task in range(5):
-        means.add(task, draw.normal(size=7), 1.0, layout=0)
-    other, state = copy.deepcopy(means), means.state_dict()
-    resumed = RunningMeans(7, unit_length=True)
-    resumed.load_state_dict(state)
-    for task in (5, 3, 11, 5):
-        gradient = draw.normal(size=7)
-        means.add(task, gradient, 1.0, layout=0)
-        resumed.add(task, gradient, 1.0, layout=0)
-    assert means.state_dict()["sums"].shape == (12, BLOCKS, 7)
-    assert _as_bytes(means.state_dict()) == _as_bytes(resumed.state_dict())
-    assert _as_bytes(other.state_dict()) == _as_bytes(state)
+    return stream.affinity, centered @ centered.T / np.outer(norms, norms)
 
 
 def test_standard_errors_describe_the_actual_errors() -> None:
     scores = []
-    for seed in range(40):
-        means, truth = simulate([40] * 8, seed)
-        values, errors, _ = means.estimate(first_order=False)
+    for seed in range(20):
+        affinity, truth = simulate([40] * 8, seed)
         above = np.triu_indices(8, 1)
-        # The vectors are not projected here, so the part of the error that comes from a projection is left out.
-        jackknife = np.sqrt(np.maximum(errors**2 - (1 - values**2) ** 2 / 300, 1e-12))
-        scores.append(((values - truth) / jackknife)[above])
+        # Nothing is lost in these projections, so the part of the error that comes from projecting is left out.
+        projecting = (1 - affinity.mean**2) ** 2 / 300
+        jackknife = np.sqrt(np.maximum(affinity.stderr**2 - projecting, 1e-12))
+        scores.append(((affinity.mean - truth) / jackknife)[above])
     assert abs(np.mean(scores)) < 0.3
     assert 0.8 < np.std(scores) < 1.3
 
 
 def test_few_visits_do_not_shrink_cosines() -> None:
     """Uncorrected norms contain the noise of single batches, and would shrink the cosines of rarely visited tasks."""
-    found = [simulate([12, 12, 200, 200, 200, 200], seed, noise=3.0) for seed in range(30)]
-    values = np.mean([means.estimate(first_order=False)[0] for means, _ in found], axis=0)
-    truth = found[0][1]
-    assert values[0, 2] == pytest.approx(truth[0, 2], abs=0.08)
-    assert values[2, 4] == pytest.approx(truth[2, 4], abs=0.05)
+    affinities, truths = zip(*(simulate([12, 12, 100, 100, 100, 100], s, noise=3.0) for s in range(20)), strict=True)
+    values = np.mean([affinity.mean for affinity in affinities], axis=0)
+    assert values[0, 2] == pytest.approx(truths[0][0, 2], abs=0.08)
+    assert values[2, 4] == pytest.approx(truths[0][2, 4], abs=0.05)
 
 
 def test_a_moving_mean_does_not_hide_the_families() -> None:
-    means, _ = simulate([30] * 8, seed=0, noise=1.0, drift=0.5)
-    values, _, _ = means.estimate(first_order=False)
-    same = np.add.outer(np.arange(8), np.arange(8)) % 2 == 0
-    np.fill_diagonal(same, False)
-    other = np.add.outer(np.arange(8), np.arange(8)) % 2 == 1
-    assert values[same].min() > values[other].max()
+    affinity, _ = simulate([30] * 8, seed=0, noise=1.0, drift=0.5)
+    family = np.arange(8) % 2
+    same = (family[:, None] == family) & ~np.eye(8, dtype=bool)
+    assert affinity.mean[same].min() > affinity.mean[family[:, None] != family].max()
 
 
 def test_tasks_that_never_took_turns_have_no_affinity() -> None:
-    draw = np.random.default_rng(0)
-    means = RunningMeans(20, unit_length=True)
+    draw, stream = np.random.default_rng(0), Gradients(20, 6)
     for phase in ([0, 1, 2], [3, 4, 5]):  # a curriculum: the first three tasks, then the others
         for _ in range(100):
             for task in draw.permutation(phase):
-                means.add(int(task), draw.normal(size=20) + task % 2, math.nan, layout=0)
-    values, errors, counts = means.estimate(first_order=False)
-    assert np.isfinite(values[:3, :3]).all()
-    assert np.isfinite(values[3:, 3:]).all()
-    assert np.isnan(values[:3, 3:]).all()
-    assert np.isnan(errors[:3, 3:]).all()
-    assert (counts[:3, 3:] == 0).all()
+                stream.show(int(task), draw.normal(size=20) + task % 2)
+    affinity = stream.affinity
+    for known in (affinity.mean[:3, :3], affinity.mean[3:, 3:]):
+        assert np.isfinite(known).all()
+    assert np.isnan(affinity.mean[:3, 3:]).all()
+    assert np.isnan(affinity.stderr[:3, 3:]).all()
+    assert (affinity.count[:3, 3:] == 0).all()
 
 
 def test_one_task_after_the_other_is_skipped_and_counted() -> None:
-    means = RunningMeans(20, unit_length=True)
+    stream = Gradients(20, 2)
     for task in (0, 1):
         for _ in range(300):
-            means.add(task, np.ones(20), math.nan, layout=0)
-    assert (means.estimate(first_order=False)[2][0, 1]) == 0
-    assert means.skipped_pairs()["no other task nearby"][0, 0] == 300
+            stream.show(task, np.ones(20))
+    assert stream.affinity.count[0, 1] == 0
+    assert stream.affinity.skipped["no other task nearby"][0, 0] == 300
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3, 4])
+@pytest.mark.parametrize("rounds", [1, 2, 4])
 def test_few_visits_give_bounded_cosines_or_none(rounds: int) -> None:
     draw = np.random.default_rng(0)
-    for _ in range(20):
-        means = RunningMeans(30, unit_length=True)
+    for _ in range(5):
+        stream = Gradients(30, 6)
         for task in [t for _ in range(rounds) for t in draw.permutation(6)]:
-            means.add(int(task), draw.normal(size=30), math.nan, layout=0)
-        values, errors, counts = means.estimate(first_order=False)
-        assert (np.abs(values[counts > 0]) <= 1).all()
-        assert not (errors[np.isfinite(errors)] > 200).any()
-        assert rounds > 1 or np.isnan(values).all()
+            stream.show(int(task), draw.normal(size=30))
+        affinity = stream.affinity
+        assert (np.abs(affinity.mean[affinity.count > 0]) <= 1).all()
+        assert not (affinity.stderr[np.isfinite(affinity.stderr)] > 200).any()
+        assert rounds > 1 or np.isnan(affinity.mean).all()
 
 
-def test_two_tasks_have_a_plain_cosine() -> None:
+def test_two_tasks_have_a_plain_cosine_and_products_are_shares_of_the_loss() -> None:
     draw = np.random.default_rng(0)
-    means = RunningMeans(40, unit_length=True)
+    stream = Gradients(40, 2, estimator=BOTH, lr=1.0)
     for _ in range(50):
         for task in (0, 1):
-            means.add(task, np.eye(40)[task] + np.eye(40)[2] + 0.01 * draw.normal(size=40), math.nan, layout=0)
-    assert means.estimate(first_order=False)[0][0, 1] == pytest.approx(0.5, abs=0.02)
-
-
-def test_first_order_equals_the_inner_products_of_mean_gradients() -> None:
-    draw = np.random.default_rng(0)
-    means = RunningMeans(40, unit_length=False)
-    gradients = draw.normal(size=(4, 40))
-    for _ in range(20):
-        for task in range(4):
-            means.add(task, gradients[task], 2.0 + task, layout=0)
-    values, _, _ = means.estimate(first_order=True)
-    np.testing.assert_allclose(values, gradients @ gradients.T / (2.0 + np.arange(4)), rtol=0.1, atol=0.3)
+            gradient = np.eye(40)[task] + np.eye(40)[2] + 0.01 * draw.normal(size=40)
+            stream.show(task, gradient, loss=2.0 + task)
+    assert stream.affinity.mean[0, 1] == pytest.approx(0.5, abs=0.02)
+    expected = [[2 / 2, 1 / 3], [1 / 2, 2 / 3]]
+    np.testing.assert_allclose(stream.meter.affinity("streaming_gradient").mean, expected, rtol=0.02)
 
 
 def test_non_finite_and_zero_gradients_are_skipped() -> None:
-    means = RunningMeans(5, unit_length=True)
+    stream = Gradients(5, 3)
     for _ in range(10):
         for task in range(3):
-            means.add(task, np.arange(5.0) + task**2 * np.eye(5)[task], math.nan, layout=0)
-        means.add(0, np.full(5, np.nan), math.nan, layout=0)
-        means.add(1, np.zeros(5), math.nan, layout=0)
-    skipped = means.skipped_pairs()
+            stream.show(task, np.arange(5.0) + task**2 * np.eye(5)[task])
+        stream.show(0, np.full(5, np.nan))
+        stream.show(1, np.zeros(5))
+    skipped = stream.affinity.skipped
     assert skipped["non-finite gradient"][0, 0] == skipped["zero gradient"][1, 1] == 10
-    assert np.isfinite(means.estimate(first_order=False)[0]).all()
+    assert np.isfinite(stream.affinity.mean).all()
+
+
+def set_gradients(model: nn.Module, loss: Tensor) -> None:
+    """Sets ``.grad`` to the gradient of this loss alone."""
+    parameters = list(model.parameters())
+    for p, gradient in zip(parameters, torch.autograd.grad(loss, parameters, retain_graph=True), strict=True):
+        p.grad = gradient
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_accumulated_gradients_are_told_apart(set_to_none: bool) -> None:
     """Observing each of several backward passes gives what separate backward passes at the same weights give."""
     torch.manual_seed(0)
-    model = full_network().double()
+    model, twin = full_network().double(), full_network().double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    together, apart = (AffinityMeter(model, optimizer, estimator="streaming", sketch_dimension=101) for _ in "ab")
-    x, tasks = torch.randn(8, INPUTS).double(), ["a", "b", "c"]
+    together, apart = (AffinityMeter(m, lr=0.01, estimator="streaming", sketch_dimension=101) for m in (model, twin))
+    x = torch.randn(8, INPUTS).double()
     for _ in range(20):
-        losses = {t: (model(x + torch.randn(8, INPUTS)) - k).pow(2).mean() for k, t in enumerate(tasks)}
-        for task, loss in losses.items():
-            optimizer.zero_grad()
-            loss.backward(retain_graph=True)
-            apart.observe(task)
-            apart._stream._accumulated = None  # type: ignore[union-attr] - this meter must not take differences
-        optimizer.zero_grad(set_to_none=set_to_none)
-        together._stream._accumulated = None  # type: ignore[union-attr] - the other meter's backward passes came between
-        for task, loss in losses.items():
-            loss.backward()
+        twin.load_state_dict(model.state_dict())
+        batch = x + torch.randn(8, INPUTS)
+        for k, task in enumerate("abc"):
+            (model(batch) - k).pow(2).mean().backward()
             together.observe(task)
+            set_gradients(twin, (twin(batch) - k).pow(2).mean())
+            apart.observe(task)
         optimizer.step()
         optimizer.zero_grad(set_to_none=set_to_none)
     np.testing.assert_allclose(together.affinity().mean, apart.affinity().mean, rtol=1e-4)
 
 
-def test_gradients_set_to_zero_without_a_step_are_not_taken_for_accumulated_ones() -> None:
-    model = full_network()
-    meter = AffinityMeter(model, estimator="streaming", sketch_dimension=101)
-    for _ in range(2):
-        model(torch.ones(4, INPUTS)).sum().backward()
-        meter.observe("a")
-        model.zero_grad()
-    one, two = meter._stream._waiting  # type: ignore[union-attr]
-    assert torch.equal(one.sketch, two.sketch)  # type: ignore[arg-type]
-
-
-def test_accumulated_gradients_are_told_apart_if_tasks_use_different_parameters() -> None:
+def test_gradients_are_not_taken_for_accumulated_ones_without_a_reason() -> None:
+    """They are set to zero without a step in between, or belong to other parameters."""
     torch.manual_seed(0)
     parts, x = nn.ModuleList(nn.Linear(INPUTS, 1) for _ in range(2)), torch.randn(8, INPUTS)
-    meter, alone = (AffinityMeter(parts, estimator="streaming", sketch_dimension=101) for _ in range(2))
-    for k in (0, 1):
+    zeroed, accumulated, alone = (AffinityMeter(parts, estimator="streaming", sketch_dimension=101) for _ in range(3))
+    for k in 4 * (0, 1):
         parts[k](x).sum().backward()
-        meter.observe(str(k))
-    parts.zero_grad()
-    parts[1](x).sum().backward()
-    alone.observe("1")
-    second, expected = meter._stream._waiting[1].sketch, alone._stream._waiting[0].sketch  # type: ignore[union-attr]
-    torch.testing.assert_close(second, expected, rtol=1e-4, atol=1e-4)
+        accumulated.observe(str(k))
+        if k:
+            parts.zero_grad()
+    for k in 4 * (0, 1):
+        parts[k](x).sum().backward()
+        alone.observe(str(k))
+        parts.zero_grad()
+    np.testing.assert_allclose(accumulated.affinity().mean, alone.affinity().mean, rtol=1e-4, atol=1e-6)
+    for _ in range(2):
+        parts[0](x).sum().backward()
+        zeroed.observe("a")
+        parts.zero_grad()
+    assert "zero gradient" not in zeroed.affinity().skipped
 
 
 def test_observing_twice_after_one_backward_pass_counts_once() -> None:
@@ -477,27 +431,26 @@ def test_observing_twice_after_one_backward_pass_counts_once() -> None:
 
 def test_the_scale_of_a_grad_scaler_is_removed() -> None:
     torch.manual_seed(0)
-    model, x = full_network(), torch.randn(8, INPUTS)
+    model, twin, x = full_network(), full_network(), torch.randn(8, INPUTS)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer, plain_optimizer = (torch.optim.SGD(m.parameters(), lr=0.01) for m in (model, twin))
     scaled = AffinityMeter(model, optimizer, estimator="streaming_gradient", scaler=scaler, sketch_dimension=101)
-    plain = AffinityMeter(model, optimizer, estimator="streaming_gradient", sketch_dimension=101)
+    plain = AffinityMeter(twin, plain_optimizer, estimator="streaming_gradient", sketch_dimension=101)
     for _ in range(10):
         for k, task in enumerate("abc"):
+            twin.load_state_dict(model.state_dict())
+            set_gradients(twin, (twin(x) - k).pow(2).mean())
             loss = (model(x) - k).pow(2).mean()
-            loss.backward(retain_graph=True)
             plain.observe(task, loss)
-            optimizer.zero_grad()
             scaler.scale(loss).backward()
             scaled.observe(task, loss)
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
-            plain._stream._accumulated = None  # type: ignore[union-attr]
     np.testing.assert_allclose(scaled.affinity().mean, plain.affinity().mean, rtol=1e-4)
     scaler.scale((model(x)).pow(2).mean()).backward()
     scaler.unscale_(optimizer)
-    with pytest.raises(RuntimeError, match=r"before scaler\.unscale_\(\) and clipping"):
+    with pytest.raises(RuntimeError, match="unscale_"):
         scaled.observe("a", 1.0)
 
 
@@ -508,51 +461,34 @@ def test_tasks_that_were_named_but_never_observed_have_no_affinity() -> None:
     assert np.isnan(affinity.mean[0]).all()
     assert (affinity.count[:, 0] == 0).all()
     assert np.isfinite(affinity.mean[1:, 1:]).all()
-    with pytest.raises(ValueError, match="`task` must be a known task of this meter, found 'nver'; did you mean"):
+    with pytest.raises(ValueError, match="`task`.*'nver'; did you mean"):
         meter.observe("nver")
-
-
-def test_reset_forgets_what_was_observed() -> None:
-    _, meter = train(visits=3)
-    meter.reset()
-    assert (meter.observed, meter.tasks) == (0, None)
-    with pytest.raises(RuntimeError, match="nothing was observed"):
-        meter.affinity()
-
-
-def test_a_copied_meter_continues_on_its_own() -> None:
-    model, meter = train(visits=3)
-    other = copy.deepcopy(meter)
-    np.testing.assert_array_equal(other.affinity().mean, meter.affinity().mean)
-    assert other.observed == meter.observed
-    assert model is not None
 
 
 def test_misuse_is_explained() -> None:
     model = full_network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = AffinityMeter(model, optimizer, estimator="streaming")
-    with pytest.raises(RuntimeError, match="no shared parameter has a gradient; call `observe` after backward"):
+    with pytest.raises(RuntimeError, match="no shared parameter has a gradient"):
         meter.observe("a")
-    with pytest.raises(RuntimeError, match="this meter only observes gradients"):
-        meter(dict)
-    with pytest.raises(RuntimeError, match="`observe` needs one of the estimators 'streaming', 'streaming_gradient'"):
+    for call in (meter, meter.check):
+        with pytest.raises(RuntimeError, match="only observes"):
+            call(dict)
+    with pytest.raises(RuntimeError, match="'streaming', 'streaming_gradient'"):
         AffinityMeter(model, optimizer).observe("a")
-    with pytest.raises(ValueError, match="the step size is unknown"):
+    with pytest.raises(ValueError, match="step size"):
         AffinityMeter(model, estimator="streaming_gradient")
-    with pytest.raises(ValueError, match="`sketch_dimension` must be a positive integer"):
+    with pytest.raises(ValueError, match="`sketch_dimension`"):
         AffinityMeter(model, estimator="streaming", sketch_dimension=0)
     model(torch.ones(2, INPUTS)).sum().backward()
-    with pytest.raises(ValueError, match="`loss` is required by estimator='streaming_gradient'"):
+    with pytest.raises(ValueError, match="`loss`"):
         AffinityMeter(model, optimizer, estimator="streaming_gradient").observe("a")
     for loss in ("0.5", torch.ones(3)):
-        with pytest.raises(ValueError, match=r"`loss` must be the scalar loss whose backward\(\) was called"):
+        with pytest.raises(ValueError, match="`loss`"):
             meter.observe("a", loss)  # type: ignore[arg-type]
     meter.observe("a")
-    with pytest.raises(ValueError, match="measures no single steps"):
+    with pytest.raises(ValueError, match="single steps"):
         meter.latest()
-    with pytest.raises(RuntimeError, match="this meter only observes gradients"):
-        meter.check(dict)
 
 
 def test_streaming_and_lookahead_share_a_meter() -> None:
@@ -562,7 +498,7 @@ def test_streaming_and_lookahead_share_a_meter() -> None:
     for step in range(24):
         task = TASKS[step % 4]
         meter.measure_only(
-            {t: (lambda t=t: (t, torch.randn(8, INPUTS)), lambda b: _loss(losses, *b)) for t in TASKS[:4]}
+            {t: (lambda: torch.randn(8, INPUTS), lambda x, t=t: losses(t, x)) for t in TASKS[:4]}  # type: ignore[misc]
         )
         losses(task).backward()
         meter.observe(task)
@@ -571,7 +507,3 @@ def test_streaming_and_lookahead_share_a_meter() -> None:
     assert (meter.measured, meter.observed) == (6, 24)
     assert meter.affinity().settings["estimator"] == "lookahead"
     assert meter.affinity("streaming").settings["estimator"] == "streaming"
-
-
-def _loss(losses: FamilyLosses, task: str, x: Tensor) -> Tensor:
-    return (losses.model(x) - x @ losses._teachers[task]).pow(2).mean()

@@ -1,20 +1,15 @@
-"""Ranks that observe the same tasks find the affinities of one process on all rows; other ranks are refused."""
+"""Training on one task after the other on several ranks, and the same in one process."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ranks import on_ranks
 from tagalong import AffinityMeter
 
-pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
 TASKS, INPUTS, ROWS, ROUNDS = "abcd", 6, 8, 12
 
 
@@ -30,9 +25,7 @@ class Way:
 
 WAYS = {
     "plain": Way(),
-    "SGD": Way(optimizer="SGD"),
-    "accumulated": Way(accumulate=2),
-    "no_sync": Way(accumulate=2, no_sync=True),
+    "no_sync": Way(accumulate=2, no_sync=True, optimizer="SGD"),
     "accumulated with bucket views": Way(accumulate=2, bucket_view=True),
 }
 
@@ -75,27 +68,20 @@ class Run:
         x = torch.randn(ROWS, INPUTS, dtype=torch.float64, generator=self._draw)[self._rows]
         return (self.model(x) - x @ self._teachers[task]).pow(2).mean()
 
-    def weights(self) -> list[Any]:
-        return [p.detach().numpy().copy() for p in self.inner.parameters()]
 
-
-def measure(rank: int, world: int, way: Way) -> dict[str, Any]:
-    run = Run(rank, world, way)
+def observed(rank: int, world: int, way: Way) -> dict[str, Any]:
+    """Returns the affinities, and the weights with and without a meter."""
+    run, plain = Run(rank, world, way), Run(rank, world, way)
     run.train()
+    plain.train(observe=False)
     affinity, first_order = run.meter.affinity(), run.meter.affinity("streaming_gradient")
     return {
         "tasks": affinity.tasks,
-        "cosines": affinity.mean,
         "count": affinity.count,
+        "cosines": affinity.mean,
         "products": first_order.mean,
-        "weights": run.weights(),
+        "weights": [[p.detach().numpy() for p in part.inner.parameters()] for part in (run, plain)],
     }
-
-
-def weights_without_a_meter(rank: int, world: int, way: Way) -> list[Any]:
-    run = Run(rank, world, way)
-    run.train(observe=False)
-    return run.weights()
 
 
 def refused(rank: int, *, resumed: bool, rounds: int) -> str:
@@ -122,58 +108,3 @@ def bucket_views_without_sync(rank: int) -> str:
     except RuntimeError as error:
         return str(error)
     return "accepted"
-
-
-def everything(rank: int) -> dict[str, Any]:
-    found: dict[str, Any] = {name: measure(rank, 2, way) for name, way in WAYS.items()}
-    found |= {f"{name} without": weights_without_a_meter(rank, 2, way) for name, way in WAYS.items()}
-    found["refused at once"] = refused(rank, resumed=False, rounds=1)
-    found["refused after a checkpoint"] = refused(rank, resumed=True, rounds=1)
-    found["bucket views"] = bucket_views_without_sync(rank)
-    found["refused later"] = refused(rank, resumed=False, rounds=32)
-    return found
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return on_ranks(2, tmp_path_factory.mktemp("ranks"), everything)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_ranks_observe_what_one_process_does_on_all_rows(ranks: list[dict[str, Any]], way: str) -> None:
-    expected = measure(0, 1, WAYS[way])
-    assert np.isfinite(expected["cosines"]).all()
-    for found in ranks:
-        assert found[way]["tasks"] == expected["tasks"]
-        np.testing.assert_array_equal(found[way]["count"], expected["count"])
-        np.testing.assert_allclose(found[way]["cosines"], expected["cosines"], atol=1e-4)
-        np.testing.assert_allclose(found[way]["products"], expected["products"], rtol=1e-3, atol=1e-6)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_all_ranks_have_the_same_affinity_to_the_last_bit(ranks: list[dict[str, Any]], way: str) -> None:
-    for name in ("cosines", "products"):
-        np.testing.assert_array_equal(ranks[0][way][name], ranks[1][way][name])
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_ranks_train_as_without_a_meter(ranks: list[dict[str, Any]], way: str) -> None:
-    for found in ranks:
-        for one, two in zip(found[way]["weights"], found[f"{way} without"], strict=True):
-            np.testing.assert_array_equal(one, two)
-
-
-@pytest.mark.parametrize(
-    ("when", "observed"), [("at once", 0), ("after a checkpoint", 0), ("later", 127)]
-)  # ranks compare their tasks at the first observations, and then every 64
-def test_different_tasks_in_the_same_step_are_refused_on_every_rank(
-    ranks: list[dict[str, Any]], when: str, observed: int
-) -> None:
-    for found in ranks:
-        message = found[f"refused {when}"]
-        assert message.startswith(f"{observed}: ranks have trained on different tasks in the same step")
-
-
-def test_gradients_that_move_when_they_are_averaged_are_refused_in_no_sync(ranks: list[dict[str, Any]]) -> None:
-    for found in ranks:
-        assert "has gradient_as_bucket_view=True; create it without this option" in found["bucket views"]
