@@ -113,46 +113,27 @@ def weight_norm() -> Network:
     return hard_sharing(nn.Sequential(parametrizations.weight_norm(nn.Linear(WIDTH, HIDDEN)), nn.Tanh()))
 
 
-def old_weight_norm() -> Network:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        return hard_sharing(nn.Sequential(nn.utils.weight_norm(nn.Linear(WIDTH, HIDDEN)), nn.Tanh()))
-
-
 class Recurrent(nn.Module):
-    """Two layers with dropout between them, outside the layers: cuDNN's own dropout cannot be repeated."""
-
-    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU]) -> None:
+    def __init__(self, *cells: nn.Module) -> None:
         super().__init__()
-        self.first, self.second = kind(2, HIDDEN, batch_first=True), kind(HIDDEN, HIDDEN, batch_first=True)
-        self.dropout = nn.Dropout(0.2)
+        self.cells = nn.ModuleList(cells)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden: Tensor = self.second(self.dropout(self.first(x.reshape(len(x), 3, 2))[0]))[0][:, -1]
-        return hidden
+        hidden = x.reshape(len(x), 3, 2)
+        for cell in self.cells:
+            hidden = cell(hidden)[0] if isinstance(cell, nn.LSTM) else cell(hidden)
+        return hidden[:, -1]
 
 
 def lstm() -> Network:
-    return hard_sharing(Recurrent(nn.LSTM))
-
-
-def gru() -> Network:
-    return hard_sharing(Recurrent(nn.GRU))
-
-
-class Stacked(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.LSTM(2, HIDDEN, num_layers=2, dropout=0.2, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden: Tensor = self.cell(x.reshape(len(x), 3, 2))[0][:, -1]
-        return hidden
+    """Has dropout between its layers, not inside them, since cuDNN's own dropout cannot be repeated."""
+    first, second = nn.LSTM(2, HIDDEN, batch_first=True), nn.LSTM(HIDDEN, HIDDEN, batch_first=True)
+    return hard_sharing(Recurrent(first, nn.Dropout(0.2), second))
 
 
 def stacked_lstm() -> Network:
     """Not in `NETWORKS`: the meter rejects it on CUDA."""
-    return hard_sharing(Stacked())
+    return hard_sharing(Recurrent(nn.LSTM(2, HIDDEN, num_layers=2, dropout=0.2, batch_first=True)))
 
 
 class Attention(nn.Module):
@@ -422,8 +403,7 @@ def gradient_penalty() -> Network:
 NETWORKS: dict[str, Callable[[], Network]] = {
     make.__name__: make
     for make in (
-        batchnorm, convolution, dropout, spectral_norm, old_spectral_norm, weight_norm, old_weight_norm, lstm, gru,
-        transformer, tied, cross_stitch, mmoe, adapters, augmentation, bfloat16_inside, bfloat16_around, checkpointed,
+        batchnorm, convolution, dropout, spectral_norm, old_spectral_norm, weight_norm, lstm, transformer, tied, cross_stitch, mmoe, adapters, augmentation, bfloat16_inside, bfloat16_around, checkpointed,
         stateful, rebinding, running_scale, plain_tensor, recorded_losses, gradient_penalty,
     )
 }  # fmt: skip

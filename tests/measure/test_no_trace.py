@@ -3,6 +3,7 @@
 import functools
 import random
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from queue import SimpleQueue
 from typing import Any
 
@@ -29,20 +30,14 @@ from networks import (
 from tagalong import AffinityMeter
 from tagalong.measure import RoundRobin
 
-STEPS, FEW_STEPS = 50, 20  # few where a single estimator is tested, since all of them together take many
+STEPS = 20
 STRUCTURE = frozenset(vars(nn.Module())) - {"training"}
 OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "sgd": lambda p: SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3),
     "adamw": lambda p: AdamW(p, lr=0.01),
+    "own adamw": lambda p: type("Own", (AdamW,), {})(p, lr=0.01),  # whose steps are taken by a copy
 }
-ESTIMATORS: dict[str, str | list[str]] = {
-    "lookahead": "lookahead",
-    "gradient": "gradient",
-    "cosine": "cosine",
-    "cosine_kernels": "cosine_kernels",
-    "centered_cosine": "centered_cosine",
-    "all": ["lookahead", "gradient", "cosine", "cosine_kernels", "centered_cosine"],
-}
+ESTIMATORS = ["lookahead", "gradient", "cosine", "cosine_kernels", "centered_cosine"]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 Trace = dict[str, Any]
 pytestmark = [
@@ -100,8 +95,7 @@ def _copy(value: Any) -> Any:
 
 def assert_same(found: Trace, expected: Trace) -> None:
     assert list(found) == list(expected)
-    differ = [name for name in found if not _same(found[name], expected[name])]
-    assert differ == []
+    assert [name for name in found if not _same(found[name], expected[name])] == []
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -140,73 +134,73 @@ def bare(closure: Callable[[], Losses], *_: Any) -> Losses:
     return closure()
 
 
-def make_fresh(make: Callable[[], Network], kind: str, device: str) -> tuple[Network, Optimizer]:
+def make_fresh(make: Callable[[], Network], kind: str = "sgd", device: str = "cpu") -> tuple[Network, Optimizer]:
     seed()
     network = make()
     network.model.to(device)
     return network, OPTIMIZERS[kind](network.model.parameters())
 
 
-def metered(network: Network, optimizer: Optimizer, **options: Any) -> AffinityMeter:
-    options = {"every": 3, **({"model": network.model} if network.needs_model else {})} | options
-    return AffinityMeter(network.shared, optimizer, **options)
+def metered(network: Network, optimizer: Optimizer, *, named: bool = False, **options: Any) -> AffinityMeter:
+    model = {"model": network.model} if named or network.needs_model else {}
+    return AffinityMeter(network.shared, optimizer, **({"every": 3, "estimator": ESTIMATORS} | model | options))
 
 
 @functools.cache
-def without_meter(make: Callable[[], Network], kind: str, device: str, **options: Any) -> Trace:
+def without_meter(make: Callable[[], Network], kind: str, device: str, **loop: Any) -> Trace:
     network, optimizer = make_fresh(make, kind, device)
-    return train(network, optimizer, bare, device=device, **options)
+    return train(network, optimizer, bare, device=device, **loop)
 
 
 def assert_no_trace(
-    make: Callable[[], Network], kind: str = "sgd", device: str = "cpu", *, loop: dict[str, Any] | None = None,
-    held_out: Callable[[Network], Callable[[Batch], Losses]] | None = None, **options: Any,
-) -> AffinityMeter:  # fmt: skip
+    make: Callable[[], Network],
+    kind: str = "sgd",
+    device: str = "cpu",
+    *,
+    loop: dict[str, Any] | None = None,
+    held_out: Callable[[Network], Callable[[Batch], Losses]] | None = None,
+    **options: Any,
+) -> AffinityMeter:
     expected = without_meter(make, kind, device, **(loop or {}))
     network, optimizer = make_fresh(make, kind, device)
     meter = metered(network, optimizer, **options)
     looked = None if held_out is None else held_out(network)
     assert_same(train(network, optimizer, meter, device=device, held_out=looked, **(loop or {})), expected)
-    assert meter.measured == len([call for call in range(meter.calls) if meter._schedule.due(call)]) > 0
+    assert meter.measured > 3
     return meter
 
 
-def steps_for(estimator: str | list[str]) -> dict[str, int]:
-    return {} if estimator == ESTIMATORS["all"] else {"steps": FEW_STEPS}
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
-@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("named", [False, True], ids=["all estimators", "lookahead, named model"])
 @pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
-def test_training_is_the_same_with_and_without_the_meter(
-    make: Callable[[], Network], kind: str, estimator: str | list[str], device: str
-) -> None:
-    assert_no_trace(make, kind, device, estimator=estimator, loop=steps_for(estimator))
+def test_training_is_the_same_with_and_without_the_meter(make: Callable[[], Network], named: bool, device: str) -> None:
+    options = {"estimator": "lookahead", "named": True} if named else {}
+    meter = assert_no_trace(make, "sgd" if named else "adamw", device, **options)
+    # Guards against leaving no trace because nothing was measured.
+    affinity = meter.affinity()
+    assert affinity.tasks == TASKS
+    assert (affinity.mean[np.isfinite(affinity.mean)] != 0).any()
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_generic_optimizer_steps_leave_no_trace(kind: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tagalong.measure.steps._exact_rule", lambda *_: None)
-    assert_no_trace(batchnorm, kind, device, estimator=ESTIMATORS["all"])
+WAYS: dict[str, dict[str, Any]] = {
+    **{name: {"estimator": name} for name in ESTIMATORS},
+    "own optimizer": {"kind": "own adamw"},
+    "sgd step": {"update": "sgd", "kind": "adamw"},
+    "sgd step of its own": {"update": "sgd", "lr": 0.1},
+    "gradients in blocks": {"gradient_memory": 64.0, "kind": "adamw"},
+    "round robin": {"every": RoundRobin(every=2)},
+    "round robin, lookahead": {"every": RoundRobin(every=2), "estimator": "lookahead", "kind": "adamw"},
+    "accumulation": {"loop": {"accumulate": 4}, "every": 2, "kind": "adamw"},
+}
 
 
-@pytest.mark.parametrize(
-    "options", [{"update": "sgd"}, {"update": "sgd", "lr": 0.1}, {"gradient_memory": 64.0}], ids=str
-)
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_other_steps_and_blocks_leave_no_trace(kind: str, options: dict[str, Any], device: str) -> None:
-    assert_no_trace(batchnorm, kind, device, estimator=ESTIMATORS["all"], **options)
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
 @pytest.mark.parametrize("make", [batchnorm, dropout])
-def test_round_robin_leaves_no_trace(make: Callable[[], Network], estimator: str | list[str], device: str) -> None:
-    assert_no_trace(make, device=device, estimator=estimator, every=RoundRobin(every=2))
+@pytest.mark.parametrize("way", WAYS)
+def test_other_ways_to_measure_leave_no_trace(make: Callable[[], Network], way: str, device: str) -> None:
+    assert_no_trace(make, device=device, **WAYS[way])
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_dropout_inside_a_recurrent_network_leaves_no_trace(kind: str) -> None:
-    assert_no_trace(stacked_lstm, kind, estimator=ESTIMATORS["all"])
+def test_dropout_inside_a_recurrent_network_leaves_no_trace() -> None:
+    assert_no_trace(stacked_lstm, "adamw")
 
 
 @pytest.mark.cuda
@@ -214,18 +208,10 @@ def test_dropout_inside_a_cudnn_network_is_rejected() -> None:
     """Its random state lives in cuDNN, where it cannot be read, and restarts when torch's generator is set."""
     network, optimizer = make_fresh(stacked_lstm, "sgd", "cuda")
     batch = batches(1, "cuda")[0]
-    with pytest.raises(ValueError, match=r"cuDNN.*nn\.Dropout between"):
+    with pytest.raises(ValueError, match=r"cuDNN.*nn\.Dropout"):
         metered(network, optimizer)(lambda: network.losses(batch))
     with torch.backends.cudnn.flags(enabled=False):
         metered(network, optimizer)(lambda: network.losses(batch))
-
-
-@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
-def test_naming_the_model_leaves_no_trace_either(make: Callable[[], Network]) -> None:
-    expected = without_meter(make, "adamw", "cpu")
-    network, optimizer = make_fresh(make, "adamw", "cpu")
-    meter = metered(network, optimizer, model=network.model, estimator=ESTIMATORS["all"])
-    assert_same(train(network, optimizer, meter), expected)
 
 
 def in_eval_mode(network: Network) -> Callable[[Batch], Losses]:
@@ -260,26 +246,20 @@ def by_parts() -> Network:
 
 
 @pytest.mark.parametrize("held_out", [in_eval_mode, by_parts_in_eval_mode, in_train_mode])
-@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
 @pytest.mark.parametrize("make", [batchnorm, by_parts, NETWORKS["checkpointed"], NETWORKS["running_scale"]])
 def test_held_out_losses_leave_no_trace(
-    make: Callable[[], Network], estimator: str | list[str], held_out: Callable[[Network], Any], device: str
+    make: Callable[[], Network], held_out: Callable[[Network], Any], device: str
 ) -> None:
-    assert_no_trace(make, device=device, estimator=estimator, held_out=held_out, loop=steps_for(estimator))
-
-
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-@pytest.mark.parametrize("make", [NETWORKS[n] for n in ("batchnorm", "dropout", "lstm", "checkpointed")])
-def test_gradient_accumulation_leaves_no_trace(make: Callable[[], Network], kind: str, device: str) -> None:
-    assert_no_trace(make, kind, device, estimator=ESTIMATORS["all"], loop={"accumulate": 4}, every=2)
+    assert_no_trace(make, device=device, held_out=held_out)
+    assert_no_trace(make, device=device, held_out=held_out, estimator="lookahead")
 
 
 @pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
 def test_check_leaves_no_trace_at_all(make: Callable[[], Network]) -> None:
-    network, optimizer = make_fresh(make, "adamw", "cpu")
+    network, optimizer = make_fresh(make, "adamw")
     train(network, optimizer, bare, steps=3)
     before = trace_of(network.model, optimizer)
-    meter, batch = metered(network, optimizer, estimator=ESTIMATORS["all"]), batches(1)[0]
+    meter, batch = metered(network, optimizer), batches(1)[0]
     with network.around():
         meter.check(lambda: network.losses(batch), lambda: in_eval_mode(network)(batch))
     assert_same(trace_of(network.model, optimizer), before)
@@ -296,7 +276,7 @@ class Runs:
         return self._queue.qsize()
 
 
-class FailingLosses:
+class Failing:
     """Losses that raise half-way through one call."""
 
     def __init__(self, network: Network, at: int, error: type[BaseException]) -> None:
@@ -309,47 +289,53 @@ class FailingLosses:
         return losses
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-@pytest.mark.parametrize("at", [2, 3, 4, 5])
-@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+@pytest.mark.parametrize(
+    ("make", "at", "error"),
+    [(make, 4, KeyboardInterrupt) for make in NETWORKS.values()]
+    + [(batchnorm, at, error) for at in (2, 3, 5) for error in (RuntimeError, KeyboardInterrupt)],
+)
 def test_replay_that_raises_leaves_no_trace(make: Callable[[], Network], at: int, error: type[BaseException]) -> None:
     """Call 1 is training's own, call 2 the repetition, and then one per looked-ahead task."""
-    network, optimizer = make_fresh(make, "adamw", "cpu")
-    train(network, optimizer, bare, steps=4)
-    twin, other = make_fresh(make, "adamw", "cpu")
-    train(twin, other, bare, steps=4)
-    batch = batches(1)[0]
+    batch, traces = batches(1)[0], []
+    for failing in (False, True):
+        network, optimizer = make_fresh(make, "adamw")
+        train(network, optimizer, bare, steps=4)
+        seed()
+        with network.around():
+            if failing:
+                network.losses = Failing(network, at, error)
+                meter = metered(network, optimizer, named=True, estimator="lookahead")
+                with pytest.raises(error, match="half-way"):
+                    meter(lambda network=network: network.losses(batch))
+            else:
+                network.losses(batch)
+        traces.append(trace_of(network.model, optimizer))
+    assert_same(*reversed(traces))
 
+
+def after_one_call(make: Callable[[], Network], batch: Batch, context: Callable[[], Any] = nullcontext) -> Trace:
+    """Returns the trace of one call of the closure without a meter."""
+    twin, other = make_fresh(make)
     seed()
-    with twin.around():
+    with context():
         twin.losses(batch)
-    expected = trace_of(twin.model, other)
-
-    seed()
-    network.losses = FailingLosses(network, at, error)
-    meter = metered(network, optimizer, model=network.model)
-    with network.around(), pytest.raises(error, match="half-way"):
-        meter(lambda: network.losses(batch))
-    assert_same(trace_of(network.model, optimizer), expected)
+    return trace_of(twin.model, other)
 
 
-@pytest.mark.parametrize("at", [1, 2, 3, 4])
+@pytest.mark.parametrize("at", [1, 2, 4])
 def test_held_out_that_raises_leaves_no_trace(at: int) -> None:
-    network, optimizer = make_fresh(batchnorm, "sgd", "cpu")
-    twin, other = make_fresh(batchnorm, "sgd", "cpu")
     batch, more = batches(2)
+    expected = after_one_call(batchnorm, batch)
+    network, optimizer = make_fresh(batchnorm)
+    failing = Failing(network, at, RuntimeError)
     seed()
-    twin.losses(batch)
-    expected = trace_of(twin.model, other)
-    seed()
-    failing = FailingLosses(network, at, RuntimeError)
     with pytest.raises(RuntimeError, match="half-way"):
-        metered(network, optimizer)(lambda: network.losses(batch), lambda: failing(more))
+        metered(network, optimizer, estimator="lookahead")(lambda: network.losses(batch), lambda: failing(more))
     assert_same(trace_of(network.model, optimizer), expected)
 
 
 class InterruptedOptimizer(SGD):
-    """An optimiser that is interrupted during a step once it is armed."""
+    """An optimizer that is interrupted during a step once it is armed."""
 
     armed = False
 
@@ -361,7 +347,7 @@ class InterruptedOptimizer(SGD):
 
 @pytest.mark.parametrize("estimator", ["lookahead", "gradient"])
 def test_optimizer_interrupted_within_a_step_leaves_no_trace(estimator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, _ = make_fresh(dropout, "sgd", "cpu")
+    network, _ = make_fresh(dropout)
     optimizer = InterruptedOptimizer(network.model.parameters(), lr=0.1, momentum=0.9)
     train(network, optimizer, bare, steps=2)
     before = {k: v for k, v in trace_of(network.model, optimizer).items() if k != "torch"}
@@ -371,35 +357,19 @@ def test_optimizer_interrupted_within_a_step_leaves_no_trace(estimator: str, mon
     assert_same({k: v for k, v in trace_of(network.model, optimizer).items() if k != "torch"}, before)
 
 
-def test_closure_that_cannot_be_repeated_is_rejected_and_leaves_no_trace() -> None:
-    network, optimizer = make_fresh(batchnorm, "sgd", "cpu")
-    twin, other = make_fresh(batchnorm, "sgd", "cpu")
-    first, second = batches(2)
-    seed()
-    twin.losses(first)
-    seed()
-    stream = iter([first, second])
-    with pytest.raises(ValueError, match="is not repeatable"):
-        metered(network, optimizer)(lambda: network.losses(next(stream)))
-    assert_same(trace_of(network.model, optimizer), trace_of(twin.model, other))
-
-
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_where_gradients_are_off_the_closure_runs_and_nothing_else_happens(context: Callable[[], Any]) -> None:
-    network, optimizer = make_fresh(batchnorm, "sgd", "cpu")
-    twin, other = make_fresh(batchnorm, "sgd", "cpu")
     batch = batches(1)[0]
-    seed()
-    with context():
-        twin.losses(batch)
-    seed()
+    expected = after_one_call(batchnorm, batch, context)
+    network, optimizer = make_fresh(batchnorm)
     meter = metered(network, optimizer, every=1)
+    seed()
     with context():
         found = meter(lambda: network.losses(batch))
         assert not meter.measure_only(lambda: network.losses(batch))
     assert (meter.calls, meter.measured, meter.tasks) == (0, 0, None)
     assert found.keys() == set(TASKS)
-    assert_same(trace_of(network.model, optimizer), trace_of(twin.model, other))
+    assert_same(trace_of(network.model, optimizer), expected)
 
 
 class Normalized(nn.Module):
@@ -414,6 +384,10 @@ class Normalized(nn.Module):
             self.linear.weight.div_(self.linear.weight.norm(dim=1, keepdim=True))
         hidden: Tensor = self.linear(x)
         return hidden
+
+
+def normalized() -> Network:
+    return hard_sharing(Normalized())
 
 
 def adversarial() -> Network:
@@ -431,33 +405,40 @@ def adversarial() -> Network:
     return network
 
 
-WRITING: dict[str, tuple[Callable[[], Network], str]] = {
-    "parameter": (lambda: hard_sharing(Normalized()), "linear.weight"),
-    "gradient": (adversarial, "weight.grad"),
-}
+def unrepeatable() -> Network:
+    """Reads another batch in every call."""
+    network, runs = batchnorm(), Runs()
+    inner = network.losses
+
+    def losses(batch: Batch) -> Losses:
+        return inner(batch if runs.count() == 1 else Batch(batch.x.flip(1), batch.y))
+
+    network.losses = losses
+    return network
 
 
-@pytest.mark.parametrize(("make", "what"), WRITING.values(), ids=WRITING)
-@pytest.mark.parametrize("needs_model", [False, True])
-def test_closure_that_changes_state_the_meter_cannot_restore_is_rejected_before_any_replay(
-    make: Callable[[], Network], what: str, needs_model: bool
+@pytest.mark.parametrize(
+    ("make", "part"),
+    [(normalized, "linear.weight"), (adversarial, "weight.grad"), (unrepeatable, "is not repeatable")],
+)
+@pytest.mark.parametrize("named", [False, True])
+def test_a_closure_that_cannot_be_undone_or_repeated_is_rejected_and_leaves_no_trace(
+    make: Callable[[], Network], part: str, named: bool
 ) -> None:
-    network, optimizer = make_fresh(make, "sgd", "cpu")
-    twin, other = make_fresh(make, "sgd", "cpu")
     batch = batches(1)[0]
+    expected = after_one_call(make, batch)
+    network, optimizer = make_fresh(make)
     seed()
-    twin.losses(batch)
-    seed()
-    with pytest.raises(ValueError, match=rf"the closure modifies .*{what}"):
-        metered(network, optimizer, **({"model": network.model} if needs_model else {}))(lambda: network.losses(batch))
-    assert_same(trace_of(network.model, optimizer), trace_of(twin.model, other))
+    with pytest.raises(ValueError, match=part):
+        metered(network, optimizer, named=named)(lambda: network.losses(batch))
+    assert_same(trace_of(network.model, optimizer), expected)
 
 
 def test_parameters_may_be_unfrozen_frozen_and_cast_between_measurements() -> None:
     def live(meter: bool) -> Trace:
-        network, optimizer = make_fresh(batchnorm, "sgd", "cpu")
+        network, optimizer = make_fresh(batchnorm)
         model: Any = network.model
-        call: Any = metered(network, optimizer, every=1, estimator=ESTIMATORS["all"]) if meter else bare
+        call: Any = metered(network, optimizer, every=1) if meter else bare
         model.encoder[0].requires_grad_(False)
         train(network, optimizer, call, steps=3)
         model.encoder[0].requires_grad_(True)
@@ -474,18 +455,17 @@ def test_parameters_may_be_unfrozen_frozen_and_cast_between_measurements() -> No
 
 
 def test_several_meters_leave_no_trace() -> None:
-    expected = without_meter(batchnorm, "adamw", "cpu")
-    network, optimizer = make_fresh(batchnorm, "adamw", "cpu")
-    inner, outer = metered(network, optimizer, every=2), metered(network, optimizer, every=3, estimator="gradient")
-    found = train(network, optimizer, lambda closure: outer(lambda: inner(closure)), steps=STEPS)
-    assert_same(found, expected)
+    network, optimizer = make_fresh(batchnorm, "adamw")
+    inner, outer = metered(network, optimizer, every=2), metered(network, optimizer, estimator="gradient")
+    found = train(network, optimizer, lambda closure: outer(lambda: inner(closure)))
+    assert_same(found, without_meter(batchnorm, "adamw", "cpu"))
 
 
-def test_other_forward_passes_between_meter_and_backward() -> None:
+def test_the_graph_may_be_differentiated_twice() -> None:
     """The graph that the meter returns is the user's, whatever runs before its backward pass."""
 
     def live(meter: bool) -> Trace:
-        network, optimizer = make_fresh(NETWORKS["running_scale"], "sgd", "cpu")
+        network, optimizer = make_fresh(NETWORKS["running_scale"])
         call: Any = metered(network, optimizer, every=1) if meter else bare
         for batch in batches(5):
             optimizer.zero_grad()
@@ -517,32 +497,26 @@ def compiling() -> Iterator[None]:
 
 @pytest.mark.usefixtures("compiling")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
-@pytest.mark.parametrize(("backend", "kind"), [("aot_eager", "sgd"), ("aot_eager", "adamw"), ("inductor", "adamw")])
-def test_measuring_a_compiled_model_leaves_no_trace(backend: str, kind: str, device: str) -> None:
-    make = functools.partial(compiled, backend)
-    assert_no_trace(make, kind, device, estimator=ESTIMATORS["all"], loop={"steps": 10})
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_measuring_a_compiled_model_leaves_no_trace(backend: str, device: str) -> None:
+    assert_no_trace(functools.partial(compiled, backend), "adamw", device, loop={"steps": 12})
 
 
 @pytest.mark.usefixtures("compiling")
-@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
-def test_compiled_function_needs_the_model(backend: str) -> None:
+def test_compiled_function_needs_the_model() -> None:
     """Hooks do not run inside compiled code, so the meter could not see which buffers to protect."""
-    network, optimizer = make_fresh(
-        lambda: hard_sharing(nn.BatchNorm1d(6), Heads(lambda: nn.Linear(6, 1))), "sgd", "cpu"
-    )
-    run = torch.compile(network.losses, backend=backend)
+    network, optimizer = make_fresh(lambda: hard_sharing(nn.BatchNorm1d(6), Heads(lambda: nn.Linear(6, 1))))
+    run = torch.compile(network.losses, backend="eager")
     batch = batches(1)[0]
-    with pytest.raises(ValueError, match="pass all modules that the closure calls as `model=`"):
+    with pytest.raises(ValueError, match="`model="):
         metered(network, optimizer)(lambda: run(batch))
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("around", [False, True], ids=["inside", "around"])
-@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_half_precision_with_a_scaler_leaves_no_trace(
-    kind: str, estimator: str | list[str], around: bool, device: str
-) -> None:
+@pytest.mark.parametrize("estimator", ["lookahead", ESTIMATORS])
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_half_precision_with_a_scaler_leaves_no_trace(kind: str, estimator: Any, around: bool, device: str) -> None:
     if device == "cpu":
         pytest.skip("fp16 training is for CUDA")
 
@@ -550,7 +524,7 @@ def test_half_precision_with_a_scaler_leaves_no_trace(
         network, optimizer = make_fresh(batchnorm, kind, "cuda")
         scaler = torch.amp.GradScaler("cuda", init_scale=2.0**30, growth_interval=5)  # overflows at first
         call: Any = metered(network, optimizer, estimator=estimator, scaler=scaler) if measure else bare
-        for batch in batches(STEPS, "cuda"):
+        for batch in batches(50, "cuda"):
             optimizer.zero_grad()
             with torch.autocast("cuda", torch.float16, enabled=around):
                 losses = call(lambda batch=batch: _half(network, batch))
@@ -566,12 +540,3 @@ def test_half_precision_with_a_scaler_leaves_no_trace(
             return network.losses(batch)
 
     assert_same(live(True), live(False))
-
-
-def test_every_task_is_measured_in_these_runs() -> None:
-    """Guards against leaving no trace because nothing was measured."""
-    meter = assert_no_trace(batchnorm, estimator="lookahead")
-    affinity = meter.affinity()
-    assert affinity.tasks == TASKS
-    assert np.isfinite(affinity.mean).all()
-    assert (affinity.mean != 0).all()
