@@ -491,15 +491,6 @@ def test_plain_english_draws_the_same_sentences_and_names_for_a_seed() -> None:
     assert "names:" in first
 
 
-def test_attack_finds_neither_tracebacks_nor_silent_damage() -> None:
-    printed = _run("attack.py", "--attempts", "7", "--only", "table/networks/")
-    assert "| table/networks/networks.json | predict" in printed
-    totals = printed.splitlines()[-1].split("|")[3:-1]
-    tried, *outcomes = map(int, totals)
-    assert tried == sum(outcomes) == 28
-    assert outcomes[2:] == [0, 0, 0]
-
-
 def test_large_measures_every_command(tmp_path: Path) -> None:
     out = tmp_path / "large.json"
     sizes = ["--rows", "300", "--columns", "6", "--targets", "2", "--epochs", "1", "--tasks", "8", "--budget", "2"]

@@ -366,7 +366,7 @@ def test_invalid_backend_arguments_are_rejected_before_a_problem_is_loaded(tmp_p
     with pytest.raises(ValueError, match="`device` must be"):
         check_backend(tmp_path, device="abacus")
     (tmp_path / "run.sqlite").write_text("no database, but long enough to be taken for one")
-    with pytest.raises(ValueError, match="is not a network store"):
+    with pytest.raises(ValueError, match="file is not a database"):
         check_backend(tmp_path)
 
 

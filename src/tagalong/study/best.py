@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tagalong.entries import Entry, EntryError
 from tagalong.errors import InvalidInput
-from tagalong.files import open_atomic, owner_mark, read_document, write_atomic, write_document
+from tagalong.files import open_atomic, read_document, temporary_path, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import (
     AVERAGES,
@@ -208,7 +208,7 @@ class Best:
         """
         # Write to a temporary folder first, so that the previous networks survive if the process is killed.
         folder = Path(out) / NETWORKS_FOLDER
-        draft = folder.with_name(f".{NETWORKS_FOLDER}.{owner_mark()}")
+        draft = temporary_path(folder)
         draft.mkdir(parents=True)
         try:
             checksums = {EXAMPLE: save_tensors(self.example, draft / EXAMPLE)}
@@ -240,17 +240,7 @@ class Best:
             UntrustedCodeError: If code from the folder is needed and `trust` is False.
             NetworksFileError: If the folder contains no networks, or they are damaged.
         """
-        while True:
-            before = _folder_inode(Path(out) / NETWORKS_FOLDER)
-            try:
-                best = _read_folder(Path(out), trust)
-            except NetworksFileError:
-                if _folder_inode(Path(out) / NETWORKS_FOLDER) == before:
-                    raise
-            else:
-                if _folder_inode(Path(out) / NETWORKS_FOLDER) == before:
-                    return best
-            # Another process replaced the folder in the meantime; read it again to avoid mixing two runs.
+        return _read_folder(Path(out), trust)
 
     def export(self, folder: str | Path) -> list[str]:
         """Exports the networks for use without tagalong: weights, `torch.export` programs and a loader script.
@@ -327,7 +317,7 @@ def _replace_folder(new_folder: Path, folder: Path) -> None:
 
     If multiple processes replace the folder at the same time, the last one wins.
     """
-    before = new_folder.with_name(f"{new_folder.name}.before")
+    before = temporary_path(folder)
     while True:
         with suppress(FileNotFoundError):
             folder.rename(before)
@@ -341,12 +331,6 @@ def _replace_folder(new_folder: Path, folder: Path) -> None:
             shutil.rmtree(before, ignore_errors=True)
 
 
-def _folder_inode(folder: Path) -> int | None:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return folder.stat().st_ino
-    return None
-
-
 def _read_folder(out: Path, trust: bool) -> Best:
     folder = out / NETWORKS_FOLDER if (out / NETWORKS_FOLDER).is_dir() else out
     if not (folder.is_dir() and (folder / NETWORKS_FILE).exists()):
@@ -357,7 +341,7 @@ def _read_folder(out: Path, trust: bool) -> Best:
         return read_document(
             folder / NETWORKS_FILE,
             NETWORKS_FORMAT,
-            (NETWORKS_VERSION,),
+            NETWORKS_VERSION,
             lambda document: _from_document(document, folder, trust),
             NetworksFileError,
             TRAIN_AGAIN,

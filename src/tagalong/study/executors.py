@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import threading
 import uuid
@@ -23,7 +24,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.errors import InvalidInput, is_positive_integer
-from tagalong.files import owner_mark, write_atomic
 from tagalong.learn import Diverged, Job, Lesson, Problem, Recipe, Taught, Trained, train, train_many
 from tagalong.plugins import unknown_name
 
@@ -271,9 +271,9 @@ class Processes:
         import cloudpickle
 
         self.stop()
-        self._folder = TemporaryDirectory(prefix=f"tagalong-{owner_mark()}-")
+        self._folder = TemporaryDirectory(prefix="tagalong-")
         path = Path(self._folder.name, "problem.pkl")
-        write_atomic(path, cloudpickle.dumps(problem))
+        path.write_bytes(cloudpickle.dumps(problem))
         devices = _worker_devices(device, self._workers)
         context = multiprocessing.get_context("spawn")
         free = context.SimpleQueue()
@@ -358,13 +358,14 @@ def _start_worker(problem_path: Path, free_devices: Any) -> None:
     )  # Ctrl-C reaches all processes; the main process terminates the workers
     parent = multiprocessing.parent_process()
     if parent is not None:  # workers must exit even if the main process is killed
-        threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+        threading.Thread(target=_exit_with_parent, args=(parent, problem_path.parent), daemon=True).start()
     torch.set_num_threads(1)
     _worker.update(problem=cloudpickle.loads(problem_path.read_bytes()), device=free_devices.get())
 
 
-def _exit_with_parent(parent: Any) -> None:
+def _exit_with_parent(parent: Any, temporary_folder: Path) -> None:
     parent.join()
+    shutil.rmtree(temporary_folder, ignore_errors=True)  # left behind if the main process was killed
     os._exit(1)
 
 

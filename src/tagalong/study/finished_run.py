@@ -71,7 +71,7 @@ class Run:
         if not file.exists():
             return None
         try:
-            return read_document(file, NETWORKS_FORMAT, (NETWORKS_VERSION,), _read_inputs, hint=TRAIN_AGAIN)
+            return read_document(file, NETWORKS_FORMAT, NETWORKS_VERSION, _read_inputs, hint=TRAIN_AGAIN)
         except (DocumentError, OSError) as error:
             damage_logger.warning("the networks of the run cannot be used: %s", error)
             return None
@@ -139,7 +139,7 @@ def _read_groupings(folder: Path, method: str) -> dict[int, Grouping]:
         found = [entry for entry in Entry(document)["groupings"].entries() if entry["method"].name() == method]
         return dict(_read_grouping(entry) for entry in found if entry["grouping"].value is not None)
 
-    return read_document(file, GROUPINGS_FORMAT, (1,), parse, ResultsFileError, "run the study again")
+    return read_document(file, GROUPINGS_FORMAT, 1, parse, ResultsFileError, "run the study again")
 
 
 def _read_grouping(entry: Entry) -> tuple[int, Grouping]:
@@ -208,7 +208,7 @@ class GroupingCache:
             return dict(map(_read_grouping, Entry(document)["groupings"].entries()))
 
         try:
-            return read_document(self.file, FORMAT, (VERSION,), parse)
+            return read_document(self.file, FORMAT, VERSION, parse)
         except (OSError, DocumentError):
             return {}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Label = tuple[str, int | None]  # a method and its budget
 GROUPINGS_FORMAT = "tagalong-groupings"  # the format name in `groupings.json`
-NETWORKS_FORMAT, NETWORKS_VERSION = "tagalong-networks", 3  # earlier versions pickled every network
+NETWORKS_FORMAT, NETWORKS_VERSION = "tagalong-networks", 3
 NETWORKS_FOLDER, NETWORKS_FILE = "networks", "networks.json"
 TRAIN_AGAIN = "run the study again, which trains only what is missing"
 TOGETHER: Label = ("mtl", None)  # the baseline of every comparison

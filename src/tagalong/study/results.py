@@ -298,7 +298,7 @@ class Results:
         return read_document(
             file,
             FORMAT,
-            (VERSION,),
+            VERSION,
             lambda document: _from_document(document, file.parent),
             ResultsFileError,
             "run the study again",
@@ -390,7 +390,7 @@ def _from_document(document: Mapping[str, Any], out: Path) -> Results:
         noise=_read_noise(whole["noise"]),
         settings=document["settings"],
         out=out,
-        learning=whole.get("learning").optional(lambda entry: read_learning(entry, problem.tasks)),
+        learning=read_learning(whole["learning"], problem.tasks),
     )
 
 
@@ -407,7 +407,7 @@ def _noise_document(noise: RowNoise) -> list[dict[str, Any]]:
 
 
 def _read_noise(entry: Entry) -> RowNoise:
-    """Reads and checks the noise of the test rows. Older runs only know that of the recipe."""
+    """Reads and checks the noise of the test rows."""
     found: dict[str, dict[Label, float]] = {kind: {} for kind in NOISE_FIELDS}
     for one in entry.entries():
         for kind, name in NOISE_FIELDS.items():

@@ -59,7 +59,7 @@ def check_store(out: Path) -> None:
     """Raises a StoreError if the networks in this folder cannot be used."""
     path = out / "run.sqlite"
     if path.exists():
-        Store(path, verify=False).close()
+        Store(path).close()
 
 
 def check_folder(out: Path, fingerprint: str) -> None:
@@ -72,7 +72,7 @@ def check_folder(out: Path, fingerprint: str) -> None:
     if not path.exists():
         return
     try:
-        other, name = read_document(path, FORMAT, (VERSION,), _problem_identity)
+        other, name = read_document(path, FORMAT, VERSION, _problem_identity)
     except DocumentError as error:
         if error.expected.startswith("must have version"):
             raise
@@ -136,7 +136,7 @@ def write_settings(out: Path, problem: Problem, architecture: str, request: Mapp
         "machine": platform.platform(),
     }
     write_document(path, FORMAT, VERSION, document, default=repr)
-    return read_document(path, FORMAT, (VERSION,), dict)
+    return read_document(path, FORMAT, VERSION, dict)
 
 
 def _package_versions() -> dict[str, str]:

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, first_few
-from tagalong.files import remove_leftovers
 from tagalong.group import Group
 from tagalong.learn import (
     Diverged,
@@ -87,9 +86,8 @@ def open_backend(
 ) -> Iterator[TrainingBackend]:
     """Opens a backend that stores networks in `run.sqlite` in the given folder and logs to `run.log`.
 
-    Temporary files of processes that were killed are removed first. On exit, the executor is stopped. If no error was
-    raised, the weights of networks not marked with `Store.keep` are dropped, and checkpoints of finished networks are
-    removed.
+    On exit, the executor is stopped. If no error was raised, the weights of networks not marked with `Store.keep` are
+    dropped, and checkpoints of finished networks are removed.
 
     Args:
         problem: the problem to train on. The same folder can also store networks for other problems.
@@ -112,7 +110,6 @@ def open_backend(
     """
     made_executor, checked_device, folder = make_executor(executor), device_name(device), Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(folder, folder / "partial")
     with (
         log_to_file(folder / "run.log") as unwritten,
         Store(folder / "run.sqlite") as store,
