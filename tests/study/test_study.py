@@ -16,7 +16,6 @@ from tagalong.study import ExternalStudy, Results, Store, Study, TrainingBackend
 from tagalong.study.executors import Serial
 from tagalong.study.methods import Tag
 from tagalong.study.run_folder import log_to_file
-from tagalong.study.study_request import check_request
 
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "random"]
 
@@ -157,7 +156,6 @@ def test_a_study_of_one_task_works(tmp_path):
         ),
         ({"effort": 9}, "`effort` applies only to 'auto' and 'best-of', neither of which is among `methods`"),
         ({"methods": 5, "effort": 9}, "`methods` must be a list of names, found 5"),
-        ({"budgets": [1000], "methods": ["ensemble"], "seeds": 5000}, "'ensemble' must train at most 1,000,000 net"),
         ({"budgets": [2.5]}, "`budgets` must be integers, found 2.5"),
         ({"budgets": 2}, r"`budgets` must be a list of integers, found 2; write a list such as \[2, 3\]"),
         ({"budgets": []}, "`budgets` must contain at least one budget for tag, found none"),
@@ -168,22 +166,9 @@ def test_a_study_of_one_task_works(tmp_path):
         ({"confirm": -1}, "`confirm` must be a non-negative integer, found -1"),
         ({"price_per_hour": -1}, "`price_per_hour` must be a non-negative number, found -1"),
         ({"methods": ["mtl-wide2"], "encoder": MLP(4)(1).double()}, "'mtl-wide2' cannot widen this network"),
+        ({"methods": ["mtl-wide1000000000"]}, r"'mtl-wide1e\+09' cannot widen this network"),
+        ({"methods": ["auto"], "effort": 10**18}, "`effort` must be a number of training runs"),
         ({"methods": ["tag+no such"]}, r"`methods`: 'tag\+no such': "),
-        (
-            {"seeds": 100_000_000},
-            r"`seeds` must be at most 10,000 seeds, found a number that would train 100,000,000 networks "
-            r"\(27,777 hours at a second each\)",
-        ),
-        ({"seeds": 10**30}, r"`seeds` must be .* found a number that would train more than 10\^15 networks"),
-        ({"seeds": range(10**30)}, "`seeds` must be at most 10,000 seeds"),
-        ({"confirm": 10**9}, "`confirm` must be at most 10,000 seeds"),
-        ({"budgets": range(1, 10**12)}, "`budgets` must be at most 10,000 numbers"),
-        ({"methods": ["auto"], "effort": 10**18}, "`effort` must be at most 10,000 training runs, found a number"),
-        ({"methods": ["auto"], "effort": 10**400}, "`effort` must be at most 10,000 training runs, found a number"),
-        (
-            {"methods": ["mtl-wide1000000000"]},
-            r"'mtl-wide1e\+09' cannot widen this network: `hidden` must give at most",
-        ),
     ],
 )
 def test_invalid_input_is_rejected_before_any_training(tmp_path, asked, message):
@@ -202,13 +187,6 @@ def test_budgets_above_the_number_of_tasks_are_for_methods_that_average(tmp_path
     assert results.settings["notes"] == [note]
     assert note in str(results)
     assert [record.label for record in Results.load(tmp_path).records] == [record.label for record in results.records]
-
-
-def test_a_method_may_not_train_millions_of_networks():
-    tasks, options = [f"t{i}" for i in range(25)], {"optimal": {"max_tasks": 25}}
-    message = r"`methods`: 'optimal' must train at most 1,000,000 networks, found 67,108,862 networks \(18,641 hours"
-    with pytest.raises(ValueError, match=message):
-        check_request(tasks, ["optimal"], [2], seeds=2, options=options)
 
 
 def test_one_error_lists_all_problems(tmp_path):

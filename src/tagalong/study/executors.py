@@ -31,8 +31,6 @@ from .network_result import NetworkResult, pack_result
 
 Advance = Callable[[int], None]
 CHECKPOINT_SECONDS = 15.0
-# The most worker processes on this machine: more only wait for each other, and each of them imports torch.
-WORKERS_PER_CORE, MIN_WORKER_LIMIT, WORKER_GIGABYTES = 4, 64, 0.3
 CLUSTER_WORKERS = 64  # that rounds of a search are planned for on a cluster, whatever its size
 EXECUTOR_NAMES = ("serial", "processes", "ray")
 
@@ -257,8 +255,6 @@ class Processes:
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and not is_positive_integer(workers):
             raise InvalidInput("workers", "must be a positive integer", repr(workers))
-        if workers is not None:
-            _check_workers(workers)
         try:
             import cloudpickle  # noqa: F401 - the problem may contain lambdas
         except ImportError:
@@ -311,14 +307,6 @@ class Processes:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
             self._folder.cleanup()
-
-
-def _check_workers(workers: int) -> None:
-    most = max(MIN_WORKER_LIMIT, WORKERS_PER_CORE * (os.cpu_count() or 1))
-    if workers > most:
-        found = f"{workers:.3g}, which would take {WORKER_GIGABYTES * workers:,.0f} GB"
-        hint = "one process per CPU core, the default, is usually fastest"
-        raise InvalidInput("workers", f"must be at most {most} on this machine", found, hint)
 
 
 def _worker_devices(device: str, workers: int | None) -> list[str]:

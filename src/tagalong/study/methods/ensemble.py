@@ -76,9 +76,6 @@ class BestOf(Ensemble):
             found.append(InvalidInput(place, "must be a positive integer", repr(self.copies)))
         return found
 
-    def networks_per_seed(self, tasks: int) -> int:
-        return self.copies or 1
-
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         numbers = self._copies_by_seed(backend, seeds)
         jobs = {
