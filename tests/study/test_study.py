@@ -200,7 +200,7 @@ def test_a_folder_of_another_problem_is_rejected(tmp_path):
     with pytest.raises(ValueError, match=r"`out`: .* contains a run on a different problem or different data"):
         Study(small_problem(seed=1), tmp_path).run(["mtl"], seeds=1)
     (tmp_path / "settings.json").write_text("{}")
-    with pytest.raises(ValueError, match="does not contain the settings of a run"):
+    with pytest.raises(ValueError, match=r"settings\.json must have the format"):
         Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
     file = tmp_path / "file"
     file.touch()

@@ -168,11 +168,6 @@ class ProblemInfo:
         """Converts the description to a JSON document."""
         return asdict(self) | {"tasks": list(self.tasks), "notes": list(self.notes)}
 
-    @staticmethod
-    def from_document(document: Mapping[str, Any]) -> ProblemInfo:
-        """Creates a description from a document created by `to_document`."""
-        return read_problem_info(Entry(dict(document), "problem"))
-
 
 def read_problem_info(entry: Entry) -> ProblemInfo:
     """Reads and checks an entry written by `ProblemInfo.to_document`."""

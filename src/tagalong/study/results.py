@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tagalong.disclaimer import disclaimer
-from tagalong.entries import Entry, EntryError
+from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, pluralize, raise_problems
 from tagalong.files import DocumentError, json_safe, read_document, write_document
 from tagalong.group import Group
@@ -30,7 +30,7 @@ from .records import (
     read_label,
     read_problem_info,
 )
-from .search_log import SearchLog, check_search_log
+from .search_log import SearchLog
 from .summary import MethodSummary, TaskChange, summarize, task_change
 from .text import (
     HEADINGS,
@@ -384,7 +384,7 @@ def _from_document(document: Mapping[str, Any], out: Path) -> Results:
     whole = Entry(dict(document))
     problem = read_problem_info(whole["problem"])
     _check_settings(whole["settings"])
-    return Results(
+    results = Results(
         [_read_record(entry, problem.tasks) for entry in whole["records"].some()],
         problem=problem,
         noise=_read_noise(whole["noise"]),
@@ -392,6 +392,9 @@ def _from_document(document: Mapping[str, Any], out: Path) -> Results:
         out=out,
         learning=read_learning(whole["learning"], problem.tasks),
     )
+    if results.search_log is not None:
+        results.search_log.to_text()  # which a damaged log does not survive
+    return results
 
 
 def _noise_document(noise: RowNoise) -> list[dict[str, Any]]:
@@ -417,20 +420,11 @@ def _read_noise(entry: Entry) -> RowNoise:
 
 
 def _check_settings(settings: Entry) -> None:
-    """Checks the settings that results and reports use; the others are only shown."""
+    """Checks the settings that change what results say; the others are only shown."""
     settings.get("price_per_hour").optional(lambda price: price.number(0))
-    settings.get("spent").optional(read_cost)
-    settings.get("command").optional(Entry.entries)
-    for note in settings.get("notes").optional(Entry.entries) or ():
-        note.text()
-    for name in ("recipe", "versions", "options"):
-        settings.get(name).optional(Entry.mapping)
-    given = settings.mapping()
-    for seeds in (given[name] for name in ("confirming_seeds", "diverged_seeds") if name in given):
-        for seed in seeds.entries():
+    for name in ("confirming_seeds", "diverged_seeds"):
+        for seed in settings.get(name).optional(Entry.entries) or ():
             seed.integer(0)
-    if "decisions" in given and "auto" in given["decisions"].mapping():
-        check_search_log(given["decisions"]["auto"])
 
 
 def _record_document(record: Record) -> dict[str, Any]:
@@ -476,14 +470,7 @@ def _read_record(entry: Entry, tasks: Sequence[str]) -> Record:
 
 
 def _read_scores(entry: Entry, tasks: Sequence[str]) -> dict[str, Score]:
-    scores = {
-        task: Score(score["loss"].number_or_nan(), score["error"].number_or_nan())
-        for task, score in entry.mapping().items()
-    }
-    if set(scores) != set(tasks):
-        wrong = ", ".join(map(repr, sorted(set(scores) ^ set(tasks))))
-        raise EntryError(f"{entry.place} must have a score for each task and no other, but does not for: {wrong}")
-    return {task: scores[task] for task in tasks}
+    return {task: Score(entry[task]["loss"].number_or_nan(), entry[task]["error"].number_or_nan()) for task in tasks}
 
 
 def _to_html(results: Results) -> str:

@@ -17,15 +17,13 @@ from typing import Any
 from tagalong._version import OWN_PACKAGES, __version__
 from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
-from tagalong.files import DocumentError, describe_unwritten, read_document, write_document
+from tagalong.files import describe_unwritten, read_document, write_document
 from tagalong.learn import Problem
 
 from .keys import Keys
 from .store import Store
 
 FORMAT, VERSION = "tagalong-run", 1
-WRITTEN_FILES = ("run.log", "settings.json", "affinity.json", "groupings.json", "results.json", "report.html")
-WRITTEN_FOLDERS = ("networks", "partial")
 EXTERNAL = "told.json"  # the results of an `ExternalStudy`
 RECORDED_PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -66,36 +64,15 @@ def check_folder(out: Path, fingerprint: str) -> None:
     """Raises an error if this folder cannot be used for a problem with this fingerprint."""
     if out.exists() and not out.is_dir():
         raise InvalidInput("out", "must be a folder", f"the file {out}")
-    _check_obstacles(out)
     check_store(out)
     path = out / "settings.json"
     if not path.exists():
         return
-    try:
-        other, name = read_document(path, FORMAT, VERSION, _problem_identity)
-    except DocumentError as error:
-        if error.expected.startswith("must have version"):
-            raise
-        hint = "choose another folder, or remove the file"
-        raise InvalidInput("`out`:", f"{path} does not contain the settings of a run", hint=hint) from error
+    other, name = read_document(path, FORMAT, VERSION, _problem_identity, hint="choose another folder, or remove it")
     if other != fingerprint:
         conflict = f"{out} contains a run on a different problem or different data"
         details = f"({short(name)}, {short(other)[1:-1]}; this run is on {fingerprint})"
         raise InvalidInput("`out`:", f"{conflict} {details}", hint="choose another folder")
-
-
-def _check_obstacles(out: Path) -> None:
-    """Raises an error if something other than a file or folder of a run is in its place, before anything is trained."""
-    for path in (*(out / name for name in WRITTEN_FILES), *(out / "partial").glob("*.pt")):
-        if path.exists() and not path.is_file():
-            raise _obstacle(path, "must be a file", "a folder" if path.is_dir() else "a pipe or device")
-    for name in WRITTEN_FOLDERS:
-        if (out / name).exists() and not (out / name).is_dir():
-            raise _obstacle(out / name, "must be a folder", "a file")
-
-
-def _obstacle(path: Path, expected: str, found: str) -> InvalidInput:
-    return InvalidInput("`out`:", f"{path} {expected}", found, "remove it, or choose another folder")
 
 
 def check_no_external_study(out: Path) -> None:

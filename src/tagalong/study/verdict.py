@@ -30,7 +30,6 @@ from .verdict_text import (
     Answer,
     answer_questions,
     kind_of_networks,
-    not_counted_sentence,
     recommendation,
     supporting_sentences,
 )
@@ -231,11 +230,6 @@ class Verdict:
     def nothing_learnt(self) -> bool:
         """Whether no task counts, because no network beats a constant on any of them."""
         return bool(self.unlearnt) and all(group.serves <= set(self.unlearnt) for group in self.groups)
-
-    @property
-    def not_counted(self) -> str:
-        """A sentence that names the tasks that do not count, or an empty string if all tasks or no tasks count."""
-        return not_counted_sentence(self)
 
     @property
     def sentence(self) -> str:
