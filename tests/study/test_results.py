@@ -167,16 +167,6 @@ def test_a_missing_file_is_an_error() -> None:
         Results.load("nowhere")
 
 
-def test_records_must_fit_together() -> None:
-    with pytest.raises(ValueError, match="at least one record"):
-        results([])
-    wrong = replace(together(1)[0], val={"a": Score(1.0, 0.0)})
-    with pytest.raises(ValueError, match="several problems") as caught:
-        results([wrong, wrong])
-    assert "must have one val score per task, found missing or unknown tasks: b" in str(caught.value)
-    assert "more than once" in str(caught.value)
-
-
 def test_the_frame_has_a_row_per_method_budget_seed_and_task() -> None:
     some = results(found())
     frame = some.to_frame()

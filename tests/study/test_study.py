@@ -290,13 +290,10 @@ def test_results_of_another_problem_are_rejected(tmp_path):
     elsewhere.plan(methods=["mtl"], seeds=1)
     elsewhere.tell(["x", "y"], 0, val={"x": 1.0, "y": 1.0}, test={"x": 1.0, "y": 1.0})
     elsewhere.results()
-    expected = "`out` must contain results for a, b, c, found results for x, y; use a new folder"
-    with pytest.raises(ValueError, match=expected):
+    with pytest.raises(ValueError, match="`out` must contain results for this problem"):
         Study(small_problem(), tmp_path / "elsewhere").results()
     (tmp_path / "settings.json").unlink()
-    with pytest.raises(
-        ValueError, match="`out` must contain results for this problem, found results for different data"
-    ):
+    with pytest.raises(ValueError, match="`out` must contain results for this problem"):
         Study(small_problem(seed=1), tmp_path).results()
 
 

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from .backend import Backend as Backend
     from .best import Best as Best
     from .decisions import compare_methods as compare_methods
-    from .defaults import DefaultMethods as DefaultMethods
     from .defaults import default_methods as default_methods
     from .executors import Chunk as Chunk
     from .executors import Executor as Executor
@@ -71,7 +70,6 @@ _HOMES = {
     "Chunk": ".executors",
     "Cost": ".records",
     "Decision": ".methods",
-    "DefaultMethods": ".defaults",
     "Executor": ".executors",
     "ExternalBackend": ".external_backend",
     "ExternalStudy": ".external",

@@ -134,7 +134,6 @@ def device_name(device: str | torch.device) -> str:
 
 
 def _check_device(device: torch.device) -> None:
-    """Raises an error if this build of torch cannot use the device."""
     try:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
@@ -303,14 +302,14 @@ class Processes:
     def stop(self) -> None:
         if self._pool is not None:
             if self._under_way:  # after an interrupt or an error, do not wait for unfinished results
-                _terminate_workers(self._pool)
+                for process in list((getattr(self._pool, "_processes", None) or {}).values()):
+                    process.terminate()
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
             self._folder.cleanup()
 
 
 def _worker_devices(device: str, workers: int | None) -> list[str]:
-    """Returns the device that each worker uses."""
     if device != "cuda":
         return [device] * (workers or os.cpu_count() or 1)
     number = torch.cuda.device_count()
@@ -331,11 +330,6 @@ def _interrupts_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _terminate_workers(pool: ProcessPoolExecutor) -> None:
-    for process in list((getattr(pool, "_processes", None) or {}).values()):
-        process.terminate()
 
 
 def _start_worker(problem_path: Path, free_devices: Any) -> None:
@@ -433,7 +427,6 @@ class Ray:
 
 
 def _train_on_ray(pickled_problem: bytes, run_id: str, chunk: Chunk, device: str, cpus: float) -> list[NetworkResult]:
-    """Trains a chunk on a Ray worker."""
     import torch
     from ray import cloudpickle
 

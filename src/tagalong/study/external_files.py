@@ -6,7 +6,6 @@ the `told` folder.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -151,7 +150,7 @@ def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
         **({"rows": _write_rows(out, result)} if predictions is None else {"predictions": predictions}),
         "val": _scores_document(result.val),
         "test": _scores_document(result.test),
-        "halves": {task: [_none_if_not_finite(loss) for loss in pair] for task, pair in result.halves.items()},
+        "halves": dict(result.halves),
         "steps": result.steps,
         "seconds": result.seconds,
         "parameters": result.parameters,
@@ -160,7 +159,7 @@ def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
 
 
 def _scores_document(scores: Mapping[str, Score]) -> dict[str, list[float | None]]:
-    return {task: [_none_if_not_finite(score.loss), _none_if_not_finite(score.error)] for task, score in scores.items()}
+    return {task: [score.loss, score.error] for task, score in scores.items()}
 
 
 def _read_result(
@@ -246,7 +245,3 @@ def _write_rows(out: Path, result: NetworkResult) -> str | None:
         named_rows = {f"rows_{number}": rows[task] for number, task in enumerate(result.job.tasks)}
         write_atomic(out / name, pack_arrays(named_rows, compress=True))
     return name
-
-
-def _none_if_not_finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

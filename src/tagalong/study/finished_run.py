@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tagalong.affinity import Affinity
 from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
-from tagalong.files import DocumentError, damage_logger, read_document
+from tagalong.files import read_document
 from tagalong.group import Grouping, select_groups_by_budget
 
 from .records import (
@@ -60,11 +60,8 @@ class Run:
         file = self.folder / NETWORKS_FOLDER / NETWORKS_FILE
         if not file.exists():
             return None
-        try:
-            return read_document(file, NETWORKS_FORMAT, NETWORKS_VERSION, _read_inputs, hint=TRAIN_AGAIN)
-        except (DocumentError, OSError) as error:
-            damage_logger.warning("the networks of the run cannot be used: %s", error)
-            return None
+        table = read_document(file, NETWORKS_FORMAT, NETWORKS_VERSION, dict, hint=TRAIN_AGAIN).get("table")
+        return "table" if isinstance(table, dict) and table.get("kind") == "table" else "array"
 
     def all_budgets(self) -> dict[int, Grouping]:
         """Returns a grouping for each budget from 1 to n or, if there are more than 60 tasks, for the run's budgets.
@@ -105,11 +102,6 @@ def read_run(folder: str | Path) -> Run:
     return Run(folder, results, affinities, _read_groupings(folder, "cs" if first == "cosine" else "tag"))
 
 
-def _read_inputs(document: dict[str, Any]) -> Literal["table", "array"]:
-    table = document["table"]
-    return "table" if isinstance(table, dict) and table.get("kind") == "table" else "array"
-
-
 def _read_affinities(folder: Path) -> dict[str, Affinity]:
     main = folder / "affinity.json"
     files = [main, *sorted(folder.glob("affinity-*.json"))] if main.exists() else []
@@ -137,7 +129,6 @@ def _read_grouping(entry: Entry) -> tuple[int, Grouping]:
 
 
 def _select_missing_groupings(run: Run, affinity: Affinity, budgets: list[int]) -> dict[int, Grouping]:
-    """Selects groupings for these budgets."""
     n = len(affinity.tasks)
     resamples = next((most for tasks, most in RESAMPLES_BY_TASKS if n <= tasks), 0)
     solver = "auto" if n <= MAX_EXACT_TASKS else "search"
@@ -147,7 +138,6 @@ def _select_missing_groupings(run: Run, affinity: Affinity, budgets: list[int]) 
 
 
 def _select_options(run: Run) -> dict[str, Any]:
-    """Returns the options that the study passed to `select_groups`."""
     options = run.results.settings.get("options") or {}
     given = options.get("tag", {}) if isinstance(options, dict) else {}
     return {name: given[name] for name in SELECT_OPTIONS if name in given}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.affinity import Affinity
@@ -115,11 +115,6 @@ def pack_result(trained: Trained, groups: Tensor | None = None) -> NetworkResult
     )
 
 
-def _to_float32(losses: ArrayLike) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # infinite if training nearly diverged
-        return np.asarray(losses).astype(np.float32)
-
-
 def halve_rows(
     losses: Mapping[str, NDArray[np.float32] | None], groups: Tensor | None = None
 ) -> dict[str, tuple[float, float]]:
@@ -195,7 +190,8 @@ def _pack_losses(trained: Trained) -> bytes | None:
         rows = [getattr(trained, part)[task].rows for task in trained.job.tasks]
         if any(losses is None for losses in rows):
             return None
-        arrays[part] = _to_float32(np.stack(rows))
+        with np.errstate(over="ignore"):  # infinite if training nearly diverged
+            arrays[part] = np.stack(rows).astype(np.float32)
     return pack_arrays(arrays)
 
 
@@ -205,7 +201,6 @@ def unpack_losses(packed: bytes, tasks: tuple[str, ...], split: str) -> Losses:
 
 
 def _pack_affinity(affinity: Affinity) -> bytes:
-    """Serializes an affinity."""
     about = {"tasks": affinity.tasks, "settings": dict(affinity.settings), "skipped": list(affinity.skipped)}
     arrays: dict[str, Any] = {name: getattr(affinity, name) for name in AFFINITY_ARRAYS}
     arrays |= {f"skipped {i}": counts for i, counts in enumerate(affinity.skipped.values())}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tagalong.errors import pluralize
 from tagalong.rendering import TextTable, format_duration, wrap
 
 from .records import TOGETHER
+from .summary import mean
 from .text import percent
 from .verdict_text import Answer, has_groups, recommendation
 
@@ -119,7 +120,6 @@ def _legend(verdict: Verdict, width: int) -> list[str]:
 
 
 def _answers(results: Results) -> Iterator[tuple[str, str]]:
-    """Returns the answers to the questions that a newcomer asks, each with its name."""
     verdict = results.verdict()
     learnt, long_enough, worth_it, groups = verdict.answers()
     yield "Worth it?", _sentence(worth_it.answer, recommendation(verdict))
@@ -176,10 +176,5 @@ def _cost_sentence(results: Results) -> str:
     if not networks:
         return ""
     sentence = f"{pluralize(networks, 'network')} trained in {format_duration(seconds)}"
-    plain = _mean_steps(results)
-    return f"{sentence}, as many steps as {steps / plain:.0f} plain ones." if plain and steps else f"{sentence}."
-
-
-def _mean_steps(results: Results) -> float:
-    steps: Sequence[int] = [record.training.steps for record in results.records_of(TOGETHER)]
-    return sum(steps) / len(steps) if steps else 0.0
+    plain = mean([record.training.steps for record in results.records_of(TOGETHER)])
+    return f"{sentence}, as many steps as {steps / plain:.0f} plain ones." if plain > 0 and steps else f"{sentence}."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tagalong.disclaimer import disclaimer
 from tagalong.entries import Entry
-from tagalong.errors import InvalidInput, pluralize, raise_problems
+from tagalong.errors import InvalidInput, pluralize
 from tagalong.files import DocumentError, json_safe, read_document, write_document
 from tagalong.group import Group
 from tagalong.rendering import join, table, tag, terminal_width, wrap
@@ -80,9 +80,6 @@ class Results:
         out: the folder of the run, which contains the recommended networks.
         learning: what is known about how well networks learned. If None, every task counts in the verdict.
 
-    Raises:
-        InvalidInput: If there are no records, if two records have the same method, budget and seed, or if a record
-            lacks a validation or test score for some task.
     """
 
     def __init__(
@@ -102,24 +99,6 @@ class Results:
         self.settings = dict(settings or {})
         self.out = None if out is None else Path(out)
         self.learning = learning or Learning()
-        raise_problems(self._find_problems())
-
-    def _find_problems(self) -> list[InvalidInput]:
-        if not self.records:
-            return [InvalidInput("records", "must contain at least one record", "none")]
-        problems, seen = [], set()
-        for record in self.records:
-            label = (record.method, record.budget, record.seed)
-            for part in ("val", "test"):
-                tasks = set(getattr(record, part))
-                if tasks != set(self.problem.tasks):
-                    wrong = ", ".join(sorted(tasks ^ set(self.problem.tasks)))
-                    expected = f"{label} must have one {part} score per task"
-                    problems.append(InvalidInput("`records`:", expected, f"missing or unknown tasks: {wrong}"))
-            if label in seen:
-                problems.append(InvalidInput("records", "must be distinct", f"{label} more than once"))
-            seen.add(label)
-        return problems
 
     def table(self) -> list[MethodSummary]:
         """Summarizes each method and budget, averaged over seeds.

@@ -96,6 +96,10 @@ def _problem_identity(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 def write_settings(out: Path, problem: Problem, architecture: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """Writes the settings of a run and returns them."""
+    packages = {}
+    for package in RECORDED_PACKAGES:
+        with suppress(PackageNotFoundError):
+            packages[package] = version(package)
     path = out / "settings.json"
     document = {
         "problem": {
@@ -109,23 +113,11 @@ def write_settings(out: Path, problem: Problem, architecture: str, request: Mapp
         **request,
         "command": sys.argv,
         "git": _git_commit(),
-        "versions": {"tagalong": __version__, "python": platform.python_version()} | _package_versions(),
+        "versions": {"tagalong": __version__, "python": platform.python_version()} | packages,
         "machine": platform.platform(),
     }
     write_document(path, FORMAT, VERSION, document, default=repr)
     return read_document(path, FORMAT, VERSION, dict)
-
-
-def _package_versions() -> dict[str, str]:
-    found = {package: _package_version(package) for package in RECORDED_PACKAGES}
-    return {package: number for package, number in found.items() if number is not None}
-
-
-def _package_version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _git_commit() -> str | None:
@@ -137,26 +129,6 @@ def _git_commit() -> str | None:
     return done.stdout.strip()
 
 
-class _LogFile(logging.FileHandler):
-    """Appends log messages to a file; reports only the first failure, instead of printing a traceback for each."""
-
-    def __init__(self, path: Path, unwritten: list[str]) -> None:
-        super().__init__(path, encoding="utf-8")
-        self._path, self._unwritten, self._failed = path, unwritten, False
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            super().handleError(record)
-        elif not self._failed:
-            self._failed = True
-            self._unwritten.append(describe_unwritten(self._path, error))
-
-    def close(self) -> None:
-        with suppress(OSError):  # of messages that could not be written
-            super().close()
-
-
 @contextmanager
 def log_to_file(path: Path) -> Iterator[list[str]]:
     """Also writes the library's log messages to this file.
@@ -164,7 +136,13 @@ def log_to_file(path: Path) -> Iterator[list[str]]:
     Yields a list, to which a sentence is added if the file cannot be written.
     """
     unwritten: list[str] = []
-    handler = _LogFile(path, unwritten)
+
+    def report_failure(record: logging.LogRecord) -> None:
+        if not unwritten:  # once, instead of a traceback for each message
+            unwritten.append(describe_unwritten(path, sys.exc_info()[1] or OSError()))
+
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.handleError = report_failure  # type: ignore[method-assign]
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     levels = {own: own.level for own in map(logging.getLogger, OWN_PACKAGES)}
     for own in levels:
@@ -177,7 +155,8 @@ def log_to_file(path: Path) -> Iterator[list[str]]:
         for own, level in levels.items():
             own.setLevel(level)
             own.removeHandler(handler)
-        handler.close()
+        with suppress(OSError):  # of messages that could not be written
+            handler.close()
 
 
 def write_run_report(out: Path) -> str | None:

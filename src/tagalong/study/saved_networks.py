@@ -114,14 +114,10 @@ def _find_allowed(name: str) -> Any:
 
 
 def _read_verified(path: Path, expected: str) -> bytes:
-    try:
+    with report_damage(path, NetworksFileError, TRAIN_AGAIN):
         content = path.read_bytes()
-    except FileNotFoundError:
-        raise NetworksFileError(str(path), "is missing", hint=TRAIN_AGAIN) from None
-    except OSError as error:
-        raise NetworksFileError(str(path), f"cannot be read: {error.strerror}") from error
-    if checksum(content) != expected:
-        raise NetworksFileError(str(path), "is damaged: its checksum does not match", hint=TRAIN_AGAIN)
+        if checksum(content) != expected:
+            raise ValueError("its checksum does not match")
     return content
 
 

@@ -231,7 +231,6 @@ def _read_trainings(about: Mapping[str, Any]) -> Iterator[LoggedTraining]:
 
 
 def _mean_losses(losses: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Returns the mean loss of each task over networks."""
     known: dict[str, list[float]] = {}
     for one in losses:
         for task, loss in one.items():

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
-from tagalong.files import DocumentError, damage_logger, report_damage
+from tagalong.files import DocumentError, damage_logger, json_safe, report_damage
 from tagalong.learn import Job, Taught
 from tagalong.score import Score
 
@@ -352,23 +352,17 @@ def _read_result(
     )
     halves = {task: (_nan_if_none(one), _nan_if_none(two)) for task, (one, two) in document["halves"].items()}
     job = _read_job(json.loads(definition))
-    flattery = {task: float(value) for task, value in document.get("flattery", {}).items()}
+    flattery = {task: float(value) for task, value in document["flattery"].items()}
     return NetworkResult(job, val, test, steps, seconds, parameters, best_epoch, halves, key, flattery=flattery)
 
 
 def _scores_to_json(result: NetworkResult) -> str:
     """Formats the scores, the losses on each half of the rows and the flattery, with null for non-finite values."""
     scores: dict[str, Any] = {
-        part: {
-            task: [_none_if_not_finite(score.loss), _none_if_not_finite(score.error)]
-            for task, score in getattr(result, part).items()
-        }
-        for part in SPLITS
+        part: {task: [score.loss, score.error] for task, score in getattr(result, part).items()} for part in SPLITS
     }
-    scores["halves"] = {task: [_none_if_not_finite(loss) for loss in pair] for task, pair in result.halves.items()}
-    if all(map(math.isfinite, result.flattery.values())):
-        scores["flattery"] = dict(result.flattery)
-    return json.dumps(scores, allow_nan=False)
+    finite = all(map(math.isfinite, result.flattery.values()))
+    return json.dumps(json_safe(scores | {"halves": result.halves, "flattery": result.flattery if finite else {}}))
 
 
 def _nan_if_none(value: float | None) -> float:
@@ -383,7 +377,3 @@ def _measurement_cost(steps: int, seconds: float, settings: str) -> Cost:
     about = json.loads(settings)
     overhead = about.get("overhead", 0.0)
     return Cost(0, 0, seconds * overhead / (1 + overhead)) if about.get("shared") else Cost(1, steps, seconds)
-
-
-def _none_if_not_finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -210,8 +210,7 @@ class TrainingBackend(Backend):
             if missing:
                 logger.info("%s: training %d of %d networks", what, len(missing), len(some))
                 self._train(self._plain_chunks(some, missing), what)
-                if still := self.missing(missing):
-                    raise RuntimeError(f"{len(still)} networks were trained but are missing from {self.store.path}")
+                self.missing(missing)  # reads their results
         return self._known
 
     def _generations(self, jobs: Sequence[Job]) -> list[Sequence[Job]]:
@@ -232,10 +231,6 @@ class TrainingBackend(Backend):
         unseen = {self.keys.of(job): job for job in jobs if job not in self._known}
         self._known |= {unseen[key]: row for key, row in self.store.results(unseen).items()}
         return [job for job in unseen.values() if job not in self._known]
-
-    def affinity(self, seed: int, **settings: Any) -> Affinity:
-        """Returns the affinity that a meter with these settings measures while training all tasks in one network."""
-        return self.affinities([seed], settings)[seed][0]
 
     def affinities(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> dict[int, tuple[Affinity, Cost]]:
         """Returns the affinity and training cost for each seed.
@@ -467,7 +462,6 @@ class TrainingBackend(Backend):
         return Chunk(tuple(jobs), checkpoint=checkpoint, recipe=self._recipe, answers=self._answers(jobs))
 
     def _answers(self, jobs: Iterable[Job]) -> dict[Taught, Mapping[str, NDArray[Any]]]:
-        """Returns the answers of the teachers of these networks, from weights in the store."""
         lessons = dict.fromkeys(Lesson.of(job.taught) for job in jobs if job.taught is not None)
         return {taught: self._known_answers(taught) for taught in lessons}
 
@@ -479,13 +473,11 @@ class TrainingBackend(Backend):
                 expected = "must be networks in the store that did not diverge"
                 raise InvalidInput("teachers", expected, first_few(missing), "train them first: `backend.networks`")
             self.restore(taught.teachers)
-            teachers = {key: self._rebuild_whole(results[key]) for key in taught.teachers}
+            jobs = {key: results[key].job for key in taught.teachers}
+            teachers = {key: self._rebuild(results[key], Group(job.tasks, job.tasks)) for key, job in jobs.items()}
             lesson = Lesson.described_by(taught, teachers, self.problem, device=self.device)
             self._lessons[taught] = {name: answers.numpy() for name, answers in lesson.answers.items()}
         return self._lessons[taught]
-
-    def _rebuild_whole(self, result: NetworkResult) -> Network:
-        return self._rebuild(result, Group(result.job.tasks, result.job.tasks))
 
     def _checkpoint_path(self, key: str) -> Path | None:
         return None if self._partial is None else self._partial / f"{key[:CHECKPOINT_KEY_DIGITS]}.pt"

@@ -383,7 +383,6 @@ class _Comparison:
         return _Recipe(change, len(paired), confirmed, _finite(stderr(paired)), row_stderr)
 
     def _tried_changes(self, reference: Label) -> list[list[float]]:
-        """Returns the changes of all distinct candidates from a reference."""
         if reference not in self._tried:
             theirs = self.choosing[reference]
             self._tried[reference] = [changes(self.choosing[one], theirs) for one in self.distinct if one != reference]

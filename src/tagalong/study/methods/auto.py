@@ -129,7 +129,8 @@ class AutoMethod(Method):
             extra += _cost_of_steps(spending)
             found = _spending_document(spending, backend.tasks)
         else:
-            searched = search(backend, _possible_budgets(budgets, backend), effort, seeds, settings=settings, **given)
+            possible = list(dict.fromkeys(min(budget, len(backend.tasks)) for budget in budgets))
+            searched = search(backend, possible, effort, seeds, settings=settings, **given)
             choices = {
                 budget: Choice(_groups_of_recommendation(searched.chosen[min(budget, len(backend.tasks))]))
                 for budget in budgets
@@ -199,10 +200,6 @@ def why_not_averaged(backend: Backend, effort: float) -> str | None:
     return None
 
 
-def _possible_budgets(budgets: Sequence[int], backend: Backend) -> list[int]:
-    return list(dict.fromkeys(min(budget, len(backend.tasks)) for budget in budgets))
-
-
 def _groups_of_recommendation(recommendation: Recommendation) -> tuple[Group, ...]:
     return tuple(
         sorted(
@@ -213,7 +210,6 @@ def _groups_of_recommendation(recommendation: Recommendation) -> tuple[Group, ..
 
 
 def _search_document(result: SearchResult, tasks: Sequence[str]) -> dict[str, Any]:
-    """Converts the training runs, their results and the recommendations to a JSON document."""
     return {
         "spent": result.spent,
         "chosen": {
@@ -231,7 +227,6 @@ def _cost_of_steps(spending: Spending) -> Cost:
 
 
 def _spending_document(spending: Spending, tasks: Sequence[str]) -> dict[str, Any]:
-    """Converts the training runs, their results and the recommendations to a JSON document."""
     return {
         "spent": spending.spent,
         "chosen": {
