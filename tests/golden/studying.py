@@ -13,7 +13,7 @@ import torch
 
 from tagalong import MLP, Affinity, ExternalStudy, Group, Problem, Recipe, Results, Study, Task, Verdict
 from tagalong.integrations.sklearn import GroupedMultiTaskClassifier, GroupedMultiTaskRegressor
-from tagalong.study import Best, make_executor, plan, verdict_from_csv
+from tagalong.study import Best, make_executor, plan, read_run, verdict_from_csv
 
 Document = dict[str, Any]
 Columns = Mapping[str, Any]
@@ -126,6 +126,14 @@ def describe_records(results: Results) -> dict[str, Document]:
     return documents
 
 
+def describe_affinities(out: Path) -> dict[str, Document]:
+    """Returns the affinities that a finished study measured, by estimator."""
+    return {
+        estimator: {"mean": affinity.mean.tolist(), "steps": len(affinity.steps)}
+        for estimator, affinity in read_run(out).affinities.items()
+    }
+
+
 def describe_errors(results: Results, method: str) -> dict[str, Document]:
     """Returns the test errors of a method's records, by budget and seed."""
     return {
@@ -232,7 +240,7 @@ ESTIMATOR_SETTINGS: dict[str, Any] = {
     "hidden_sizes": (6,),
     "epochs": 10,
     "patience": 3,
-    "random_state": 0,
+    "random_state": 2,
     "device": "cpu",
 }
 
