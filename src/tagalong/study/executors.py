@@ -129,17 +129,14 @@ def device_name(device: str | torch.device) -> str:
         expected = f"must be one of the {number} CUDA devices visible to torch, starting at cuda:0"
         raise InvalidInput("device", expected, repr(str(device)))
     if found.type not in ("cpu", "cuda"):
-        _check_device(found)
+        try:
+            torch.zeros(1, device=device).item()
+        except (RuntimeError, AssertionError) as error:
+            reason = re.split(r"\n|\.(?:\s|$)", str(error))[0]  # the first sentence of a long message
+            raise InvalidInput(
+                "device", "must be available", f"{str(device)!r} ({reason})", "use 'cpu' or 'auto'"
+            ) from error
     return str(found)
-
-
-def _check_device(device: torch.device) -> None:
-    try:
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError) as error:
-        reason = re.split(r"\n|\.(?:\s|$)", str(error))[0]  # the first sentence of a long message
-        found = f"{str(device)!r} ({reason})"
-        raise InvalidInput("device", "must be available", found, "use 'cpu' or 'auto'") from error
 
 
 def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | None = None) -> list[NetworkResult]:
@@ -164,7 +161,6 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
 
 
 def _prepare_lessons(problem: Problem, chunk: Chunk) -> tuple[Problem, dict[Job, dict[str, Tensor]]]:
-    """Returns the problem with additional rows, and the targets of networks that are taught."""
     targets: dict[Job, dict[str, Tensor]] = {}
     extended = problem
     for taught, answers in chunk.answers.items():

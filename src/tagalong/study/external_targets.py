@@ -198,7 +198,6 @@ def check_predictions(
 def _fit_predictions(
     task: Task, place: str, part: str, values: NDArray[np.float64], targets: ExternalTargets
 ) -> tuple[NDArray[np.float64], list[InvalidInput]]:
-    """Returns predictions in the shape of the outputs, with their problems."""
     labels = targets.labels[part][task.name]
     shape = (len(labels), task.classes) if task.kind == "multiclass" else labels.shape
     if values.shape == (*shape, 1):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tagalong.affinity import Affinity
 from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
-from tagalong.files import read_document
+from tagalong.files import DocumentError, damage_logger, read_document
 from tagalong.group import Grouping, select_groups_by_budget
 
 from .records import (
@@ -60,7 +60,11 @@ class Run:
         file = self.folder / NETWORKS_FOLDER / NETWORKS_FILE
         if not file.exists():
             return None
-        table = read_document(file, NETWORKS_FORMAT, NETWORKS_VERSION, dict, hint=TRAIN_AGAIN).get("table")
+        try:
+            table = read_document(file, NETWORKS_FORMAT, NETWORKS_VERSION, dict, hint=TRAIN_AGAIN).get("table")
+        except (DocumentError, OSError) as error:
+            damage_logger.warning("the networks of the run cannot be used: %s", error)
+            return None
         return "table" if isinstance(table, dict) and table.get("kind") == "table" else "array"
 
     def all_budgets(self) -> dict[int, Grouping]:

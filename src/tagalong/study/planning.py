@@ -332,7 +332,6 @@ def _task_names(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> 
 
 
 def _training_problems(name: str, options: Options | None, averages: bool) -> list[InvalidInput]:
-    """Returns the reasons why a method cannot be used with networks trained elsewhere."""
     try:
         method = make_method(name, options)
         effort = read_effort(method.effort) if isinstance(method, AutoMethod) else None

@@ -389,7 +389,6 @@ def _noise_document(noise: RowNoise) -> list[dict[str, Any]]:
 
 
 def _read_noise(entry: Entry) -> RowNoise:
-    """Reads and checks the noise of the test rows."""
     found: dict[str, dict[Label, float]] = {kind: {} for kind in NOISE_FIELDS}
     for one in entry.entries():
         for kind, name in NOISE_FIELDS.items():
@@ -453,7 +452,6 @@ def _read_scores(entry: Entry, tasks: Sequence[str]) -> dict[str, Score]:
 
 
 def _to_html(results: Results) -> str:
-    """Formats the verdict and a table of methods and budgets as HTML."""
     summaries = results.table()
     rows = [method_cells(summary) for summary in summaries]
     filled = filled_columns(rows)
@@ -463,9 +461,6 @@ def _to_html(results: Results) -> str:
     )
     parts = [methods, tag("small", " ".join(legend(summaries)))]
     if any(summary.label == TOGETHER for summary in summaries):
-        parts.insert(0, tag("p", *_with_line_breaks(str(results.verdict()))))
+        lines = str(results.verdict()).splitlines()
+        parts.insert(0, tag("p", *(part for line in lines for part in (line, tag("br")))))
     return join(parts)
-
-
-def _with_line_breaks(text: str) -> list[object]:
-    return [part for line in text.splitlines() for part in (line, tag("br"))]

@@ -121,7 +121,6 @@ def write_settings(out: Path, problem: Problem, architecture: str, request: Mapp
 
 
 def _git_commit() -> str | None:
-    """Returns the current Git commit of the working directory, or None if it is not in a repository."""
     try:
         done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -173,13 +172,9 @@ def write_run_report(out: Path) -> str | None:
     except Exception as error:
         with suppress(OSError):
             page.unlink(missing_ok=True)  # the report of an earlier run would show outdated results
-        sentence = _describe_lost_report(page, error)
+        sentence = f"{describe_unwritten(page, error)}; the results are safe, so try `tagalong report {out}`"
+        if isinstance(error, OSError) and error.filename is not None and str(error.filename) != str(page):
+            sentence = f"{page} could not be written: {error.filename}: {error.strerror}"  # a file that it is made from
         logger.error(sentence, exc_info=not isinstance(error, OSError))
         return sentence
     return None
-
-
-def _describe_lost_report(page: Path, error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None and str(error.filename) != str(page):
-        return f"{page} could not be written: {error.filename}: {error.strerror}"  # a file that it is made from
-    return f"{describe_unwritten(page, error)}; the results are safe, so try `tagalong report {page.parent}`"

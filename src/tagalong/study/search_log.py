@@ -137,7 +137,6 @@ class SearchLog:
         return f"auto spent {spent} on {self._networks_text()}{lost}{measuring}."
 
     def _networks_text(self) -> str:
-        """Describes the trained networks by their kinds, or by their sets of tasks if the kinds are unknown."""
         kinds = Counter(one.kind for one in self.trainings)
         if not kinds or None in kinds:
             return f"{len({one.tasks for one in self.trainings})} sets of tasks, including the set of all tasks"

@@ -261,7 +261,6 @@ def _keep_networks(backend: TrainingBackend, records: Sequence[Record]) -> None:
 
 
 def _count_late_networks(backend: TrainingBackend, records: Sequence[Record]) -> dict[Label, LateNetworks]:
-    """Counts the networks that were best in one of their last epochs, by method and budget."""
     recipe = backend.problem.recipe
     if recipe.keep == "last":  # the best epoch is not known
         return {}

@@ -124,8 +124,6 @@ def check_request(
         found.append(InvalidInput("price_per_hour", "must be a non-negative number", repr(price_per_hour)))
     if not is_integer(confirm, minimum=0):
         found.append(InvalidInput("confirm", "must be a non-negative integer", repr(confirm)))
-    if not isinstance(fresh_teachers, bool):
-        found.append(InvalidInput("fresh_teachers", "must be True or False", repr(fresh_teachers)))
     raise_problems(list({str(one): one for one in found}.values()))
     if not any(method.name == "mtl" for method in made):
         made = [Mtl(), *made]
@@ -229,7 +227,12 @@ def _read_budgets(
         if not is_integer(budget):
             problems.append(InvalidInput("budgets", "must be integers", repr(budget)))
         elif not _is_possible_budget(budget, n, methods):
-            problems.append(_wrong_budget(budget, n, methods))
+            expected, hint = f"must be between 1 and the number of tasks ({n})", ""
+            if any(method.averages for method in methods):
+                expected = f"must be between 1 and {max(n, MAX_COPIES):,}"
+            elif budget > n:
+                hint = "add 'ensemble' or 'best-of', which average the answers of more networks"
+            problems.append(InvalidInput("budgets", expected, str(budget), hint))
     found = tuple(dict.fromkeys(int(budget) for budget in budgets if is_integer(budget)))
     grouping = [method.name for method in methods if method.budgeted and not usable_budgets(method, found, n)]
     if grouping and all(_is_possible_budget(budget, n, methods) for budget in found):
@@ -241,13 +244,6 @@ def _read_budgets(
 
 def _is_possible_budget(budget: int, n: int, methods: Sequence[Method]) -> bool:
     return 1 <= budget <= (max(n, MAX_COPIES) if any(method.averages for method in methods) else n)
-
-
-def _wrong_budget(budget: int, n: int, methods: Sequence[Method]) -> InvalidInput:
-    if any(method.averages for method in methods):
-        return InvalidInput("budgets", f"must be between 1 and {max(n, MAX_COPIES):,}", str(budget))
-    hint = "add 'ensemble' or 'best-of', which average the answers of more networks" if budget > n else ""
-    return InvalidInput("budgets", f"must be between 1 and the number of tasks ({n})", str(budget), hint)
 
 
 def _valid_budgets(budgets: object) -> list[int]:

@@ -405,7 +405,6 @@ class TrainingBackend(Backend):
                 self._store_affinity(chunk, packed[0])
 
     def _store_affinity(self, chunk: Chunk, network: NetworkResult) -> None:
-        """Stores an affinity, as well as the network if it is not in the store yet."""
         (job,), settings = chunk.jobs, chunk.meter
         assert settings is not None
         if network.affinity is not None:  # None if training diverged
@@ -583,7 +582,6 @@ def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
 
 
 def _has_few_seeds(jobs: Sequence[Job]) -> bool:
-    """Returns whether these are networks of a few seeds, with one network for each seed."""
     return len(jobs) <= MAX_SEPARATE_SEEDS and len({job.seed for job in jobs}) == len(jobs)
 
 

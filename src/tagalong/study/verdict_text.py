@@ -182,7 +182,6 @@ def kind_of_networks(label: Label, groups: Sequence[Group]) -> str:
 
 
 def _is_larger(verdict: Verdict) -> bool:
-    """Returns whether the networks are larger than a plain one, and otherwise trained alike."""
     assert verdict.candidate is not None
     return kind_of_networks(verdict.candidate, verdict.candidate_groups) == "larger"
 

@@ -151,7 +151,6 @@ class AutoMethod(Method):
         return self.affinity and len(backend.tasks) > 1 and enough and (self.sets or not averaged)
 
     def _measure_with_extra_cost(self, backend: Backend, seed: int, mtl_cost: Cost) -> tuple[Affinity | None, Cost]:
-        """Returns the affinity and the additional cost of measuring it."""
         if not self._measures(backend):
             return None, Cost()
         affinity, cost = self._measure_affinity(backend, seed)

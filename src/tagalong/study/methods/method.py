@@ -127,11 +127,6 @@ class Method(ABC):
         return f"{type(self).__name__}({self.name!r})"
 
 
-def single_group(tasks: Sequence[str]) -> tuple[Group, ...]:
-    """Returns a single group with all tasks."""
-    return (Group(tasks, tasks),)
-
-
 RULE_NAMES = ("uw", "gradnorm", "pcgrad")
 
 

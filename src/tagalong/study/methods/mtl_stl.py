@@ -9,7 +9,7 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import Problem, seeded_rng, width_of_size
 
-from .method import Choice, Decision, Method, rule_problem, single_group
+from .method import Choice, Decision, Method, rule_problem
 
 if TYPE_CHECKING:
     from ..backend import Backend
@@ -23,7 +23,7 @@ class Mtl(Method):
     budgeted = False
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        return Decision.pooled({None: Choice(single_group(backend.tasks))}, seeds)
+        return Decision.pooled({None: Choice((Group(backend.tasks, backend.tasks),))}, seeds)
 
 
 class Ruled(Mtl):

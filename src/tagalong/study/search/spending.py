@@ -515,7 +515,6 @@ class _Spender:
 
 
 def _change(rows: dict[str, Array], reference: dict[str, Array]) -> float:
-    """Returns the relative change of the mean loss, averaged over tasks."""
     labelled = [task for task in rows if not np.isnan(rows[task]).all()]
     changes = [relative_change(float(np.nanmean(rows[task])), float(np.nanmean(reference[task]))) for task in labelled]
     return float(np.mean(np.clip(changes, -MAX_RATIO, MAX_RATIO))) if labelled else 0.0
