@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .estimates import Estimate as Estimate
-    from .estimates import estimate_from_pairs as estimate_from_pairs
+    from .estimates import estimate_from_networks as estimate_from_networks
     from .estimates import marginal_effects as marginal_effects
-    from .estimates import marginal_effects_of as marginal_effects_of
     from .estimates import pair_gains as pair_gains
     from .standings import Standing as Standing
     from .standings import average as average
@@ -24,11 +23,10 @@ _HOMES = {
     "TruthBackend": ".truth_table",
     "TruthTable": ".truth_table",
     "average": ".standings",
-    "estimate_from_pairs": ".estimates",
+    "estimate_from_networks": ".estimates",
     "leaderboard": ".standings",
     "load_truth": ".truth_table",
     "marginal_effects": ".estimates",
-    "marginal_effects_of": ".estimates",
     "pair_gains": ".estimates",
     "subset_members": ".truth_table",
     "truth_names": ".truth_table",

@@ -1,9 +1,10 @@
-"""The true effects of tasks on each other, and estimates based on truth tables or new measurements."""
+"""The true effects of tasks on each other, and estimates of them from truth tables or from new measurements."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -15,46 +16,39 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Grouping, select_groups
 from tagalong.learn import MLP, Job, Problem, Recipe, train
 from tagalong.measure import Estimator
-from tagalong.plugins import load_plugins
-from tagalong.study import make_method
+from tagalong.problems import load_problem
 
-from .truth_table import TruthBackend, TruthTable
+from .truth_table import TruthTable
 
 Array = NDArray[np.float64]
 
 
-def pair_gains(table: TruthTable) -> Array:
-    """Returns how much each source lowers each target's log loss in a network for both, with NaN on the diagonal."""
-    return pair_gains_of(table.test.mean(0))
+def pair_gains(logs: Array) -> Array:
+    """Returns how much each source lowers each target's log loss in a network for both, with NaN on the diagonal.
+
+    Args:
+        logs: the log losses of every subset [subsets, tasks].
+    """
+    bits, targets = 1 << np.arange(logs.shape[1]), np.arange(logs.shape[1])
+    alone = logs[bits - 1, targets]
+    together = logs[(bits[:, None] | bits) - 1, targets]  # [source, target]
+    gains = alone - together
+    np.fill_diagonal(gains, np.nan)
+    return np.asarray(gains)
 
 
-def pair_gains_of(logs: Array) -> Array:
-    """Returns the same as `pair_gains`, given log losses [subsets, tasks]."""
-    n = logs.shape[1]
-    gains = np.full((n, n), np.nan)
-    for source in range(n):
-        for target in range(n):
-            if source != target:
-                alone, pair = (1 << target) - 1, (1 << source | 1 << target) - 1
-                gains[source, target] = logs[alone, target] - logs[pair, target]
-    return gains
+def marginal_effects(logs: Array) -> Array:
+    """Returns how much each source lowers each target's log loss, averaged over all sets that it can join.
 
-
-def marginal_effects(table: TruthTable) -> Array:
-    """Returns how much each source lowers each target's log loss, averaged over all sets that it can join."""
-    return marginal_effects_of(table.test.mean(0))
-
-
-def marginal_effects_of(logs: Array) -> Array:
-    """Returns the same as `marginal_effects`, given log losses [subsets, tasks]."""
-    membership, n = ~np.isnan(logs), logs.shape[1]
+    Args:
+        logs: the log losses of every subset [subsets, tasks].
+    """
+    members, n = ~np.isnan(logs), logs.shape[1]
     effects = np.full((n, n), np.nan)
-    for source in range(n):
-        for target in range(n):
-            if source != target:
-                without = membership[:, target] & ~membership[:, source]
-                joined = np.flatnonzero(without) + (1 << source)
-                effects[source, target] = np.mean(logs[without, target] - logs[joined, target])
+    for source, target in permutations(range(n), 2):
+        without = np.flatnonzero(members[:, target] & ~members[:, source])
+        joined = without + (1 << source)
+        effects[source, target] = np.mean(logs[without, target] - logs[joined, target])
     return effects
 
 
@@ -68,16 +62,12 @@ def correlation(estimate: Array, truth: Array) -> float:
         nan
     """
     off = ~np.eye(len(truth), dtype=bool)
-    mine, theirs = (_center_targets(np.where(off, effects, np.nan))[off] for effects in (estimate, truth))
-    size = np.sqrt(np.sum(mine**2) * np.sum(theirs**2))
-    return float(np.sum(mine * theirs) / size) if size > 0 else float("nan")
-
-
-def _center_targets(effects: Array) -> Array:
-    """Subtracts the mean of each target, excluding the diagonal."""
-    n = len(effects)
-    means = np.where(np.eye(n, dtype=bool), 0, effects).sum(0) / (n - 1)
-    return np.asarray(effects - means)
+    centered = []
+    for effects in (estimate, truth):
+        means = np.where(off, effects, 0).sum(0) / (len(effects) - 1)
+        centered.append((effects - means)[off])
+    size = np.sqrt(np.sum(centered[0] ** 2) * np.sum(centered[1] ** 2))
+    return float(centered[0] @ centered[1] / size) if size > 0 else float("nan")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +78,8 @@ class Estimate:
         gains: how much each source helps each target [source, target].
         cost: the additional cost, relative to training one network for all tasks.
         losses: the estimated losses of each network. If not None, these losses determine the groups.
-        joining: how much each source helps each target on average over all sets [source, target], or None if not
-            estimated.
+        joining: how much each source helps each target on average over all sets [source, target], or None if that
+            is estimated by the gains.
     """
 
     gains: Array
@@ -112,13 +102,16 @@ def table_estimates(table: TruthTable, seed: int) -> Iterator[tuple[str, Estimat
             yield name, Estimate(gains[seed], table.costs[name])
     for name, logs in table.predictions.items():
         if seed < len(logs):
-            yield name, _estimate_from_subsets(table, logs[seed], table.costs[name])
-    for place, fraction in enumerate(table.fractions):
-        logs = table.early[seed, place]
-        yield f"pairs, 1/{round(1 / fraction)} trained", estimate_from_pairs(table, logs, fraction)
+            yield name, estimate_from_networks(table, logs[seed], table.costs[name])
+    pairs = len(table.tasks) * (len(table.tasks) + 1) / 2
+    for logs, fraction in zip(table.early[seed], table.fractions, strict=True):
+        yield (
+            f"pairs, 1/{round(1 / fraction)} trained",
+            estimate_from_networks(table, logs, fraction * pairs, only_pairs=True),
+        )
     logs = table.val[seed].mean(0)
-    yield "pairs (HOA)", estimate_from_pairs(table, logs, 1.0)
-    yield "best by validation", _estimate_from_subsets(table, logs, float(len(logs)))
+    yield "pairs (HOA)", estimate_from_networks(table, logs, pairs, only_pairs=True)
+    yield "best by validation", estimate_from_networks(table, logs, float(len(logs)))
 
 
 def halves_of_truth(table: TruthTable, seed: int) -> tuple[Estimate, TruthTable]:
@@ -133,85 +126,45 @@ def halves_of_truth(table: TruthTable, seed: int) -> tuple[Estimate, TruthTable]
     order = np.roll(np.arange(table.seeds), -seed)
     half = table.seeds // 2
     logs = table.test[order[:half]].mean(0)
-    return _estimate_from_subsets(table, logs, float(half * len(logs))), replace(table, test=table.test[order[half:]])
+    return estimate_from_networks(table, logs, float(half * len(logs))), replace(table, test=table.test[order[half:]])
 
 
-def random_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float]:
-    """Returns the expected true change with random groups, by budget. All partitions are equally likely."""
-    random = make_method("random", {"random": {"exact": True}})
-    decision = random.decide(TruthBackend(table), budgets, [0])
-    changes = {}
-    for budget in budgets:
-        choice = decision.choices[budget, 0]
-        assert choice.shares is not None
-        total = sum(
-            share * len(group.serves) * table.change(dict.fromkeys(group.serves, group.trains))
-            for group, share in zip(choice.groups, choice.shares, strict=True)
-        )
-        changes[budget] = total / len(table.tasks)
-    return changes
-
-
-def copies_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float]:
-    """Returns the true change with averaged networks for all tasks, by budget, without the budgets not in the table."""
-    return {budget: float(np.exp(table.copies[budget][-1]).mean() - 1) for budget in budgets if budget in table.copies}
-
-
-def _estimate_from_subsets(table: TruthTable, logs: Array, cost: float) -> Estimate:
-    losses = {
-        frozenset(task for task, member in zip(table.tasks, members, strict=True) if member): {
-            task: float(np.exp(log)) for task, log, member in zip(table.tasks, row, members, strict=True) if member
-        }
-        for members, row in zip(table.subsets, logs - logs[-1], strict=True)
-    }
-    return Estimate(pair_gains_of(logs), cost, losses, marginal_effects_of(logs))
-
-
-def estimate_from_pairs(table: TruthTable, logs: Array, fraction: float) -> Estimate:
-    """Returns the estimate based on networks for one and two tasks, as in HOA.
+def estimate_from_networks(table: TruthTable, logs: Array, cost: float, *, only_pairs: bool = False) -> Estimate:
+    """Returns the estimate based on trained networks.
 
     Args:
         table: the truth table.
         logs: the log losses [subsets, tasks].
-        fraction: the fraction of a full training run that each network was trained for.
+        cost: the cost of the estimate, relative to training one network for all tasks.
+        only_pairs: whether to use only networks for one and two tasks, as in HOA.
     """
-    n = len(table.tasks)
-    gains = np.full((n, n), np.nan)
-    losses: dict[frozenset[str], dict[str, float]] = {}
-    for target, name in enumerate(table.tasks):
-        alone = logs[(1 << target) - 1, target]
-        losses[frozenset([name])] = {name: 1.0}
-        for source, other in enumerate(table.tasks):
-            if source != target:
-                pair = logs[(1 << source | 1 << target) - 1, target]
-                gains[source, target] = alone - pair
-                losses.setdefault(frozenset([name, other]), {})[name] = float(np.exp(pair - alone))
-    return Estimate(gains, fraction * n * (n + 1) / 2, losses)
-
-
-def plugin_estimators() -> dict[str, object]:
-    """Returns the estimators from other packages by entry point name (in the "tagalong.estimators" group)."""
-    return load_plugins("estimators")
+    gains = pair_gains(logs)
+    singles = 1 << np.arange(len(table.tasks))
+    reference = logs[singles - 1, np.arange(len(table.tasks))] if only_pairs else logs[-1]
+    losses = {}
+    for members, relative in zip(table.subsets, np.exp(logs - reference), strict=True):
+        if members.sum() <= 2 or not only_pairs:
+            tasks = [task for task, member in zip(table.tasks, members, strict=True) if member]
+            losses[frozenset(tasks)] = dict(zip(tasks, relative[members].tolist(), strict=True))
+    return Estimate(gains, cost, losses, gains if only_pairs else marginal_effects(logs))
 
 
 def load_table_problem(table: TruthTable) -> Problem | None:
     """Loads the problem of a table. Returns None if the data are not available."""
-    load = table.about.get("load")
-    if load is None:
+    about = table.about
+    if about.get("load") is None:
         return None
-    from tagalong.problems import load_problem
-
     try:
-        problem = load_problem(load["name"], **load["options"])
+        problem = load_problem(about["load"]["name"], **about["load"]["options"])
     except ImportError:
         return None
     # The network and recipe of the table, whatever the problem's defaults are.
-    if "hidden" in load:
+    if "hidden" in about["load"]:
         inputs, _ = problem.train.batch(torch.tensor([0]))
-        problem = replace(problem, encoder=MLP(inputs.shape[1], load["hidden"]), head=None)
-    if "recipe" in table.about:
-        problem = replace(problem, recipe=Recipe(**table.about["recipe"]))
-    return problem if problem.fingerprint == table.about["fingerprint"] else None
+        problem = replace(problem, encoder=MLP(inputs.shape[1], about["load"]["hidden"]), head=None)
+    if "recipe" in about:
+        problem = replace(problem, recipe=Recipe(**about["recipe"]))
+    return problem if problem.fingerprint == about["fingerprint"] else None
 
 
 def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: int, every: int = 4) -> Estimate:
@@ -230,15 +183,18 @@ def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: 
     """
     if isinstance(estimator, type) and issubclass(estimator, Estimator):
         estimator = estimator()
-    if not isinstance(estimator, Estimator):
-        gains, cost = estimator(problem, seed)
-        gains, n = np.asarray(gains, dtype=np.float64), len(table.tasks)
-        if gains.shape != (n, n):
-            raise InvalidInput("gains", f"must have the shape ({n}, {n}), source by target", f"{gains.shape}")
-        return Estimate(gains, float(cost))
-    settings = {"estimator": estimator, "held_out": True, "every": every}
-    trained = train(problem, Job(problem.names, seed), meter=settings)
-    affinity = trained.affinity
-    assert affinity is not None
-    passes = 3 * len(problem.names) + 1
-    return Estimate(affinity.mean, passes / 3 * len(affinity.steps) / trained.steps)
+    if isinstance(estimator, Estimator):
+        trained = train(
+            problem,
+            Job(problem.names, seed),
+            meter={"estimator": estimator, "held_out": True, "every": every},
+        )
+        affinity = trained.affinity
+        assert affinity is not None
+        passes = 3 * len(problem.names) + 1
+        return Estimate(affinity.mean, passes / 3 * len(affinity.steps) / trained.steps)
+    gains, cost = estimator(problem, seed)
+    n = len(table.tasks)
+    if np.shape(gains) != (n, n):
+        raise InvalidInput("gains", f"must have the shape ({n}, {n}), source by target", f"{np.shape(gains)}")
+    return Estimate(np.asarray(gains, dtype=np.float64), float(cost))

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, did_you_mean, is_positive_integer
+from tagalong.study import make_method
 
 from .estimates import (
     Estimate,
-    copies_changes,
     correlation,
     halves_of_truth,
     load_table_problem,
     marginal_effects,
     measure_estimate,
     pair_gains,
-    plugin_estimators,
-    random_changes,
     table_estimates,
 )
-from .truth_table import TruthTable, load_truth, truth_names
+from .truth_table import TruthBackend, TruthTable, load_truth, truth_names
 
-BUDGETS = (2, 3, 4)
 TRUTH = "truth, half the seeds"
 RANDOM = "random groups"
 COPIES = "copies"
-Array = NDArray[np.float64]
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,17 +54,13 @@ class Standing:
     cost: float
     seeds: int
 
-    def to_document(self) -> dict[str, Any]:
-        """Returns the contents as a JSON document."""
-        return asdict(self) | {"changes": {str(budget): change for budget, change in self.changes.items()}}
-
 
 def leaderboard(
     tables: Sequence[str] | None = None,
     *,
-    budgets: Sequence[int] = BUDGETS,
+    budgets: Sequence[int] = (2, 3, 4),
     seeds: int = 3,
-    progress: Callable[[str], None] | None = None,
+    estimators: Mapping[str, object] | None = None,
 ) -> list[Standing]:
     """Scores every estimator on every table.
 
@@ -78,113 +69,118 @@ def leaderboard(
     networks for all subsets, each trained with one seed. `TRUTH` is the truth's own reliability: half the seeds predict
     the other half.
 
-    Estimates are looked up in the tables, except for estimators from other packages (in the "tagalong.estimators" entry
-    point group). Those estimators are measured on tagalong's own problems during the call.
+    Estimates are looked up in the tables, except for your own estimators and those from other packages (in the
+    "tagalong.estimators" entry point group). They are measured on tagalong's own problems during the call.
 
     Args:
         tables: the names of the truth tables. Defaults to all.
         budgets: the numbers of networks to select.
         seeds: the number of seeds to average over.
-        progress: a function that is called with a message before each measurement.
+        estimators: your own estimators by name: an `Estimator`, its class, or a function that takes (problem, seed) and
+            returns (gains [source, target], cost).
 
     Raises:
-        ValueError: If a table is unknown, `seeds` is not positive, or an argument is not a list.
+        ValueError: If a table is unknown or `seeds` is not positive.
     """
     if not is_positive_integer(seeds):
         raise InvalidInput("seeds", "must be a positive integer", repr(seeds))
-    for argument, given in {"tables": tables, "budgets": budgets}.items():
-        if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
-            raise InvalidInput(argument, "must be a list", repr(given), f"write [{given!r}]")
     for name in tables or ():
         if name not in truth_names():
             hint = did_you_mean(name, truth_names())
-            raise InvalidInput("tables", "must be names of truth tables", repr(name), hint)
-    found: list[Standing] = []
-    plugins = plugin_estimators()
+            raise InvalidInput("tables", "must be a list of names of truth tables", repr(name), hint)
+    standings: list[Standing] = []
+    unlisted: dict[str, object] = {point.name: point for point in entry_points(group="tagalong.estimators")}
+    unlisted |= estimators or {}
     for name in truth_names() if tables is None else tables:
         table = load_truth(name)
-        used, truth = min(seeds, table.seeds), _Truth.of(table)
-        for label, by_seed in _all_estimates(table, used, plugins, progress):
-            found.append(_score_estimator(label, name, [(estimate, truth) for estimate in by_seed], budgets))
-        if table.seeds > 1:
-            halves = [halves_of_truth(table, seed) for seed in range(used)]
-            judged = [(estimate, _Truth.of(other)) for estimate, other in halves]
-            found.append(_score_estimator(TRUTH, name, judged, budgets))
+        seed_count = min(seeds, table.seeds)
         possible = [budget for budget in budgets if budget <= len(table.tasks)]
+        by_estimator: dict[str, list[tuple[Estimate, TruthTable]]] = {}
+        for seed in range(seed_count):
+            for label, estimate in table_estimates(table, seed):
+                by_estimator.setdefault(label, []).append((estimate, table))
+        by_estimator |= _measure_estimators(table, unlisted, seed_count)
+        if table.seeds > 1:
+            by_estimator[TRUTH] = [halves_of_truth(table, seed) for seed in range(seed_count)]
+        standings += [_score(label, name, judged, possible) for label, judged in by_estimator.items()]
         references = {RANDOM: random_changes(table, possible)}
         if table.copies:
             references[COPIES] = copies_changes(table, budgets)
         for label, changes in references.items():
-            found.append(Standing(label, name, math.nan, math.nan, changes, 0.0, table.seeds))
-    return found
+            standings.append(Standing(label, name, math.nan, math.nan, changes, 0.0, table.seeds))
+    return standings
 
 
-@dataclass(frozen=True, eq=False)
-class _Truth:
-    """A table with the effects by which estimates are judged."""
-
-    table: TruthTable
-    pairs: Array
-    joining: Array
-
-    @staticmethod
-    def of(table: TruthTable) -> _Truth:
-        return _Truth(table, pair_gains(table), marginal_effects(table))
-
-
-def average(found: Sequence[Standing]) -> list[Standing]:
-    """Returns the mean over all tables for each estimator that was scored on all of them."""
-    tables = {one.table for one in found}
-    means = []
-    for name in dict.fromkeys(one.estimator for one in found):
-        mine = [one for one in found if one.estimator == name]
-        if {one.table for one in mine} == tables:
-            pairs, marginal, cost = np.mean([(one.pairs, one.marginal, one.cost) for one in mine], axis=0)
-            budgets = set.intersection(*(set(one.changes) for one in mine))
-            changes = {k: float(np.mean([one.changes[k] for one in mine])) for k in sorted(budgets)}
-            seeds = min(one.seeds for one in mine)
-            means.append(Standing(name, "all tables", float(pairs), float(marginal), changes, float(cost), seeds))
-    return means
-
-
-def _all_estimates(
-    table: TruthTable, seeds: int, plugins: Mapping[str, object], progress: Callable[[str], None] | None
-) -> Iterator[tuple[str, list[Estimate]]]:
-    by_name: dict[str, list[Estimate]] = {}
-    for seed in range(seeds):
-        for name, estimate in table_estimates(table, seed):
-            by_name.setdefault(name, []).append(estimate)
-    yield from by_name.items()
-    problem = load_table_problem(table) if plugins else None
-    for name, estimator in plugins.items() if problem is not None else ():
-        if progress is not None:
-            progress(f"measuring {name} on {table.about['problem']}")
-        assert problem is not None
+def _measure_estimators(
+    table: TruthTable, estimators: Mapping[str, object], seeds: int
+) -> dict[str, list[tuple[Estimate, TruthTable]]]:
+    problem = load_table_problem(table) if estimators else None
+    if problem is None:
+        return {}
+    measured = {}
+    for name, estimator in estimators.items():
         try:
-            yield name, [measure_estimate(table, problem, estimator, seed) for seed in range(seeds)]
-        except Exception as error:  # one broken plug-in must not stop the others
-            log.warning("could not measure the estimator %r on %s: %s", name, table.about["problem"], error)
+            if isinstance(estimator, EntryPoint):
+                estimator = estimator.load()
+            measured[name] = [(measure_estimate(table, problem, estimator, seed), table) for seed in range(seeds)]
+        except Exception as error:  # noqa: PERF203 - a broken one must not stop the others
+            logger.warning("could not measure the estimator %r on %s: %s", name, table.about["problem"], error)
+    return measured
 
 
-def _score_estimator(
-    label: str, name: str, judged: Sequence[tuple[Estimate, _Truth]], budgets: Sequence[int]
+def _score(
+    label: str, table_name: str, judged: Sequence[tuple[Estimate, TruthTable]], budgets: Sequence[int]
 ) -> Standing:
-    pairs = np.mean([correlation(one.gains, truth.pairs) for one, truth in judged])
-    joining = [one.gains if one.joining is None else one.joining for one, _ in judged]
-    marginal = np.mean([correlation(gains, truth.joining) for gains, (_, truth) in zip(joining, judged, strict=True)])
-    possible = [budget for budget in budgets if budget <= len(judged[0][1].table.tasks)]
-    changes = {budget: [_true_change(one, truth.table, budget) for one, truth in judged] for budget in possible}
+    """Scores an estimator by its estimates for each seed, each with the table that it is judged by."""
+    pairs, joining, changes = [], [], []
+    for estimate, table in judged:
+        logs = table.test.mean(0)
+        pairs.append(correlation(estimate.gains, pair_gains(logs)))
+        joined = estimate.gains if estimate.joining is None else estimate.joining
+        joining.append(correlation(joined, marginal_effects(logs)))
+        groupings = [estimate.groups(table.tasks, budget) for budget in budgets]
+        served = [{task: group.trains for group in grouping.groups for task in group.serves} for grouping in groupings]
+        changes.append([table.change(tasks) for tasks in served])
     return Standing(
         label,
-        name,
-        float(pairs),
-        float(marginal),
-        {budget: float(np.mean(values)) for budget, values in changes.items()},
-        float(np.mean([one.cost for one, _ in judged])),
+        table_name,
+        float(np.mean(pairs)),
+        float(np.mean(joining)),
+        dict(zip(budgets, np.mean(changes, axis=0).tolist(), strict=True)),
+        float(np.mean([estimate.cost for estimate, _ in judged])),
         len(judged),
     )
 
 
-def _true_change(estimate: Estimate, table: TruthTable, budget: int) -> float:
-    groups = estimate.groups(table.tasks, budget).groups
-    return table.change({task: group.trains for group in groups for task in group.serves})
+def random_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float]:
+    """Returns the expected true change with random groups, by budget. All partitions are equally likely."""
+    decision = make_method("random", {"random": {"exact": True}}).decide(TruthBackend(table), budgets, [0])
+    changes = {}
+    for budget in budgets:
+        choice = decision.choices[budget, 0]
+        assert choice.shares is not None
+        total = 0.0
+        for group, share in zip(choice.groups, choice.shares, strict=True):
+            total += share * len(group.serves) * table.change(dict.fromkeys(group.serves, group.trains))
+        changes[budget] = total / len(table.tasks)
+    return changes
+
+
+def copies_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float]:
+    """Returns the true change with averaged networks for all tasks, by budget, without the budgets not in the table."""
+    return {budget: float(np.exp(table.copies[budget][-1]).mean() - 1) for budget in budgets if budget in table.copies}
+
+
+def average(standings: Sequence[Standing]) -> list[Standing]:
+    """Returns the mean over all tables for each estimator that was scored on all of them."""
+    tables = {standing.table for standing in standings}
+    means = []
+    for name in dict.fromkeys(standing.estimator for standing in standings):
+        mine = [standing for standing in standings if standing.estimator == name]
+        if {standing.table for standing in mine} == tables:
+            pairs, marginal, cost = np.mean([(one.pairs, one.marginal, one.cost) for one in mine], axis=0).tolist()
+            budgets = set.intersection(*(set(standing.changes) for standing in mine))
+            changes = {k: float(np.mean([standing.changes[k] for standing in mine])) for k in sorted(budgets)}
+            seeds = min(standing.seeds for standing in mine)
+            means.append(Standing(name, "all tables", pairs, marginal, changes, cost, seeds))
+    return means
