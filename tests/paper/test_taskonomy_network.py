@@ -116,8 +116,8 @@ def test_unknown_pixels_have_no_gradient() -> None:
 
 
 def test_all_five_tasks_train_and_are_measured_at_full_size(tmp_path: Path) -> None:
-    """Two training images of 256×256, two steps, one of them measured; the real encoder and decoders."""
-    problem = taskonomy(write_taskonomy(tmp_path, views=1))
+    """Two training images of 64×64, two steps, one of them measured; the real encoder and decoders."""
+    problem = taskonomy(write_taskonomy(tmp_path, views=1), pixels=64)
     problem = replace(problem, recipe=replace(problem.recipe, lr=0.01, batch_size=2, epochs=2))
     trained = train(problem, Job(problem.names), meter={"every": 2})
     assert trained.parameters == encoder_size() + sum(map(decoder_size, OUTPUTS.values())) == 19_454_224
