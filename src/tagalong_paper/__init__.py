@@ -4,15 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .experiment_report import Claim as Claim
-    from .experiment_report import Report as Report
-    from .experiment_report import ReportTable as ReportTable
-    from .experiment_report import Value as Value
     from .experiment_setup import ExperimentSetup as ExperimentSetup
     from .experiment_setup import load_setup as load_setup
     from .experiments import EXPERIMENTS as EXPERIMENTS
     from .experiments import Experiment as Experiment
     from .experiments import run_experiment as run_experiment
+    from .experiments.selection import Selection as Selection
+    from .experiments.selection import selections as selections
     from .printed import CELEBA as CELEBA
     from .printed import MATRICES as MATRICES
     from .printed import PRINTED as PRINTED
@@ -21,14 +19,15 @@ if TYPE_CHECKING:
     from .printed import PrintedGrouping as PrintedGrouping
     from .printed import PublishedMatrix as PublishedMatrix
     from .printed import published_matrices as published_matrices
-    from .registration import register as register
-    from .selection import Selection as Selection
-    from .selection import selections as selections
+    from .report import Claim as Claim
+    from .report import Report as Report
+    from .report import ReportTable as ReportTable
+    from .report import Value as Value
 
 _HOMES = {
     "ExperimentSetup": ".experiment_setup",
     "CELEBA": ".printed",
-    "Claim": ".experiment_report",
+    "Claim": ".report",
     "EXPERIMENTS": ".experiments",
     "Experiment": ".experiments",
     "MATRICES": ".printed",
@@ -36,16 +35,15 @@ _HOMES = {
     "PrintedGrouping": ".printed",
     "PrintedGroup": ".printed",
     "PublishedMatrix": ".printed",
-    "Report": ".experiment_report",
-    "Selection": ".selection",
-    "ReportTable": ".experiment_report",
+    "Report": ".report",
+    "Selection": ".experiments.selection",
+    "ReportTable": ".report",
     "TASKONOMY": ".printed",
-    "Value": ".experiment_report",
+    "Value": ".report",
     "load_setup": ".experiment_setup",
     "published_matrices": ".printed",
-    "register": ".registration",
     "run_experiment": ".experiments",
-    "selections": ".selection",
+    "selections": ".experiments.selection",
 }
 
 

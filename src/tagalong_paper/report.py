@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
 
 from tagalong.files import document_text, json_safe, write_atomic, write_document
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 PLOTLY_SCRIPT = "plotly.min.js"
 FORMAT, VERSION = "tagalong-experiment", 1
 Answer = Literal["yes", "within noise", "no", "not tested"]
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,25 @@ class Value:
             text += f" ± {self.stderr:.{self.digits}f}"
         return text if self.served else f"({text})"
 
-    def to_document(self) -> dict[str, Any]:
-        """Returns the contents as a JSON document."""
-        document: dict[str, Any] = json_safe({"mean": self.mean, "stderr": self.stderr, "served": self.served})
-        return document
+
+def summarize(values: Sequence[float] | np.ndarray, *, digits: int = 2, served: bool = True) -> Value:
+    """Returns the mean over seeds, with its standard error if there are at least two seeds and finite results."""
+    stderr = None
+    if len(values) > 1 and np.isfinite(values).all():
+        stderr = float(np.std(values, ddof=1) / np.sqrt(len(values)))
+    return Value(float(np.mean(values)), stderr, served, digits)
+
+
+def values_of(
+    numbers: Mapping[Key, float], keys: Iterable[Key], *, per: float = 1.0, digits: int = 2
+) -> list[Value | None]:
+    """Returns a table's column of numbers, with None for missing keys.
+
+    Example:
+        >>> [str(cell) for cell in values_of({"a1": 3.0, "a2": 1.0}, ["a1", "a2", "a3"], per=2.0)]
+        ['1.50', '0.50', 'None']
+    """
+    return [Value(numbers[key] / per, digits=digits) if key in numbers else None for key in keys]
 
 
 Cell = str | int | Value | None
@@ -65,18 +83,23 @@ class ReportTable:
     """
 
     title: str
-    columns: tuple[str, ...]
+    columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
 
+    @staticmethod
+    def of_columns(title: str, columns: Mapping[str, Iterable[Cell]], note: str = "") -> ReportTable:
+        """Makes a table from the cells of each column.
+
+        Example:
+            >>> ReportTable.of_columns("Total error", {"method": ["mtl", "stl"], "total": [Value(3.0), None]}).rows
+            [('mtl', Value(mean=3.0, stderr=None, served=True, digits=2)), ('stl', None)]
+        """
+        return ReportTable(title, tuple(columns), list(zip(*columns.values(), strict=True)), note)
+
     def column(self, name: str) -> list[Cell]:
         """Returns the cells of a column."""
-        return [row[self.columns.index(name)] for row in self.rows]
-
-    def to_document(self) -> dict[str, Any]:
-        """Returns the contents as a JSON document."""
-        rows = [[cell.to_document() if isinstance(cell, Value) else cell for cell in row] for row in self.rows]
-        return {"title": self.title, "columns": list(self.columns), "rows": rows, "note": self.note}
+        return [row[list(self.columns).index(name)] for row in self.rows]
 
 
 @dataclass(frozen=True)
@@ -95,10 +118,6 @@ class Claim:
     reproduced: Answer
     because: str = ""
     parts: Sequence[str] = ()
-
-    def to_document(self) -> dict[str, Any]:
-        """Returns the contents as a JSON document."""
-        return {"claim": self.text, "reproduced": self.reproduced, "because": self.because, "parts": list(self.parts)}
 
 
 @dataclass(frozen=True)
@@ -127,21 +146,28 @@ class Report:
         """Returns the first table whose title starts with the given text."""
         return next(table for table in self.tables if table.title.startswith(start))
 
-    @property
-    def has_printed_columns(self) -> bool:
-        """Whether any table has a column with the paper's numbers."""
-        return any(column.startswith("printed") for table in self.tables for column in table.columns)
-
     def to_document(self) -> dict[str, Any]:
         """Returns everything except the figures as a JSON document."""
-        return {
-            "experiment": self.name,
-            "title": self.title,
-            "tables": [table.to_document() for table in self.tables],
-            "claims": [claim.to_document() for claim in self.claims],
-            "notes": list(self.notes),
-            **json_safe(self.numbers),
-        }
+        claims = [
+            {"claim": claim.text, "reproduced": claim.reproduced, "because": claim.because, "parts": claim.parts}
+            for claim in self.claims
+        ]
+        document: dict[str, Any] = {"experiment": self.name, "title": self.title, "notes": self.notes, "claims": claims}
+        document["tables"] = [asdict(table) for table in self.tables]
+        return dict(json_safe({**document, **self.numbers}))
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> Report:
+        """Reads a document as returned by `to_document`, which may also have plotly's documents of figures."""
+        from plotly.graph_objects import Figure
+
+        tables = []
+        for table in document["tables"]:
+            rows = [[Value(**cell) if isinstance(cell, dict) else cell for cell in row] for row in table["rows"]]
+            tables.append(ReportTable(table["title"], table["columns"], rows, table["note"]))
+        claims = [Claim(*claim.values()) for claim in document["claims"]]
+        figures = {name: Figure(figure) for name, figure in document.get("figures", {}).items()}
+        return Report(document["experiment"], document["title"], tables, claims, figures, document["notes"])
 
     def to_json(self) -> str:
         """Returns the JSON text that `save` writes."""
@@ -153,17 +179,10 @@ class Report:
         files = [out / f"{self.name}.json"]
         write_document(files[0], FORMAT, VERSION, self.to_document())
         if self.figures:
-            _write_script(out)
+            from plotly.offline import get_plotlyjs
+
+            write_atomic(out / PLOTLY_SCRIPT, get_plotlyjs())
         for name, figure in self.figures.items():
             files.append(out / f"{name}.html")
             write_atomic(files[-1], figure.to_html(include_plotlyjs=PLOTLY_SCRIPT))
         return files
-
-
-def _write_script(out: Path) -> None:
-    """Writes plotly's script atomically. Plotly itself does not replace a partially written script."""
-    from plotly.offline import get_plotlyjs
-
-    script, content = out / PLOTLY_SCRIPT, get_plotlyjs().encode()
-    if not script.exists() or script.stat().st_size != len(content):
-        write_atomic(script, content)
