@@ -32,6 +32,7 @@ from tagalong.learn import ModuleFactory, Problem, Recipe, Task
 from tagalong_paper import EXPERIMENTS, ExperimentSetup, run_experiment, selections
 from tagalong_paper.truth import leaderboard, load_truth, truth_names
 
+pytestmark = pytest.mark.usefixtures("one_thread")  # faster for tiny networks; the results are the same
 Golden = Callable[..., None]
 CELEBA_TASKS = (
     *("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Brown_Hair"),
