@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -44,6 +44,10 @@ class Value:
         if self.stderr is not None and math.isfinite(self.stderr):
             text += f" ± {self.stderr:.{self.digits}f}"
         return text if self.served else f"({text})"
+
+    def to_document(self) -> dict[str, Any]:
+        """Returns the contents as a JSON document."""
+        return {"mean": self.mean, "stderr": self.stderr, "served": self.served}
 
 
 def summarize(values: Sequence[float] | np.ndarray, *, digits: int = 2, served: bool = True) -> Value:
@@ -152,9 +156,12 @@ class Report:
             {"claim": claim.text, "reproduced": claim.reproduced, "because": claim.because, "parts": claim.parts}
             for claim in self.claims
         ]
-        document: dict[str, Any] = {"experiment": self.name, "title": self.title, "notes": self.notes, "claims": claims}
-        document["tables"] = [asdict(table) for table in self.tables]
-        return dict(json_safe({**document, **self.numbers}))
+        tables = []
+        for table in self.tables:
+            rows = [[cell.to_document() if isinstance(cell, Value) else cell for cell in row] for row in table.rows]
+            tables.append({"title": table.title, "columns": table.columns, "rows": rows, "note": table.note})
+        document = {"experiment": self.name, "title": self.title, "tables": tables, "claims": claims}
+        return dict(json_safe({**document, "notes": self.notes, **self.numbers}))
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Report:
