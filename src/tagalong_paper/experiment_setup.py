@@ -30,9 +30,8 @@ from tagalong.study import (
     open_backend,
 )
 
-from .claims import Floats
 from .printed import TASK_NAMES
-from .report import Value, summarize
+from .report import Floats, Value, summarize
 
 SHORT_NAMES = {task: short for names in TASK_NAMES.values() for short, task in names.items()}
 SMALL_TASKS = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard")  # 31 subsets

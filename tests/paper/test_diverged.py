@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tagalong.learn import Diverged, Problem, Recipe, Task
 from tagalong_paper import ExperimentSetup, run_experiment
-from tagalong_paper.claims import claim_all_lower
+from tagalong_paper.report import claim_all_lower
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,6 @@ from tagalong.learn import Recipe, train
 from tagalong.study import Chunk, NetworkResult
 from tagalong.study.executors import Advance, Serial
 from tagalong_paper import EXPERIMENTS, ExperimentSetup, PublishedMatrix, Report, Value, run_experiment
-from tagalong_paper.claims import WEAKEST_FIRST, claim_all_lower
 from tagalong_paper.experiment_setup import grouping_totals, subset_table
 from tagalong_paper.experiments import (
     frequency,
@@ -28,6 +27,7 @@ from tagalong_paper.experiments import (
     tune,
     validation,
 )
+from tagalong_paper.report import WEAKEST_FIRST, claim_all_lower
 
 Reports = Callable[..., Report]
 TRAINED = [experiment.name for experiment in EXPERIMENTS if experiment.trains]
@@ -51,7 +51,7 @@ def test_every_experiment_judges_its_claims_and_writes_its_files(
     written, *figures = found.save(tmp_path)
     document = json.loads(written.read_text())
     assert [entry["reproduced"] for entry in document["claims"]] == [claim.reproduced for claim in found.claims]
-    assert [file.stem for file in figures] == list(found.figures) != []
+    assert [file.stem for file in figures] == list(found.figures)
     assert all('src="plotly.min.js"' in file.read_text(encoding="utf-8") for file in figures)
 
 

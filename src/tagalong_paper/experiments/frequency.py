@@ -10,7 +10,6 @@ from tagalong.affinity import Affinity
 from tagalong.group import select_groups_by_budget
 from tagalong.study import compare_methods
 
-from ..claims import Floats, claim_all_lower, judge_lower, pearson
 from ..experiment_setup import (
     EQUATION_1,
     ExperimentSetup,
@@ -22,7 +21,19 @@ from ..experiment_setup import (
 )
 from ..figures import draw_bars
 from ..printed import SPEED
-from ..report import Answer, Claim, Report, ReportTable, Value, summarize, values_of
+from ..report import (
+    Answer,
+    Claim,
+    Floats,
+    Report,
+    ReportTable,
+    Value,
+    claim_all_lower,
+    judge_lower,
+    pearson,
+    summarize,
+    values_of,
+)
 
 TITLE = "How often must affinities be measured?"
 # The cost of measuring n = 9 tasks, in training steps. It explains the nine printed speed-ups.

@@ -9,11 +9,10 @@ import numpy as np
 from tagalong.group import Group, select_groups
 from tagalong.study import TrainingBackend, train_side_by_side
 
-from ..claims import claim_all_lower
 from ..experiment_setup import Array, ExperimentSetup, all_subset_jobs, grouping_totals, subset_table
 from ..figures import draw_bars
 from ..printed import HYPERPARAMETERS
-from ..report import Cell, Claim, Report, ReportTable, Value, summarize, values_of
+from ..report import Cell, Claim, Report, ReportTable, claim_all_lower, summarize, values_of
 
 TITLE = "Do the best groups depend on batch size and learning rate?"
 SETTINGS = ("base", "half the batch", "twice the lr")
@@ -34,30 +33,26 @@ def run(setup: ExperimentSetup) -> Report:
     with setup.open_backend() as base:
         backends = [base, base.variant(batch_size=batch), base.variant(lr=lr)]
         train_side_by_side(dict.fromkeys(backends, all_subset_jobs(base, seeds)), "all subsets")
-        chosen = best_groups(backends, budgets, seeds)
+        chosen = _best_groups(backends, budgets, seeds)
         totals = scores(base, chosen, seeds)
         others = {seed: [other for other in seeds if other != seed] for seed in seeds if len(seeds) > 1}
         held_out = np.zeros((len(SETTINGS), len(budgets), len(others)))
         for place, (seed, rest) in enumerate(others.items()):
-            held_out[:, :, [place]] = scores(base, best_groups(backends, budgets, rest), [seed])
+            held_out[:, :, [place]] = scores(base, _best_groups(backends, budgets, rest), [seed])
 
     printed = HYPERPARAMETERS if setup.printed_dataset == "celeba" else {}
-    total = f"total {setup.label()}"
-    shown = budgets if others else ()
+    total, scored = f"total {setup.label()}", budgets if others else ()
     columns: dict[str, Sequence[Cell]] = {"groups": budgets, f"best {total}": list(map(setup.summarize, totals[0]))}
     out_of_sample: dict[str, Sequence[Cell]] = {
-        "groups": shown,
-        f"base {total}": [setup.summarize(held_out[0, place]) for place in range(len(shown))],
+        "groups": scored,
+        f"base {total}": [setup.summarize(held_out[0, place]) for place in range(len(scored))],
     }
-    bars: dict[str, Sequence[Value]] = {}
+    bars: dict[str, Sequence[Cell]] = {}
     for place, name in enumerate(SETTINGS[1:], 1):
-        bars[name] = [summarize(gain) for gain in percentage_gains(totals, place)]
-        columns[f"{name}, %"] = bars[name]
-        columns[f"printed {name}"] = values_of(printed.get(name, {}), budgets)
-        if others:
-            bars[f"{name}, out of sample"] = [summarize(gain) for gain in percentage_gains(held_out, place)]
-        out_of_sample[f"{name}, %"] = bars.get(f"{name}, out of sample", ())
-    bars |= {f"{name}, printed": [Value(gains[k]) for k in budgets] for name, gains in printed.items()}
+        bars[name] = columns[f"{name}, %"] = list(map(summarize, percentage_gains(totals, place)))
+        bars[f"{name}, printed"] = columns[f"printed {name}"] = values_of(printed.get(name, {}), budgets)
+        held_out_gains = percentage_gains(held_out, place) if others else ()
+        out_of_sample[f"{name}, %"] = list(map(summarize, held_out_gains))
     rows = [
         (name, k, "  ".join(" ".join(setup.short_names(sorted(group.trains))) for group in groups))
         for name, by_budget in zip(SETTINGS, chosen, strict=True)
@@ -92,10 +87,9 @@ def run(setup: ExperimentSetup) -> Report:
     )
 
 
-def best_groups(
+def _best_groups(
     backends: Sequence[TrainingBackend], budgets: Sequence[int], seeds: Sequence[int]
 ) -> list[list[tuple[Group, ...]]]:
-    """Returns the best groups on test data in each setting, for each budget."""
     tables = [subset_table(backend, seeds) for backend in backends]
     return [[select_groups(table, k, objective="min").groups for k in budgets] for table in tables]
 

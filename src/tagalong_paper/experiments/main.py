@@ -9,7 +9,6 @@ import numpy as np
 
 from tagalong.study import Method, MethodSummary, ProblemInfo, Record, Results, TrainingBackend, compare_methods
 
-from ..claims import Floats, claim_all_lower
 from ..experiment_setup import (
     ExperimentSetup,
     Label,
@@ -19,9 +18,9 @@ from ..experiment_setup import (
     task_result,
     totals_by_method,
 )
-from ..figures import Point, draw_error_against_cost
+from ..figures import draw_error_against_cost
 from ..printed import BASELINES, OPTIMAL, PCGRAD_GAIN, PRINTED, PrintedGrouping
-from ..report import Claim, Report, ReportTable, Value, summarize, values_of
+from ..report import Claim, Floats, Report, ReportTable, Value, claim_all_lower, summarize, values_of
 from .tune import training_rules
 
 if TYPE_CHECKING:
@@ -60,25 +59,27 @@ def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
         methods += [] if is_taskonomy else ["tag+pcgrad"]
         records = compare_methods(backend, methods, setup.budgets, setup.seeds, options)
         tables = [
-            task_table(setup, f"{k} groups, {label}", network_rows(setup, backend, records, k), HELPER_NOTE)
+            _task_table(setup, f"{k} groups, {label}", _network_rows(setup, backend, records, k), HELPER_NOTE)
             for k in setup.budgets
         ]
     results = Results(records, problem=ProblemInfo.of(setup.chosen))
     results.save(setup.out / f"{name}-results.json")
     lines, totals = results.table(), totals_by_method(setup.chosen, records)
-    baselines = task_table(setup, f"Baselines, {label}", baseline_rows(setup, records))
+    tables.insert(0, _task_table(setup, f"Baselines, {label}", _baseline_rows(setup, records)))
     paper = "; the paper uses validation accuracy" if setup.printed_dataset == "celeba" else ""
-    cost = "cost of deciding; of training where nothing is decided"
     return Report(
         name,
         TITLE,
-        [total_table(setup, lines, totals), baselines, *tables, *printed_tables(setup), *pcgrad_tables(setup, totals)],
-        claims=[*judge_methods(setup, totals), judge_speed(setup, lines)],
+        [
+            _total_table(setup, lines, totals),
+            *tables,
+            *_printed_tables(setup),
+            *_pcgrad_tables(setup, totals),
+        ],
+        claims=[*_judge_methods(setup, totals), judge_speed(setup, lines)],
         figures={
-            f"{name}-deciding": draw_costs(setup, lines, totals, "Deciding", cost),
-            f"{name}-deciding-and-training": draw_costs(
-                setup, lines, totals, "Deciding and training", "cost of deciding and training"
-            ),
+            f"{name}-deciding": _draw_costs(setup, lines, totals, with_training=False),
+            f"{name}-deciding-and-training": _draw_costs(setup, lines, totals, with_training=True),
         },
         notes=[
             *setup.notes,
@@ -94,8 +95,7 @@ def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
     )
 
 
-def total_table(setup: ExperimentSetup, lines: Sequence[MethodSummary], totals: Mapping[Label, Floats]) -> ReportTable:
-    """Returns a table with one row per method and budget. Costs are relative to one training run of MTL."""
+def _total_table(setup: ExperimentSetup, lines: Sequence[MethodSummary], totals: Mapping[Label, Floats]) -> ReportTable:
     labels = [(line.method, line.budget) for line in lines]
     has_all_tasks = len(setup.chosen.names) == PAPER_TASKS.get(setup.printed_dataset or "")
     printed = printed_groupings(setup) if has_all_tasks else {}
@@ -137,8 +137,7 @@ def printed_groupings(setup: ExperimentSetup) -> dict[Label, PrintedGrouping]:
     return printed | {(name, k): grouping for name, table in tables.items() for k, grouping in table.items()}
 
 
-def printed_tables(setup: ExperimentSetup) -> list[ReportTable]:
-    """Returns the paper's per-task tables if the data set is the same."""
+def _printed_tables(setup: ExperimentSetup) -> list[ReportTable]:
     if setup.printed_dataset != setup.problem.name:
         return []
     names = {"pcgrad-uw": "pcgrad", "oracle": "optimal"}
@@ -151,20 +150,18 @@ def printed_tables(setup: ExperimentSetup) -> list[ReportTable]:
             }
             rows[k].append((names.get(method, method), cells))
     titles = {k: "Baselines" if k is None else f"{k} groups" for k in rows}
-    return [task_table(setup, f"{titles[k]}, as printed", rows[k], printed="printed ") for k in rows]
+    return [_task_table(setup, f"{titles[k]}, as printed", rows[k], printed="printed ") for k in rows]
 
 
-def task_table(
+def _task_table(
     setup: ExperimentSetup, title: str, rows: Sequence[TaskRow], note: str = "", printed: str = ""
 ) -> ReportTable:
-    """Returns a table of each task's result in the networks of each method."""
     names = setup.short_names()
     columns = ("method", *(f"{printed}{name}" for name in names))
     return ReportTable(title, columns, [[method, *map(cells.get, names)] for method, cells in rows], note)
 
 
-def baseline_rows(setup: ExperimentSetup, records: Sequence[Record]) -> Sequence[TaskRow]:
-    """Returns the result of each task with the methods that use no groups."""
+def _baseline_rows(setup: ExperimentSetup, records: Sequence[Record]) -> Sequence[TaskRow]:
     rows = []
     for method in dict.fromkeys(record.method for record in records if record.budget is None):
         scores = [record.test for record in records if record.method == method]
@@ -173,10 +170,9 @@ def baseline_rows(setup: ExperimentSetup, records: Sequence[Record]) -> Sequence
     return rows
 
 
-def network_rows(
+def _network_rows(
     setup: ExperimentSetup, backend: TrainingBackend, records: Sequence[Record], budget: int
 ) -> Sequence[TaskRow]:
-    """Returns the result of each task in every network of every method. Helpers' results are in parentheses."""
     rows = []
     for record in records:
         if (record.budget, record.seed) == (budget, setup.seeds[0]) and "+" not in record.method:
@@ -187,8 +183,7 @@ def network_rows(
     return rows
 
 
-def pcgrad_tables(setup: ExperimentSetup, totals: Mapping[Label, Floats]) -> list[ReportTable]:
-    """Returns a table of how much PCGrad lowers the total of TAG's groups, in percent."""
+def _pcgrad_tables(setup: ExperimentSetup, totals: Mapping[Label, Floats]) -> list[ReportTable]:
     gains = {}
     for budget in setup.budgets:
         if ("tag+pcgrad", budget) in totals:
@@ -201,8 +196,7 @@ def pcgrad_tables(setup: ExperimentSetup, totals: Mapping[Label, Floats]) -> lis
     return [ReportTable("What PCGrad adds to TAG's groups, %", ("groups", "ours", "printed"), rows)]
 
 
-def judge_methods(setup: ExperimentSetup, totals: Mapping[Label, Floats]) -> list[Claim]:
-    """Judges which methods do better than others."""
+def _judge_methods(setup: ExperimentSetup, totals: Mapping[Label, Floats]) -> list[Claim]:
     rules = [method for method, budget in totals if budget is None and method not in ("mtl", "stl")]
     do = "UW, GradNorm and PCGrad do" if len(rules) > 1 else "GradNorm does"
     claims = {
@@ -239,20 +233,20 @@ def judge_speed(setup: ExperimentSetup, lines: Sequence[MethodSummary]) -> Claim
     return Claim(text, "yes" if times >= 10 else "no", because)
 
 
-def draw_costs(
-    setup: ExperimentSetup, lines: Sequence[MethodSummary], totals: Mapping[Label, Floats], title: str, cost_label: str
+def _draw_costs(
+    setup: ExperimentSetup, lines: Sequence[MethodSummary], totals: Mapping[Label, Floats], *, with_training: bool
 ) -> Figure:
-    """Draws the total error of every method against the cost of deciding, with or without that of training."""
-    points = []
+    rows = []
     for line in lines:
         deciding, training = line.deciding_cost or 0.0, line.training_cost or 0.0
-        cost = deciding if title == "Deciding" and deciding else deciding + training
-        label = "" if line.budget is None else str(line.budget)
-        points.append(Point(line.method, label, cost, setup.summarize(totals[line.method, line.budget])))
+        cost = deciding if deciding and not with_training else deciding + training
+        total = setup.summarize(totals[line.method, line.budget])
+        rows.append((line.method, line.budget or "", Value(cost), total))
+    cost_label = "cost of deciding; of training where nothing is decided"
     return draw_error_against_cost(
-        points,
-        title=title,
-        cost_label=f"{cost_label}, in trainings of MTL",
+        rows,
+        title="Deciding and training" if with_training else "Deciding",
+        cost_label=f"{'cost of deciding and training' if with_training else cost_label}, in trainings of MTL",
         error_label=f"total {setup.label()}",
-        note=f"{setup.problem.name}, {setup.size}; labels are groups; equal costs are side by side",
+        note=f"{setup.problem.name}, {setup.size}; labels are groups",
     )

@@ -11,10 +11,9 @@ import numpy as np
 from tagalong.affinity import Affinity
 from tagalong.report import affinity_heatmap
 
-from ..claims import judge_lower
 from ..experiment_setup import Array, ExperimentSetup, pool_seeds
 from ..printed import PublishedMatrix
-from ..report import Cell, Claim, Report, ReportTable, Value
+from ..report import Cell, Claim, Report, ReportTable, Value, judge_lower
 
 TITLE = "Which groups stand out in the affinities?"
 THRESHOLD = 0.3  # fitted so that the published matrices give the groups named in the paper
@@ -34,15 +33,15 @@ def run(setup: ExperimentSetup) -> Report:
     groups, figures, claims = [], {}, []
     for dataset, named in PAPER_GROUPS.items():
         matrix = PublishedMatrix(f"{dataset}_tag")
-        found = format_groups(natural_groups(matrix.affinity))
-        groups.append([f"{dataset} (published)", found, format_groups(named)])
+        found = _format_groups(natural_groups(matrix.affinity))
+        groups.append([f"{dataset} (published)", found, _format_groups(named)])
         heatmap = affinity_heatmap(matrix.affinity, center="target", title=matrix.dataset)
         figures[f"matrix-{dataset}-published"] = heatmap
-        text = f"in {matrix.dataset}'s matrix the groups {format_groups(named)} form, by a rule fitted to them"
+        text = f"in {matrix.dataset}'s matrix the groups {_format_groups(named)} form, by a rule fitted to them"
         holds = threshold_range(matrix.affinity, named)
         shares = f"; for shares from {holds[0]:.3f} to {holds[1]:.3f}; ours is {THRESHOLD:g}" if holds else ""
         claims.append(Claim(text, "yes" if holds else "no", f"found: {found}{shares}"))
-    groups.append([f"{name} (ours)", format_groups(natural_groups(ours)), format_groups(PAPER_GROUPS.get(name, ()))])
+    groups.append([f"{name} (ours)", _format_groups(natural_groups(ours)), _format_groups(PAPER_GROUPS.get(name, ()))])
     figures["matrix-ours"] = affinity_heatmap(ours, center="target", title=f"{name}, measured here")
     rows: list[list[Cell]] = []
     for source, means, errors in zip(shorts, 1000 * ours.mean, 1000 * ours.stderr, strict=True):
@@ -151,7 +150,7 @@ def judge_own_matrices(groups: Iterable[set[str]], by_seed: Sequence[Affinity]) 
     for group in groups:
         if group <= set(by_seed[0].tasks):
             margins = [group_margin(affinity, group) for affinity in by_seed]
-            text = f"in our matrix the group {format_groups([group])} forms by the same rule"
+            text = f"in our matrix the group {_format_groups([group])} forms by the same rule"
             because = (
                 f"{np.mean(margins):.2f} of the usual spread from the rule's limit, mean over seeds; above zero: forms"
             )
@@ -159,5 +158,5 @@ def judge_own_matrices(groups: Iterable[set[str]], by_seed: Sequence[Affinity]) 
     return claims
 
 
-def format_groups(groups: Iterable[Collection[str]]) -> str:
+def _format_groups(groups: Iterable[Collection[str]]) -> str:
     return " ".join(sorted(f"{{{', '.join(sorted(group))}}}" for group in groups)) or "-"

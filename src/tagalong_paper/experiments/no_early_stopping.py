@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from tagalong.errors import pluralize
 
-from ..claims import claim_all_lower
 from ..experiment_setup import ExperimentSetup, train_totals
 from ..figures import draw_bars
-from ..report import Report, ReportTable
+from ..report import Report, ReportTable, claim_all_lower
 from .tune import training_rules
 
 AUGMENTATIONS = ("uw", "gradnorm", "pcgrad", "pcgrad-uw")

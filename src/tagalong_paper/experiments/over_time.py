@@ -11,9 +11,8 @@ import numpy as np
 from tagalong.affinity import Affinity
 from tagalong.report import affinity_over_training
 
-from ..claims import claim_all_lower, judge_lower
 from ..experiment_setup import Array, ExperimentSetup, off_diagonal
-from ..report import Claim, Report, ReportTable, Value, summarize
+from ..report import Claim, Report, ReportTable, Value, claim_all_lower, judge_lower, summarize
 
 TITLE = "How do affinities change over training?"
 SHOWN_TARGETS = ("a1", "a5", "a6")  # as in the paper

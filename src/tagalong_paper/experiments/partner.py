@@ -12,11 +12,23 @@ from numpy.typing import NDArray
 from tagalong.learn import Diverged
 from tagalong.study import TrainingBackend
 
-from ..claims import Floats, claim_correlation, judge_lower, judge_negative, pearson
 from ..experiment_setup import Array, ExperimentSetup, network_results, pool_seeds
 from ..figures import draw_bars
 from ..printed import IN_TEXT, PARTNER, SPREAD, PublishedMatrix
-from ..report import Answer, Cell, Claim, Report, ReportTable, summarize, values_of
+from ..report import (
+    Answer,
+    Cell,
+    Claim,
+    Floats,
+    Report,
+    ReportTable,
+    claim_correlation,
+    judge_lower,
+    judge_negative,
+    pearson,
+    summarize,
+    values_of,
+)
 
 TITLE = "The best, the chosen and the worst partner of each task, relative to a random one"
 MIN_CORRELATION = 0.7
@@ -49,12 +61,9 @@ def run(setup: ExperimentSetup) -> Report:
 
     # For which tasks does the partner matter?
     ours, published = affinity.spread(), PublishedMatrix("celeba_tag").affinity.spread()
-    is_celeba = setup.printed_dataset == "celeba"
-    shown = list(SPREAD) if is_celeba else tasks
+    shown = list(SPREAD) if setup.printed_dataset == "celeba" else tasks
     factor = np.median([published.values[task] / printed for task, printed in SPREAD.items()])
-    spreads = {"ours": ours.values} | ({"published": published.values} if is_celeba else {})
-    medians = {name: np.median(list(spread.values())) for name, spread in spreads.items()}
-    bars = {name: [spread.get(task, np.nan) / medians[name] for task in shown] for name, spread in spreads.items()}
+    median = float(np.median(list(ours.values.values())))
     narrow = int(np.argmin([ours.values[task] for task in tasks]))
     lost = [f"{tasks[i]} with {tasks[j]}" for i, j in combinations(range(len(tasks)), 2) if diverged[i, j]]
     less = f"test {setup.noun}"
@@ -70,7 +79,7 @@ def run(setup: ExperimentSetup) -> Report:
                 "Highest less lowest affinity onto each task",
                 {
                     "task": shown,
-                    "ours / median": values_of(ours.values, shown, per=medians["ours"]),
+                    "ours / median": values_of(ours.values, shown, per=median),
                     "remark": ["no partner stands out" if task in ours.flagged else "" for task in shown],
                     f"published matrix / {factor:.1f}": values_of(published.values, shown, per=factor),
                     "printed": values_of(SPREAD, shown),
@@ -95,12 +104,7 @@ def run(setup: ExperimentSetup) -> Report:
                 f"{tasks[narrow]}: chosen {names['chosen'][narrow]}, worst {names['worst'][narrow]}",
             ),
         ],
-        figures={
-            "partner": draw_bars(values, tasks, title=TITLE, ylabel=f"less {less}, %"),
-            "partner-spread": draw_bars(
-                bars, shown, title="For which tasks does the partner matter?", ylabel="spread / median"
-            ),
-        },
+        figures={"partner": draw_bars(values, tasks, title=TITLE, ylabel=f"less {less}, %")},
         notes=[
             *setup.notes,
             *([f"diverged with some seed and left out: {', '.join(lost)}"] if lost else []),

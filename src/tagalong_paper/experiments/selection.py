@@ -69,13 +69,13 @@ class Selection:
             remark = f"the printed networks score {self.given.value:.3f}, the best {self.best.value:.3f}"
             served = {group.serves for group in self.given.groups}
             helped = [group for group in self.best.groups if group.helpers and group.serves in served]
-            also = [f"{join(group.helpers)} also helps {join(group.serves)}" for group in helped]
+            also = [f"{_names(group.helpers)} also helps {_names(group.serves)}" for group in helped]
             remarks.append(f"{': '.join([remark, *also])}.")
         for task, (bold, best) in self.served_elsewhere.items():
             scores = {option.trains: option.score for option in self.given.options[task]}
             remarks.append(
-                f"by its score, {task} would be served from {{{join(best)}}} ({scores[best]:.4g}), but the table "
-                f"serves it from {{{join(bold)}}} ({scores[bold]:.4g}): the total test result of "
+                f"by its score, {task} would be served from {{{_names(best)}}} ({scores[best]:.4g}), but the table "
+                f"serves it from {{{_names(bold)}}} ({scores[bold]:.4g}): the total test result of "
                 f"{self.printed.total:g} becomes {self.total_by_scores:.4f}."
             )
         return remarks
@@ -123,7 +123,7 @@ def run() -> Report:
         printed = [(frozenset(group.results), group.bold) for group in selection.printed.groups]
         best = [(group.trains, group.serves) for group in selection.best.groups]
         totals = [Value(grouping.value, digits=4) for grouping in (selection.given, selection.best)]
-        rows.append([where, selection.budget, format_groups(printed), totals[0], format_groups(best), totals[1]])
+        rows.append([where, selection.budget, _format_groups(printed), totals[0], _format_groups(best), totals[1]])
         text = f"{where}, {selection.budget} networks: the printed groups are the best for the published matrix"
         reproduced: Answer = "yes" if selection.unique and not selection.remarks else "no"
         claims.append(Claim(text, reproduced, " ".join(selection.remarks)))
@@ -136,13 +136,12 @@ def run() -> Report:
     )
 
 
-def format_groups(groups: Iterable[tuple[Names, Names]]) -> str:
-    """Formats groups by the tasks that they train and serve, in alphabetical order."""
+def _format_groups(groups: Iterable[tuple[Names, Names]]) -> str:
     texts = [
         " ".join([*sorted(serves), *(f"+{task}" for task in sorted(trains - serves))]) for trains, serves in groups
     ]
     return " | ".join(sorted(texts))
 
 
-def join(tasks: Names) -> str:
+def _names(tasks: Names) -> str:
     return ", ".join(sorted(tasks))

@@ -15,9 +15,8 @@ from tagalong.errors import InvalidInput
 from tagalong.learn import Batch, Problem, Reader, Rows, StreamedRows, derive_seed, require_in_memory
 from tagalong.report import affinity_heatmap
 
-from ..claims import claim_correlation, judge_lower, pearson
 from ..experiment_setup import SMALL_TASKS, Array, ExperimentSetup, network_results, off_diagonal, pool_seeds
-from ..report import Answer, Cell, Claim, Report, ReportTable, Value, summarize
+from ..report import Answer, Cell, Claim, Report, ReportTable, Value, claim_correlation, judge_lower, pearson, summarize
 
 TITLE = "Are affinities maintained in another set of tasks?"
 PAPER_SETS = (
@@ -58,8 +57,8 @@ def run(setup: ExperimentSetup) -> Report:
     pooled = {tasks: pool_seeds(by_seed) for tasks, by_seed in measured.items()}
     between = [(pooled[one], pooled[other]) for one, other in pairs]
     rows = [
-        correlation_row("other company", between),
-        correlation_row(f"the first set and a {DESTRUCTIVE} task", [(pooled[first], pool_seeds(harmed))]),
+        _correlation_row("other company", between),
+        _correlation_row(f"the first set and a {DESTRUCTIVE} task", [(pooled[first], pool_seeds(harmed))]),
     ]
     by_seed = [
         (
@@ -80,7 +79,7 @@ def run(setup: ExperimentSetup) -> Report:
                 ("without it", "with it", "more, %"),
                 [[*map(setup.summarize, totals), summarize(100 * (after - before) / np.where(before, before, np.nan))]],
             ),
-            *target_tables(shown if paper_sets else ()),
+            *_target_tables(shown if paper_sets else ()),
         ],
         claims=[
             claim_correlation(
@@ -142,14 +141,12 @@ def shared_affinities(pairs: Iterable[tuple[Affinity, Affinity]], *, centered: b
     return np.concatenate(shared, axis=1)
 
 
-def correlation_row(name: str, pairs: Sequence[tuple[Affinity, Affinity]]) -> list[Cell]:
-    """Returns a row of the table of correlations."""
+def _correlation_row(name: str, pairs: Sequence[tuple[Affinity, Affinity]]) -> list[Cell]:
     raw, centered = shared_affinities(pairs), shared_affinities(pairs, centered=True)
     return [name, len(pairs), raw.shape[1], *(Value(pearson(*values), digits=3) for values in (raw, centered))]
 
 
-def target_tables(affinities: Sequence[Affinity]) -> list[ReportTable]:
-    """Returns tables of the affinities for the targets a1 and a7 in the paper's two sets."""
+def _target_tables(affinities: Sequence[Affinity]) -> list[ReportTable]:
     tables = []
     for target in SHOWN_TARGETS if affinities else ():
         rows = []

@@ -10,7 +10,6 @@ import numpy as np
 from tagalong.study import TrainingBackend, train_side_by_side
 
 from ..experiment_setup import ExperimentSetup, Key, train_totals
-from ..figures import draw_lines
 from ..report import Claim, Report, ReportTable
 
 TITLE = "Learning rate, batch size and GradNorm's α, by validation"
@@ -50,10 +49,6 @@ def run(setup: ExperimentSetup) -> Report:
         TITLE,
         tables,
         claims=[claim_recipe_is_best(totals, best, (recipe.batch_size, recipe.lr))],
-        figures={
-            "tune-learning-rate": draw_lines(tables[0], title="MTL by learning rate"),
-            "tune-alpha": draw_lines(tables[1], title="GradNorm by α"),
-        },
         notes=[*setup.notes, f"tuned with seed {seed} only"],
         numbers={
             "lr": best[1] if trained else None,

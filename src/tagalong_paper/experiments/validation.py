@@ -7,11 +7,22 @@ import numpy as np
 from tagalong.group import Group, select_groups
 from tagalong.report import marker_style
 
-from ..claims import Floats, claim_correlation, judge_lower, pearson
 from ..experiment_setup import ExperimentSetup, grouping_totals, network_results, off_diagonal, pool_seeds
 from ..figures import axis, figure_layout
 from ..printed import IN_TEXT
-from ..report import Answer, Cell, Claim, Report, ReportTable, Value, summarize
+from ..report import (
+    Answer,
+    Cell,
+    Claim,
+    Floats,
+    Report,
+    ReportTable,
+    Value,
+    claim_correlation,
+    judge_lower,
+    pearson,
+    summarize,
+)
 
 TITLE = "Affinity on train against validation loss"
 
@@ -33,7 +44,7 @@ def run(setup: ExperimentSetup) -> Report:
             groups = {k: select_groups(affinity, k, allow_single=single, resamples=0).groups for k in setup.budgets}
             totals = [grouping_totals(backend, groups[k], setup.seeds) for k in groups]
             for k, total in zip(groups, totals, strict=True):
-                rows.append([loss, k, setup.summarize(total), format_groups(setup, groups[k]), None])
+                rows.append([loss, k, setup.summarize(total), _format_groups(setup, groups[k]), None])
             chosen[loss], means[loss] = groups, np.mean(totals, axis=0)
             printed = Value(IN_TEXT[f"{loss} error"], digits=3) if is_celeba and len(shorts) == 9 else None
             rows.append([loss, "mean", summarize(means[loss], digits=max(3, setup.digits)), "", printed])
@@ -96,8 +107,7 @@ def run(setup: ExperimentSetup) -> Report:
     )
 
 
-def format_groups(setup: ExperimentSetup, groups: tuple[Group, ...]) -> str:
-    """Formats groups by the tasks that they serve and the helpers that they also train."""
+def _format_groups(setup: ExperimentSetup, groups: tuple[Group, ...]) -> str:
     texts = []
     for group in groups:
         helpers = [f"+{short}" for short in setup.short_names(sorted(group.helpers))]

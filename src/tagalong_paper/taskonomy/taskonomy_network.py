@@ -34,7 +34,7 @@ class Xception(ModuleFactory):
 
     def __call__(self, width: float = 1.0) -> nn.Module:
         first, second, *growing = (
-            scale_channels(size, self.channels * width) for size in (*ENTRY_CHANNELS, MIDDLE_CHANNELS)
+            _scale_channels(size, self.channels * width) for size in (*ENTRY_CHANNELS, MIDDLE_CHANNELS)
         )
         encoder = nn.Sequential(
             Colours(),
@@ -45,7 +45,7 @@ class Xception(ModuleFactory):
             *(Block(a, b, 2, halve=True, rectified=n > 0) for n, (a, b) in enumerate(pairwise([second, *growing]))),
             *(Block(growing[-1], growing[-1], 3) for _ in range(MIDDLE_BLOCKS)),
             nn.ReLU(),
-            *_with_norm(Separable(growing[-1], last := scale_channels(OUTPUT_CHANNELS, self.channels)), last),
+            *_with_norm(Separable(growing[-1], last := _scale_channels(OUTPUT_CHANNELS, self.channels)), last),
         )
         return initialize(encoder)
 
@@ -65,7 +65,7 @@ class Decoders(ModuleFactory):
 
     def __call__(self, task: Task, features: int) -> nn.Module:
         layers: list[nn.Module] = []
-        sizes = [features, *(scale_channels(size, self.channels) for size in DECODER_CHANNELS)]
+        sizes = [features, *(_scale_channels(size, self.channels) for size in DECODER_CHANNELS)]
         for place, (in_channels, out_channels) in enumerate(pairwise(sizes)):
             layers += [*_with_norm(nn.ConvTranspose2d(in_channels, out_channels, 2, 2), out_channels), nn.ReLU()]
             if place < len(DECODER_CHANNELS) - 1:
@@ -130,8 +130,7 @@ class Block(nn.Module):
         return outputs
 
 
-def scale_channels(size: int, factor: float) -> int:
-    """Scales a number of channels by a factor, with a minimum of one."""
+def _scale_channels(size: int, factor: float) -> int:
     return max(1, round(size * factor))
 
 

@@ -103,9 +103,9 @@ def leaderboard(
         if table.seeds > 1:
             by_estimator[TRUTH] = [halves_of_truth(table, seed) for seed in range(seed_count)]
         standings += [_score(label, name, judged, possible) for label, judged in by_estimator.items()]
-        references = {RANDOM: random_changes(table, possible)}
+        references = {RANDOM: _random_changes(table, possible)}
         if table.copies:
-            references[COPIES] = copies_changes(table, budgets)
+            references[COPIES] = _copies_changes(table, budgets)
         for label, changes in references.items():
             standings.append(Standing(label, name, math.nan, math.nan, changes, 0.0, table.seeds))
     return standings
@@ -152,8 +152,7 @@ def _score(
     )
 
 
-def random_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float]:
-    """Returns the expected true change with random groups, by budget. All partitions are equally likely."""
+def _random_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float]:
     decision = make_method("random", {"random": {"exact": True}}).decide(TruthBackend(table), budgets, [0])
     changes = {}
     for budget in budgets:
@@ -166,8 +165,7 @@ def random_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float
     return changes
 
 
-def copies_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float]:
-    """Returns the true change with averaged networks for all tasks, by budget, without the budgets not in the table."""
+def _copies_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float]:
     return {budget: float(np.exp(table.copies[budget][-1]).mean() - 1) for budget in budgets if budget in table.copies}
 
 
