@@ -19,7 +19,6 @@ from tagalong.errors import (
     first_few,
     is_integer,
     raise_problems,
-    require_package,
     task_name_problems,
 )
 from tagalong.files import CACHE, make_folder, open_atomic
@@ -101,11 +100,12 @@ def celeba(
     labels, images = read_lists(folder, wanted), find_file(folder, "img_align_celeba")
     sizes = {file.name: file.stat().st_size for file in os.scandir(images)}
     if absent := [name for name in labels.index if name not in sizes]:
-        expected = f"must contain every image in {ATTRIBUTES_LIST}"
-        raise InvalidInput(images, expected, f"{len(absent)} missing of {len(labels)}, such as {first_few(absent)}")
+        found = f"{len(absent)} missing of {len(labels)}, such as {first_few(absent)}"
+        raise InvalidInput(images, f"must contain every image in {ATTRIBUTES_LIST}", found)
     if rows is not None and rows < len(labels):
-        share = rows / len(labels)
-        labels = labels.groupby("part").sample(frac=share, random_state=derive_seed(seed, "celeba") % 2**32)
+        labels = labels.groupby("part").sample(
+            frac=rows / len(labels), random_state=derive_seed(seed, "celeba") % 2**32
+        )
 
     # Decode the images into one file, unless an earlier call did.
     listed = "\n".join(f"{sizes[name]} {name}" for name in labels.index)
@@ -124,14 +124,15 @@ def celeba(
     counts = " / ".join(f"{len(split):,}" for split in splits)
     # With few images, there are few steps, so BatchNorm's statistics must adapt quickly.
     momentum = 0.01 if len(train) >= MIN_PAPER_ROWS else 0.1
-    channels = SIZES[size]["channels"] if channels is None else channels
     problem = Problem(
         "celeba",
         tuple(Task(name, "multiclass", classes=2) for name in wanted),
         train,
         val,
         test,
-        encoder=CelebANet(channels, uint8=True, momentum=momentum, channels_last=size == "full"),
+        encoder=CelebANet(
+            channels or SIZES[size]["channels"], uint8=True, momentum=momentum, channels_last=size == "full"
+        ),
         recipe=recipe or (PAPER_RECIPE if size == "full" else FACES_RECIPES["small"]),
         table=Scaling((3, pixels, pixels), "uint8"),
         notes=(f"{len(labels):,} photographs of {pixels} pixels, {counts} by the official split",),
@@ -180,7 +181,6 @@ def read_lists(data: Path, wanted: Sequence[str]) -> pd.DataFrame:
 
 def decode_images(paths: Sequence[Path], pixels: int, target: Path, progress: Progress) -> None:
     """Decodes images into an npy file of shape [images, 3, pixels, pixels], which exists only once it is complete."""
-    require_package("the problem 'celeba'", "PIL", "tagalong[images]")
     make_folder(target.parent)
     header = {"descr": "|u1", "fortran_order": False, "shape": (len(paths), 3, pixels, pixels)}
     progress.start(len(paths), "decoding images", "images")

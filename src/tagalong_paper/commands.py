@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from tagalong.cli import (
     DeviceOption,
@@ -14,6 +17,7 @@ from tagalong.cli import (
     QuietOption,
     RecipeOption,
     TasksOption,
+    TextTable,
     WithOption,
     check_folder,
     complete_words,
@@ -23,6 +27,8 @@ from tagalong.cli import (
     parse_options,
     parse_problem_options,
     print_line,
+    print_table,
+    printable,
     resumable,
     screen,
     show_progress,
@@ -30,8 +36,9 @@ from tagalong.cli import (
 from tagalong.errors import InvalidInput
 
 from .experiments import EXPERIMENTS, find_experiment, run_experiment
-from .report_printing import show_report
+from .report import Cell, Report, ReportTable, Value
 
+MAX_CELL_WIDTH = 60  # a table with a longer cell is shown as a list
 OPTION_NAMES = {
     "problem": "--problem",
     "task": "--tasks",
@@ -63,16 +70,51 @@ ExperimentName = Annotated[
         autocompletion=complete_words(*(experiment.name for experiment in EXPERIMENTS)),
     ),
 ]
-ProblemText = "Problem to train on; faces is a synthetic substitute for CelebA."
-SizeText = "small finishes in seconds; full matches the paper and requires a GPU."
-SeedsText = "Number of seeds; by default 2 at small size, 3 at full size, and 1 for Taskonomy."
-MethodsText = "For capacity and no-early-stopping: methods to train, such as mtl,uw,gradnorm."
-PublishedText = "For main: TAG's step as in the published code (with momentum, divided by the learning rate)."
-Problem = Annotated[str, _option("--problem", "NAME", ProblemText, "faces", "celeba", "taskonomy")]
-Size = Annotated[str, _option("--size", "small|full", SizeText, "small", "full")]
-Seeds = Annotated[int | None, _option("--seeds", "NUMBER", SeedsText, parser=integer_option)]
-Methods = Annotated[str | None, _option("--methods", "A,B,…", MethodsText, "mtl", "uw", "gradnorm")]
-AsPublished = Annotated[bool, _option("--as-published", "", PublishedText)]
+Problem = Annotated[
+    str,
+    _option(
+        "--problem",
+        "NAME",
+        "Problem to train on; faces is a synthetic substitute for CelebA.",
+        "faces",
+        "celeba",
+        "taskonomy",
+    ),
+]
+Size = Annotated[
+    str,
+    _option(
+        "--size", "small|full", "small finishes in seconds; full matches the paper and requires a GPU.", "small", "full"
+    ),
+]
+Seeds = Annotated[
+    int | None,
+    _option(
+        "--seeds",
+        "NUMBER",
+        "Number of seeds; by default 2 at small size, 3 at full size, and 1 for Taskonomy.",
+        parser=integer_option,
+    ),
+]
+Methods = Annotated[
+    str | None,
+    _option(
+        "--methods",
+        "A,B,…",
+        "For capacity and no-early-stopping: methods to train, such as mtl,uw,gradnorm.",
+        "mtl",
+        "uw",
+        "gradnorm",
+    ),
+]
+AsPublished = Annotated[
+    bool,
+    _option(
+        "--as-published",
+        "",
+        "For main: TAG's step as in the published code (with momentum, divided by the learning rate).",
+    ),
+]
 
 
 def paper(
@@ -138,3 +180,48 @@ def paper(
         print(report.to_json())
     else:
         show_report(report, files, quiet)
+
+
+def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False) -> None:
+    """Shows a report.
+
+    Args:
+        report: the report.
+        files: the files that were written.
+        quiet: whether to show only the claims.
+    """
+    console = screen()
+    if not quiet:
+        for line in (report.title, *report.notes):
+            print_line(console, line)
+        for table in report.tables:
+            print_line(console, "")
+            print_line(console, table.title)
+            _show_table(console, table)
+        print_line(console, "")
+        print_line(console, "Were the paper's claims reproduced?")
+    for claim in report.claims:
+        print_line(console, f"* {claim.reproduced}: {claim.text}. {claim.because}".rstrip(" .") + ".")
+    if files and not quiet:
+        print_line(console, "")
+        print_line(console, f"{files[0].parent}: {', '.join(file.name for file in files)}")
+
+
+def _show_table(console: Console, table: ReportTable) -> None:
+    rows = [["-" if cell is None else printable(str(cell)) for cell in row] for row in table.rows]
+    if any(len(text) > MAX_CELL_WIDTH for row in rows for text in row):
+        for row in rows:
+            cells = [f"{column}: {text}" for column, text in zip(table.columns, row, strict=True)]
+            print_line(console, f"* {'; '.join(cells)}")
+    else:
+        numbers = [column for column in table.columns if any(map(_is_number, table.column(column)))]
+        shown = TextTable(*table.columns, numbers=numbers)
+        for row in rows:
+            shown.add_row(*row)
+        print_table(console, shown, fit=console.is_terminal)
+    if table.note:
+        print_line(console, f"({table.note})")
+
+
+def _is_number(cell: Cell) -> bool:
+    return isinstance(cell, (int, Value))

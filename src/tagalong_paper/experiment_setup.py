@@ -41,8 +41,7 @@ MAX_TASKS = 12  # the maximum for training every subset: 4095 networks per seed
 EQUATION_1 = {"estimator": "lookahead", "update": "sgd"}  # settings of the meter
 Array = NDArray[np.float64]
 Label = tuple[str, int | None]  # method and budget
-TaskSet = frozenset[str]
-Table = dict[TaskSet, dict[str, float]]  # the results of each task in each network
+Table = dict[frozenset[str], dict[str, float]]  # the results of each task in each network
 Key = TypeVar("Key")
 
 
@@ -185,9 +184,8 @@ def load_setup(
     if seeds is not None and seeds < 1:
         raise InvalidInput("seeds", "must be a positive integer", str(seeds))
     settings = [setting.name for setting in fields(Recipe)]
-    for name in recipe or ():
-        if name not in settings:
-            raise InvalidInput("recipe", "must contain only known settings", name, did_you_mean(name, settings))
+    if unknown := [name for name in recipe or () if name not in settings]:
+        raise InvalidInput("recipe", "must contain only known settings", unknown[0], did_you_mean(unknown[0], settings))
     folder = out or Path("runs") / f"paper-{problem}-{size}"
     check_backend(folder, executor=executor, device=device)  # before generating or decoding images, which takes minutes
     loaded = load_problem(problem, **{**(options or {}), "size": size, "progress": progress})
@@ -235,17 +233,16 @@ def train_totals(
 
 
 def all_subset_jobs(backend: TrainingBackend, seeds: Sequence[int]) -> list[Job]:
-    """Returns the networks for every subset of tasks with every seed, as the paper trains for CelebA (511 networks)."""
-    check_task_count(backend.problem)
-    return [backend.job(subset, seed) for seed in seeds for subset in backend.subsets()]
+    """Returns the networks for every subset of tasks with every seed, as the paper trains for CelebA (511 networks).
 
-
-def check_task_count(problem: Problem) -> None:
-    """Raises an error if there are too many tasks to train every subset."""
-    count = len(problem.names)
+    Raises:
+        InvalidInput: If there are too many tasks.
+    """
+    count = len(backend.tasks)
     if count > MAX_TASKS:
         hint = f"training every subset would require {2**count - 1:,} networks per seed"
         raise InvalidInput("tasks", f"must contain at most {MAX_TASKS} tasks", str(count), hint)
+    return [backend.job(subset, seed) for seed in seeds for subset in backend.subsets()]
 
 
 def network_results(backend: TrainingBackend, subset: Iterable[str], seeds: Sequence[int]) -> dict[str, Array]:
@@ -275,7 +272,7 @@ def subset_table(backend: TrainingBackend, seeds: Sequence[int]) -> Table:
 class PaperOptimal(Oracle):
     """The paper's "Optimal": the groups with the lowest total on test data."""
 
-    def table(self, backend: Backend, subsets: Sequence[TaskSet], seeds: Sequence[int]) -> Table:
+    def table(self, backend: Backend, subsets: Sequence[frozenset[str]], seeds: Sequence[int]) -> Table:
         """Returns the test results of every subset, which the paper uses to choose groups."""
         assert isinstance(backend, TrainingBackend)
         return subset_table(backend, seeds)

@@ -13,7 +13,6 @@ from .report import Cell, Value
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-GRID_COLOR = "#eeeeee"
 TICKS = [digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5)]
 
 
@@ -25,7 +24,7 @@ def figure_layout(title: str, note: str = "", **more: Any) -> dict[str, Any]:
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
     """Returns an axis with grid lines."""
-    return {"title": {"text": title}, "gridcolor": GRID_COLOR, "zerolinecolor": "#999999", **more}
+    return {"title": {"text": title}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999", **more}
 
 
 def draw_bars(columns: Mapping[str, Sequence[Cell]], categories: Sequence[Cell], *, title: str, ylabel: str) -> Figure:

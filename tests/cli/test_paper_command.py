@@ -7,7 +7,7 @@ import pytest
 from terminal import Terminal
 
 from tagalong_paper import EXPERIMENTS, Report, ReportTable, Value
-from tagalong_paper.report_printing import show_report
+from tagalong_paper.commands import show_report
 
 
 def test_all_experiments_are_listed(tagalong: Terminal) -> None:

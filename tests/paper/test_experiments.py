@@ -331,8 +331,8 @@ def test_groups_change_with_the_setting_only_if_left_out_seeds_are_clear(
 
 def test_a_tie_on_validation_does_not_count_against_the_recipe() -> None:
     totals = {(128, 1e-4): 9.0, (128, 5e-4): 8.0, (256, 1e-4): 8.5, (256, 5e-4): 8.0 + 1e-12}
-    assert tune.best_setting(totals, own=(256, 5e-4)) == (256, 5e-4)
-    assert tune.best_setting(totals, own=(256, 1e-4)) == (128, 5e-4)
+    assert tune.lowest(totals, preferred=(256, 5e-4)) == (256, 5e-4)
+    assert tune.lowest(totals, preferred=(256, 1e-4)) == (128, 5e-4)
     for own, answer in (((128, 5e-4), "yes"), ((128, 1e-4), "within noise")):
         assert tune.claim_recipe_is_best(totals, (128, 5e-4), own).reproduced == answer
     lost = dict.fromkeys(totals, math.inf)

@@ -13,7 +13,7 @@ from ..experiment_setup import (
     ExperimentSetup,
     Label,
     PaperOptimal,
-    check_task_count,
+    all_subset_jobs,
     network_results,
     task_result,
     totals_by_method,
@@ -47,12 +47,12 @@ def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
         as_published: whether TAG measures affinities as in the published code rather than with equation 1. The
             published code includes momentum in the step, and divides affinities by the learning rate.
     """
-    check_task_count(setup.chosen)
     label = f"{setup.label()} of each task"
     name = "main-as-published" if as_published else "main"
     options = {"cs": CS_AS_PUBLISHED, **({"tag": TAG_AS_PUBLISHED} if as_published else {})}
     is_taskonomy = setup.printed_dataset == "taskonomy"
     with setup.open_backend() as backend:
+        all_subset_jobs(backend, setup.seeds)  # raises an error if there are too many
         gradnorm = training_rules(setup, backend, ["gradnorm"])["gradnorm"]
         rules = [gradnorm] if is_taskonomy else ["uw", "pcgrad", "pcgrad-uw", gradnorm]
         methods: list[str | Method] = ["mtl", "stl", "random", *rules, "cs", "hoa", "tag", "optimal", PaperOptimal()]
@@ -141,16 +141,15 @@ def _printed_tables(setup: ExperimentSetup) -> list[ReportTable]:
     if setup.printed_dataset != setup.problem.name:
         return []
     names = {"pcgrad-uw": "pcgrad", "oracle": "optimal"}
-    rows: dict[int | None, list[TaskRow]] = {k: [] for k in (None, *setup.budgets)}
+    titles: dict[int | None, str] = {None: "Baselines", **{k: f"{k} groups" for k in setup.budgets}}
+    rows: dict[str, list[TaskRow]] = {title: [] for title in titles.values()}
     for (method, k), printed in printed_groupings(setup).items():
-        for group in printed.groups if k in rows else ():
-            cells = {
-                task: Value(result, group.stderr.get(task), task in group.bold, setup.digits)
-                for task, result in group.results.items()
-            }
-            rows[k].append((names.get(method, method), cells))
-    titles = {k: "Baselines" if k is None else f"{k} groups" for k in rows}
-    return [_task_table(setup, f"{titles[k]}, as printed", rows[k], printed="printed ") for k in rows]
+        for group in printed.groups if k in titles else ():
+            cells = {}
+            for task, result in group.results.items():
+                cells[task] = Value(result, group.stderr.get(task), task in group.bold, setup.digits)
+            rows[titles[k]].append((names.get(method, method), cells))
+    return [_task_table(setup, f"{title}, as printed", rows[title], printed="printed ") for title in rows]
 
 
 def _task_table(

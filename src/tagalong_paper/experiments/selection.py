@@ -9,7 +9,7 @@ from typing import Any
 
 from tagalong.group import Grouping, score_grouping, select_groups
 
-from ..printed import PRINTED, PrintedGrouping, PublishedMatrix, published_matrices
+from ..printed import MATRICES, PRINTED, PrintedGrouping, PublishedMatrix
 from ..report import Answer, Cell, Claim, Report, ReportTable, Value
 
 COLUMNS = ("matrix", "groups", "printed", "total", "best", "best total")
@@ -45,23 +45,6 @@ class Selection:
         return self.best.status == "optimal" and not self.best.ties
 
     @cached_property
-    def served_elsewhere(self) -> dict[str, tuple[Names, Names]]:
-        """Tasks that are in bold in a network other than their best one, each with both networks (bold, best)."""
-        elsewhere = {}
-        for task in self.given.tasks:
-            bold = [frozenset(group.results) for group in self.printed.groups if task in group.bold]
-            best = self.given.served_by(task).trains
-            if bold and best not in bold:
-                elsewhere[task] = (bold[0], best)
-        return elsewhere
-
-    @property
-    def total_by_scores(self) -> float:
-        """The total of the printed test results if each task is served by the network with its best score."""
-        results = {frozenset(group.results): group.results for group in self.printed.groups}
-        return sum(results[self.given.served_by(task).trains][task] for task in self.given.tasks)
-
-    @cached_property
     def remarks(self) -> list[str]:
         """Descriptions of the disagreements between the paper's table and the matrix."""
         remarks = []
@@ -71,13 +54,18 @@ class Selection:
             helped = [group for group in self.best.groups if group.helpers and group.serves in served]
             also = [f"{_names(group.helpers)} also helps {_names(group.serves)}" for group in helped]
             remarks.append(f"{': '.join([remark, *also])}.")
-        for task, (bold, best) in self.served_elsewhere.items():
-            scores = {option.trains: option.score for option in self.given.options[task]}
-            remarks.append(
-                f"by its score, {task} would be served from {{{_names(best)}}} ({scores[best]:.4g}), but the table "
-                f"serves it from {{{_names(bold)}}} ({scores[bold]:.4g}): the total test result of "
-                f"{self.printed.total:g} becomes {self.total_by_scores:.4f}."
-            )
+        results = {frozenset(group.results): group.results for group in self.printed.groups}
+        best = {task: self.given.served_by(task).trains for task in self.given.tasks}
+        for task, network in best.items():
+            bold = [frozenset(group.results) for group in self.printed.groups if task in group.bold]
+            if bold and network not in bold:
+                scores = {option.trains: option.score for option in self.given.options[task]}
+                total = sum(results[trains][name] for name, trains in best.items())
+                remarks.append(
+                    f"by its score, {task} would be served from {{{_names(network)}}} ({scores[network]:.4g}), but the "
+                    f"table serves it from {{{_names(bold[0])}}} ({scores[bold[0]]:.4g}): the total test result of "
+                    f"{self.printed.total:g} becomes {total:.4f}."
+                )
         return remarks
 
     def to_document(self) -> dict[str, Any]:
@@ -105,7 +93,7 @@ def selections() -> tuple[Selection, ...]:
         [('celeba_tag', 2)]
     """
     compared = []
-    for matrix in published_matrices():
+    for matrix in map(PublishedMatrix, MATRICES):
         scores, options = matrix.affinity, matrix.options
         for budget, printed in PRINTED[matrix.key].items():
             given = score_grouping(scores, [group.results for group in printed.groups], budget=budget, **options)

@@ -27,7 +27,6 @@ SHOWN_TARGETS = ("a1", "a7")
 RANDOM_SET_COUNTS = {"small": 3, "full": 12}
 SET_SIZE = 5
 MIN_TASKS = 4  # any two sets of three out of four tasks share a pair
-MIN_CORRELATION = 0.7
 DESTRUCTIVE, WEIGHT = "destructive", 20.0
 CORRELATION_COLUMNS = ("compared", "pairs of sets", "affinities", "Pearson", "less the mean onto each target")
 Tasks = tuple[str, ...]
@@ -85,7 +84,7 @@ def run(setup: ExperimentSetup) -> Report:
             claim_correlation(
                 "the affinity between two tasks is largely maintained in another set",
                 pearson(*maintained),
-                yes=MIN_CORRELATION,
+                yes=0.7,
                 over=f" over {maintained.shape[1]} affinities",
             ),
             claim_affinities_change(by_seed, judge_lower(before, after, per_row=setup.per_row)),
@@ -193,7 +192,8 @@ def with_destructive_task(problem: Problem) -> Problem:
 def _add_shuffled_labels(part: str, rows: Rows, task: str) -> Rows:
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(derive_seed(0, "destructive", part)))
     if isinstance(rows, StreamedRows):
-        return replace(rows, reader=ShuffledLabelReader(rows.reader, task, order), tasks=(*rows.tasks, DESTRUCTIVE))
+        tasks = (*rows.tasks, DESTRUCTIVE)
+        return replace(rows, reader=ShuffledLabelReader(tasks, rows.reader, task, order), tasks=tasks)
     split = require_in_memory(rows, "a destructive task")
     labels = split.targets[task][order.to(split.inputs.device)]
     return replace(split, targets={**split.targets, DESTRUCTIVE: labels})
@@ -204,19 +204,16 @@ class ShuffledLabelReader:
     """Reads rows with an additional label, which is a task's label from another row.
 
     Attributes:
+        tasks: the reader's tasks and the destructive task.
         reader: the reader for the original rows.
         task: the task that provides the labels.
         order: for each row, the index of the row that provides its label.
     """
 
+    tasks: Tasks
     reader: Reader
     task: str
     order: Tensor
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """The reader's tasks and the destructive task."""
-        return (*self.reader.tasks, DESTRUCTIVE)
 
     def __len__(self) -> int:
         return len(self.reader)

@@ -15,8 +15,7 @@ from ..report import Claim, Report, ReportTable
 TITLE = "Learning rate, batch size and GradNorm's α, by validation"
 LEARNING_RATE_FACTORS = (0.1, 0.2, 1.0, 2.0, 10.0, 20.0)  # for the paper's learning rate, 5e-5 to 1e-2
 BATCH_SIZE_FACTORS = (0.5, 1.0, 2.0)
-ALPHAS = (0.01, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)
-ALPHA_RULES = {alpha: f"gradnorm:{alpha:g}" for alpha in ALPHAS}
+ALPHA_RULES = {alpha: f"gradnorm:{alpha:g}" for alpha in (0.01, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)}
 Setting = tuple[int, float]  # batch size and learning rate
 
 
@@ -32,7 +31,7 @@ def run(setup: ExperimentSetup) -> Report:
         train_side_by_side({**dict.fromkeys(variants.values(), plain), backend: alpha_jobs}, "settings")
         totals = {setting: validation_totals(variant, seed, {"": "plain"})[""] for setting, variant in variants.items()}
         alphas = validation_totals(backend, seed, ALPHA_RULES)
-    best, alpha = best_setting(totals, (recipe.batch_size, recipe.lr)), best_alpha(alphas)
+    best, alpha = lowest(totals, (recipe.batch_size, recipe.lr)), lowest(alphas)
     trained = math.isfinite(totals[best])
     total = f"total {setup.label('validation')}"
     grid = {f"batches of {size}": [setup.summarize([totals[size, rate]]) for rate in rates] for size in sizes}
@@ -65,26 +64,18 @@ def validation_totals(backend: TrainingBackend, seed: int, rules: Mapping[Key, s
     return {key: float(np.nan_to_num(total[0], nan=math.inf)) for key, total in totals.items()}
 
 
-def best_setting(totals: Mapping[Setting, float], own: Setting) -> Setting:
-    """Returns the setting with the lowest total.
+def lowest(totals: Mapping[Key, float], preferred: Key | None = None) -> Key:
+    """Returns the setting with the lowest total, ignoring rounding errors.
 
-    In a tie, the recipe's own setting is preferred, then the smallest batch size and learning rate.
+    In a tie, the preferred setting is returned, or the smallest one if it is not among the best.
 
     Example:
-        >>> best_setting({(8, 0.1): 3.0, (8, 0.2): 2.0, (16, 0.1): 2.0, (16, 0.2): 2.0}, own=(16, 0.2))
+        >>> lowest({(8, 0.1): 3.0, (8, 0.2): 2.0, (16, 0.1): 2.0, (16, 0.2): 2.0}, preferred=(16, 0.2))
         (16, 0.2)
-    """
-    return min(totals, key=lambda setting: (round(totals[setting], 9), setting != own, setting))
-
-
-def best_alpha(totals: Mapping[float, float]) -> float:
-    """Returns the α with the lowest total, or the smallest such α in a tie. Ignores rounding errors.
-
-    Example:
-        >>> best_alpha({0.1: 0.1 + 0.2, 0.5: 0.3, 1.0: 0.4})
+        >>> lowest({0.1: 0.1 + 0.2, 0.5: 0.3, 1.0: 0.4})
         0.1
     """
-    return min(totals, key=lambda alpha: (round(totals[alpha], 9), alpha))
+    return min(totals, key=lambda setting: (round(totals[setting], 9), setting != preferred, setting))
 
 
 def training_rules(setup: ExperimentSetup, backend: TrainingBackend, methods: Sequence[str]) -> dict[str, str]:
@@ -96,7 +87,7 @@ def training_rules(setup: ExperimentSetup, backend: TrainingBackend, methods: Se
     if "gradnorm" in rules:
         alpha = 1.5
         if setup.problem.name != "taskonomy":
-            alpha = best_alpha(validation_totals(backend, setup.seeds[0], ALPHA_RULES))
+            alpha = lowest(validation_totals(backend, setup.seeds[0], ALPHA_RULES))
         rules["gradnorm"] = ALPHA_RULES[alpha]
     return rules
 
@@ -106,7 +97,7 @@ def claim_recipe_is_best(totals: Mapping[Setting, float], best: Setting, own: Se
 
     Args:
         totals: the validation total of each setting.
-        best: the best setting, as returned by `best_setting`.
+        best: the best setting, as returned by `lowest`.
         own: the recipe's setting.
     """
     text = f"a learning rate of {own[1]:g} with batches of {own[0]} is the best for MTL"

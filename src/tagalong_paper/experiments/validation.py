@@ -54,10 +54,7 @@ def run(setup: ExperimentSetup) -> Report:
     centered = pearson(*(off_diagonal(affinity, centered=True) for affinity in affinities.values()))
     pairs = [f"{source} → {target}" for source in shorts for target in shorts if source != target]
     points = Scatter(x=1000 * x, y=1000 * y, mode="markers", marker=marker_style(0), text=pairs, hoverinfo="text")
-    axes = {
-        "xaxis": axis("affinity × 1000 on train loss"),
-        "yaxis": axis("affinity × 1000 on validation loss"),
-    }
+    xaxis, yaxis = axis("affinity × 1000 on train loss"), axis("affinity × 1000 on validation loss")
     note = "too few to correlate" if np.isnan(raw) else f"Pearson {raw:.3f}"
     same = all(set(chosen["train"][k]) == set(chosen["validation"][k]) for k in setup.budgets)
     single_tasks = sum(len(group.trains) == 1 for groups in chosen["validation"].values() for group in groups)
@@ -101,7 +98,7 @@ def run(setup: ExperimentSetup) -> Report:
                 f"{single_tasks} groups of one task were chosen on validation",
             ),
         ],
-        figures={"validation": Figure([points], figure_layout(TITLE, note, **axes))},
+        figures={"validation": Figure([points], figure_layout(TITLE, note, xaxis=xaxis, yaxis=yaxis))},
         notes=setup.notes,
         numbers={"pearson": raw},
     )

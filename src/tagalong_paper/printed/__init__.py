@@ -131,8 +131,3 @@ class PublishedMatrix:
             "objective": "min" if self.key == "taskonomy_hoa" else "max",
             "allow_single": self.method == "HOA",
         }
-
-
-def published_matrices() -> tuple[PublishedMatrix, ...]:
-    """Returns all published matrices, in the paper's order."""
-    return tuple(map(PublishedMatrix, MATRICES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ ENTRY_CHANNELS, MIDDLE_CHANNELS, MIDDLE_BLOCKS, OUTPUT_CHANNELS = (32, 64, 128, 
 DECODER_CHANNELS = (128, 64, 48, 32)
 
 
+@dataclass(frozen=True)
 class Xception(ModuleFactory):
     """Creates encoders with 512 output channels at 1/16 of the input resolution.
 
@@ -29,8 +31,7 @@ class Xception(ModuleFactory):
         torch.Size([2, 32, 4, 4])
     """
 
-    def __init__(self, channels: float = 1.0) -> None:
-        self.channels = channels
+    channels: float = 1.0
 
     def __call__(self, width: float = 1.0) -> nn.Module:
         first, second, *growing = (
@@ -49,10 +50,8 @@ class Xception(ModuleFactory):
         )
         return initialize(encoder)
 
-    def __repr__(self) -> str:
-        return f"Xception(channels={self.channels:g})"
 
-
+@dataclass(frozen=True)
 class Decoders(ModuleFactory):
     """Creates decoders with four transposed convolutions, each of which doubles the resolution.
 
@@ -60,8 +59,7 @@ class Decoders(ModuleFactory):
         channels: a multiplier for the paper's number of channels.
     """
 
-    def __init__(self, channels: float = 1.0) -> None:
-        self.channels = channels
+    channels: float = 1.0
 
     def __call__(self, task: Task, features: int) -> nn.Module:
         layers: list[nn.Module] = []
@@ -71,9 +69,6 @@ class Decoders(ModuleFactory):
             if place < len(DECODER_CHANNELS) - 1:
                 layers += [*_with_norm(nn.Conv2d(out_channels, out_channels, 3, padding=1), out_channels), nn.ReLU()]
         return initialize(nn.Sequential(*layers, nn.Conv2d(sizes[-1], task.head_size, 3, padding=1)))
-
-    def __repr__(self) -> str:
-        return f"Decoders(channels={self.channels:g})"
 
 
 class Colours(nn.Module):
@@ -116,14 +111,10 @@ class Block(nn.Module):
             ]
         layers += [nn.Conv2d(out_channels, out_channels, 2, 2)] if halve else []
         self.layers = nn.Sequential(*layers[0 if rectified else 1 :])
-        shortened = halve or in_channels != out_channels
-        self.short_cut = (
-            nn.Sequential(
-                *_with_norm(nn.Conv2d(in_channels, out_channels, 1, 2 if halve else 1, bias=False), out_channels)
-            )
-            if shortened
-            else nn.Identity()
-        )
+        self.short_cut: nn.Module = nn.Identity()
+        if halve:
+            convolution = nn.Conv2d(in_channels, out_channels, 1, 2, bias=False)
+            self.short_cut = nn.Sequential(*_with_norm(convolution, out_channels))
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs: Tensor = self.layers(inputs) + self.short_cut(inputs)

@@ -21,14 +21,11 @@ from tagalong.errors import (
     first_few,
     is_integer,
     pluralize,
-    require_package,
 )
 from tagalong.learn import PARTS, THREADS, Problem, Recipe, StreamedRows, Task
 
 from .taskonomy_network import Decoders, Xception
 from .views import CLASS_COUNT, DOMAINS, RGB, ViewReader, find_folders, find_views
-
-SHIFTS = [(down, right) for down in range(3) for right in range(3)]
 
 
 def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -56,7 +53,7 @@ def rotated_error(outputs: Tensor, targets: Tensor) -> Tensor:
     inner = targets[:, :, 1:-1, 1:-1]
     values, known = inner[:, :-1], inner[:, -1:]
     high, wide = inner.shape[-2:]
-    places = (outputs[:, :, down : down + high, right : right + wide] for down, right in SHIFTS)
+    places = (outputs[:, :, i : i + high, j : j + wide] for i in range(3) for j in range(3))
     errors = [((place - values).abs() * known).mean((1, 2, 3)) for place in places]
     return torch.stack(errors).min(0).values
 
@@ -121,7 +118,6 @@ def taskonomy(
         ValueError: If the folder, the lists or the options are invalid.
         ImportError: If Pillow is not installed.
     """
-    require_package("the problem 'taskonomy'", "PIL", "tagalong[images]")
     if data is None:
         raise InvalidInput("data", "must be the folder with the Taskonomy images", "None", "download them first")
     if size not in SIZES:

@@ -17,7 +17,7 @@ from tagalong_paper.truth import (
     subset_members,
     truth_names,
 )
-from tagalong_paper.truth.estimates import correlation
+from tagalong_paper.truth.standings import correlation
 
 TASKS = ("age", "ill", "fit")
 
