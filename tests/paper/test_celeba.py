@@ -8,12 +8,11 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
-from official_celeba import FORTY, HIGH, WIDE, file_name, part, write_celeba
+from official_celeba import HIGH, WIDE, file_name, part, write_celeba
 from PIL import Image
 from torch.nn.functional import interpolate
 
-from tagalong import Study
-from tagalong.learn import MappedTensor, Problem, Recipe, count_parameters, why_not_batched
+from tagalong.learn import MappedTensor, Problem, Recipe, count_parameters
 from tagalong.problems import FACE_ATTRIBUTES, PAPER_RECIPE, load_problem
 from tagalong.problems.faces_drawing import draw_attributes
 from tagalong_paper import EXPERIMENTS, Value, load_setup, run_experiment
@@ -80,12 +79,6 @@ def test_the_official_folders_give_the_same_problem(tmp_path: Path, full: Proble
     for name in (tmp_path / "Anno" / ATTRIBUTES, tmp_path / "Eval" / PARTITION):
         name.write_bytes(b"\xef\xbb\xbf" + name.read_bytes())  # some editors write a byte order mark
     assert celeba(tmp_path).fingerprint == full.fingerprint
-
-
-def test_any_attributes_can_be_learned(whole: Path, full: Problem) -> None:
-    assert celeba(whole, attributes="Young, Goatee").names == ("Young", "Goatee")
-    assert celeba(whole, attributes=FORTY).names == tuple(FORTY)
-    assert celeba(whole, attributes=["Young"]).fingerprint != full.fingerprint
 
 
 def test_a_subset_of_rows_is_drawn_from_each_part_by_seed(whole: Path) -> None:
@@ -168,16 +161,6 @@ def test_missing_images_are_named(data: Path) -> None:
     (data / "img_align_celeba" / file_name(2)).unlink()
     with pytest.raises(ValueError, match=r"1 missing of 200, such as 000003\.jpg"):
         celeba(data)
-
-
-@pytest.mark.slow
-def test_a_study_runs_from_files_to_predictions(whole: Path, tmp_path: Path) -> None:
-    problem = celeba(whole, size="small", attributes=["Black_Hair", "No_Beard", "Smiling"])
-    assert why_not_batched(problem) is None
-    results = Study(problem, tmp_path / "run", device="cpu").run(methods=["mtl", "stl", "tag"], budgets=[2], seeds=2)
-    assert {record.method for record in results.records} == {"mtl", "stl", "tag"}
-    predicted = results.best().predict(problem.test.inputs[:7].numpy())
-    np.testing.assert_allclose(predicted["Smiling"].sum(1), 1, atol=1e-5)
 
 
 @pytest.mark.slow

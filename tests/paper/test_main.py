@@ -29,17 +29,6 @@ def records(report: Reports, setup: ExperimentSetup) -> list[Record]:
     return list(Results.load(setup.out / "main-results.json").records)
 
 
-def test_every_method_serves_every_task_once_with_every_budget(records: list[Record], setup: ExperimentSetup) -> None:
-    labels = {(record.method.partition(":")[0], record.budget) for record in records}
-    alone = {(name, None) for name in ("mtl", "stl", "uw", "pcgrad", "pcgrad-uw", "gradnorm")}
-    assert labels == alone | {(name, k) for name in (*GROUPING, "tag+pcgrad") for k in setup.budgets}
-    for record in records:
-        if record.groups:
-            served = sorted(task for group in record.groups for task in group.serves)
-            assert served == sorted(setup.chosen.names), record
-            assert record.budget is None or len(record.groups) <= record.budget
-
-
 def test_no_grouping_of_plain_networks_beats_the_best_by_the_same_measure(
     records: list[Record], setup: ExperimentSetup
 ) -> None:
@@ -120,11 +109,6 @@ def test_tables_show_the_results_of_the_networks(
             if row[0] == "tag" and cell and cell.served
         ]
         assert served.mean == pytest.approx(np.mean([task_result(setup.chosen, record.test[task]) for record in mine]))
-
-
-def test_gradnorm_uses_the_alpha_that_tune_prefers(records: list[Record], report: Reports) -> None:
-    (rule,) = {record.method for record in records if record.method.startswith("gradnorm")}
-    assert rule == f"gradnorm:{report('tune').numbers['alpha']:g}"
 
 
 def test_as_published_tag_groups_by_steps_with_momentum_per_learning_rate(

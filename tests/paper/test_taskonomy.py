@@ -113,12 +113,6 @@ def test_rows_are_sorted_by_building_and_lists_may_be_elsewhere(written: Path, t
     torch.testing.assert_close(other.test.batch(torch.arange(3))[0], problem.train.batch(torch.arange(3))[0])
 
 
-def test_lists_may_start_with_a_byte_order_mark(data: Path) -> None:
-    before = taskonomy(data).fingerprint
-    (data / "val_models.txt").write_text("cedar\n", encoding="utf-8-sig")
-    assert taskonomy(data).fingerprint == before
-
-
 def test_validation_and_test_use_only_the_first_images_of_a_building(data: Path) -> None:
     for view in (0, 1):
         for domain in view_arrays(0):

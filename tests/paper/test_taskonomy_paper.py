@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from taskonomy_small import write_taskonomy
@@ -64,15 +63,6 @@ def test_the_destructive_task_reads_labels_of_other_rows(setup: ExperimentSetup)
     assert sorted(order.tolist()) == rows.tolist()
     torch.testing.assert_close(targets["destructive"], own["segmentation"][order], equal_nan=True)
     assert harmful.fingerprint != setup.problem.fingerprint
-
-
-def test_affinities_have_the_short_names_of_the_paper(setup: ExperimentSetup) -> None:
-    assert setup.digits == 4
-    assert setup.short_names() == ("s", "d", "n", "t", "k")
-    with setup.open_backend() as backend:
-        affinity = setup.measure(backend)[0]
-    assert affinity.tasks == setup.problem.names
-    assert np.isfinite(affinity.mean).all()
 
 
 def test_an_invalid_folder_ends_the_command_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -133,11 +133,6 @@ def test_every_printed_version_of_proposition_1_is_broken(version: str) -> None:
     assert share is None or share.mean == pytest.approx(100 * failures / count)
 
 
-def test_no_gradients_meet_the_corrected_condition() -> None:
-    eta_beta = np.linspace(0.01, 1, 100)
-    assert (BOUNDS["corrected"](np.ones(100), np.full(100, 2.0), eta_beta / 2) <= -1).all()
-
-
 def test_drawn_losses_have_the_stated_convexity_and_smoothness(drawn: dict[str, Cases]) -> None:
     for cases in drawn.values():
         start, random = cases.loss(cases.theta), np.random.default_rng(0)
