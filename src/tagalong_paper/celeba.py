@@ -19,6 +19,7 @@ from tagalong.errors import (
     first_few,
     is_integer,
     raise_problems,
+    require_package,
     task_name_problems,
 )
 from tagalong.files import CACHE, make_folder, open_atomic
@@ -181,6 +182,7 @@ def read_lists(data: Path, wanted: Sequence[str]) -> pd.DataFrame:
 
 def decode_images(paths: Sequence[Path], pixels: int, target: Path, progress: Progress) -> None:
     """Decodes images into an npy file of shape [images, 3, pixels, pixels], which exists only once it is complete."""
+    require_package("the problem 'celeba'", "PIL", "tagalong[images]")
     make_folder(target.parent)
     header = {"descr": "|u1", "fortran_order": False, "shape": (len(paths), 3, pixels, pixels)}
     progress.start(len(paths), "decoding images", "images")

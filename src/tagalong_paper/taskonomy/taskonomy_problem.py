@@ -15,13 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tagalong.errors import (
-    InvalidInput,
-    did_you_mean,
-    first_few,
-    is_integer,
-    pluralize,
-)
+from tagalong.errors import InvalidInput, did_you_mean, first_few, is_integer, pluralize, require_package
 from tagalong.learn import PARTS, THREADS, Problem, Recipe, StreamedRows, Task
 
 from .taskonomy_network import Decoders, Xception
@@ -118,6 +112,7 @@ def taskonomy(
         ValueError: If the folder, the lists or the options are invalid.
         ImportError: If Pillow is not installed.
     """
+    require_package("the problem 'taskonomy'", "PIL", "tagalong[images]")
     if data is None:
         raise InvalidInput("data", "must be the folder with the Taskonomy images", "None", "download them first")
     if size not in SIZES:

@@ -70,10 +70,9 @@ def find_views(folder: str, building: str, domains: Sequence[str]) -> tuple[list
         )
         views.append({name.partition("_domain_")[0] for name, _ in found if name.endswith(".png")})
         files.append(found)
-    complete = set.intersection(*views)
     # Sorted by file name, as in the published code, which uses the first views.
-    ordered = sorted(complete, key=lambda view: f"{view}_domain_{RGB}.png")
-    return ordered, len(set.union(*views) - complete), hashlib.sha256(repr((building, files)).encode()).digest()
+    complete = sorted(set.intersection(*views), key=lambda view: f"{view}_domain_{RGB}.png")
+    return complete, len(set.union(*views)) - len(complete), hashlib.sha256(repr((building, files)).encode()).digest()
 
 
 @dataclass(frozen=True, eq=False)

@@ -100,8 +100,9 @@ def leaderboard(
         standings += [_score(label, name, judged, possible) for label, judged in by_estimator.items()]
         references = {"random groups": _random_changes(table, possible)}
         if table.copies:
-            copies = {k: float(np.exp(table.copies[k][-1]).mean() - 1) for k in budgets if k in table.copies}
-            references["copies"] = copies
+            references["copies"] = {
+                k: float(np.exp(table.copies[k][-1]).mean() - 1) for k in budgets if k in table.copies
+            }
         for label, changes in references.items():
             standings.append(Standing(label, name, math.nan, math.nan, changes, 0.0, table.seeds))
     return standings

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, did_you_mean
-from tagalong.files import json_safe, open_atomic
+from tagalong.files import json_safe, open_atomic, report_damage, unpack_arrays
 from tagalong.learn import Job
 from tagalong.study import Backend, Cost, NetworkResult, Score
 
@@ -116,15 +116,22 @@ class TruthTable:
     @staticmethod
     def load(path: str | Path) -> TruthTable:
         """Reads a file written by `save`."""
-        with np.load(path, allow_pickle=False) as archive:
-            document = json.loads(str(archive["document"]))
-            arrays = {name: archive[name].astype(np.float64) for name in archive if name != "document"}
+        with report_damage(path, hint="recreate it with benchmarks/truth.py"):
+            arrays = unpack_arrays(Path(path).read_bytes())
+            return TruthTable._from_arrays(json.loads(str(arrays.pop("document"))), arrays)
+
+    @staticmethod
+    def _from_arrays(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> TruthTable:
         members = subset_members(len(document["tasks"]))
 
         def named(kind: str) -> dict[str, Array]:
-            return {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}
+            return {
+                name.removeprefix(kind): array.astype(np.float64)
+                for name, array in arrays.items()
+                if name.startswith(kind)
+            }
 
-        def unpack(packed: Array) -> Array:
+        def unpack(packed: NDArray[Any]) -> Array:
             logs = np.full((*packed.shape[:-1], *members.shape), np.nan)
             logs[..., members] = packed * LOG_RESOLUTION
             return logs
