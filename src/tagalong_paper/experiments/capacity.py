@@ -57,13 +57,16 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
     ]
     columns = ("method", "size", "parameters, ×", total, "printed")
     rows = [(*row, cell) for row, cell in zip(networks, values_of(printed, larger, digits=setup.digits), strict=True)]
-    better, wider = {}, {}
-    for (method, size), totals in larger.items():
-        for (grouping, k), group_totals in groups.items():
+    better = {}
+    for (grouping, k), group_totals in groups.items():
+        for (method, size), totals in larger.items():
             if k == sizes[size].times:
                 better[f"{grouping} against {method} at {size}"] = group_totals, totals
-        if sizes[size].by == "channels" and sizes[size].times > 1:
-            wider[f"{method} at {size}"] = larger[method, "1× channels"], totals
+    wider = {
+        f"{method} at {size}": (larger[method, "1× channels"], totals)
+        for (method, size), totals in larger.items()
+        if sizes[size].by == "channels" and sizes[size].times > 1
+    }
     return Report(
         "capacity",
         TITLE,
