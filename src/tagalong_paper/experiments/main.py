@@ -101,8 +101,8 @@ def _total_table(setup: ExperimentSetup, lines: Sequence[MethodSummary], totals:
     printed = printed_groupings(setup) if has_all_tasks else {}
 
     def numbers(attribute: str, times: float = 1, digits: int = 1) -> list[Value]:
-        found = [getattr(line, attribute) for line in lines]
-        return [Value(np.nan if number is None else times * number, digits=digits) for number in found]
+        column = [getattr(line, attribute) for line in lines]
+        return [Value(np.nan if number is None else times * number, digits=digits) for number in column]
 
     return ReportTable.of_columns(
         f"Total {setup.label()}",

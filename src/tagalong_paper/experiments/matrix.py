@@ -33,14 +33,14 @@ def run(setup: ExperimentSetup) -> Report:
     groups, figures, claims = [], {}, []
     for dataset, named in PAPER_GROUPS.items():
         matrix = PublishedMatrix(f"{dataset}_tag")
-        found = _format_groups(natural_groups(matrix.affinity))
-        groups.append([f"{dataset} (published)", found, _format_groups(named)])
+        standing_out = _format_groups(natural_groups(matrix.affinity))
+        groups.append([f"{dataset} (published)", standing_out, _format_groups(named)])
         heatmap = affinity_heatmap(matrix.affinity, center="target", title=matrix.dataset)
         figures[f"matrix-{dataset}-published"] = heatmap
         text = f"in {matrix.dataset}'s matrix the groups {_format_groups(named)} form, by a rule fitted to them"
         holds = threshold_range(matrix.affinity, named)
         shares = f"; for shares from {holds[0]:.3f} to {holds[1]:.3f}; ours is {THRESHOLD:g}" if holds else ""
-        claims.append(Claim(text, "yes" if holds else "no", f"found: {found}{shares}"))
+        claims.append(Claim(text, "yes" if holds else "no", f"found: {standing_out}{shares}"))
     groups.append([f"{name} (ours)", _format_groups(natural_groups(ours)), _format_groups(PAPER_GROUPS.get(name, ()))])
     figures["matrix-ours"] = affinity_heatmap(ours, center="target", title=f"{name}, measured here")
     rows: list[list[Cell]] = []

@@ -45,10 +45,10 @@ def rotated_error(outputs: Tensor, targets: Tensor) -> Tensor:
         tensor([0.])
     """
     inner = targets[:, :, 1:-1, 1:-1]
-    values, known = inner[:, :-1], inner[:, -1:]
+    values, mask = inner[:, :-1], inner[:, -1:]
     high, wide = inner.shape[-2:]
     places = (outputs[:, :, i : i + high, j : j + wide] for i in range(3) for j in range(3))
-    errors = [((place - values).abs() * known).mean((1, 2, 3)) for place in places]
+    errors = [((place - values).abs() * mask).mean((1, 2, 3)) for place in places]
     return torch.stack(errors).min(0).values
 
 

@@ -65,11 +65,9 @@ def find_views(folder: str, building: str, domains: Sequence[str]) -> tuple[list
     """
     views, files = [], []
     for domain in domains:
-        found = sorted(
-            (file.name, file.stat().st_size) for file in os.scandir(folder.format(domain=domain, building=building))
-        )
-        views.append({name.partition("_domain_")[0] for name, _ in found if name.endswith(".png")})
-        files.append(found)
+        images = os.scandir(folder.format(domain=domain, building=building))
+        files.append(sorted((image.name, image.stat().st_size) for image in images))
+        views.append({name.partition("_domain_")[0] for name, _ in files[-1] if name.endswith(".png")})
     # Sorted by file name, as in the published code, which uses the first views.
     complete = sorted(set.intersection(*views), key=lambda view: f"{view}_domain_{RGB}.png")
     return complete, len(set.union(*views)) - len(complete), hashlib.sha256(repr((building, files)).encode()).digest()
