@@ -28,7 +28,7 @@ from tagalong.problems import FACE_ATTRIBUTES, FACES_RECIPES, PAPER_RECIPE, Cele
 from tagalong.progress import NoProgress, Progress
 
 if TYPE_CHECKING:
-    import pandas as pd  # type: ignore[import-untyped]
+    import pandas as pd
 
 ATTRIBUTES_LIST, PARTITION_LIST = "list_attr_celeba.txt", "list_eval_partition.txt"
 OFFICIAL_FOLDERS = ("", "Img", "Anno", "Eval")
