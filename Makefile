@@ -70,7 +70,6 @@ bench: $(READY)
 	$(BIN)/python benchmarks/step_cost.py
 	$(BIN)/python benchmarks/verdict_rates.py
 	$(BIN)/python benchmarks/learnt_rates.py
-	$(BIN)/python benchmarks/celeba_reading.py
 	$(BIN)/python benchmarks/lookahead_precision.py --faces 3000 --pixels 12 --epochs 2 --batches 8
 
 # The demos train for several minutes, or use the networks of an earlier run in runs/. One of them needs qm9pack.

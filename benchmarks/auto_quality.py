@@ -25,9 +25,9 @@ from tagalong_paper.truth import (
     Estimate,
     TruthBackend,
     TruthTable,
-    estimate_from_pairs,
+    estimate_from_networks,
     load_truth,
-    marginal_effects_of,
+    marginal_effects,
     truth_names,
 )
 
@@ -175,7 +175,7 @@ def _measure_hints(table: TruthTable, seed: int, method: str, rng: np.random.Gen
         return None, None, 0.0
     if HINTS in table.predictions:  # these predict whole networks, at their full cost
         predicted = table.predictions[HINTS]
-        hints = np.nan_to_num(marginal_effects_of(predicted[seed % len(predicted)]))
+        hints = np.nan_to_num(marginal_effects(predicted[seed % len(predicted)]))
         errors, fewer, spent = np.zeros_like(hints), 1.0, table.costs[HINTS]
     else:
         measured, place = table.affinities[HINTS], seed % len(table.affinities[HINTS])
@@ -206,7 +206,8 @@ def exhaustive(table: TruthTable, seeds: list[int]) -> tuple[dict[int, Serves], 
 
 def hoa(table: TruthTable, seeds: list[int]) -> tuple[dict[int, Serves], float]:
     """Trains all pairs and single tasks with every seed."""
-    pairs = estimate_from_pairs(table, table.val[seeds].mean((0, 1)), 1.0)
+    n = len(table.tasks)
+    pairs = estimate_from_networks(table, table.val[seeds].mean((0, 1)), n * (n + 1) / 2, only_pairs=True)
     return _select(table, pairs), pairs.cost * len(seeds)
 
 

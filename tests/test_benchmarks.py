@@ -410,18 +410,6 @@ def test_auto_quality_compares_with_every_subset() -> None:
     assert "| auto | 8 | 7 |" in printed
 
 
-def test_celeba_reading_compares_the_cache_with_decoding_alone(tmp_path: Path) -> None:
-    out = tmp_path / "reading.json"
-    sizes = ["--images", "60", "--rows", "600", "--rounds", "1", "--json", str(out)]
-    _run("celeba_reading.py", *sizes)
-    floor, resized, cache, *training = json.loads(out.read_text())["rows"]
-    assert floor["× floor"] == floor["× floor, CPU"] == 1
-    assert resized["× floor, CPU"] > 0
-    assert cache["× floor, CPU"] > 0
-    assert [row["what"] for row in training] == ["training from the file", "training from memory"]
-    assert all(row["images a second"] > 0 for row in training)
-
-
 def test_large_measures_every_command(tmp_path: Path) -> None:
     out = tmp_path / "large.json"
     sizes = ["--rows", "300", "--columns", "6", "--targets", "2", "--epochs", "1", "--tasks", "8", "--budget", "2"]
