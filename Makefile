@@ -72,7 +72,6 @@ bench: $(READY)
 	$(BIN)/python benchmarks/learnt_rates.py
 	$(BIN)/python benchmarks/celeba_reading.py
 	$(BIN)/python benchmarks/lookahead_precision.py --faces 3000 --pixels 12 --epochs 2 --batches 8
-	$(BIN)/python benchmarks/house.py
 
 # The demos train for several minutes, or use the networks of an earlier run in runs/. One of them needs qm9pack.
 screenshot: $(READY)

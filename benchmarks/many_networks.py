@@ -1,10 +1,8 @@
 """How much faster networks train together than one by one, measured in the same run (see the README in this folder).
 
-    python benchmarks/many_networks.py                                # every subset of a synthetic problem's tasks
-    python benchmarks/many_networks.py --what auto                    # a study of nhanes, in plain-loop trainings
-    python benchmarks/many_networks.py --what subsets --data DIR      # every subset of qm9's tasks with eight seeds
+    python benchmarks/many_networks.py
 
-`--what auto` and `--what subsets` run with any version of the library, to compare them in the same unit.
+It trains every subset of a synthetic problem's tasks.
 """
 
 import argparse
@@ -18,13 +16,9 @@ from pathlib import Path
 
 import torch
 
-import plain_units
 from markdown import progress, table
-from plain_units import time_auto, time_subsets
-from problem_files import load
 from profiling import Clock
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained, train, train_many, why_not_batched
-from truth_problems import shrink
 
 FEATURES, HIDDEN, DROPOUT, MISSING = 30, (64, 64), 0.1, 0.08
 COLUMNS = ("way", "networks", "epochs", "seconds", "ms per network", "all networks, s", "× faster", "peak memory, MB")
@@ -55,36 +49,6 @@ def main() -> None:
     options = arguments()
     if options.threads:
         torch.set_num_threads(options.threads)
-    if options.what == "together":
-        compare_with_single_training(options)
-    else:
-        count_plain_trainings(options)
-
-
-def count_plain_trainings(options: argparse.Namespace) -> None:
-    """Prints the time of a study, or of every subset, in plain-loop trainings."""
-    device = torch.device(options.device)
-    print(f"{machine(options)}; wall-clock time; executor {options.executor}\n", flush=True)
-    name = "nhanes" if options.what == "auto" else "qm9-32"
-    try:
-        problem = shrink(load(name, options.data), min(options.tasks, 9), options.epochs)
-    except (FileNotFoundError, ImportError, ValueError) as error:
-        sys.exit(f"{name}: {error}")
-    runs = [
-        time_auto(problem, device, options.executor, options.effort)
-        if options.what == "auto"
-        else time_subsets(problem, device, options.sample)
-        for _ in range(options.repetitions)
-    ]
-    print(table(plain_units.COLUMNS, [plain_units.cells(plain_units.middle(runs))]))
-    if options.json:
-        found = {"setting": machine(options), "rows": [asdict(run) for run in runs]}
-        options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-
-
-def compare_with_single_training(options: argparse.Namespace) -> None:
-    """Prints the time of training every subset of a synthetic problem's tasks together and one by one."""
-    options.epochs, options.sample = options.epochs or 30, options.sample or 16
     problem = make_problem(options)
     subsets = [tasks for size in range(1, options.tasks + 1) for tasks in combinations(problem.names, size)]
     jobs = [Job(tasks, seed) for seed in range(options.seeds) for tasks in subsets]
@@ -102,21 +66,14 @@ def compare_with_single_training(options: argparse.Namespace) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--what", choices=("together", "auto", "subsets"), default="together")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--tasks", type=int, default=9, help="number of tasks; all their subsets are trained")
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds; if several, also trains seed by seed")
     parser.add_argument(
         "--rows", type=int, default=3700, help="number of training rows; validation and test have fewer"
     )
-    parser.add_argument("--epochs", type=int, help="maximum number of epochs; 30 for the synthetic problem")
-    parser.add_argument(
-        "--sample", type=int, help="networks that are also trained one by one (16); with --what subsets, trained at all"
-    )
-    parser.add_argument("--data", type=Path, help="with --what auto or subsets: see step_cost.py")
-    parser.add_argument("--executor", default="serial", help="with --what auto: as for `Study`")
-    parser.add_argument("--effort", type=float, default=plain_units.EFFORT, help="with --what auto")
-    parser.add_argument("--repetitions", type=int, default=1, help="with --what auto or subsets; shows the median")
+    parser.add_argument("--epochs", type=int, default=30, help="maximum number of epochs")
+    parser.add_argument("--sample", type=int, default=16, help="networks that are also trained one by one")
     parser.add_argument("--quick", action="store_true", help="5 tasks, 5 epochs, a sample of 4")
     parser.add_argument(
         "--memory", type=int, help="megabytes for networks trained together; chosen automatically by default"
@@ -125,7 +82,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     options = parser.parse_args()
     if options.quick:
-        options.tasks, options.epochs, options.sample = min(options.tasks, 5), min(options.epochs or 5, 5), 4
+        options.tasks, options.epochs, options.sample = min(options.tasks, 5), min(options.epochs, 5), 4
     return options
 
 

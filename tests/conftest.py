@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from forkserver import forkserver
-from tagalong import plugins
+from tagalong import registry
 from tagalong.measure import estimators
 from tagalong.problems import problem_registry
 from tagalong.study.methods import method_registry
 
 REGISTRIES = (estimators._estimators, problem_registry._problems, method_registry._methods)
-SHIPPED = [(registry, dict(registry.entries)) for registry in REGISTRIES]
+SHIPPED = [(shipped, dict(shipped.entries)) for shipped in REGISTRIES]
 
 
 @pytest.fixture(autouse=True)
@@ -38,15 +38,17 @@ def _enable_ctrl_c() -> None:
 @pytest.fixture(autouse=True)
 def _own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts every test with what ships with the package, whatever the examples of docstrings have registered."""
-    for registry, entries in SHIPPED:
-        monkeypatch.setattr(registry, "entries", dict(entries))
+    for shipped, entries in SHIPPED:
+        monkeypatch.setattr(shipped, "entries", dict(entries))
 
 
 @pytest.fixture
-def own_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Removes what a test registers afterwards, and repeats warnings that other tests have seen."""
-    monkeypatch.setattr(plugins, "_registered", {kind: {} for kind in plugins._registered})
-    monkeypatch.setattr(plugins, "_warned", set())
+def own_plugins() -> Iterator[None]:
+    """Looks for plug-ins again, and repeats warnings that other tests have seen."""
+    registry.find_plugins.cache_clear()
+    registry.warn_once.cache_clear()
+    yield
+    registry.find_plugins.cache_clear()
 
 
 @pytest.fixture

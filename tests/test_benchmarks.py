@@ -55,25 +55,6 @@ def test_many_networks_compares_batched_with_serial_training(tmp_path: Path) -> 
     assert found["difference"] < 1e-3
 
 
-def test_many_networks_counts_plain_trainings(tmp_path: Path) -> None:
-    out = tmp_path / "many.json"
-    sizes = ["--device", "cpu", "--threads", "1", "--tasks", "3", "--epochs", "1", "--json", str(out)]
-    printed = _run("many_networks.py", "--what", "auto", "--effort", "6", *sizes)
-    assert "| auto on nhanes, effort 6, 3 seeds, 2 budgets |" in printed
-    (row,) = json.loads(out.read_text())["rows"]
-    assert row["networks"] >= 3
-    assert row["rounds"] >= 1
-    assert row["trainings"] == pytest.approx(row["seconds"] / row["plain"])
-
-    data = tmp_path / "qm9-32.npz"
-    _run("step_cost.py", "nhanes", "--export", str(tmp_path))
-    (tmp_path / "nhanes.npz").rename(data)
-    printed = _run("many_networks.py", "--what", "subsets", "--sample", "5", "--data", str(tmp_path), *sizes)
-    assert "| all 7 × 8 networks of nhanes, extrapolated from 5 |" in printed
-    (row,) = json.loads(out.read_text())["rows"]
-    assert (row["networks"], row["rounds"]) == (56, None)
-
-
 def test_plain_loop_trains_like_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     import numpy as np
     import torch
@@ -247,24 +228,6 @@ def test_repetitions_of_fair_are_added_and_parts_are_measured_once(
     assert again[1].rows == [row]
 
 
-def test_numbers_of_the_documentation_are_those_of_the_saved_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever replaces the results must run `python benchmarks/summary.py --write-docs`."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import fair
-    import summary
-
-    pages = {"README.md": (summary, "README"), "comparison.md": (summary, "COMPARISON")}
-    pages |= {"benchmarks.md": (fair, "PAGE"), "networks.svg": (summary, "PICTURE")}
-    before = {name: getattr(*place).read_text(encoding="utf-8") for name, place in pages.items()}
-    for name, (module, attribute) in pages.items():
-        (tmp_path / name).write_text(before[name] if name != "networks.svg" else "", encoding="utf-8")
-        monkeypatch.setattr(module, attribute, tmp_path / name)
-    summary.write_docs(summary.Measured.read())
-    assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in pages} == before
-
-
 def _results(monkeypatch: pytest.MonkeyPatch, auto: float, groups: float, copies: float, pool: str = "taught") -> Any:
     """Returns results of one problem in two repetitions, with the same change for every budget."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
@@ -282,30 +245,6 @@ def _results(monkeypatch: pytest.MonkeyPatch, auto: float, groups: float, copies
         [fair.CaseResult("faces", number, [*compared], [1.0]) for number in range(2)],
         [spend.SpendResult("faces", number, [*outcomes], picked) for number in range(2)],
     )
-
-
-def test_sentences_claim_only_what_the_results_support(monkeypatch: pytest.MonkeyPatch) -> None:
-    summary, results = _results(monkeypatch, auto=-0.2, groups=-0.1, copies=0.05)
-    assert "**One network, better at the same cost in use.**" in summary.show_one_network(results)
-    assert "is 20.0% lower" in summary.show_one_network(results)
-    three = summary.show_three_networks(results)
-    assert "better than on groups or copies.**" in three
-    assert "groups of tasks are 10.0% lower, and the best three copies 5.0% higher" in three
-    assert "With two networks, `auto` is clearly better on `faces` (−25.0 ± 0.0 points)" in summary.show_differences(
-        results
-    )
-
-    summary, results = _results(monkeypatch, auto=-0.2, groups=-0.3, copies=-0.1, pool="tabm")
-    assert "better than on copies.**" in summary.show_three_networks(results)
-    one = summary.show_one_network(results)
-    assert "same cost" not in one
-    assert "In 2 of 2 cases, it is a larger network" in one
-
-    summary, results = _results(monkeypatch, auto=-0.1, groups=-0.3, copies=-0.2)
-    assert "`auto` is clearly worse on `faces` (+10.0 ± 0.0 points)" in summary.show_differences(results)
-    for sentence in (summary.show_one_network, summary.show_three_networks):
-        with pytest.raises(SystemExit, match=f"reword the sentence in `{sentence.__name__}`"):
-            sentence(results)
 
 
 def test_tables_show_means_and_rules_that_beat_auto(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,23 +420,6 @@ def test_celeba_reading_compares_the_cache_with_decoding_alone(tmp_path: Path) -
     assert cache["× floor, CPU"] > 0
     assert [row["what"] for row in training] == ["training from the file", "training from memory"]
     assert all(row["images a second"] > 0 for row in training)
-
-
-def test_plain_english_draws_the_same_sentences_and_names_for_a_seed() -> None:
-    first, second = (_run("plain_english.py", "--number", "6", "--seed", "3") for _ in range(2))
-    assert first == second
-    assert first.count("src/tagalong") >= 10  # four sentences and six names of twelve come from the code
-    assert "sentences:" in first
-    assert "names:" in first
-
-
-def test_attack_finds_neither_tracebacks_nor_silent_damage() -> None:
-    printed = _run("attack.py", "--attempts", "7", "--only", "table/networks/")
-    assert "| table/networks/networks.json | predict" in printed
-    totals = printed.splitlines()[-1].split("|")[3:-1]
-    tried, *outcomes = map(int, totals)
-    assert tried == sum(outcomes) == 28
-    assert outcomes[2:] == [0, 0, 0]
 
 
 def test_large_measures_every_command(tmp_path: Path) -> None:

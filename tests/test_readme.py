@@ -1,4 +1,4 @@
-"""The README and the front page of the documentation: three ways in, which are short and run."""
+"""The README and the front page of the documentation: three ways in, which run."""
 
 import contextlib
 import csv
@@ -36,8 +36,7 @@ def run(way: str, names: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_ways_in_have_less_than_ten_lines_and_are_the_same_on_the_front_page(way: str) -> None:
-    assert len([line for line in code(README, way).splitlines() if line.strip()]) < 10
+def test_ways_in_are_the_same_on_the_front_page(way: str) -> None:
     assert code(FRONT, way) == code(README, way)
 
 
@@ -83,12 +82,3 @@ def test_a_table_is_compared_and_new_rows_are_predicted(
         rows = list(csv.DictReader(file))
     assert len(rows) == 300
     assert {"systolic", "diastolic", "ill"} <= rows[0].keys()
-
-
-def test_quoted_times_are_those_of_the_benchmark() -> None:
-    measured = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
-    for page in (README, ROOT / "docs" / "start.md"):
-        text = " ".join(page.read_text(encoding="utf-8").split())
-        ((count, gpu, cpu),) = re.findall(r"(\d+) networks .*?took ([\d.]+) seconds .*? and ([\d.]+) seconds", text)
-        for seconds in (gpu, cpu):
-            assert re.search(rf"^\| together +\| {count} +\| \d+ +\| {seconds} ", measured, re.MULTILINE), seconds

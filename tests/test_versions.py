@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,49 +11,16 @@ from tagalong import show_versions
 from tagalong.learn import MLP, Recipe
 from tagalong.study import Verdict
 
-ROOT = Path(__file__).parent.parent
-NOT_SHOWN = {"docs", "test", "dev", "integrations"}  # extras that are for developers, or made of other extras
-
 
 def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
 def test_versions_are_printed_one_per_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert show_versions() is None
+    show_versions()
     printed = dict(re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines())
-    assert printed == show_versions(as_dict=True)
-    assert list(printed)[:5] == ["Python", "OS", "tagalong", "torch", "CUDA"]
+    assert {"Python", "OS", "CUDA", "torch", "scipy"} <= printed.keys()
     assert printed["tagalong"] == tagalong.__version__
-
-
-def test_as_dict_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert show_versions(as_dict=True)
-    assert capsys.readouterr().out == ""
-
-
-def test_a_missing_package_is_shown_as_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from importlib.metadata import PackageNotFoundError
-
-    def version(package: str) -> str:
-        if package == "ray":
-            raise PackageNotFoundError(package)
-        return "1.0"
-
-    monkeypatch.setattr("tagalong.versions.version", version)
-    versions = show_versions(as_dict=True)
-    assert versions is not None
-    assert (versions["ray"], versions["scipy"]) == ("not installed", "1.0")
-
-
-def test_every_dependency_is_shown() -> None:
-    tomllib = pytest.importorskip("tomllib")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [given for extra, given in project["optional-dependencies"].items() if extra not in NOT_SHOWN]
-    wanted = {re.split(r"\W*>=", line)[0] for lines in (project["dependencies"], *extras) for line in lines}
-    versions = show_versions(as_dict=True)
-    assert versions is not None
-    assert wanted - set(versions) == set()
 
 
 def test_showing_versions_imports_no_large_package_but_torch() -> None:

@@ -11,7 +11,7 @@ PACKAGES = {
     package: f"tagalong.{package}"
     for package in (
         *("affinity", "measure", "group", "learn", "study", "problems", "report", "integrations"),
-        *("cli", "plugins", "testing", "errors", "files", "tabular", "progress", "versions"),
+        *("cli", "registry", "errors", "files", "tabular", "progress", "versions"),
     )
 }
 PAPER = {

@@ -1,7 +1,7 @@
 """Which tasks should train together?
 
 The most commonly used names are exported here. The packages `affinity`, `measure`, `group`, `learn`, `study`,
-`problems`, `report`, `integrations` and `testing` provide more. For the command line, see `tagalong --help`.
+`problems`, `report` and `integrations` provide more. For the command line, see `tagalong --help`.
 """
 
 from importlib import import_module

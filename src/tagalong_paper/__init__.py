@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from .printed import PrintedGrouping as PrintedGrouping
     from .printed import PublishedMatrix as PublishedMatrix
     from .printed import published_matrices as published_matrices
-    from .registration import register as register
     from .selection import Selection as Selection
     from .selection import selections as selections
 
@@ -43,7 +42,6 @@ _HOMES = {
     "Value": ".experiment_report",
     "load_setup": ".experiment_setup",
     "published_matrices": ".printed",
-    "register": ".registration",
     "run_experiment": ".experiments",
     "selections": ".selection",
 }

@@ -65,22 +65,6 @@ def test_the_help_of_group_names_every_option(tagalong: Terminal) -> None:
         assert f"--{option} " in out, option
 
 
-@pytest.mark.parametrize("width", ["80", "120"])
-def test_the_help_fits_the_terminal(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, width: str) -> None:
-    monkeypatch.setenv("COLUMNS", width)
-    for arguments in (["--help"], ["group", "--help"], ["paper", "--help"]):
-        lines = tagalong(*arguments).out.splitlines()
-        assert max(map(len, lines)) <= int(width)
-
-
-@pytest.mark.parametrize("command", ["", "demo", "run", "group", "paper", "paper main", "paper selection"])
-def test_flags_are_shown_without_a_type(tagalong: Terminal, command: str) -> None:
-    out = tagalong(*command.split(), "--help").out
-    assert "--help" in out
-    assert "<bool>" not in out
-    assert "BOOLEAN" not in out
-
-
 def test_the_version_is_that_of_the_package(tagalong: Terminal) -> None:
     assert tagalong("--version") == (0, f"tagalong {__version__}\n", "")
 
@@ -90,7 +74,7 @@ def test_without_a_command_it_shows_the_help(tagalong: Terminal) -> None:
 
 
 def test_unknown_commands_are_rejected(tagalong: Terminal) -> None:
-    assert tagalong.error_of("grup").startswith("No such command 'grup'")
+    assert "did you mean 'group'" in tagalong.error_of("grup")
     assert tagalong.error_of("group").lower().startswith("missing argument 'file' (see `tagalong group --help`)")
 
 
@@ -130,7 +114,7 @@ def test_no_command_imports_torch_needlessly(tmp_path: Path, command: str) -> No
 
 @pytest.mark.parametrize("command", ["--help", "group --help"])
 def test_help_does_not_import_solvers_and_figures(command: str) -> None:
-    slow = "{'scipy', 'pandas', 'plotly', 'tagalong_paper'} & set(sys.modules)"
+    slow = "{'scipy', 'pandas', 'plotly'} & set(sys.modules)"
     code = f"from tagalong.cli import main; import sys; main({command.split()!r}); sys.exit({slow} or 0)"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from study_small import small_problem
 
-from packages import install
 from tagalong.group import Group, select_groups
 from tagalong.learn import Score, Trained
 from tagalong.study import (
@@ -20,7 +19,6 @@ from tagalong.study import (
 )
 from tagalong.study.decisions import train_choices
 from tagalong.study.executors import Serial
-from tagalong.study.methods import method_registry
 from tagalong.study.methods.random_groups import block_probability, random_cover, random_partition
 from tagalong.study.network_result import pack_result
 
@@ -343,11 +341,6 @@ def test_optimal_rejects_too_many_tasks_before_training():
     assert "subset of the 13 tasks, which requires 8,191 networks per seed" in str(problem)
 
 
-@pytest.fixture(autouse=True)
-def _restore_methods(monkeypatch):
-    monkeypatch.setattr(method_registry._methods, "entries", dict(method_registry._methods.entries))
-
-
 def test_registered_methods_are_known_by_name(five):
     class Halves(Method):
         """The first two tasks, and the rest."""
@@ -366,13 +359,3 @@ def test_registered_methods_are_known_by_name(five):
     assert "own halves" in method_names()
     _, (record,) = decide(five, "own halves", seeds=(0,), options={"own halves": {"first": 3}})
     assert [sorted(group.trains) for group in record.groups] == [["a", "b", "c"], ["d", "e"]]
-    with pytest.raises(ValueError, match=r"without '\+'"):
-        register_method("a+b", Halves)
-
-
-def test_methods_of_other_packages_are_found_by_entry_point(tmp_path, monkeypatch):
-    module = "from tagalong.study.methods import Tag\n\ndef theirs(every=1):\n    return Tag(every=every)\n"
-    points = "[tagalong.methods]\ntheirs = their_methods:theirs\n"
-    monkeypatch.syspath_prepend(str(install(tmp_path, "theirs", points, their_methods=module)))
-    assert "theirs" in method_names()
-    assert make_method("theirs", {"theirs": {"every": 7}}).meter["every"] == 7

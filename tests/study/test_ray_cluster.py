@@ -14,7 +14,6 @@ from study_small import small_problem
 from kill_at import records_without_times
 from tagalong.learn import MLP
 from tagalong.study import Study
-from tagalong.testing import check_executor
 
 pytestmark = pytest.mark.slow
 
@@ -83,8 +82,3 @@ def test_a_study_survives_the_loss_of_a_node(cluster, tmp_path: Path) -> None:
             )
     assert there.verdict().recommended == here.verdict().recommended
     assert there.verdict().estimate == pytest.approx(here.verdict().estimate, abs=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore")  # from Ray itself
-def test_ray_passes_the_executor_checks(cluster) -> None:
-    check_executor("ray")

@@ -1,10 +1,9 @@
 """The command line: thin wrappers around the public functions, and helpers for plug-in commands.
 
 Another package can add a command with an entry point in the "tagalong.commands" group. The entry point refers to a
-function, which becomes a command, or to a typer app, which becomes a group of commands. `tagalong --help` shows the
-first line of the docstring, which is read from the source without importing the package. An "Examples:" section at the
-end of the docstring is shown below the options. If a command raises `ValueError`, its message is printed and the exit
-status is 2. Ctrl-C exits with status 130.
+function, which becomes a command, or to a typer app, which becomes a group of commands. `tagalong --help` imports it
+and shows the first line of the docstring. "Examples:" at the end of the docstring are shown below the options. If a
+command raises `ValueError`, its message is printed and the exit status is 2. Ctrl-C exits with status 130.
 
 Names ending in "Option" are type annotations that keep options consistent across commands. For example:
 `def roll(out: OutOption = None, json: JsonOption = False) -> None`.

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from tagalong._version import __version__
-from tagalong.plugins import PluginError, find_plugins, warn_once
+from tagalong.errors import InvalidInput
+from tagalong.registry import Registry
 
 from .group import group
 from .manual import PURPOSE, Command, Commands, finish_command, manual
 from .messages import FAILED, INTERRUPTED, INVALID, describe_usage_error, explain_error, print_damage, print_error
 from .plan import plan, verdict
-from .plugin_commands import PluginCommand, load_command
 from .predict import predict
 from .report import report
 from .run import demo, problems, run
@@ -26,55 +26,48 @@ from .terminal import PrintableFormatter
 COMPLETION_VARIABLE = "_TAGALONG_COMPLETE"  # set by the shell during tab completion
 
 
+def _to_command(name: str, loaded: Any) -> Any:
+    """Converts a function, or a typer app for a group of commands, to a command."""
+    app = typer.Typer(rich_markup_mode="markdown")
+    if isinstance(loaded, typer.Typer):
+        app.add_typer(loaded, name=name)
+    else:
+        app.command(name, cls=Command)(loaded)
+    command = typer.main.get_group(app).commands[name]
+    finish_command(command)
+    return command
+
+
 class RootCommand(Commands):
-    """The `tagalong` command, which lists its own subcommands first, followed by those from other packages."""
+    """The `tagalong` command, with its own subcommands and those from other packages.
+
+    The latter are imported when they run, and for `tagalong --help`.
+    """
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for command in self.commands.values():
             finish_command(command)
-        self._own = tuple(self.commands)
-        self._plugins_found = False
+        self._registry = Registry("command", _to_command, self.commands)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Returns the names of all commands and loads their summaries."""
-        self._find_plugins()
-        for command in self.commands.values():
-            if isinstance(command, PluginCommand) and command.help is None:
-                command.describe()
-        return list(self.commands)
+        """Returns the names of all commands that can be loaded."""
+        return list(self._registry.load())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Returns the command with this name, without importing plug-ins."""
-        self._find_plugins()
-        return super().get_command(ctx, cmd_name)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Returns the command to run, importing it if it comes from a plug-in."""
-        name, command, rest = super().resolve_command(ctx, args)
-        if isinstance(command, PluginCommand):
-            try:
-                command = load_command(command.plugin)
-            except PluginError:
-                if not ctx.resilient_parsing:  # in shell completion, there is nothing to suggest
-                    raise
-        return name, command, rest
+        """Returns the command with this name."""
+        try:
+            return self._registry.find(cmd_name, "command")
+        except InvalidInput:
+            if ctx.resilient_parsing:  # in shell completion, there is nothing to suggest
+                return None
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Writes the help page, including one example per command."""
-        commands: list[Any] = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
+        commands = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
         self.epilog = manual([example for command in commands for example in command.examples[:1]])
         super().format_help(ctx, formatter)
-
-    def _find_plugins(self) -> None:
-        if self._plugins_found:
-            return
-        self._plugins_found = True
-        for name, plugin in find_plugins("commands", self._own).items():
-            try:
-                self.commands[name] = PluginCommand(plugin) if plugin.registered is None else load_command(plugin)
-            except PluginError as error:  # noqa: PERF203 - a broken plug-in must not hide the others
-                warn_once(str(error))
 
 
 app = typer.Typer(

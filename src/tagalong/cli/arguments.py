@@ -340,9 +340,9 @@ def is_table(source: str) -> bool:
 
 
 def _is_problem(source: str) -> bool:
-    from tagalong.problems import known_problems
+    from tagalong.problems import problem_names
 
-    return source in {known.name for known in known_problems()}
+    return source in problem_names()
 
 
 def _reject_options(given: dict[str, Any], purpose: str, source: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tagalong.plugins import find_plugins
+from tagalong.registry import find_plugins
 
 from .arguments import ENCODERS, integer_option, number_option
 
@@ -66,7 +66,7 @@ def complete_problems(incomplete: str) -> list[str]:
     """Completes the names of problems (including those from plug-ins) and of table files."""
     names = [
         *SUGGESTED_PROBLEMS,
-        *find_plugins("problems"),
+        *find_plugins("problem"),
         *_matching_files(incomplete, lambda path: path.suffix in TABLE_SUFFIXES),
     ]
     return _with_prefix(names, incomplete)
@@ -81,7 +81,7 @@ def complete_methods(incomplete: str) -> list[str]:
     """Completes comma-separated method names, and the names of training rules after a plus sign."""
     before, comma, last = incomplete.rpartition(",")
     first, plus, _ = last.rpartition("+")
-    names = [*SUGGESTED_METHODS, *find_plugins("methods")]
+    names = [*SUGGESTED_METHODS, *find_plugins("method")]
     return _with_prefix([f"{before}{comma}{first}{plus}{name}" for name in names], incomplete)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from torch import Tensor
 
 from tagalong.errors import InvalidInput, collect, raise_problems
-from tagalong.plugins import Registry, load_plugins
+from tagalong.registry import Registry
 
 Quantity = Literal["after", "slopes", "inner", "kernel_inner", "gram", "centered_inner"]
 """The quantities of `Observed` that an estimator can request."""
@@ -126,13 +126,26 @@ class CenteredCosine(Estimator):
         return seen.centered_inner
 
 
+def _to_estimator(name: str, value: object) -> Estimator:
+    estimator = value() if isinstance(value, type) else value
+    if not isinstance(estimator, Estimator):
+        raise InvalidInput("estimator", "must be an Estimator", type(estimator).__name__)
+    if estimator.name != name:
+        raise InvalidInput("estimator", f"must have the name {name!r}", repr(estimator.name))
+    return estimator
+
+
+_BUILT_IN: tuple[Estimator, ...] = (Lookahead(), Gradient(), Cosine(), Cosine(kernels_only=True), CenteredCosine())
+_estimators = Registry("estimator", _to_estimator, {estimator.name: estimator for estimator in _BUILT_IN})
+
+
 def register_estimator(name: str, estimator: Estimator | type[Estimator]) -> None:
     """Registers an estimator under a name.
 
     Args:
         name: the name by which users select the estimator; must equal its `name` attribute.
-        estimator: the estimator or its class. Other packages can use the "tagalong.estimators" entry point group
-            instead.
+        estimator: the estimator, or its class if that needs no arguments. Other packages can use the
+            "tagalong.estimators" entry point group instead.
 
     Raises:
         InvalidInput: If the name or the estimator cannot be used.
@@ -152,17 +165,15 @@ def register_estimator(name: str, estimator: Estimator | type[Estimator]) -> Non
 
 def estimator_names() -> list[str]:
     """Returns the names of all estimators, including those from other packages."""
-    added: dict[str, object] = load_plugins("estimators", _estimators.entries)
-    # Other packages may also declare functions in this group, which only the leaderboard uses.
-    return sorted([*_estimators.entries, *(name for name, value in added.items() if _is_estimator(value))])
+    return sorted(_estimators.names())
 
 
 def make_estimator(name: str) -> Estimator:
     """Returns the estimator with this name.
 
     Raises:
-        InvalidInput: If no estimator has this name; the error message suggests the closest match.
-        PluginError: If the package that provides the estimator cannot be loaded.
+        InvalidInput: If no estimator has this name, or its package cannot be loaded. The message suggests the closest
+            name.
 
     Example:
         >>> sorted(make_estimator("lookahead").needs)
@@ -177,39 +188,12 @@ def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> l
     if not items:
         raise InvalidInput("estimator", "must contain at least one estimator", repr(chosen))
     problems: list[InvalidInput] = []
-    found = [item if isinstance(item, Estimator) else collect(problems, _find_estimator, item) for item in items]
+    estimators = [
+        item if isinstance(item, Estimator) else collect(problems, _estimators.find, item, "estimator")
+        for item in items
+    ]
     raise_problems(problems)
-    names = [estimator.name for estimator in found]
+    names = [estimator.name for estimator in estimators]
     if len(set(names)) < len(names):
         raise InvalidInput("estimator", "must not contain the same name twice", repr(names))
-    return found
-
-
-def _find_estimator(name: str) -> Estimator:
-    return _estimators.find(name, "estimator")
-
-
-def _to_estimator(name: str, value: object) -> Estimator:
-    if not _is_estimator(value):
-        raise InvalidInput("", "must be an Estimator", type(value).__name__)
-    try:
-        estimator: Estimator = value() if isinstance(value, type) else value  # type: ignore[assignment]
-    except TypeError as error:
-        raise InvalidInput("", "must be an Estimator, or a class that needs no arguments", str(error)) from error
-    if estimator.name != name:
-        raise InvalidInput("", f"must have the name {name!r}", repr(estimator.name))
-    return estimator
-
-
-def _is_estimator(value: object) -> bool:
-    return isinstance(value, Estimator) or (isinstance(value, type) and issubclass(value, Estimator))
-
-
-_estimators: Registry[Estimator] = Registry(
-    "estimators",
-    _to_estimator,
-    {
-        estimator.name: estimator
-        for estimator in (Lookahead(), Gradient(), Cosine(), Cosine(kernels_only=True), CenteredCosine())
-    },
-)
+    return estimators

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from tagalong.affinity import Affinity, named_values
 from tagalong.errors import InvalidInput, collect, is_positive, is_positive_integer, raise_problems
-from tagalong.plugins import unknown_name
+from tagalong.registry import unknown_name
 
 from .backward import TaskGramMatrix, TrainingGradient
 from .check import Check, dry_step

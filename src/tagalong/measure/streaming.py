@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, raise_problems
-from tagalong.plugins import unknown_name
+from tagalong.registry import unknown_name
 
 from .distributed import Replicas
 from .history import HostCopy, task_names

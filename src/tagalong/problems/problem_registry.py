@@ -10,8 +10,8 @@ from typing import Any
 
 from tagalong.errors import InvalidInput, did_you_mean, is_installed
 from tagalong.learn import Problem
-from tagalong.plugins import PluginError, Registry
 from tagalong.progress import Progress
+from tagalong.registry import Registry
 
 from .faces_problem import faces
 from .nhanes_problem import nhanes
@@ -52,7 +52,7 @@ def problem_names() -> list[str]:
         >>> problem_names()[:3]
         ['nhanes', 'faces', 'qm9']
     """
-    return [known.name for known in known_problems()]
+    return _problems.names()
 
 
 def load_problem(name: str, *, progress: Progress | None = None, **options: Any) -> Problem:
@@ -64,8 +64,8 @@ def load_problem(name: str, *, progress: Progress | None = None, **options: Any)
         **options: the options of the problem.
 
     Raises:
-        InvalidInput: If no problem has this name. The message suggests the closest match.
-        PluginError: If the package that provides the problem is broken.
+        InvalidInput: If no problem has this name, or its package cannot be loaded. The message suggests the closest
+            name.
         ImportError: If the problem needs a package that is not installed. The message says how to install it.
 
     Example:
@@ -123,8 +123,6 @@ class ProblemSpec:
                     raise InvalidInput(option, f"is not an option of {self.name!r}", hint=did_you_mean(option, allowed))
         extra = {"progress": progress} if "progress" in allowed else {}
         problem: Problem = make(**options, **extra)
-        if not isinstance(problem, Problem):
-            raise PluginError(f"the problem {self.name!r}", "must be made as a Problem", type(problem).__name__)
         return problem
 
 
@@ -160,11 +158,11 @@ BUILT_IN_PROBLEMS = (
 def _to_spec(name: str, problem: Any) -> ProblemSpec:
     if isinstance(problem, ProblemSpec):
         if problem.name != name:
-            raise InvalidInput("", f"must have the name {name!r}", repr(problem.name))
+            raise InvalidInput("problem", f"must have the name {name!r}", repr(problem.name))
         return problem
     if not callable(problem):
-        raise InvalidInput("", "must be a function or a ProblemSpec", type(problem).__name__)
+        raise InvalidInput("problem", "must be a function or a ProblemSpec", type(problem).__name__)
     return ProblemSpec(name, (inspect.getdoc(problem) or name).split("\n")[0], function=problem)
 
 
-_problems: Registry[ProblemSpec] = Registry("problems", _to_spec, {known.name: known for known in BUILT_IN_PROBLEMS})
+_problems = Registry("problem", _to_spec, {spec.name: spec for spec in BUILT_IN_PROBLEMS})

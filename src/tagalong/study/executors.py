@@ -25,7 +25,7 @@ from torch import Tensor
 from tagalong.errors import InvalidInput, is_positive_integer
 from tagalong.files import owner_mark, write_atomic
 from tagalong.learn import Diverged, Job, Lesson, Problem, Recipe, Taught, Trained, train, train_many
-from tagalong.plugins import unknown_name
+from tagalong.registry import unknown_name
 
 from .network_result import NetworkResult, pack_result
 

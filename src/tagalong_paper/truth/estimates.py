@@ -15,7 +15,7 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Grouping, select_groups
 from tagalong.learn import MLP, Job, Problem, Recipe, train
 from tagalong.measure import Estimator
-from tagalong.plugins import load_plugins
+from tagalong.registry import Registry
 from tagalong.study import make_method
 
 from .truth_table import TruthBackend, TruthTable
@@ -191,7 +191,8 @@ def estimate_from_pairs(table: TruthTable, logs: Array, fraction: float) -> Esti
 
 def plugin_estimators() -> dict[str, object]:
     """Returns the estimators from other packages by entry point name (in the "tagalong.estimators" group)."""
-    return load_plugins("estimators")
+    declared: Registry[object] = Registry("estimator", lambda name, value: value, {})
+    return declared.load()
 
 
 def load_table_problem(table: TruthTable) -> Problem | None:

@@ -69,6 +69,7 @@ def leaderboard(
     *,
     budgets: Sequence[int] = BUDGETS,
     seeds: int = 3,
+    estimators: Mapping[str, object] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> list[Standing]:
     """Scores every estimator on every table.
@@ -78,13 +79,15 @@ def leaderboard(
     networks for all subsets, each trained with one seed. `TRUTH` is the truth's own reliability: half the seeds predict
     the other half.
 
-    Estimates are looked up in the tables, except for estimators from other packages (in the "tagalong.estimators" entry
-    point group). Those estimators are measured on tagalong's own problems during the call.
+    Estimates are looked up in the tables, except for your own estimators and those from other packages (in the
+    "tagalong.estimators" entry point group). They are measured on tagalong's own problems during the call.
 
     Args:
         tables: the names of the truth tables. Defaults to all.
         budgets: the numbers of networks to select.
         seeds: the number of seeds to average over.
+        estimators: your own estimators by name: an `Estimator`, its class, or a function that takes (problem, seed) and
+            returns (gains [source, target], cost).
         progress: a function that is called with a message before each measurement.
 
     Raises:
@@ -100,7 +103,7 @@ def leaderboard(
             hint = did_you_mean(name, truth_names())
             raise InvalidInput("tables", "must be names of truth tables", repr(name), hint)
     found: list[Standing] = []
-    plugins = plugin_estimators()
+    plugins = {**plugin_estimators(), **(estimators or {})}
     for name in truth_names() if tables is None else tables:
         table = load_truth(name)
         used, truth = min(seeds, table.seeds), _Truth.of(table)

@@ -1,4 +1,4 @@
-"""The registry of methods: built-in ones, those registered by users, and those provided by other packages."""
+"""Methods by name: built-in ones, those registered by users, and those from other packages."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from tagalong.errors import InvalidInput
-from tagalong.plugins import PluginError, Registry, unknown_name
+from tagalong.registry import Registry, unknown_name
 
 from .auto import AutoMethod
 from .boosting import Boosting
@@ -41,16 +41,25 @@ BUILT_IN: dict[str, Factory] = {
 LARGER_MTL_PATTERN = re.compile(r"mtl-(wide|big)(\d+(?:\.\d+)?)")
 
 
+def _check_factory(name: str, factory: Any) -> Factory:
+    if not callable(factory):
+        raise InvalidInput("method", "must be a class or a function", type(factory).__name__)
+    return cast(Factory, factory)
+
+
+_methods = Registry("method", _check_factory, BUILT_IN)
+
+
 def register_method(name: str, method: Factory) -> None:
     """Registers a method under a name.
 
     Args:
-        name: the name of the method, which must not contain "+".
+        name: the name of the method.
         method: a callable that creates the method from keyword options, usually the method's class. Other packages can
             declare methods in the entry point group "tagalong.methods" instead.
 
     Raises:
-        InvalidInput: If the name or the method is invalid.
+        InvalidInput: If the name is empty, or the method cannot be called.
 
     Example:
         >>> from tagalong.group import Group
@@ -86,8 +95,8 @@ def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = Non
         options: the keyword options of each method, by name.
 
     Raises:
-        InvalidInput: If no method has this name, or the method does not accept one of the options.
-        PluginError: If the package that provides the method is broken.
+        InvalidInput: If no method has this name, if it does not accept one of the options, or if its package cannot
+            be loaded.
 
     Example:
         >>> make_method("tag", {"tag": {"every": 5}}).meter["every"], make_method("hoa+uw").rule
@@ -113,10 +122,7 @@ def _create_method(name: str, factory: Factory, options: Mapping[str, Any]) -> M
         if unknown:
             known = f"only {', '.join(parameters)}" if parameters else "no options"
             raise InvalidInput("`options`:", f"{name!r} accepts {known}", ", ".join(unknown))
-    method = factory(**options)
-    if not isinstance(method, Method):
-        raise PluginError(f"the method {name!r}", "must be made as a Method", type(method).__name__)
-    return method
+    return factory(**options)
 
 
 def _names_to_suggest() -> list[str]:
@@ -124,13 +130,3 @@ def _names_to_suggest() -> list[str]:
     names = method_names()
     examples = ["tag+pcgrad", "mtl-wide2", "mtl-big2", "mgda"]
     return list(dict.fromkeys([*names, *examples, *(f"{name}+{rule}" for name in names for rule in RULE_NAMES)]))
-
-
-def _check_factory(name: str, candidate: Any) -> Factory:
-    if not callable(candidate):
-        raise InvalidInput("", "must be a class or a function", type(candidate).__name__)
-    factory: Factory = candidate
-    return factory
-
-
-_methods: Registry[Factory] = Registry("methods", _check_factory, BUILT_IN, separator="+")

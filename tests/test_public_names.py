@@ -1,0 +1,46 @@
+"""The names that users import; none is lost by accident."""
+
+from importlib import import_module
+
+import pytest
+
+import tagalong
+
+NAMES = {
+    "tagalong": """
+        __version__ Affinity AffinityMeter ExternalStudy Group Grouping MLP Problem Recipe Results Study Task Verdict
+        select_groups select_groups_by_budget show_versions
+    """,
+    "tagalong.affinity": "Affinity",
+    "tagalong.measure": """
+        About AffinityMeter Auto ClosureError Estimator Every MeasuredLoader Observed RoundRobin Window
+        estimator_names make_estimator register_estimator
+    """,
+    "tagalong.group": """
+        Candidate Group Grouping read_costs read_table score_grouping select_groups select_groups_by_budget
+    """,
+    "tagalong.learn": """
+        Job Lesson MLP Problem Recipe Split StreamedRows TabM Task mix_rows mix_targets quantile_edges teach train
+        train_many
+    """,
+    "tagalong.study": """
+        Backend Best Choice Decision ExternalStudy Method Record Results Study Verdict compare_methods
+        default_methods make_method method_names open_backend plan register_method verdict_from_csv
+    """,
+    "tagalong.problems": "ProblemSpec known_problems load_problem problem_names register_problem",
+    "tagalong.report": """
+        affinity_heatmap affinity_over_training change_by_networks cost_against_error grouping_figure search_curve
+        task_changes write_report
+    """,
+    "tagalong.cli": "JsonOption TextTable complete_problems main print_table screen",
+}
+
+
+@pytest.mark.parametrize("door", NAMES)
+def test_public_names_can_be_imported(door: str) -> None:
+    module = import_module(door)
+    assert [name for name in NAMES[door].split() if not hasattr(module, name)] == []
+
+
+def test_tagalong_lists_its_public_names() -> None:
+    assert set(tagalong.__all__) == set(NAMES["tagalong"].split())
